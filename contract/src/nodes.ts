@@ -123,6 +123,37 @@ export const FleetAuthority = Type.Object({
   expiresAt: timestamp(),
 });
 
+const DrainedMachine = {
+  machineId: Type.String(),
+  name: nullable(Type.String()),
+  tenantId: Type.String(),
+  state: Type.String({ description: "as in MachineInfo" }),
+};
+
+/** What a drain of a node would do now. */
+export const DrainPlan = Type.Object({
+  nodeId: Type.String(),
+  moves: Type.Array(
+    Type.Object({
+      ...DrainedMachine,
+      toNodeId: Type.String(),
+      bytes: int64({
+        description:
+          "of its disk and log, and of the base of its disk for the first machine of an image that goes to a node",
+      }),
+      seconds: int64({ description: "how long it would be away, by the estimate" }),
+    }),
+    { description: "in the order in which they would begin" },
+  ),
+  blocked: Type.Array(Type.Object({ ...DrainedMachine, reason: Type.String() }), {
+    description: "machines that would stay; those that run are stopped at the deadline",
+  }),
+  bytes: int64({ description: "of all moves; less when nodes have the bases already" }),
+  seconds: int64({ description: "of all moves, by the estimate" }),
+  estimate: Type.String({ description: "how `seconds` was computed" }),
+});
+export type DrainPlan = Static<typeof DrainPlan>;
+
 export const nodeEndpoints = {
   listNodes: endpoint({
     method: "GET",
@@ -202,7 +233,38 @@ export const nodeEndpoints = {
     access: ["admin"],
     body: { kind: "json", isOptional: true, schema: Type.Object({ deadlineSeconds: optional(int64()) }) },
     answers: { 200: json(Type.Object({ ...NodeInfo.properties, operationId: Type.String() })) },
-    errors: ["not_found", "invalid_json", "invalid_body"],
+    errors: ["not_found", "invalid_json", "invalid_body", "conflict", "rate_limited", "unavailable"],
+  }),
+  planDrain: endpoint({
+    method: "GET",
+    path: "/v1/nodes/{id}/drain",
+    family: "nodes",
+    summary: "What a drain of the node would move and where, what would stay and why, and how long it would take",
+    description: "Nothing is changed or reserved, so a later drain may choose other nodes.",
+    access: ["admin"],
+    answers: { 200: json(DrainPlan) },
+    errors: ["not_found", "unavailable"],
+  }),
+  cancelDrain: endpoint({
+    method: "DELETE",
+    path: "/v1/nodes/{id}/drain",
+    family: "nodes",
+    summary: "End the drain of a node, so that machines start on it again",
+    description:
+      "The node is `ready` immediately, also when it is `drained`. The drain ends within seconds, and with it the moves that it " +
+      "has begun: a machine that is being copied runs again where it was. Machines that have moved stay where they are.",
+    access: ["admin"],
+    answers: {
+      200: json(
+        Type.Object({
+          ...NodeInfo.properties,
+          operationId: nullable(
+            Type.String({ description: "the drain that is being canceled; null: none was running" }),
+          ),
+        }),
+      ),
+    },
+    errors: ["not_found", "conflict"],
   }),
   listFleetAuthorities: endpoint({
     method: "GET",

@@ -1206,10 +1206,36 @@ export abstract class Methods {
    * It is `ready` again when its agent registers after that.
    *
    * `POST /v1/nodes/{id}/drain`; needs scope admin.
-   * Refuses with not_found, invalid_json, invalid_body.
+   * Refuses with not_found, invalid_json, invalid_body, conflict, rate_limited, unavailable.
    */
   drainNode(id: string, body?: DrainNodeRequest, options: CallOptions = {}): Promise<DrainNodeAnswer> {
     return this.call({ method: "POST", path: `/v1/nodes/${segment(id)}/drain`, json: body, answer: "json" }, options);
+  }
+
+  /**
+   * What a drain of the node would move and where, what would stay and why, and how long it would take.
+   *
+   * Nothing is changed or reserved, so a later drain may choose other nodes.
+   *
+   * `GET /v1/nodes/{id}/drain`; needs scope admin.
+   * Refuses with not_found, unavailable.
+   */
+  planDrain(id: string, options: CallOptions = {}): Promise<DrainPlan> {
+    return this.call({ method: "GET", path: `/v1/nodes/${segment(id)}/drain`, answer: "json" }, options);
+  }
+
+  /**
+   * End the drain of a node, so that machines start on it again.
+   *
+   * The node is `ready` immediately, also when it is `drained`. The drain ends within seconds, and with it the moves
+   * that it has begun: a machine that is being copied runs again where it was. Machines that have moved stay where
+   * they are.
+   *
+   * `DELETE /v1/nodes/{id}/drain`; needs scope admin.
+   * Refuses with not_found, conflict.
+   */
+  cancelDrain(id: string, options: CallOptions = {}): Promise<CancelDrainAnswer> {
+    return this.call({ method: "DELETE", path: `/v1/nodes/${segment(id)}/drain`, answer: "json" }, options);
   }
 
   /**
@@ -1715,6 +1741,40 @@ export interface CallerInfo {
   registryNamespace: string;
 }
 
+export interface CancelDrainAnswer {
+  id: string;
+  /** where servers reach the node's agent; `parked:` when it dials out to them */
+  address: string;
+  smolvmAddress: string;
+  status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
+  totalCpus: number;
+  availableCpus: number;
+  totalMemoryMb: number;
+  availableMemoryMb: number;
+  totalDiskGb: number;
+  availableDiskGb: number;
+  /** facts from the operator and observed ones, such as the accelerator */
+  labels: Record<string, string>;
+  /** RFC 3339, UTC, with milliseconds */
+  registeredAt: string;
+  /** RFC 3339, UTC, with milliseconds */
+  lastHeartbeatAt: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  cordonedAt: string | null;
+  /** of the link between server and nodes; null: it has not reported yet */
+  linkVersion: number | null;
+  /** how far its clock was ahead of the server's with its last report; negative: behind */
+  clockAheadMs: number | null;
+  /** of a node on another host; it is renewed when half of its day has passed */
+  certificateExpiresAt: string | null;
+  runtime: string | null;
+  usedCpus: number;
+  usedMemoryMb: number;
+  usedDiskGb: number;
+  /** the drain that is being canceled; null: none was running */
+  operationId: string | null;
+}
+
 export interface ClusterHealth {
   clusterId: string;
   version: string;
@@ -1983,6 +2043,38 @@ export interface DrainNodeAnswer {
 
 export interface DrainNodeRequest {
   deadlineSeconds?: number | null | undefined;
+}
+
+export interface DrainPlan {
+  nodeId: string;
+  /** in the order in which they would begin */
+  moves: readonly {
+    machineId: string;
+    name: string | null;
+    tenantId: string;
+    /** as in MachineInfo */
+    state: string;
+    toNodeId: string;
+    /** of its disk and log, and of the base of its disk for the first machine of an image that goes to a node */
+    bytes: number;
+    /** how long it would be away, by the estimate */
+    seconds: number;
+  }[];
+  /** machines that would stay; those that run are stopped at the deadline */
+  blocked: readonly {
+    machineId: string;
+    name: string | null;
+    tenantId: string;
+    /** as in MachineInfo */
+    state: string;
+    reason: string;
+  }[];
+  /** of all moves; less when nodes have the bases already */
+  bytes: number;
+  /** of all moves, by the estimate */
+  seconds: number;
+  /** how `seconds` was computed */
+  estimate: string;
 }
 
 export interface EnvVar {

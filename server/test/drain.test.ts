@@ -14,6 +14,12 @@ const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client, context } = server;
 const node = await startTestNode(server, "node-a");
 const PATIENT = { deadlineMs: 60_000 };
+interface Operation {
+  readonly id: string;
+  readonly status: string;
+  readonly resource: { readonly id: string };
+  readonly steps: readonly { readonly status: string }[];
+}
 
 async function started(env: Record<string, string> = {}): Promise<string> {
   const source = { type: "image", reference: "local/busybox" };
@@ -31,7 +37,8 @@ const statusOf = async () =>
 const ended = (id: string) =>
   until(async () => {
     const operation = await read(id);
-    return operation.status !== "running" && operation;
+    if (operation.status === "running") throw new Error(JSON.stringify(operation.steps));
+    return operation;
   }, PATIENT);
 
 test("a draining node starts nothing, waits for its machines, and is ready again when its agent is back", async () => {
@@ -113,6 +120,20 @@ test("a node that stops reporting during its drain is not drained, and can be dr
   );
 });
 
+test("a node whose drain is being canceled is not drained again before that has ended", async () => {
+  // Leased, so that no server works on it.
+  const id = `op-${"0".repeat(32)}`;
+  await context.db.execute(sql`
+    INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at,
+      deadline_at, attempt, leased_until, cancel_requested_at)
+    SELECT ${id}, id, 'node drain', 'running', 'node', ${node.id}, '{}', '[]', now(), now(), now() + interval '1 hour', 1,
+      now() + interval '1 hour', now() FROM tenants LIMIT 1`);
+  const refused = await drain();
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [409, "conflict"]);
+  assert.match(refused.text, /the drain of node node-a is being canceled; try again in a few seconds/);
+  await context.db.execute(sql`DELETE FROM operations WHERE id = ${id}`);
+});
+
 test("draining a node that does not exist is refused", async () => {
   assert.equal((await client.post("/v1/nodes/absent/drain")).status, 404);
 });
@@ -136,7 +157,7 @@ const placeOf = async (id: string) => {
 test("of two nodes", async (t) => {
   await undrain();
   for (const { id } of (await client.get("/v1/machines")).json) await client.delete(`/v1/machines/${id}`);
-  await startTestNode(server, "node-b");
+  const other = await startTestNode(server, "node-b");
   await t.test("a drain moves running and stopped machines with their disks, and says that none is left", async () => {
     const ids: string[] = [];
     await onNodeA(async () => {
@@ -194,4 +215,75 @@ test("of two nodes", async (t) => {
     await undrain();
     for (const id of [free, bound]) await client.delete(`/v1/machines/${id}`);
   });
+
+  await t.test("a plan says what would move where, what would stay and why, and changes nothing", async () => {
+    const source = { type: "image", reference: "local/busybox" };
+    const bound = (await client.post("/v1/machines", { source, name: "bound", nodeLabels: { zone: "east" } })).json.id;
+    await client.post(`/v1/machines/${bound}/start`);
+    const ids: string[] = [];
+    await onNodeA(async () => {
+      while (ids.length < 2) ids.push(await started());
+    });
+    await client.post(`/v1/machines/${ids[1]}/stop`);
+    const { status, json: plan } = await client.get(`/v1/nodes/${node.id}/drain`);
+    assert.equal(status, 200);
+    type Planned = { machineId: string; state: string; toNodeId: string; bytes: number; seconds: number };
+    const moves = plan.moves as Planned[];
+    assert.deepEqual(
+      moves.map(({ machineId, state, toNodeId }) => [machineId, state, toNodeId]),
+      [
+        [ids[0], "started", "node-b"],
+        [ids[1], "stopped", "node-b"],
+      ],
+    );
+    const stays = {
+      machineId: bound,
+      name: "bound",
+      state: "started",
+      reason: "node node-b does not have the label zone=east",
+    };
+    assert.partialDeepStrictEqual(plan.blocked, [stays]);
+    assert.equal(plan.bytes, (moves[0]?.bytes ?? 0) + (moves[1]?.bytes ?? 0));
+    assert.match(plan.estimate, /^10 s for each machine and 50 MB\/s for each copy, 2 machines at a time$/);
+    assert.equal(plan.seconds, Math.max(...moves.map(({ seconds }) => seconds)));
+    assert.deepEqual([await statusOf(), await placeOf(ids[0] ?? "")], ["ready", ["started", "node-a"]]);
+    assert.equal((await client.get("/v1/nodes/absent/drain")).status, 404);
+    for (const id of [...ids, bound]) await client.delete(`/v1/machines/${id}`);
+  });
+
+  await t.test(
+    "a canceled drain ends its moves and opens the node, and machines that have moved stay there",
+    async () => {
+      let moved = "";
+      let held = "";
+      await onNodeA(async () => {
+        moved = await started();
+        held = await started();
+      });
+      const first = (await client.post(`/v1/machines/${moved}/move`, { nodeId: "node-b" })).json.id;
+      assert.equal((await ended(first)).status, "succeeded");
+      await other.kill();
+      const { operationId } = (await drain()).json;
+      const move = await until(async () => {
+        const operations = (await client.get("/v1/operations")).json as Operation[];
+        const found = operations.find(({ resource, status }) => resource.id === held && status === "running");
+        return found?.steps[2]?.status === "running" && found.id;
+      }, PATIENT);
+      const canceled = await client.delete(`/v1/nodes/${node.id}/drain`);
+      assert.deepEqual([canceled.status, canceled.json.status, canceled.json.operationId], [200, "ready", operationId]);
+      assert.equal((await ended(operationId)).status, "canceled");
+      assert.equal((await ended(move)).status, "canceled");
+      await until(async () => (await placeOf(held)).join() === "started,node-a", PATIENT);
+      assert.deepEqual((await placeOf(moved))[1], "node-b");
+      assert.equal(await statusOf(), "ready");
+      await other.restart();
+      // One that has ended is undone as well.
+      assert.equal((await ended((await drain()).json.operationId)).status, "succeeded");
+      const reopened = await client.delete(`/v1/nodes/${node.id}/drain`);
+      assert.deepEqual([reopened.json.status, reopened.json.operationId], ["ready", null]);
+      assert.equal((await client.delete(`/v1/nodes/${node.id}/drain`)).json.status, "ready", "it may be repeated");
+      assert.equal((await client.delete("/v1/nodes/absent/drain")).status, 404);
+      for (const id of [moved, held]) await client.delete(`/v1/machines/${id}`);
+    },
+  );
 });

@@ -13,6 +13,7 @@ import {
   beginDrain,
   endDrain,
   markUnreachable,
+  reopenNode,
   updateHeartbeat,
   updateRegistration,
 } from "../src/nodes/store.ts";
@@ -46,6 +47,7 @@ const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
   drainRequested: () => beginDrain(db, ID),
   drained: () => endDrain(db, ID, "drained"),
   drainFailed: () => endDrain(db, ID, "drainFailed"),
+  drainCanceled: () => reopenNode(db, ID),
   revoked: () => revokeNode(db, ID, now),
 };
 

@@ -26,8 +26,17 @@ export function addNodeCommands(tree: Tree, node: Command): void {
           "how long machines that cannot be moved may keep running, such as 0, 90s or 2h (default: 10m)",
           seconds,
         )
-        .option("-d, --detach", "do not wait"),
+        .option("-d, --detach", "do not wait")
+        .option(
+          "--dry-run",
+          "change nothing; show what would move where, what would stay and why, and how long it takes",
+        ),
     load: () => import("./drain.ts"),
+  });
+  addVerb(tree, node, {
+    usage: "cancel-drain <node>",
+    summary: "open a draining or drained node again; machines that have moved stay where they are (needs an admin key)",
+    load: () => import("./cancel-drain.ts"),
   });
   addVerb(tree, node, {
     usage: "cordon <nodes...>",

@@ -15,6 +15,13 @@ export const EXIT_INTERRUPTED = 130;
 
 /** The ended operation, or null when the watching was stopped. Throws a Failure when it did not succeed. */
 export async function watchOperation(call: Call, flotilla: Flotilla, begun: Operation): Promise<Operation | null> {
+  const ended = await watchToItsEnd(call, flotilla, begun);
+  if (ended !== null && ended.status !== "succeeded") throw failed(call, ended);
+  return ended;
+}
+
+/** The ended operation, however it ended, or null when the watching was stopped. */
+export async function watchToItsEnd(call: Call, flotilla: Flotilla, begun: Operation): Promise<Operation | null> {
   const stopped = new AbortController();
   const forget = call.world.onStopSignal(() => stopped.abort());
   try {
@@ -27,8 +34,7 @@ export async function watchOperation(call: Call, flotilla: Flotilla, begun: Oper
       operation = await read(call, flotilla, begun.id, stopped.signal);
       progress.say(lineOf(operation));
     }
-    if (operation.status === "succeeded") return operation;
-    if (operation.status !== "running") throw failed(call, operation);
+    if (operation.status !== "running") return operation;
   } catch (error) {
     if (!stopped.signal.aborted) throw error;
   } finally {

@@ -182,3 +182,25 @@ export function restText(nodeId: string, blocked: readonly BlockedMachine<Draine
     `To remove it for good, move or delete ${one ? "it" : "them"} first`
   );
 }
+
+/** How long a machine is away besides its copy: it is stopped, handed over and started. */
+const SECONDS_PER_MOVE = 10;
+const BYTES_PER_SECOND = 50_000_000;
+
+export const moveSeconds = (bytes: number): number => SECONDS_PER_MOVE + Math.ceil(bytes / BYTES_PER_SECOND);
+
+/** How long moves take in this order, `atATime` together. `estimate` says how it was computed. */
+export function estimateMoves(
+  bytes: readonly number[],
+  atATime: number,
+): { readonly seconds: number; readonly estimate: string } {
+  const ends = Array.from({ length: atATime }, () => 0);
+  for (const each of bytes) {
+    const first = ends.indexOf(Math.min(...ends));
+    ends[first] = (ends[first] ?? 0) + moveSeconds(each);
+  }
+  return {
+    seconds: Math.max(0, ...ends),
+    estimate: `${SECONDS_PER_MOVE} s for each machine and ${BYTES_PER_SECOND / 1e6} MB/s for each copy, ${atATime} machines at a time`,
+  };
+}

@@ -1,5 +1,5 @@
 /**
- * Requests the drain of a node, as an operation. drain-worker.ts does it.
+ * Requests the drain of a node, as an operation, and cancels it. drain-worker.ts does the work.
  *
  * Always: a node is `draining` only while an operation works on it; if the server dies between the two writes, the same request
  * repairs it. A request for a node that is being drained returns the running operation.
@@ -8,9 +8,9 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { beginOperation } from "../operations/begin.ts";
-import { findRunningOperation } from "../operations/store.ts";
+import { findRunningOperation, requestCancel } from "../operations/store.ts";
 import { DRAIN_STEPS, type DrainInput } from "./drain-worker.ts";
-import { beginDrain, findNode, type NodeRecord } from "./store.ts";
+import { beginDrain, findNode, type NodeRecord, reopenNode } from "./store.ts";
 
 const DEADLINE_SECONDS_DEFAULT = 600;
 const DEADLINE_SECONDS_MAX = 7 * 24 * 3600;
@@ -33,10 +33,13 @@ export async function requestDrain(
   },
 ): Promise<Draining> {
   const { tenantId, nodeId } = request;
+  const running = await findRunningOperation(context.db, { kind: "node drain", resourceId: nodeId });
+  // Its end makes the node ready, which must not happen during another drain.
+  if (running?.isCancelRequested === true)
+    throw new Refusal("conflict", `the drain of node ${nodeId} is being canceled; try again in a few seconds`);
   const node = await beginDrain(context.db, nodeId);
   if (node === undefined) throw await notDrainable(context, nodeId);
   await context.db.notify("nodes", nodeId);
-  const running = await findRunningOperation(context.db, { kind: "node drain", resourceId: nodeId });
   if (running !== undefined) return { node, operationId: running.id };
   const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
   const input: DrainInput = { nodeId, stopAt: context.clock.now() + seconds * 1000 };
@@ -52,10 +55,31 @@ export async function requestDrain(
   return { node, operationId: id };
 }
 
-async function notDrainable({ db }: Context, nodeId: string): Promise<Refusal> {
+/** Opens a node again. Its drain and the moves that this one has begun end within seconds. `operationId`: null when none runs. */
+export async function cancelDrain(
+  { context }: Pick<MachineServices, "context">,
+  nodeId: string,
+): Promise<{ readonly node: NodeRecord; readonly operationId: string | null }> {
+  const running = await findRunningOperation(context.db, { kind: "node drain", resourceId: nodeId });
+  // Any operator's drain.
+  if (running !== undefined) await requestCancel(context, running);
+  const node = await reopenNode(context.db, nodeId);
+  if (node === undefined) {
+    const status = (await findNode(context.db, nodeId))?.status;
+    if (status === undefined) throw nodeNotFound(nodeId);
+    throw new Refusal("conflict", `node ${nodeId} is ${status}, so it is not being drained`);
+  }
+  await context.db.notify("nodes", nodeId);
+  return { node, operationId: running?.id ?? null };
+}
+
+const nodeNotFound = (id: string): Refusal =>
+  new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
+
+/** Why a node cannot be drained now. */
+export async function notDrainable({ db }: Context, nodeId: string): Promise<Refusal> {
   const node = await findNode(db, nodeId);
-  if (node?.status !== "unreachable")
-    return new Refusal("not_found", `node ${nodeId} was not found; list the nodes to see their ids`);
+  if (node?.status !== "unreachable") return nodeNotFound(nodeId);
   return new Refusal(
     "unavailable",
     `node ${nodeId} does not report; drain it when it is back, or revoke its credential`,

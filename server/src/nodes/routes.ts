@@ -10,7 +10,8 @@ import { listPage } from "../http/list-page.ts";
 import { explainMachinePlacement, explainPlacement } from "../machines/placement-explanation.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { decommissionNode } from "./decommission.ts";
-import { requestDrain } from "./drain.ts";
+import { cancelDrain, requestDrain } from "./drain.ts";
+import { planDrain } from "./drain-preview.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { revokeNode } from "./revocation-store.ts";
@@ -20,11 +21,19 @@ import { fleetAuthority, fleetMembership, nodeInfo } from "./view.ts";
 export function nodeHandlers(
   services: MachineServices,
 ): HandlersOf<
-  "listNodes" | "registerNode" | "heartbeatNode" | "drainNode" | "revokeNodeCredential" | "decommissionNode"
+  | "listNodes"
+  | "registerNode"
+  | "heartbeatNode"
+  | "drainNode"
+  | "planDrain"
+  | "cancelDrain"
+  | "revokeNodeCredential"
+  | "decommissionNode"
 > {
   const { context, fleet } = services;
   const { trust } = fleet;
   return {
+    ...drainHandlers(services),
     async listNodes({ query }) {
       const found = (await listNodes(context.db)).map(nodeInfo);
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
@@ -60,15 +69,6 @@ export function nodeHandlers(
         },
       };
     },
-    async drainNode(request) {
-      const { node, operationId } = await requestDrain(services, {
-        operationId: request.newId("operation"),
-        tenantId: request.caller.tenantId,
-        nodeId: request.params.id,
-        deadlineSeconds: request.body?.deadlineSeconds ?? null,
-      });
-      return { status: 200, body: { ...nodeInfo(node), operationId } };
-    },
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id, context.clock.now())))
         throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);
@@ -78,6 +78,27 @@ export function nodeHandlers(
     async decommissionNode({ params }) {
       await decommissionNode(context, params.id);
       return { status: 204 };
+    },
+  };
+}
+
+function drainHandlers(services: MachineServices): HandlersOf<"drainNode" | "planDrain" | "cancelDrain"> {
+  return {
+    async drainNode(request) {
+      const { node, operationId } = await requestDrain(services, {
+        operationId: request.newId("operation"),
+        tenantId: request.caller.tenantId,
+        nodeId: request.params.id,
+        deadlineSeconds: request.body?.deadlineSeconds ?? null,
+      });
+      return { status: 200, body: { ...nodeInfo(node), operationId } };
+    },
+    async planDrain({ params, signal }) {
+      return { status: 200, body: await planDrain(services, params.id, signal) };
+    },
+    async cancelDrain({ params }) {
+      const { node, operationId } = await cancelDrain(services, params.id);
+      return { status: 200, body: { ...nodeInfo(node), operationId } };
     },
   };
 }

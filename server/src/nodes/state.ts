@@ -27,6 +27,8 @@ export const NODE_EVENTS = [
   "drained",
   /** Its drain failed or was abandoned. */
   "drainFailed",
+  /** An operator opens the node again. */
+  "drainCanceled",
   "revoked",
 ] as const;
 export type NodeEvent = (typeof NODE_EVENTS)[number];
@@ -43,6 +45,7 @@ const TRANSITIONS: Readonly<Record<NodeEvent, Partial<Readonly<Record<NodeStatus
   drainRequested: { ready: "draining", draining: "draining", drained: "drained" },
   drained: { draining: "drained", drained: "drained" },
   drainFailed: { draining: "ready", ready: "ready" },
+  drainCanceled: { draining: "ready", drained: "ready", ready: "ready" },
   revoked: {
     ready: "revoked",
     draining: "revoked",

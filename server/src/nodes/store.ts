@@ -217,6 +217,12 @@ export const beginDrain = (db: Queryable, id: string): Promise<NodeRecord | unde
     UPDATE nodes n SET status = ${after("drainRequested")}
     WHERE n.id = ${id} AND ${permits("drainRequested")} RETURNING ${COLUMNS}`);
 
+/** Opens a drained or draining node again. undefined: there is no reporting node with this id. */
+export const reopenNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
+  db.queryOne<NodeRecord>(sql`
+    UPDATE nodes n SET status = ${after("drainCanceled")}
+    WHERE n.id = ${id} AND ${permits("drainCanceled")} RETURNING ${COLUMNS}`);
+
 /** Whether the node was draining, or its drain had already ended this way. */
 export async function endDrain(db: Queryable, id: string, end: "drained" | "drainFailed"): Promise<boolean> {
   const rows = await db.execute(sql`

@@ -44,6 +44,7 @@ export async function beginOperation(context: Context, request: OperationRequest
     updatedAt: now,
     deadlineAt: now + request.deadlineMs,
     attempt: 0,
+    isCancelRequested: false,
   };
   if ((await insertOperation(context.db, operation, RUNNING_PER_TENANT_MAX)) === "refused") {
     const known = await findOperation(context.db, request);

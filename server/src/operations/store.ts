@@ -29,6 +29,8 @@ export interface OperationRecord {
   readonly deadlineAt: number;
   /** How often a server has claimed it. */
   readonly attempt: number;
+  /** It ends as soon as its worker notices. */
+  readonly isCancelRequested: boolean;
 }
 
 const COLUMNS = sql`
@@ -36,7 +38,8 @@ const COLUMNS = sql`
   o.resource_name AS "resourceName", o.input, o.steps, o.error,
   floor(extract(epoch FROM o.created_at) * 1000)::bigint AS "createdAt",
   floor(extract(epoch FROM o.updated_at) * 1000)::bigint AS "updatedAt",
-  floor(extract(epoch FROM o.deadline_at) * 1000)::bigint AS "deadlineAt", o.attempt`;
+  floor(extract(epoch FROM o.deadline_at) * 1000)::bigint AS "deadlineAt", o.attempt,
+  o.cancel_requested_at IS NOT NULL AS "isCancelRequested"`;
 
 /** Ended operations are shown this long. */
 const OPERATION_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
