@@ -1767,6 +1767,8 @@ export interface CancelDrainAnswer {
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
   certificateExpiresAt: string | null;
+  /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
+  unknownMachines: readonly string[];
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
