@@ -179,6 +179,17 @@ test("a failed start leaves `error` with the reason, and can be repeated", async
   assert.equal((await get(id)).error, null);
 });
 
+test("a stop is answered as done, also when a start that fails comes right after it", async () => {
+  const { id } = await created({ env: { FAKE_BOOT_FAIL: "1" } });
+  for (let turn = 0; turn < 10; turn += 1) {
+    await client.post(`/v1/machines/${id}/start`);
+    const stopping = client.post(`/v1/machines/${id}/stop`);
+    const [stop] = await Promise.all([stopping, client.post(`/v1/machines/${id}/start?detach=true`)]);
+    assert.equal(stop.status, 200, stop.text);
+  }
+  assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
+});
+
 test("a machine that crashes is restarted, with an event on its timeline", async () => {
   const { id } = await created();
   await client.post(`/v1/machines/${id}/start`);

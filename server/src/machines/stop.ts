@@ -40,7 +40,8 @@ export async function stopMachine(services: MachineServices, options: StopOption
     // Otherwise another stop replaced it, which is awaited as well.
     if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest, services.nodeWaitMs);
   }
-  if (phaseOf(latest) === "failed") throw notStopped(latest, services.nodeWaitMs);
+  // A failure of a start that a concurrent request made after the stop is not one of the stop.
+  if (latest.error !== null) throw notStopped(latest, services.nodeWaitMs);
   if (options.keepsMemory === true && latest.desiredState === "running")
     throw await notSuspended(services, latest, options);
   return latest;
