@@ -84,16 +84,19 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
     claimMachine: async (request) => {
       const { caller, params, signal } = request;
       const { tenantId, keyId } = caller;
-      const pool = await findPool(db, { tenantId, id: params.id });
-      if (pool === undefined) throw poolNotFound(params.id);
+      const name = { tenantId, id: params.id };
       const claimId = request.newId("machine");
-      const claimed = await claimMember(db, { poolId: pool.id, claimId, now: clock.now() });
-      void db.notify("pools", pool.id);
-      const machine = claimed === undefined ? undefined : await cache.read({ tenantId, id: claimed });
-      if (machine !== undefined && machine.id !== claimId) {
-        activity.note(machine.id, "info", `claimed from pool ${pool.id}`);
-        return { status: 200, body: machineInfo(machine, addresses) };
+      const claimed = await claimMember(db, name, { claimId, now: clock.now() });
+      if (claimed !== undefined && claimed !== claimId) {
+        void db.notify("pools", params.id);
+        const machine = cache.current({ tenantId, id: claimed }) ?? (await cache.read({ tenantId, id: claimed }));
+        if (machine !== undefined) {
+          activity.note(claimed, "info", `claimed from pool ${params.id}`);
+          return { status: 200, body: machineInfo(machine, addresses) };
+        }
       }
+      const pool = await findPool(db, name);
+      if (pool === undefined) throw poolNotFound(params.id);
       await addClaimed(db, { poolId: pool.id, machineId: claimId, now: clock.now() });
       const made = await makeMachine(services, pool, { id: claimId, keyId, isDetached: false, signal });
       return { status: 200, body: machineInfo(made, addresses) };

@@ -188,18 +188,23 @@ export const clearPoolFailures = (db: Queryable, id: string): Promise<number> =>
 
 /**
  * Claims the machine that has waited longest. Concurrent claims get different ones; a repeated one gets the same. undefined:
- * none waits.
+ * none waits, or the tenant has no such pool.
  */
 export async function claimMember(
   db: Queryable,
-  { poolId, claimId, now }: { readonly poolId: string; readonly claimId: string; readonly now: number },
+  { id: poolId, tenantId }: PoolName,
+  { claimId, now }: { readonly claimId: string; readonly now: number },
 ): Promise<string | undefined> {
   const row = await db.queryOne<{ machineId: string }>(sql`
-    WITH claimed AS (SELECT machine_id FROM pool_machines WHERE claim_id = ${claimId} AND pool_id = ${poolId}),
+    WITH claimed AS (
+      SELECT w.machine_id FROM pool_machines w
+      JOIN pools p ON p.id = w.pool_id AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
+      WHERE w.claim_id = ${claimId} AND w.pool_id = ${poolId}),
     taken AS (
       UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz, claim_id = ${claimId}
       WHERE NOT EXISTS (SELECT 1 FROM claimed) AND machine_id = (
         SELECT w.machine_id FROM pool_machines w JOIN machines m ON m.id = w.machine_id JOIN nodes n ON n.id = m.node_id
+        JOIN pools p ON p.id = w.pool_id AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
         WHERE w.pool_id = ${poolId} AND ${IS_IDLE} ORDER BY w.created_at, w.machine_id LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
       RETURNING machine_id)
     SELECT machine_id AS "machineId" FROM claimed UNION ALL SELECT machine_id FROM taken`);
