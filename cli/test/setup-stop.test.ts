@@ -142,11 +142,10 @@ for (const how of ["terminal", "plain"] as const) {
     const checkout = makeCheckout(t);
     checkout.slow("install", true);
     const { said, isOver, stop } = start(t, checkout, how);
-    await until(() => existsSync(join(checkout.state, "runs-install")), {
-      what: "the installation",
-      deadlineMs: 60_000,
-    });
-    const pid = Number(readFileSync(join(checkout.state, "runs-install"), "utf8"));
+    const running = join(checkout.state, "runs-install");
+    // The file is there before its content.
+    const pidOf = () => existsSync(running) && Number(readFileSync(running, "utf8"));
+    const pid = await until(pidOf, { what: "the installation", deadlineMs: 60_000 });
     stop();
     const stoppedAt = performance.now();
     // Long enough for a signal to have ended a process.
