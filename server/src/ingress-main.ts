@@ -80,7 +80,8 @@ export async function startIngress(settings: IngressOptions): Promise<RunningIng
   const undo = new StopSteps(log);
   try {
     const connection = { connectionString: settings.databaseUrl };
-    const db = openDatabase({ connection, clock, log, connectionsMax: DATABASE_CONNECTIONS_MAX });
+    // The database answers in real time, whatever clock this process has.
+    const db = openDatabase({ connection, clock: systemClock, log, connectionsMax: DATABASE_CONNECTIONS_MAX });
     undo.push(() => db.close());
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
     const bounds = connectionBounds(await descriptorLimit(), settings.connectionsPerAddress);

@@ -100,7 +100,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     if (embedded !== undefined) undo.pushAlways(({ hurry }) => embedded.stop(hurry));
     const connection: ConnectionOptions = embedded?.connection ?? { connectionString: options.databaseUrl ?? "" };
     await whileUnavailable(() => migrate({ connection, log }), patience);
-    const db = openDatabase({ connection, clock, log });
+    // The database answers in real time, whatever clock this server has.
+    const db = openDatabase({ connection, clock: systemClock, log });
     undo.push(() => db.close());
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
     const adminKey = await whileUnavailable(() => ensureAdminKey(context, options.dataDirectory), patience);
