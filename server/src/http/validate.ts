@@ -1,7 +1,8 @@
 /**
- * Compiles the contract's schemas and describes where a value does not match. Pure after start.
+ * Compiles the contract's schemas and describes where a value does not match.
  *
- * Always: nothing is coerced, removed or filled in; unknown fields are accepted. The text names the path and what was
+ * Always: a schema is compiled when its first value comes, because all of them take a second and most servers never see
+ * half of them; nothing is coerced, removed or filled in; unknown fields are accepted. The text names the path and what was
  * expected, with the schema's `examples` if it has any.
  */
 import type { TSchema } from "@flotilla/contract/schema";
@@ -13,9 +14,13 @@ export type Check = (value: unknown) => string | undefined;
 // Formats are not checked: those in use (int32, date-time of answers) say no more than their other keywords.
 const ajv = new Ajv({ strict: false, validateFormats: false, allErrors: false });
 
+/** The check of a schema. Its first call takes some milliseconds more. */
 export function compile(schema: TSchema): Check {
-  const validate: ValidateFunction = ajv.compile(schema);
-  return (value) => (validate(value) ? undefined : describe(validate.errors ?? [], schema));
+  let compiled: ValidateFunction | undefined;
+  return (value) => {
+    const validate = (compiled ??= ajv.compile(schema));
+    return validate(value) ? undefined : describe(validate.errors ?? [], schema);
+  };
 }
 
 function describe(errors: readonly ErrorObject[], schema: TSchema): string {
