@@ -5,8 +5,11 @@
  * - An answer is one plain sentence; RFC 9457 JSON for callers that accept JSON.
  * - 401 has the fixed forms that clients know: empty without a key, a small JSON object for an invalid key.
  * - Every answer has `x-error-code`.
+ * - `unavailable` says when to try again.
  */
 import { ERRORS, type Refusal } from "@flotilla/contract/errors";
+
+const UNAVAILABLE_SECONDS = 1;
 
 export interface ErrorAnswer {
   readonly status: number;
@@ -17,6 +20,7 @@ export interface ErrorAnswer {
 export function errorAnswer(refusal: Refusal, accept: string | undefined, requestId: string): ErrorAnswer {
   const { status } = refusal;
   const headers: Record<string, string> = { ...refusal.headers, "x-error-code": refusal.code };
+  if (refusal.code === "unavailable") headers["retry-after"] ??= String(UNAVAILABLE_SECONDS);
   if (status === 401) {
     headers["www-authenticate"] = "Bearer";
     if (refusal.code === "missing_key") return { status, headers, body: "" };
