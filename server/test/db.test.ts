@@ -102,6 +102,22 @@ test("ended backends are replaced, and their statements fail with an unavailable
   await until(async () => (await db.query(sql`SELECT 1`)).length === 1);
 });
 
+test("the locks of a server that stopped in a transaction are released, and its statement fails as without a database", async () => {
+  await db.execute(sql`INSERT INTO counters VALUES ('locked', 0)`);
+  const stopped = db.transaction(async (transaction) => {
+    await transaction.execute(sql`UPDATE counters SET count = 1 WHERE name = 'locked'`);
+    const set = sql`SELECT name, setting::int AS setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'`;
+    const { setting } = (await transaction.queryOne<{ setting: number }>(set)) ?? { setting: 0 };
+    assert.ok(setting > 0 && setting <= 30_000, `${setting} ms`);
+    // The rest of its time.
+    await transaction.execute(sql`SET LOCAL idle_in_transaction_session_timeout = 50`);
+    await other.execute(sql`UPDATE counters SET count = 2 WHERE name = 'locked'`);
+    await transaction.execute(sql`SELECT 1`);
+  });
+  await assert.rejects(stopped, DatabaseUnavailable);
+  assert.deepEqual(await db.query(sql`SELECT count FROM counters WHERE name = 'locked'`), [{ count: 2 }]);
+});
+
 test("a missing database is DatabaseUnavailable, not a crash", async () => {
   const nowhere = openDatabase({
     connection: { connectionString: "postgres://flotilla:x@127.0.0.1:1/none" },

@@ -46,6 +46,13 @@ const STATEMENT_TIMEOUT_MS = 30_000;
 /** After STATEMENT_TIMEOUT_MS the database answers with a failure; without one the connection is dead. */
 const ANSWER_TIMEOUT_MS = STATEMENT_TIMEOUT_MS + 5_000;
 const CONNECT_TIMEOUT_MS = 5_000;
+/**
+ * A server that has lost its host, its cable or its processor in a transaction would keep the locks of its rows, and its
+ * connections, for as long as TCP waits: two hours. No transaction waits for anything but the database.
+ */
+const IDLE_TRANSACTION_MS = 10_000;
+/** By the database, of a server that sends nothing, in seconds. */
+const KEEPALIVE = "-c tcp_keepalives_idle=15 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
 /** How long connections have to end in order when the database is closed. */
 const CLOSE_MS = 2_000;
 const TRANSACTION_TRIES_MAX = 8;
@@ -89,13 +96,13 @@ const queryConfig = (statement: Statement): pg.QueryConfig => {
 
 /**
  * The connection was lost or could not be made: whether the statement took effect is not known. Or the database accepts no
- * writes (25006), because it is a standby or was made one.
+ * writes (25006), because it is a standby or was made one. Or it has ended a transaction that did nothing (25P03).
  */
 export function isConnectionLoss(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code, syscall } = error as { code?: unknown; syscall?: unknown };
   if (typeof code === "string") {
-    if (/^(08...|57P0[1-5]|53300|25006)$/.test(code)) return true;
+    if (/^(08...|57P0[1-5]|53300|25006|25P03)$/.test(code)) return true;
     if (["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(code))
       return true;
     if (code === "ENOENT" && syscall === "connect") return true;
@@ -194,6 +201,8 @@ function openPool(primary: Primary, max: number): pg.Pool {
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: ANSWER_TIMEOUT_MS,
+    idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
+    options: KEEPALIVE,
     keepAlive: true,
     application_name: "flotilla",
     types,
