@@ -18,6 +18,8 @@ export interface Layer {
   readonly concurrency: number;
   /** Runs only when it is named. */
   readonly isOnDemand?: boolean;
+  /** What its files print is part of the result, also when nothing failed. */
+  readonly isShown?: boolean;
   /** A test file is ended and fails after this time, unless FLOTILLA_TEST_FILE_MINUTES says otherwise. */
   readonly fileTimeoutMs: number;
 }
@@ -39,6 +41,16 @@ export const LAYERS: readonly Layer[] = [
     fits: (path) => path.startsWith("test/kvm/"),
     concurrency: 1,
     isOnDemand: true,
+    fileTimeoutMs: 3600 * SECOND_MS,
+  },
+  {
+    name: "proof",
+    holds:
+      "a whole cluster of real machines on one host, in which each cable is pulled and each process killed and stopped",
+    fits: (path) => path.startsWith("test/proof/"),
+    concurrency: 1,
+    isOnDemand: true,
+    isShown: true,
     fileTimeoutMs: 3600 * SECOND_MS,
   },
   {
@@ -65,7 +77,7 @@ export const LAYERS: readonly Layer[] = [
 ];
 
 /** The order in which layers run; the patterns above are tried in their own order. */
-export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm", "kvm"];
+export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm", "kvm", "proof"];
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
 export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {

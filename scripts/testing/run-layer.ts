@@ -28,7 +28,7 @@ export async function runLayer(layer: Layer, root: string, files: readonly strin
       const startedMs = uptimeMs();
       const result = await runFile(root, file, FILE_MINUTES * 60_000 || layer.fileTimeoutMs);
       const outcome = outcomeOf(result);
-      printFile(result, outcome, uptimeMs() - startedMs);
+      printFile(result, outcome, { ms: uptimeMs() - startedMs, isShown: layer.isShown === true });
       outcomes.push(outcome);
     }
   };
@@ -52,10 +52,12 @@ function outcomeOf({ file, records, problem }: FileResult): Outcome {
   };
 }
 
-function printFile({ file, records, problem, output }: FileResult, outcome: Outcome, ms: number): void {
+function printFile(result: FileResult, outcome: Outcome, { ms, isShown }: { ms: number; isShown: boolean }): void {
+  const { file, records, problem, output } = result;
   const word = outcome.failed === 0 ? "ok" : "FAILED";
   const count = records.filter((record) => !record.isSuite).length;
   print(`  ${word.padEnd(6)} ${String(count).padStart(4)} tests ${seconds(ms).padStart(8)}  ${file}`);
+  if (outcome.failed === 0 && isShown) print(indent(output.trimEnd()));
   if (outcome.failed === 0) return;
   for (const { name, error } of records) {
     // An error that only says that a subtest failed adds nothing.

@@ -21,5 +21,5 @@ test("every layer is in the order once", () => {
 
 test("files that boot machines or kill programs run alone", () => {
   const alone = LAYERS.filter(({ concurrency }) => concurrency === 1).map(({ name }) => name);
-  assert.deepEqual(alone.toSorted(), ["crash", "kvm", "vm"]);
+  assert.deepEqual(alone.toSorted(), ["crash", "kvm", "proof", "vm"]);
 });

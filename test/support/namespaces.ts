@@ -42,29 +42,32 @@ export function openLan(): void {
   run("ip", "link", "set", BRIDGE, "up");
 }
 
-/** Another host on the bridge, which accepts no connection: it can only dial out. */
+/** Another host on the bridge. It accepts no connection, so it can only dial out, unless it is open. */
 export class FarHost {
   readonly name: string;
+  readonly address: string;
   readonly #cable: string;
 
-  /** `number`: from 2 to 254; the last part of its address. */
-  constructor(name: string, number: number) {
+  /** `number`: from 2 to 254; the last part of its address. `isOpen`: it accepts connections. */
+  constructor(name: string, number: number, { isOpen = false } = {}) {
     this.name = name;
+    this.address = `10.77.0.${number}`;
     this.#cable = `to-${name}`;
     run("ip", "netns", "add", name);
     run("ip", "link", "add", this.#cable, "type", "veth", "peer", "name", "eth0", "netns", name);
     run("ip", "link", "set", this.#cable, "master", BRIDGE, "up");
-    this.#inside("ip", "address", "add", `10.77.0.${number}/24`, "dev", "eth0");
+    this.#inside("ip", "address", "add", `${this.address}/24`, "dev", "eth0");
     for (const device of ["lo", "eth0"]) this.#inside("ip", "link", "set", device, "up");
+    if (isOpen) return;
     this.#inside("nft", "add table inet wall");
     this.#inside("nft", "add chain inet wall incoming { type filter hook input priority 0; policy drop; }");
     this.#inside("nft", "add chain inet wall outgoing { type filter hook output priority 0; policy accept; }");
     this.#accept();
   }
 
-  /** What runs a program on this host. */
+  /** What runs a program on this host. Unlike `ip netns exec` it leaves /sys, and with it control groups, as they are. */
   get launcher(): readonly string[] {
-    return ["ip", "netns", "exec", this.name];
+    return ["nsenter", `--net=/run/netns/${this.name}`, "--"];
   }
 
   /** Unplugs the cable: the host sees that its link is down. */

@@ -35,6 +35,8 @@ export interface Launch {
   readonly logFd: number;
   /** Whether it keeps running when this process ends. */
   readonly isDetached: boolean;
+  /** A program that becomes the one that it is given, as `nsenter --net=PATH` does. */
+  readonly launcher?: readonly string[];
 }
 
 const INSIDE = "/run/flotilla";
@@ -139,11 +141,12 @@ export function launch(installation: Installation, options: Launch): ChildProces
     stdio: ["ignore", options.logFd, options.logFd] as ("ignore" | number)[],
     detached: options.isDetached,
   };
-  if (user === null) return spawn("env", command.slice(1), { ...settings, cwd: options.directory });
-  if (!hasNamespace) {
-    return spawn("env", command.slice(1), { ...settings, cwd: options.directory, uid: user.uid, gid: user.gid });
-  }
+  const [env = "env", ...argv] = [...(options.launcher ?? []), ...command];
+  if (user === null) return spawn(env, argv, { ...settings, cwd: options.directory });
+  if (!hasNamespace) return spawn(env, argv, { ...settings, cwd: options.directory, uid: user.uid, gid: user.gid });
   const paths = [options.directory, root, libraryDirectory, String(user.uid), String(user.gid)];
   const shell = ["sh", "-c", NAMESPACE_SCRIPT, "flotilla-postgres", ...paths, ...command];
-  return spawn("unshare", ["--mount", "--propagation", "slave", ...shell], { ...settings, cwd: "/" });
+  const unshare = ["unshare", "--mount", "--propagation", "slave", ...shell];
+  const [program = "", ...rest] = [...(options.launcher ?? []), ...unshare];
+  return spawn(program, rest, { ...settings, cwd: "/" });
 }
