@@ -142,6 +142,24 @@ test("a pool that cannot be filled says why and keeps the tenant's ceiling, and 
   await client.call("DELETE", `/v1/pools/${missing}`);
 });
 
+test("a claim that is refused leaves no machine", async () => {
+  const plan = await client.post("/v1/plans", { name: "little memory", maxTotalMemoryMb: 512 });
+  assert.equal(plan.status, 201, plan.text);
+  const owner = await client.post("/v1/tenants", { name: "little", planId: plan.json.id });
+  const { key } = (await client.post("/v1/apikeys", { tenantId: owner.json.id })).json;
+  const by = client.withKey(key);
+  const id = await pool({ targetSize: 0 }, by);
+  const claims = await Promise.all(Array.from({ length: 5 }, () => by.post(`/v1/pools/${id}/claim`)));
+  assert.deepEqual(
+    claims.map(({ status }) => status).toSorted((one, other) => one - other),
+    [200, 200, 422, 422, 422],
+  );
+  const claimed = claims.flatMap(({ status, json }) => (status === 200 ? [json.id as string] : []));
+  const left = (await by.get("/v1/machines")).json as { id: string }[];
+  assert.deepEqual(left.map((machine) => machine.id).toSorted(), claimed.toSorted());
+  await until(async () => (await poolOf(id, by)).busyCount === 2, { what: "the refused claims to be forgotten" });
+});
+
 test("a waiting machine that is too old is replaced, and the pool keeps its size", async () => {
   const id = await pool({ targetSize: 3, maxIdleSecs: 3_600 });
   await waits(id, 3);

@@ -10,9 +10,8 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
-import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { makeMachine } from "./make.ts";
+import { makeMachine, unmakeMachine } from "./make.ts";
 import { type Member, nextAction, retryMs } from "./state.ts";
 import {
   addMembers,
@@ -91,12 +90,7 @@ async function discard(
 ): Promise<boolean> {
   const { db, clock } = services.context;
   if (!(await discardMember(db, machineId, clock.now())) || phase === null) return false;
-  try {
-    await deleteMachine(services, { tenantId, id: machineId });
-  } catch (error) {
-    // Its owner, or another server, was faster.
-    if (!(error instanceof Refusal && error.code === "not_found")) throw error;
-  }
+  await unmakeMachine(services, { tenantId, id: machineId });
   await forgetMember(db, machineId);
   return true;
 }

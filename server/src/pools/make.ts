@@ -1,9 +1,11 @@
 /**
- * Makes and starts machines of pools.
+ * Makes and starts machines of pools, and deletes those that are not wanted.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { createMachine } from "../machines/create.ts";
 import type { MachineRecord } from "../machines/record.ts";
+import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
 import type { PoolRecord } from "./store.ts";
@@ -28,4 +30,17 @@ export async function makeMachine(
   const { id, keyId, isDetached, signal } = how;
   await createMachine(services, { id, tenantId, keyId, request: requestOf(pool) });
   return await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached, signal });
+}
+
+/** Deletes the machine, if it was made. */
+export async function unmakeMachine(
+  services: MachineServices,
+  machine: { readonly tenantId: string; readonly id: string },
+) {
+  try {
+    await deleteMachine(services, machine);
+  } catch (error) {
+    // It was not made, or its owner or another server was faster.
+    if (!(error instanceof Refusal && error.code === "not_found")) throw error;
+  }
 }

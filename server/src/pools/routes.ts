@@ -9,7 +9,7 @@ import type { HandlersOf } from "../http/handler.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineInfo } from "../machines/view.ts";
-import { makeMachine } from "./make.ts";
+import { makeMachine, unmakeMachine } from "./make.ts";
 import { statusOf } from "./state.ts";
 import {
   addClaimed,
@@ -98,8 +98,14 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
       const pool = await findPool(db, name);
       if (pool === undefined) throw poolNotFound(params.id);
       await addClaimed(db, { poolId: pool.id, machineId: claimId, now: clock.now() });
-      const made = await makeMachine(services, pool, { id: claimId, keyId, isDetached: false, signal });
-      return { status: 200, body: machineInfo(made, addresses) };
+      try {
+        const made = await makeMachine(services, pool, { id: claimId, keyId, isDetached: false, signal });
+        return { status: 200, body: machineInfo(made, addresses) };
+      } catch (error) {
+        // The caller does not learn its id. After a 5xx it may be running, and a repeated claim returns it.
+        if (error instanceof Refusal && error.status < 500) await unmakeMachine(services, { tenantId, id: claimId });
+        throw error;
+      }
     },
   };
 }
