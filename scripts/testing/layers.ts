@@ -5,7 +5,8 @@
  * - Every *.test.ts of the repository belongs to exactly one layer, the first whose pattern matches, so no test file
  *   is missed.
  * - Layers run one after the other.
- * - Files that boot machines or kill processes run alone, because their deadlines assume a free processor.
+ * - A layer runs more files at a time than two processors are full with, because tests wait a lot. Deadlines grow with the
+ *   host's load (test/support/until.ts).
  */
 import { globSync } from "node:fs";
 
@@ -57,21 +58,21 @@ export const LAYERS: readonly Layer[] = [
     name: "vm",
     holds: "real machines under QEMU, and their network",
     fits: (path) => /^(test\/vm|test\/network|node\/test\/vm)\//.test(path),
-    concurrency: 1,
+    concurrency: 2,
     fileTimeoutMs: 900 * SECOND_MS,
   },
   {
     name: "crash",
     holds: "programs killed at random moments",
     fits: (path) => path.startsWith("test/crash/") || /(^|[/-])crash[^/]*\.test\.ts$/.test(path),
-    concurrency: 1,
+    concurrency: 2,
     fileTimeoutMs: 600 * SECOND_MS,
   },
   {
     name: "programs",
     holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
     fits: () => true,
-    concurrency: 2,
+    concurrency: 3,
     fileTimeoutMs: 600 * SECOND_MS,
   },
 ];

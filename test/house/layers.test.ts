@@ -18,8 +18,3 @@ test("every test file of the tree is in exactly one layer", () => {
 test("every layer is in the order once", () => {
   assert.deepEqual(LAYER_ORDER.toSorted(), LAYERS.map(({ name }) => name).toSorted());
 });
-
-test("files that boot machines or kill programs run alone", () => {
-  const alone = LAYERS.filter(({ concurrency }) => concurrency === 1).map(({ name }) => name);
-  assert.deepEqual(alone.toSorted(), ["crash", "kvm", "proof", "vm"]);
-});
