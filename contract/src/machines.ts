@@ -325,9 +325,10 @@ export const machineEndpoints = {
     method: "POST",
     path: "/v1/machines/{id}/move",
     family: "machines",
-    summary: "Move a machine, with its disk and log, to another node",
+    summary: "Move a machine, with its disk, log and memory, to another node",
     description:
-      "Answers immediately with an operation. A running machine is stopped, moved and started again; a stopped one stays stopped. " +
+      "Answers immediately with an operation. A running machine is suspended, moved and continued there; it boots instead when its " +
+      "memory cannot be kept, or loaded by the other node. A suspended or stopped one stays so. " +
       "A start meanwhile waits for the end of the move. A move that fails or is canceled leaves the machine where it was. " +
       "The machine may be of any tenant.",
     access: ["admin"],

@@ -7,7 +7,7 @@
  * - Its steps say what it did, each with a message.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { nullable, oneOf, type Static, Type, text, timestamp } from "./schema.ts";
+import { int64, nullable, oneOf, type Static, Type, text, timestamp } from "./schema.ts";
 
 /** What an operation is about, as text. The table's CHECK has the same list. */
 export const OPERATION_KINDS = [
@@ -36,6 +36,9 @@ export const OperationStep = Type.Object({
   startedAt: nullable(timestamp()),
   finishedAt: nullable(timestamp()),
   message: nullable(Type.String({ description: "progress while it runs; afterwards its result" })),
+  downtimeMs: Type.Optional(
+    int64({ description: "of a move's last step: how long the machine did not run, by its nodes' clocks" }),
+  ),
 });
 export type OperationStep = Static<typeof OperationStep>;
 

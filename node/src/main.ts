@@ -114,7 +114,7 @@ async function openLink(parts: {
   const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), ...parts });
   await incoming.open();
   const { images, clock } = deps;
-  return await serveLink({ ...config, ...parts, incoming, images, isNearlyFull, clock });
+  return await serveLink({ ...config, ...parts, incoming, outgoing: deps, images, isNearlyFull, clock });
 }
 
 /** Aborted when the agent should stop. Calls `forceStop` when that takes too long or is requested again. */
@@ -165,7 +165,9 @@ async function prepareDirectories(config: NodeConfig): Promise<void> {
 
 function nodeFacts(config: NodeConfig, { driver }: NodeBackends): NodeFacts {
   const { name, accelerator, acceleratorReason, runtime } = driver.facts;
-  return { nodeId: config.nodeId, driver: name, accelerator, acceleratorReason, runtime, arch: nodeArch() };
+  const { nodeId } = config;
+  const { memoryFormat } = driver;
+  return { nodeId, driver: name, accelerator, acceleratorReason, runtime, arch: nodeArch(), memoryFormat };
 }
 
 function makeReporter(parts: {

@@ -296,11 +296,12 @@ export abstract class Methods {
   }
 
   /**
-   * Move a machine, with its disk and log, to another node.
+   * Move a machine, with its disk, log and memory, to another node.
    *
-   * Answers immediately with an operation. A running machine is stopped, moved and started again; a stopped one
-   * stays stopped. A start meanwhile waits for the end of the move. A move that fails or is canceled leaves the
-   * machine where it was. The machine may be of any tenant.
+   * Answers immediately with an operation. A running machine is suspended, moved and continued there; it boots
+   * instead when its memory cannot be kept, or loaded by the other node. A suspended or stopped one stays so. A
+   * start meanwhile waits for the end of the move. A move that fails or is canceled leaves the machine where it was.
+   * The machine may be of any tenant.
    *
    * `POST /v1/machines/{id}/move`; needs scope admin.
    * Refuses with invalid_json, invalid_body, not_found, conflict, no_capacity, rate_limited, unavailable.
@@ -2776,6 +2777,8 @@ export interface OperationStep {
   finishedAt: string | null;
   /** progress while it runs; afterwards its result */
   message: string | null;
+  /** of a move's last step: how long the machine did not run, by its nodes' clocks */
+  downtimeMs?: number | undefined;
 }
 
 export interface PlacementExplanation {

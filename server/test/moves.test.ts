@@ -33,6 +33,11 @@ async function machine(env: Record<string, string> = {}, restart = "always"): Pr
 
 const move = (id: string, body?: object) => client.post(`/v1/machines/${id}/move`, body);
 const get = async (id: string) => (await client.get(`/v1/machines/${id}`)).json;
+async function exec(id: string, command: string): Promise<string> {
+  const answer = await client.post(`/v1/machines/${id}/exec`, { command });
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.stdout;
+}
 const read = async (id: string) => (await client.get(`/v1/operations/${id}`)).json;
 const ended = (id: string) =>
   until(async () => {
@@ -44,6 +49,16 @@ const copies = async (id: string) =>
   await context.db.query<{ nodeId: string }>(sql`
     SELECT node_id AS "nodeId" FROM machine_copies WHERE machine_id = ${id}`);
 
+/** What a node reports as the format of its memory. */
+const setFormat = (id: string, format: string) =>
+  context.db.execute(sql`
+    UPDATE nodes SET labels = labels || jsonb_build_object('memoryFormat', ${format}::text) WHERE id = ${id}`);
+
+async function untilEvent(id: string, text: RegExp): Promise<void> {
+  const lines = async () => (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  await until(async () => (await lines()).some(({ message }) => text.test(message)), { what: `${text}`, ...PATIENT });
+}
+
 /** Has the target be away, so that the move waits in its copy. */
 async function held(placed: Placed): Promise<string> {
   await nodes[placed.to].kill();
@@ -53,8 +68,9 @@ async function held(placed: Placed): Promise<string> {
   return asked.json.id;
 }
 
-test("a running machine is moved and runs again, without a gap or an overlap in its runs", async () => {
+test("a running machine moves with its memory, without a gap or an overlap in its runs", async () => {
   const { id, from, to } = await machine();
+  await exec(id, "echo kept >/tmp/file");
   const asked = await move(id);
   assert.equal(asked.status, 202, asked.text);
   assert.deepEqual([asked.json.kind, asked.json.resource.id], ["machine move", id]);
@@ -63,13 +79,16 @@ test("a running machine is moved and runs again, without a gap or an overlap in 
   assert.deepEqual(
     done.steps.map(({ message }: { message: string }) => message),
     [
-      `${from} → ${to}`,
-      "nothing of it runs",
+      `${from} → ${to}, with its memory`,
+      "its memory is saved, and nothing of it runs",
       done.steps[2].message,
       `node ${to} owns it; the former copy is removed`,
-      "it runs",
+      done.steps[4].message,
     ],
   );
+  assert.match(done.steps[4].message, /^it runs, and its processes continued after a pause of \d+ ms$/);
+  assert.ok(Number.isSafeInteger(done.steps[4].downtimeMs), JSON.stringify(done.steps[4]));
+  assert.equal(await exec(id, "cat /tmp/file"), "kept\n");
   const { state, nodeId } = await get(id);
   assert.deepEqual([state, nodeId], ["started", to]);
   assert.deepEqual(await copies(id), []);
@@ -86,8 +105,7 @@ test("a running machine is moved and runs again, without a gap or an overlap in 
     { nodeId: from, isOpen: false, cause: "stop", isOrdered: true },
     { nodeId: to, isOpen: true, cause: null, isOrdered: true },
   ]);
-  const lines = async () => (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
-  await until(async () => (await lines()).some(({ message }) => message.startsWith("moving from node")), PATIENT);
+  await untilEvent(id, /^moving from node/);
   // And back, with what the first move left.
   assert.equal((await ended((await move(id, { nodeId: from })).json.id)).status, "succeeded");
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 200);
@@ -126,6 +144,7 @@ test("a start meanwhile waits for the end of the move, and a stop is a stop", as
 test("a canceled move leaves the machine where it was, running, and nothing on the target", async () => {
   const placed = await machine();
   const { id, from, to } = placed;
+  await exec(id, "echo kept >/tmp/file");
   const operation = await held(placed);
   const canceled = await client.post(`/v1/operations/${operation}/cancel`);
   assert.equal(canceled.status, 202, canceled.text);
@@ -133,6 +152,7 @@ test("a canceled move leaves the machine where it was, running, and nothing on t
   assert.deepEqual([done.status, done.error], ["canceled", null]);
   await until(async () => (await get(id)).state === "started", PATIENT);
   assert.equal((await get(id)).nodeId, from);
+  assert.equal(await exec(id, "cat /tmp/file"), "kept\n");
   await nodes[to].restart();
   assert.equal((await client.post(`/v1/operations/${operation}/cancel`)).json.status, "canceled");
   assert.equal((await client.post("/v1/operations/op-0/cancel")).status, 404);
@@ -152,6 +172,47 @@ test("a delete wins over a move", async () => {
   assert.match(done.error, /was deleted/);
   assert.equal((await client.get(`/v1/machines/${id}`)).status, 404);
   await nodes[to].restart();
+});
+
+test("a machine whose memory cannot be kept, moved or loaded boots on the other node, and its events say why", async () => {
+  const cases = [
+    {
+      env: { FAKE_SUSPEND_FAIL: "conflict" },
+      event: /^machine is moved without its memory, .*: FAKE_SUSPEND_FAIL is set$/,
+    },
+    {
+      env: { FAKE_RESUME_FAIL: "1" },
+      event: /memory of the suspended machine was lost, and it boots: FAKE_RESUME_FAIL/,
+    },
+    { env: {}, format: "other", event: /^its memory is lost by the move, and it boots: node node-. cannot load it: / },
+  ];
+  for (const { env, format = "fake", event } of cases) {
+    const { id, to } = await machine(env);
+    await exec(id, "echo lost >/tmp/file");
+    await setFormat(to, format);
+    const done = await ended((await move(id)).json.id);
+    assert.equal(done.status, "succeeded", done.error);
+    assert.match(done.steps[4].message, /^it runs; it was down for \d+ ms$/);
+    assert.equal(await exec(id, "cat /tmp/file || echo gone"), "gone\n");
+    await untilEvent(id, event);
+    await setFormat(to, "fake");
+    await client.delete(`/v1/machines/${id}`);
+  }
+});
+
+test("a stop during a move discards the memory that is on its way, and a start boots the machine", async () => {
+  const placed = await machine();
+  const { id, to } = placed;
+  await exec(id, "echo lost >/tmp/file");
+  const operation = await held(placed);
+  assert.equal((await client.post(`/v1/machines/${id}/stop`)).json.suspendedAt, null);
+  const starting = client.post(`/v1/machines/${id}/start`);
+  await until(async () => (await get(id)).state === "creating", PATIENT);
+  await nodes[to].restart();
+  assert.equal((await starting).status, 200);
+  assert.equal((await ended(operation)).status, "succeeded");
+  assert.equal(await exec(id, "cat /tmp/file || echo gone"), "gone\n");
+  await client.delete(`/v1/machines/${id}`);
 });
 
 test("a failed machine stays failed while it moves, and may be started afterwards", async () => {

@@ -168,18 +168,22 @@ test("a killed node agent keeps the memory of suspended machines, and finishes a
   for (const id of [kept, unfinished]) assert.equal((await start(id)).state, "started");
 });
 
-test("a machine that moves loses its memory with an event, and a move that ends keeps nothing behind", async () => {
-  const id = await started();
-  assert.equal((await suspend(id)).status, 200);
+test("a suspended machine moves with its memory, stays suspended, and continues where it is then", async () => {
   await startTestNode(server, "node-b");
-  const asked = await client.post(`/v1/machines/${id}/move`, { nodeId: "node-b" });
+  const id = await started();
+  await exec(id, "echo kept >/tmp/file");
+  const { suspendedAt, nodeId } = (await suspend(id)).json;
+  const to = nodeId === "node-a" ? "node-b" : "node-a";
+  const asked = await client.post(`/v1/machines/${id}/move`, { nodeId: to });
   assert.equal(asked.status, 202, asked.text);
   const done = await until(async () => {
     const { json } = await client.get(`/v1/operations/${asked.json.id}`);
     return json.status !== "running" && json;
   }, PATIENT);
   assert.equal(done.status, "succeeded", done.error);
-  await untilEvent(id, "because the machine moved to another node");
-  assert.deepEqual([(await get(id)).nodeId, (await get(id)).suspendedAt], ["node-b", null]);
+  assert.equal(done.steps[4].message, "it stays suspended, with its memory");
+  await until(async () => (await get(id)).suspendedAt === suspendedAt, PATIENT);
+  assert.deepEqual([(await get(id)).nodeId, (await get(id)).state], [to, "stopped"]);
   assert.equal((await start(id)).state, "started");
+  assert.equal(await exec(id, "cat /tmp/file"), "kept\n");
 });

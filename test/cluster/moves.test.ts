@@ -1,6 +1,6 @@
 /**
- * Moves of machines between nodes with the fake driver, while programs are killed: what was on the disk is on the new node, and one
- * node at most runs the machine.
+ * Moves of machines between nodes with the fake driver, while programs are killed: what was on the disk is on the new node, the
+ * machine's processes continue there, and one node at most runs the machine.
  */
 import assert from "node:assert/strict";
 import { readdir, readFile, stat, writeFile } from "node:fs/promises";
@@ -24,7 +24,7 @@ const diskOf = (flotilla: Flotilla, node: number, id: string): string =>
 
 /** A machine with a disk of some size, on one of two nodes. */
 async function machineWithDisk(flotilla: Flotilla, isRunning: boolean): Promise<MovedMachine> {
-  const { id } = await flotilla.create();
+  const { id } = await flotilla.create({ env: { FAKE_SUSPEND_MS: "500" } });
   const { nodeId } = await flotilla.start(id);
   await flotilla.stop(id);
   const from = Number((nodeId ?? "").slice("node-".length));
@@ -77,13 +77,16 @@ async function assertOnlyOn(flotilla: Flotilla, { id, content }: MovedMachine, n
 }
 
 const KILLS = [
+  { step: 1, victim: "server", what: "while its memory is saved" },
+  { step: 1, victim: "source", what: "while its memory is saved" },
   { step: 2, victim: "server", what: "while its disk is copied" },
   { step: 2, victim: "source", what: "while its disk is copied" },
   { step: 2, victim: "target", what: "while its disk is copied" },
   { step: 3, victim: "target", what: "while it is handed over" },
+  { step: 4, victim: "target", what: "while it resumes" },
 ] as const;
 
-test("a machine moves with its disk, while the server, its node or the target is killed", async (t) => {
+test("a machine moves with its disk and its memory, while the server, its node or the target is killed", async (t) => {
   await using flotilla = await startFlotilla({ nodes: 2 });
   for (const { step, victim, what } of KILLS) {
     await t.test(`the ${victim} is killed ${what}`, async () => {
@@ -100,6 +103,7 @@ test("a machine moves with its disk, while the server, its node or the target is
       }
       const done = await ended(flotilla, operation);
       assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
+      assert.match(done.steps[4].message, /its processes continued after a pause of \d+ ms$/);
       await flotilla.untilState(machine.id, "started", 60_000);
       await assertOnlyOn(flotilla, machine, machine.to);
       await flotilla.remove(machine.id);
@@ -133,4 +137,19 @@ test("a drain moves all machines of its node, stopped and running, while the ser
   await flotilla.untilState(machines[0]?.id ?? "", "started", 60_000);
   assert.equal((await flotilla.get(machines[1]?.id ?? "")).state, "stopped");
   assert.equal((await client.delete("/v1/nodes/node-0")).status, 204, "nothing keeps it in the fleet");
+});
+
+test("memory that moved is loaded only with the disk that moved with it", async () => {
+  await using flotilla = await startFlotilla({ nodes: 2 });
+  const machine = await machineWithDisk(flotilla, true);
+  const { id } = machine;
+  assert.equal((await flotilla.client().post(`/v1/machines/${id}/stop?keepMemory=true`)).status, 200);
+  const done = await ended(flotilla, await move(flotilla, machine));
+  assert.equal(done.status, "succeeded", done.error);
+  await until(async () => (await flotilla.client().get(`/v1/machines/${id}`)).json.suspendedAt !== null, PATIENT);
+  await writeFile(diskOf(flotilla, machine.to, id), machine.content);
+  await flotilla.start(id);
+  const isSaid = async () =>
+    (await flotilla.events(id)).some((message) => message.endsWith("and it boots: the machine's disk has changed"));
+  await until(isSaid, PATIENT);
 });

@@ -1,5 +1,6 @@
 /**
- * A real machine moves between two real nodes of this host, which built its image apart from each other, and keeps its files.
+ * A real machine moves between two real nodes of this host, which built its image and their templates apart from each other. It
+ * keeps its files and its processes.
  */
 import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";
@@ -12,7 +13,7 @@ import { skipReason } from "./vm-fixture.ts";
 const WRITE =
   "head -c 8000000 /dev/urandom > /workspace/file && sync && sha256sum /workspace/file && echo kept > /etc/kept && sync";
 
-test("a file and its checksum are on the other node, and the base of the disk came along", {
+test("a running machine continues on the other node with its files, its processes and what is in memory", {
   skip: skipReason,
 }, async () => {
   await using flotilla = await startFlotilla({ nodes: 2, driver: "qemu" });
@@ -21,6 +22,7 @@ test("a file and its checksum are on the other node, and the base of the disk ca
   const to = from === "node-0" ? "node-1" : "node-0";
   const [sum = ""] = (await flotilla.exec(id, WRITE)).split(" ");
   assert.match(sum, /^[0-9a-f]{64}$/);
+  const boot = await flotilla.exec(id, "echo kept > /dev/shm/file; cat /proc/sys/kernel/random/boot_id");
   const asked = await flotilla.client().post(`/v1/machines/${id}/move`, { nodeId: to });
   assert.equal(asked.status, 202, asked.text);
   const done = await until(
@@ -33,6 +35,13 @@ test("a file and its checksum are on the other node, and the base of the disk ca
   assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
   assert.equal((await flotilla.get(id)).nodeId, to);
   assert.equal(await flotilla.exec(id, "sha256sum /workspace/file; cat /etc/kept"), `${sum}  /workspace/file\nkept\n`);
+  assert.equal(
+    await flotilla.exec(id, "cat /proc/sys/kernel/random/boot_id"),
+    boot,
+    (await flotilla.events(id)).join("\n"),
+  );
+  assert.equal(await flotilla.exec(id, "cat /dev/shm/file"), "kept\n");
+  assert.match(done.steps[4].message, /its processes continued after a pause of \d+ ms$/);
   const index = Number(to.slice("node-".length));
   const roots = await readdir(join(flotilla.nodeDirectory(index), "images", "unpacked"), { recursive: true });
   assert.ok(

@@ -25,6 +25,7 @@ import type {
   MoveProgress,
   MovedFile,
   MovedImage,
+  MovedMemory,
   MovedRoot,
   OutgoingMachine,
 } from "./moves.ts";
@@ -87,10 +88,11 @@ const FILE_WRITTEN_SHA256_PATTERN = /^[0-9a-f]{64}$/;
 const FILE_WRITTEN_KIND = ["written", "failed"] as const;
 const LISTED_FILE_KIND = ["file", "directory", "link", "other"] as const;
 const LISTED_FILE_MODE_PATTERN = /^[0-7]{4}$/;
-const AWAITED_FILE_NAME_PATTERN = /^(disk|root|log-[0-9]{1,15})$/;
+const AWAITED_FILE_NAME_PATTERN = /^(disk|root|memory|memory-base|log-[0-9]{1,15})$/;
 const MOVE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
 const MOVED_FILE_NAME_PATTERN = /^(disk|log-[0-9]{1,15})$/;
 const MOVED_IMAGE_DIGEST_PATTERN = /^sha256:[0-9a-f]{64}$/;
+const MOVED_MEMORY_MEMORY_ID_PATTERN = /^[0-9a-f]{32}$/;
 const MOVED_ROOT_SHA256_PATTERN = /^[0-9a-f]{64}$/;
 const LINK_ERROR_CODE = [
   "invalid",
@@ -306,6 +308,7 @@ export function readObservedMachine(value: unknown): ObservedMachine {
       fields["suspendedAt"] === undefined || fields["suspendedAt"] === null
         ? null
         : measure(fields["suspendedAt"], "ObservedMachine.suspendedAt", 8640000000000000),
+    isResumed: fields["isResumed"] === true,
     suspendRefusal:
       fields["suspendRefusal"] === undefined || fields["suspendRefusal"] === null
         ? null
@@ -665,6 +668,7 @@ export function readIncomingMachine(value: unknown): IncomingMachine {
     image: readMovedImage(fields["image"]),
     root: readMovedRoot(fields["root"]),
     files: list(fields["files"], "IncomingMachine.files", 16, readMovedFile),
+    memory: fields["memory"] === undefined || fields["memory"] === null ? null : readMovedMemory(fields["memory"]),
   };
 }
 
@@ -672,7 +676,7 @@ export function readIncomingState(value: unknown): IncomingState {
   const fields = record(value, "IncomingState");
   return {
     isMachine: fields["isMachine"] === true,
-    awaited: list(fields["awaited"], "IncomingState.awaited", 17, readAwaitedFile),
+    awaited: list(fields["awaited"], "IncomingState.awaited", 19, readAwaitedFile),
   };
 }
 
@@ -736,6 +740,28 @@ export function readMovedImage(value: unknown): MovedImage {
   };
 }
 
+export function readMovedMemory(value: unknown): MovedMemory {
+  const fields = record(value, "MovedMemory");
+  return {
+    memoryId: matching(fields["memoryId"], "MovedMemory.memoryId", MOVED_MEMORY_MEMORY_ID_PATTERN),
+    format: text(fields["format"], "MovedMemory.format", 64),
+    suspendedAt: measure(fields["suspendedAt"], "MovedMemory.suspendedAt", 8640000000000000),
+    guestBootId: text(fields["guestBootId"], "MovedMemory.guestBootId", 128),
+    workload:
+      fields["workload"] === undefined || fields["workload"] === null
+        ? null
+        : bytesAtMost(
+            list(fields["workload"], "MovedMemory.workload", 100000, (item) =>
+              text(item, "MovedMemory.workload", 131072),
+            ),
+            "MovedMemory.workload",
+            1048576,
+          ),
+    bytes: whole(fields["bytes"], "MovedMemory.bytes", 0, 9007199254740991),
+    base: fields["base"] === undefined || fields["base"] === null ? null : readMovedRoot(fields["base"]),
+  };
+}
+
 export function readMovedRoot(value: unknown): MovedRoot {
   const fields = record(value, "MovedRoot");
   return {
@@ -755,6 +781,11 @@ export function readOutgoingMachine(value: unknown): OutgoingMachine {
     image: fields["image"] === undefined || fields["image"] === null ? null : readMovedImage(fields["image"]),
     root: fields["root"] === undefined || fields["root"] === null ? null : readMovedRoot(fields["root"]),
     files: list(fields["files"], "OutgoingMachine.files", 16, readMovedFile),
+    memory: fields["memory"] === undefined || fields["memory"] === null ? null : readMovedMemory(fields["memory"]),
+    memoryFormat:
+      fields["memoryFormat"] === undefined || fields["memoryFormat"] === null
+        ? null
+        : text(fields["memoryFormat"], "OutgoingMachine.memoryFormat", 64),
   };
 }
 

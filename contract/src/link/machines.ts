@@ -134,6 +134,8 @@ export const ObservedMachine = Type.Object({
   timings: nullable(ReportedTimings),
   /** Epoch milliseconds at which the machine was suspended; null: it is not, or its memory is not kept. */
   suspendedAt: nullable(instant()),
+  /** The guest of this boot was suspended before: its processes continue. */
+  isResumed: flag(),
   /** Why the machine could not be suspended in this generation, and runs on; null otherwise. */
   suspendRefusal: nullable(
     Type.Object({ code: oneOfOr(SUSPEND_REFUSAL_CODES, "conflict"), reason: clipped(TEXT_CHARACTERS_MAX) }),

@@ -13,19 +13,20 @@
  *     POST   /v1/machines/{id}/incoming/{move}                   makes the copy a stopped machine → ObservedMachine
  *     DELETE /v1/machines/{id}/incoming/{move}                   removes what has arrived, unless it is a machine already
  *
- * `{file}` is `disk`, `root` or `log-<number>`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
- * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the content's hash. All
- * numbers are big-endian.
+ * `{file}` is `disk`, `root`, `log-<number>`, `memory` or `memory-base`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
+ * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the
+ * content's hash. All numbers are big-endian.
  *
  * Always:
  * - The hash is that of the content (`contentHash` of the node), not of the allocation, so both sides compute it on their own
  *   file. The target compares before a file gets its name.
  * - Every request may be repeated. An interrupted stream continues at the byte that IncomingState names.
+ * - Memory is sent only to a node that reports its format (label `memoryFormat`). A commit with `?memory=0` leaves it out.
  */
 import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "../limits.ts";
 import { LinkError } from "./errors.ts";
 import { PATH_CHARACTERS_MAX, argv } from "./machines.ts";
-import { clipped, flag, list, matching, type Message, nullable, Type, text, whole } from "./vocabulary.ts";
+import { clipped, flag, instant, list, matching, type Message, nullable, Type, text, whole } from "./vocabulary.ts";
 
 /** Of a file, an offset or a number of bytes. */
 const bytes = () => whole(0, Number.MAX_SAFE_INTEGER);
@@ -65,6 +66,24 @@ export const MovedRoot = Type.Object({
 });
 export type MovedRoot = Message<typeof MovedRoot>;
 
+/** The kept memory of a suspended machine, and what its new node must know to load it. */
+export const MovedMemory = Type.Object({
+  memoryId: matching(/^[0-9a-f]{32}$/),
+  /** Only a node with this format can load it. */
+  format: text(64),
+  /** Epoch milliseconds at which the guest was paused. */
+  suspendedAt: instant(),
+  /** The boot in which the guest booted. */
+  guestBootId: text(128),
+  /** The workload's command; null when there is none, or it is not known. */
+  workload: nullable(argv()),
+  /** Allocated on the source's disk. */
+  bytes: bytes(),
+  /** The file of the pages that the memory leaves out, which many machines share; null: there is none. */
+  base: nullable(MovedRoot),
+});
+export type MovedMemory = Message<typeof MovedMemory>;
+
 /** What a node has of a machine. `isStopped`: nothing of the machine runs there, so its files do not change. */
 export const OutgoingMachine = Type.Object({
   isStopped: flag(),
@@ -72,6 +91,10 @@ export const OutgoingMachine = Type.Object({
   image: nullable(MovedImage),
   root: nullable(MovedRoot),
   files: list(MovedFile, FILES_MAX),
+  /** null: the machine is not suspended, or its memory cannot be loaded any more. */
+  memory: nullable(MovedMemory),
+  /** The format of the memory that the machine has, running or suspended; null: it has none that can be kept. */
+  memoryFormat: nullable(text(64)),
 });
 export type OutgoingMachine = Message<typeof OutgoingMachine>;
 
@@ -81,12 +104,14 @@ export const IncomingMachine = Type.Object({
   image: MovedImage,
   root: MovedRoot,
   files: list(MovedFile, FILES_MAX),
+  /** null: the machine comes without memory. */
+  memory: nullable(MovedMemory),
 });
 export type IncomingMachine = Message<typeof IncomingMachine>;
 
 /** A file that the target needs. */
 export const AwaitedFile = Type.Object({
-  name: matching(/^(disk|root|log-[0-9]{1,15})$/),
+  name: matching(/^(disk|root|memory|memory-base|log-[0-9]{1,15})$/),
   /** From which byte on. */
   from: bytes(),
 });
@@ -96,7 +121,7 @@ export const IncomingState = Type.Object({
   /** The copy is a machine of the node already. */
   isMachine: flag(),
   /** In the order in which they are to be sent. */
-  awaited: list(AwaitedFile, FILES_MAX + 1),
+  awaited: list(AwaitedFile, FILES_MAX + 3),
 });
 export type IncomingState = Message<typeof IncomingState>;
 

@@ -68,9 +68,9 @@ export interface Vm {
   /**
    * Pauses the VM and saves its memory and devices into `directory`, so that `Driver.resume` can continue it. When it resolves,
    * the files are on the disk and the VM is paused: it must not run again. When it rejects, the VM runs on; with
-   * SuspendRefused the reason is for the machine's owner.
+   * SuspendRefused the reason is for the machine's owner. Resolves with when the guest was paused, in epoch milliseconds.
    */
-  suspend(request: SuspendRequest, signal: AbortSignal): Promise<void>;
+  suspend(request: SuspendRequest, signal: AbortSignal): Promise<number>;
   /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
@@ -91,11 +91,27 @@ export interface SuspendRequest {
 export interface KeptMemory {
   readonly directory: string;
   readonly memoryId: string;
+  /** What the files of memory that came from another node are now; null: the memory itself names them. */
+  readonly moved: MemoryFiles | null;
   /**
    * Called when everything is loaded, before the VM runs. The VM changes the disk from then on, so the memory must never be
    * used again: records that, and resolves when the record is on the disk.
    */
   used(): Promise<void>;
+}
+
+/** Identities of the files that a memory depends on. They change when a file is written to or replaced. */
+export interface MemoryFiles {
+  readonly disk: string;
+  /** null: the memory is complete. */
+  readonly base: string | null;
+}
+
+/** Where the files of kept memory are. */
+export interface MemoryPlace {
+  /** The machine's directory. */
+  readonly directory: string;
+  readonly diskPath: string;
 }
 
 /** The VM cannot be suspended, and runs on. */
@@ -178,6 +194,8 @@ export interface DriverFacts {
 
 export interface Driver {
   readonly facts: DriverFacts;
+  /** What the memory of its VMs depends on, besides their size: a node with the same can load it. */
+  readonly memoryFormat: string;
   readonly concurrentStartsMax: ConcurrentStartsMax;
   /**
    * Starts a VM and waits for its agent's hello. On failure it has killed the VMM and throws with a message for the
@@ -189,6 +207,18 @@ export interface Driver {
    * Aborting `signal` cancels it.
    */
   resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm>;
+  /**
+   * Checks the kept memory of a machine before it moves: resolves with its format, and whether it depends on a base file. Rejects
+   * with the reason when the memory does not fit the machine's files any more.
+   */
+  describeMemory(
+    place: MemoryPlace,
+    memory: Pick<KeptMemory, "memoryId" | "moved">,
+  ): Promise<{ readonly format: string; readonly hasBase: boolean }>;
+  /** The identities of a machine's files, which were compared with those of the node that saved the memory. */
+  memoryFiles(place: MemoryPlace): Promise<MemoryFiles>;
+  /** Files of this driver that may be the base of a machine's memory; machines' own files are not among them. */
+  memoryBases(): Promise<readonly string[]>;
   /** Makes a VM that can be started within milliseconds. null: not supported by this driver. */
   readonly prepare: ((request: PrepareRequest, signal: AbortSignal) => Promise<PreparedVm>) | null;
   /** Makes sure that no VM of this size starts from the current template, unless that was made within the last hour. */

@@ -14,11 +14,10 @@ import { readIncomingMachine } from "@flotilla/contract/link/generated";
 import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
 import type { MoveProgress } from "@flotilla/contract/link/moves";
 import { InvalidMessage } from "@flotilla/contract/link/read";
-import type { Images } from "../images/images.ts";
 import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import { ContentDiffers, type Incoming, OlderCopy, UnknownMove } from "../machines/incoming.ts";
-import { describeOutgoing, outgoingBlocks } from "../machines/outgoing.ts";
+import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../machines/outgoing.ts";
 import { Supervisor } from "../machines/supervisor.ts";
 import { endWhenSilent, readJson } from "./bodies.ts";
 import type { Exchange } from "./exchange.ts";
@@ -26,36 +25,42 @@ import type { Exchange } from "./exchange.ts";
 const PROGRESS_PERIOD_MS = 1_000;
 /** Longer than a server lets the source be silent, which reads again what was sent before. */
 const SILENCE_MAX_MS = 12 * 60_000;
-const FILE_NAME = /^(disk|root|log-[0-9]{1,15})$/;
+const FILE_NAME = /^(disk|root|memory|memory-base|log-[0-9]{1,15})$/;
 
 export interface MoveParts {
   readonly fleet: Fleet;
   readonly incoming: Incoming;
-  readonly images: Images;
+  readonly outgoing: OutgoingDeps;
   readonly clock: Clock;
 }
 
 /** What there is of a machine, or the blocks of one of its files. */
 export async function serveOutgoing(
   { request, response, query, parameters, signal }: Exchange,
-  { fleet, images }: MoveParts,
+  parts: MoveParts,
 ): Promise<void> {
   request.resume();
   const { id: machineId = "", file } = parameters;
-  const machine = fleet.find(machineId);
+  const machine = parts.fleet.find(machineId);
   if (!(machine instanceof Supervisor)) {
     const message = `machine ${machineId} is not on this node, or its files cannot be used`;
     return sendJson(response, 404, { code: "not_found", message } satisfies LinkError);
   }
   if (file === undefined) {
     const hasContent = query.get("content") === "1";
-    return sendJson(response, 200, await describeOutgoing(machine, images, { hasContent, signal }));
+    return sendJson(response, 200, await describeOutgoing(machine, parts.outgoing, { hasContent, signal }));
   }
-  if (!machine.isAtRest) {
-    const message = `machine ${machineId} is not stopped, so its files may change`;
+  const name = fileNameOf(file);
+  const blocks = machine.isAtRest
+    ? await outgoingBlocks(machine, name, fromOf(query)).catch((error: NodeJS.ErrnoException) => {
+        // A stop has discarded the memory.
+        if (error.code !== "ENOENT") throw error;
+      })
+    : undefined;
+  if (blocks === undefined) {
+    const message = `machine ${machineId} is not stopped, or has no ${name} any more`;
     return sendJson(response, 409, { code: "not_stopped", message } satisfies LinkError);
   }
-  const blocks = await outgoingBlocks(machine, fileNameOf(file), fromOf(query));
   response.writeHead(200, { "content-type": "application/octet-stream" });
   const stream = Readable.from(blocks, { objectMode: false, highWaterMark: BLOCK_BYTES });
   await pipeline(stream, response, { signal }).catch((error: unknown) => {
@@ -80,12 +85,12 @@ export async function receiveIncoming(exchange: Exchange, { incoming, clock }: M
 }
 
 export async function commitIncoming(
-  { request, response, parameters }: Exchange,
+  { request, response, parameters, query }: Exchange,
   { incoming }: MoveParts,
 ): Promise<void> {
   request.resume();
   const { machineId, move } = idsOf(parameters);
-  sendJson(response, 200, await incoming.commit(machineId, move));
+  sendJson(response, 200, await incoming.commit(machineId, move, { hasMemory: query.get("memory") !== "0" }));
 }
 
 export async function discardIncoming(

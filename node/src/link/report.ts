@@ -154,14 +154,14 @@ export class Reporter {
     const token = this.#credential ?? joinToken;
     if (token === null) throw new Error("no credential and no join token: set FLOTILLA_JOIN_TOKEN to enter a cluster");
     const { totalCpus, totalMemoryMb, totalDiskGb } = await observeResources();
-    const { nodeId, driver, accelerator, acceleratorReason, arch, runtime } = facts;
+    const { nodeId, driver, accelerator, acceleratorReason, arch, runtime, memoryFormat } = facts;
     const body = {
       id: nodeId,
       address,
       totalCpus,
       totalMemoryMb,
       totalDiskGb,
-      labels: { driver, accelerator, acceleratorReason, arch },
+      labels: { driver, accelerator, acceleratorReason, arch, memoryFormat },
       runtime,
       link: this.#versions,
       ...this.#options.remote?.membership.proofFor(token),

@@ -39,6 +39,7 @@ import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import type { Incoming } from "../machines/incoming.ts";
+import type { OutgoingDeps } from "../machines/outgoing.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
 import { boundLeftover, readJson, receiveFile } from "./bodies.ts";
@@ -70,6 +71,8 @@ export interface LinkOptions {
   readonly fleet: Fleet;
   readonly incoming: Incoming;
   readonly images: Images;
+  /** For machines that leave. */
+  readonly outgoing: OutgoingDeps;
   readonly clock: Clock;
   readonly log: Log;
   /** Default: those of this release. */

@@ -8,16 +8,19 @@
  * - A file has its name only when its content's hash is the sender's and it is synced. Before, it is `<name>.part`.
  * - A machine comes into being as a whole: journal and files appear together under the machine's id.
  * - No disk of a machine that is here already is replaced.
+ * - Memory comes with the machine only when all of it has arrived. The journal then says what its files are here, after their
+ *   content was compared with the sender's.
  * - A move is worked on by one request at a time; a newer request for the same file ends the older one.
  *
  * A crash leaves the directory, and the move continues with what has arrived. What no request has touched for KEPT_MS is removed.
  */
-import { chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Log } from "@flotilla/base/log";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { readIncomingMachine } from "@flotilla/contract/link/generated";
-import type { AwaitedFile, IncomingMachine, IncomingState } from "@flotilla/contract/link/moves";
+import type { AwaitedFile, IncomingMachine, IncomingState, MovedMemory } from "@flotilla/contract/link/moves";
+import type { MemoryFiles } from "../driver/driver.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { contentHash, resumeAt, type WrittenBlocks, writeBlocks } from "../images/blocks.ts";
 import { DiskFull } from "../images/space.ts";
@@ -25,7 +28,7 @@ import type { Fleet } from "./fleet.ts";
 import { type Journal, JournalFile } from "./journal.ts";
 import type { MachineDeps } from "./machine-deps.ts";
 import { movedPath } from "./outgoing.ts";
-import { diskPathOf, logsPathOf } from "./paths.ts";
+import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
 import { Supervisor } from "./supervisor.ts";
 
 /** Longer than a move may take. */
@@ -143,13 +146,20 @@ export class Incoming {
     return await writeBlocks(file, stream, onBytes);
   }
 
-  /** Makes the files a stopped machine of this node. Does nothing when they are one already. */
-  commit(machineId: string, move: string): Promise<ObservedMachine> {
+  /**
+   * Makes the files a stopped machine of this node. Does nothing when they are one already. `hasMemory`: false when its memory was
+   * discarded after it had arrived.
+   */
+  commit(machineId: string, move: string, { hasMemory }: { readonly hasMemory: boolean }): Promise<ObservedMachine> {
     return this.#inTurn(move, async (signal) => {
       const arrived = this.#arrived(machineId, move);
-      if (arrived !== null) return arrived.observe();
+      if (arrived !== null) {
+        if (!hasMemory) await arrived.forgetMemory();
+        return arrived.observe();
+      }
       const { fleet, deps } = this.#options;
-      const request = await this.#request(move);
+      const requested = await this.#request(move);
+      const request = hasMemory ? requested : { ...requested, memory: null };
       const [missing] = await this.#awaited(move, request, signal);
       if (missing !== undefined) throw new Error(`${missing.name} of machine ${machineId} has not arrived`);
       if (fleet.removedAt(machineId) >= request.generation || fleet.find(machineId) !== undefined)
@@ -163,10 +173,10 @@ export class Incoming {
         const image = await images.findByDigest(request.image.digest);
         if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
         const { rootPath } = await images.rootNamed(image, rootName);
-        await this.#finish(move, { directory, rootPath, journal });
+        const complete = await this.#finish(move, { directory, rootPath, journal, memory: request.memory });
         await rename(this.#staging(move), directory);
         await syncToDisk(machinesDirectory);
-        const supervisor = fleet.admit(journal);
+        const supervisor = fleet.admit(complete);
         await rm(this.#place(move), { recursive: true, force: true });
         deps.imagesArriving.delete(move);
         return supervisor.observe();
@@ -197,7 +207,12 @@ export class Incoming {
   async #awaited(move: string, request: IncomingMachine, signal: AbortSignal): Promise<AwaitedFile[]> {
     const { images } = this.#options.deps;
     const hasRoot = (await images.findRoot(request.image.digest, request.root, signal)) !== null;
-    const names = [...(hasRoot ? [] : ["root"]), ...request.files.map(({ name }) => name)];
+    const names = [
+      ...(hasRoot ? [] : ["root"]),
+      ...((await this.#needsBase(move, request, signal)) ? ["memory-base"] : []),
+      ...request.files.map(({ name }) => name),
+      ...(request.memory === null ? [] : ["memory"]),
+    ];
     const awaited: AwaitedFile[] = [];
     for (const name of names) {
       const path = this.#path(move, name);
@@ -210,9 +225,19 @@ export class Incoming {
     return awaited;
   }
 
+  /** Whether the base of the memory must be sent. An equal file of this node gets its name here. */
+  async #needsBase(move: string, { memory }: IncomingMachine, signal: AbortSignal): Promise<boolean> {
+    if (memory === null || memory.base === null) return false;
+    const path = this.#path(move, "memory-base");
+    const found = await stat(path).catch(() => null);
+    return found === null && !(await this.#options.deps.memoryBases.linkEqual(memory.base, path, signal));
+  }
+
   async #checkSpace(move: string, request: IncomingMachine, awaited: readonly AwaitedFile[]): Promise<void> {
     const sizes = new Map([
       ["root", request.root.bytes],
+      ["memory", request.memory?.bytes ?? 0],
+      ["memory-base", request.memory?.base?.bytes ?? 0],
       ...request.files.map((file) => [file.name, file.bytes] as const),
     ]);
     const needed = awaited.reduce((sum, { name, from }) => sum + Math.max(0, (sizes.get(name) ?? 0) - from), 0);
@@ -254,21 +279,36 @@ export class Incoming {
     };
   }
 
-  /** Completes the directory that becomes the machine's. */
+  /** Completes the directory that becomes the machine's. Resolves with its journal. */
   async #finish(
     move: string,
     {
       directory,
       rootPath,
       journal,
-    }: { readonly directory: string; readonly rootPath: string; readonly journal: Journal },
-  ): Promise<void> {
+      memory,
+    }: {
+      readonly directory: string;
+      readonly rootPath: string;
+      readonly journal: Journal;
+      readonly memory: MovedMemory | null;
+    },
+  ): Promise<Journal> {
+    const { disks, driver } = this.#options.deps;
     const staging = this.#staging(move);
     const diskPath = diskPathOf(staging);
-    await this.#options.deps.disks.rebase({ diskPath, directory, rootPath });
+    await disks.rebase({ diskPath, directory, rootPath });
     if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
-    await new JournalFile(staging).save(journal);
+    const memoryPaths = [memoryPathOf(staging), memoryBasePathOf(staging)];
+    for (const path of memoryPaths) await rm(`${path}.part`, { force: true });
+    if (memory === null) for (const path of memoryPaths) await rm(path, { force: true });
+    // VMMs of other users map it.
+    else if (memory.base !== null) await chmod(memoryBasePathOf(staging), 0o444);
+    const moved = memory === null ? null : await driver.memoryFiles({ directory: staging, diskPath });
+    const complete = { ...journal, ...keptMemory(memory, moved) };
+    await new JournalFile(staging).save(complete);
     await syncToDisk(staging);
+    return complete;
   }
 
   async #request(move: string): Promise<IncomingMachine> {
@@ -302,6 +342,13 @@ export class Incoming {
     void settled.then(() => this.#turns.get(move) === settled && this.#turns.delete(move));
     return done;
   }
+}
+
+/** What the journal says of memory that came with the machine. It is kept until the server says otherwise. */
+function keptMemory(memory: MovedMemory | null, moved: MemoryFiles | null): Partial<Journal> {
+  if (memory === null) return {};
+  const { memoryId, suspendedAt, guestBootId, workload } = memory;
+  return { keepsMemory: true, memory: { memoryId, suspendedAt, guestBootId, workload, moved } };
 }
 
 const megabytes = (bytes: number): number => Math.ceil(bytes / 1024 ** 2);

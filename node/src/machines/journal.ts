@@ -25,7 +25,7 @@ import {
   type SuspendRefusalCode,
 } from "@flotilla/contract/link";
 import type { StartTimings } from "@flotilla/contract/machines";
-import type { VmRecord } from "../driver/driver.ts";
+import type { MemoryFiles, VmRecord } from "../driver/driver.ts";
 import { JOURNAL_NAME } from "./paths.ts";
 import type { Restarts } from "./restart-policy.ts";
 import type { Ending } from "./state.ts";
@@ -78,12 +78,14 @@ export interface Journal {
 export interface JournaledMemory {
   /** The id in the file, which an older file lacks. */
   readonly memoryId: string;
-  /** Epoch milliseconds at which the guest was paused. */
+  /** Epoch milliseconds at which the guest was paused. Its run ended then. */
   readonly suspendedAt: number;
   /** The boot in which the guest booted. */
   readonly guestBootId: string;
   /** As in JournaledBoot. */
   readonly workload: readonly string[] | null;
+  /** What its files are here, when it came from another node; null or absent: it was saved here. */
+  readonly moved?: MemoryFiles | null;
 }
 
 export interface SuspendRefusal {

@@ -9,6 +9,7 @@ import type { Driver } from "../driver/driver.ts";
 import { UserIds } from "../host/user-ids.ts";
 import type { Images } from "../images/images.ts";
 import { BootSlots } from "./boot-slots.ts";
+import { MemoryBases } from "./memory-bases.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import type { RunJournal } from "./run-journal.ts";
@@ -36,6 +37,7 @@ export interface MachineDeps {
   /** For machines whose memory is being saved: more at a time would share the disk, and be paused longer. */
   readonly suspendSlots: BootSlots;
   readonly prepared: PreparedVms;
+  readonly memoryBases: MemoryBases;
   readonly runs: RunJournal;
   /** Throws an Error for the machine's owner when the host has too little memory for another VM. */
   readonly ensureMemoryRoom: () => Promise<void>;
@@ -92,6 +94,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     liveBoots,
     imagesArriving: new Map(),
     prepared,
+    memoryBases: new MemoryBases({ driver, machinesDirectory }),
     bootSlots: new BootSlots(driver.concurrentStartsMax.boots),
     suspendSlots: new BootSlots(SUSPENDS_MAX),
     wakeSlots: new BootSlots(driver.concurrentStartsMax.wakes),

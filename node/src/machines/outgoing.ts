@@ -1,25 +1,44 @@
 /**
- * A machine's files as they leave for another node: what there is, and their blocks.
+ * A machine's files as they leave for another node: what there is, and their blocks. Of a suspended machine also its memory, and
+ * the base of that.
  *
  * Only reads. Always: files are read while nothing of the machine runs here and it is to stay stopped; the server starts it again
  * only after the move has ended, here or on the other node. They stay here until the server says that the machine is elsewhere.
  */
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
-import type { MovedImage, OutgoingMachine } from "@flotilla/contract/link/moves";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
+import type { MovedImage, MovedMemory, OutgoingMachine } from "@flotilla/contract/link/moves";
 import type { Images, UnpackedImage } from "../images/images.ts";
 import { readBlocks } from "../images/blocks.ts";
-import { diskPathOf, logsPathOf } from "./paths.ts";
+import type { Driver } from "../driver/driver.ts";
+import type { MemoryBases } from "./memory-bases.ts";
+import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
 import type { Supervisor } from "./supervisor.ts";
 
 const LOG_NAME = /^[0-9]{1,15}$/;
 
-/** What the node has of the machine. `hasContent`: with the hash of the file that its disk is based on. */
+export interface OutgoingDeps {
+  readonly images: Images;
+  readonly driver: Driver;
+  readonly memoryBases: MemoryBases;
+  readonly log: Log;
+}
+
+export interface DescribeOptions {
+  readonly hasContent: boolean;
+  readonly signal: AbortSignal;
+}
+
+/** What the node has of the machine. `hasContent`: with the hashes of the files that its disk and its memory are based on. */
 export async function describeOutgoing(
   supervisor: Supervisor,
-  images: Images,
-  { hasContent, signal }: { readonly hasContent: boolean; readonly signal: AbortSignal },
+  deps: OutgoingDeps,
+  options: DescribeOptions,
 ): Promise<OutgoingMachine> {
+  const { images } = deps;
+  const { hasContent, signal } = options;
   const isStopped = supervisor.isAtRest;
   const base = await supervisor.diskBase();
   const root = hasContent
@@ -30,10 +49,33 @@ export async function describeOutgoing(
   const files = await Promise.all(
     names.map(async (name) => ({ name, bytes: await allocated(movedPath(supervisor.directory, name)) })),
   );
-  return { isStopped, image: movedImage(base.image), root, files };
+  const memory = isStopped ? await describeMemory(supervisor, deps, options) : null;
+  const memoryFormat = memory?.format ?? supervisor.memoryFormat;
+  return { isStopped, image: movedImage(base.image), root, files, memory, memoryFormat };
 }
 
-/** The blocks of a file from byte `from` on. Throws when the machine's files may change. */
+/** The machine's memory; null: none is kept, or it does not fit the machine's files any more. */
+async function describeMemory(
+  { memory, machineId, directory }: Supervisor,
+  { driver, memoryBases, log }: OutgoingDeps,
+  options: DescribeOptions,
+): Promise<MovedMemory | null> {
+  if (memory === null) return null;
+  const { memoryId, suspendedAt, guestBootId, workload, moved = null } = memory;
+  try {
+    const place = { directory, diskPath: diskPathOf(directory) };
+    const { format, hasBase } = await driver.describeMemory(place, { memoryId, moved });
+    const bytes = await allocated(memoryPathOf(directory));
+    const base = hasBase ? await memoryBases.describe(directory, options) : null;
+    return { memoryId, format, suspendedAt, guestBootId, workload, bytes, base };
+  } catch (error) {
+    options.signal.throwIfAborted();
+    log.warn({ machine: machineId, reason: messageOf(error) }, "the memory of a suspended machine cannot be moved");
+    return null;
+  }
+}
+
+/** The blocks of a file from byte `from` on. The caller has checked that the machine's files do not change. Throws ENOENT. */
 export async function outgoingBlocks(
   supervisor: Supervisor,
   name: string,
@@ -45,8 +87,12 @@ export async function outgoingBlocks(
 }
 
 /** The path of a moved file in a machine's directory. */
-export const movedPath = (directory: string, name: string): string =>
-  name === "disk" ? diskPathOf(directory) : join(logsPathOf(directory), name.slice("log-".length));
+export function movedPath(directory: string, name: string): string {
+  if (name === "disk") return diskPathOf(directory);
+  if (name === "memory") return memoryPathOf(directory);
+  if (name === "memory-base") return memoryBasePathOf(directory);
+  return join(logsPathOf(directory), name.slice("log-".length));
+}
 
 /** 0 for a file that is not there. */
 const allocated = (path: string): Promise<number> =>

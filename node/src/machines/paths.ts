@@ -22,6 +22,9 @@ export const logsPathOf = (directory: string): string => join(directory, LOGS_NA
 /** What the driver saves of a suspended machine: its memory, and the file from which that differs. */
 export const MEMORY_NAMES = ["memory", "memory-base"] as const;
 
+export const memoryPathOf = (directory: string): string => join(directory, MEMORY_NAMES[0]);
+export const memoryBasePathOf = (directory: string): string => join(directory, MEMORY_NAMES[1]);
+
 export const DISK_NAME = "disk";
 export const BOOTS_NAME = "boots";
 export const LOGS_NAME = "logs";

@@ -16,7 +16,8 @@ import { SETTLED_STATES } from "@flotilla/contract/link";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Guest } from "../guest/guest.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
-import type { Journal } from "./journal.ts";
+import { discardMemory } from "./actions/suspend.ts";
+import type { Journal, JournaledMemory } from "./journal.ts";
 import { Machine } from "./machine.ts";
 import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
@@ -85,6 +86,21 @@ export class Supervisor {
     return { image: await disk.image(journal.imageDigest), root: await disk.root(journal.spec, journal) };
   }
 
+  /** The memory of a suspended machine; null: none is kept. */
+  get memory(): JournaledMemory | null {
+    return this.#machine.journal.memory ?? null;
+  }
+
+  /** What the memory of a running VM depends on; null: there is no VM, or its memory cannot be kept. */
+  get memoryFormat(): string | null {
+    return this.#machine.journal.boot?.record?.format ?? null;
+  }
+
+  /** Memory came with the machine, and its owner has discarded it since. Only before the first request for the machine. */
+  async forgetMemory(): Promise<void> {
+    if (this.spec === null && this.memory !== null) await discardMemory(this.#machine);
+  }
+
   get spec(): MachineSpec | null {
     return this.#machine.journal.spec;
   }
@@ -146,6 +162,7 @@ export class Supervisor {
       hostPorts: isRunning ? (held.vm?.network?.hostPorts ?? []) : [],
       timings: isRunning ? timings.noted : null,
       suspendedAt: memory?.suspendedAt ?? null,
+      isResumed: isRunning && (boot?.guestBootId ?? null) !== null,
       suspendRefusal: suspendRefusal?.generation === generation ? suspendRefusal : null,
     };
   }

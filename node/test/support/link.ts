@@ -44,6 +44,7 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
     fleet: node.fleet,
     incoming,
     images: node.images,
+    outgoing: deps,
     clock: node.clock,
     log,
   });

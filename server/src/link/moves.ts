@@ -39,6 +39,8 @@ export interface MoveCall {
 
 /** The target has an earlier copy of the machine, which must be removed first. */
 export class OlderCopy extends Error {}
+/** The machine's files changed, because a stop discards its memory: its node must be asked again what there is. */
+export class NotStopped extends Error {}
 /** What arrived was not what was sent; it is sent again. */
 export class ContentDiffers extends Error {}
 
@@ -71,9 +73,15 @@ export async function beginIncoming(
   return await json(link, node, request, readIncomingState);
 }
 
-/** Makes what has arrived a machine of the target. */
-export async function commitIncoming(link: NodeLink, node: NodeAddress, call: MoveCall): Promise<ObservedMachine> {
-  return await json(link, node, { method: "POST", path: incomingPath(call), signal: call.signal }, readObservedMachine);
+/** Makes what has arrived a machine of the target. `hasMemory`: false when its memory was discarded after it had arrived. */
+export async function commitIncoming(
+  link: NodeLink,
+  node: NodeAddress,
+  call: MoveCall,
+  { hasMemory }: { readonly hasMemory: boolean },
+): Promise<ObservedMachine> {
+  const path = `${incomingPath(call)}${hasMemory ? "" : "?memory=0"}`;
+  return await json(link, node, { method: "POST", path, signal: call.signal }, readObservedMachine);
 }
 
 /** Has the target remove what has arrived, unless it is a machine already. */
@@ -199,6 +207,8 @@ function refusal(nodeId: string, { code, message, status }: NodeRefused): Error 
       return new OlderCopy(message);
     case "hash_differs":
       return new ContentDiffers(message);
+    case "not_stopped":
+      return new NotStopped(message);
     case "no_space":
       return new Refusal("no_space", `node ${nodeId}: ${message}`);
     case "not_found": {

@@ -49,11 +49,11 @@ const reasonOf = ({ state, reason }: ObservedMachine): string | null =>
 
 const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
-/** Whether the node reports that it could not suspend the machine, which it was to do. */
+/** Whether the node reports that it could not suspend the machine, which it was to do: for a stop, or for a move. */
 const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendRefusal }: ObservedMachine): boolean =>
   suspendRefusal !== null &&
   state === "running" &&
-  machine.desiredState === "stopped" &&
+  sentState(machine) === "stopped" &&
   machine.keepsMemory &&
   generation === machine.generation;
 
@@ -185,8 +185,8 @@ function withDesired(machine: MutableMachine, report: ObservedMachine, now: numb
       ...{ generation: report.generation + 1, desiredAt: now },
     };
   if (isSuspendRefused(machine, report)) {
-    // One that is being moved is stopped without its memory, which stays on its node anyway.
-    const desiredState = machine.moveId === null ? "running" : "stopped";
+    // One that is being moved is stopped without its memory, and started on the other node if it is to run.
+    const desiredState = machine.moveId === null ? "running" : machine.desiredState;
     return { ...machine, desiredState, keepsMemory: false, generation: machine.generation + 1, desiredAt: now };
   }
   const endedItself = report.state === "stopped" && report.hasPoweredOff && machine.desiredState === "running";
@@ -245,7 +245,11 @@ function timelineOf(before: MutableMachine, after: MutableMachine, report: Obser
     ];
   }
   if (isSuspendRefused(before, report)) {
-    const message = `machine could not be suspended and runs on: ${report.suspendRefusal?.reason ?? ""}`;
+    const reason = report.suspendRefusal?.reason ?? "";
+    const message =
+      before.moveId === null
+        ? `machine could not be suspended and runs on: ${reason}`
+        : `machine is moved without its memory, and boots on the other node: ${reason}`;
     return [{ level: "warn", message }];
   }
   if (isNewRun(before, after)) return [{ level: "info", message: "machine started" }];

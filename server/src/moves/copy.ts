@@ -3,15 +3,25 @@
  *
  * Always:
  * - Only the target says what is missing, so that a copy continues on any server.
+ * - A machine that is stopped in another way meanwhile has discarded its memory: the copy continues without it.
  * - A node that does not answer for `patienceMs` without any byte having arrived ends the copy: the machine is stopped meanwhile.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
-import { beginIncoming, ContentDiffers, describeOutgoing, type MoveCall, OlderCopy, relayFile } from "../link/moves.ts";
+import {
+  beginIncoming,
+  ContentDiffers,
+  describeOutgoing,
+  type MoveCall,
+  NotStopped,
+  OlderCopy,
+  relayFile,
+} from "../link/moves.ts";
 import type { NodeAddress } from "../link/node-link.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
+import { canLoad } from "./memory.ts";
 
 const RETRY_MS = 1_000;
 /** More often than this, the source's disk or memory is faulty. */
@@ -36,8 +46,12 @@ export async function copyFiles(
   for (;;) {
     call.signal.throwIfAborted();
     try {
-      const outgoing = await describeOutgoing(services.link, source, call, { hasContent: true });
+      const found = await describeOutgoing(services.link, source, call, { hasContent: true });
+      const labels = (await services.nodes.find(target.nodeId))?.labels ?? {};
+      const isLoadable = found.memory !== null && canLoad({ labels }, found.memory.format);
+      const outgoing = { ...found, memory: isLoadable ? found.memory : null };
       const total = fileBytes(outgoing);
+      if (!outgoing.isStopped) throw new NotStopped(`machine ${machine.id} is not stopped on node ${source.nodeId}`);
       const { isMachine, awaited } = await begin(services, machine, target, call, outgoing);
       const [file] = awaited;
       if (isMachine || file === undefined) return { bytes: state.bytes };
@@ -56,7 +70,8 @@ export async function copyFiles(
           "unavailable",
           `the copy is not what was sent, ${CONTENT_TRIES_MAX} times: check both hosts' disks`,
         );
-      if (!(error instanceof NodeUnreachable) || clock.monotonic() - state.movedAt > patienceMs) throw error;
+      const isTransient = error instanceof NodeUnreachable || error instanceof NotStopped;
+      if (!isTransient || clock.monotonic() - state.movedAt > patienceMs) throw error;
       say(error.message);
     }
     await clock.sleep(RETRY_MS / 10, call.signal);
@@ -69,12 +84,11 @@ async function begin(
   machine: MachineRecord,
   target: NodeAddress,
   call: MoveCall,
-  { isStopped, image, root, files }: OutgoingMachine,
+  { image, root, files, memory }: OutgoingMachine,
 ): Promise<IncomingState> {
-  if (!isStopped) throw new Refusal("conflict", `machine ${machine.id} is not stopped on node ${machine.nodeId}`);
   if (image === null || root === null)
     throw new Refusal("conflict", `machine ${machine.id} has no disk on node ${machine.nodeId}`);
-  const incoming = { generation: machine.generation, image, root, files };
+  const incoming = { generation: machine.generation, image, root, files, memory };
   try {
     return await beginIncoming(link, target, call, incoming);
   } catch (error) {
@@ -88,8 +102,9 @@ async function begin(
   }
 }
 
-/** What a machine's own files take: its disk and its log, without the base of the disk. */
-export const fileBytes = ({ files }: OutgoingMachine): number => files.reduce((sum, { bytes }) => sum + bytes, 0);
+/** What a machine's own files take: its disk, its log and its memory, without the base of the disk. */
+export const fileBytes = ({ files, memory }: Pick<OutgoingMachine, "files" | "memory">): number =>
+  files.reduce((sum, { bytes }) => sum + bytes, (memory?.bytes ?? 0) + (memory?.base?.bytes ?? 0));
 
 /** Where a node's agent is. Throws a Refusal when it is gone. */
 export async function nodeAddress(

@@ -43,7 +43,7 @@ export async function requestMove(services: MachineServices, request: MoveReques
     throw new Refusal("conflict", text);
   }
   refuseUnmovable(machine);
-  await chooseTarget(services, machine, { toId: nodeId, diskBytes: 0 });
+  await chooseTarget(services, machine, { toId: nodeId, diskBytes: 0, memoryFormat: null });
   const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, MOVE_SECONDS_MAX);
   const { parentId } = request;
   const input: MoveInput = { machineId, nodeId, ...(parentId === undefined ? {} : { parentId }) };

@@ -23,6 +23,14 @@ export const MOVES_PER_NODE_MAX = 2;
 /** A move is begun by the clock of one server, and its parent by that of another. */
 const CLOCKS_DIFFER_MS = 60 * 60_000;
 
+export interface HoldOptions {
+  readonly moveId: string;
+  /** The target. */
+  readonly nodeId: string;
+  /** Whether a machine that runs is suspended for the move. */
+  readonly keepsMemory: boolean;
+}
+
 /**
  * Holds a machine for a move: its node receives `stopped` from now on. A failed machine stays failed. `busy`: as many
  * machines as may are leaving its node. `stale`: it has changed, or the target takes no machines any more.
@@ -32,7 +40,7 @@ const CLOCKS_DIFFER_MS = 60 * 60_000;
 export async function holdMachine(
   context: Context,
   machine: MachineRecord,
-  { moveId, nodeId }: { readonly moveId: string; readonly nodeId: string },
+  { moveId, nodeId, keepsMemory }: HoldOptions,
 ): Promise<MachineRecord | "busy" | "stale"> {
   const now = instantOf(context.clock.now());
   const { desiredState, error } = abandonedState(machine);
@@ -45,7 +53,8 @@ export async function holdMachine(
     held AS (
       UPDATE machines SET
         move_id = ${moveId}, move_node_id = ${nodeId}, generation = generation + 1, desired_at = ${now},
-        desired_state = ${desiredState}, keeps_memory = keeps_memory AND desired_state = 'stopped', error = ${error}, ready_at = NULL, reconcile_at = ${now},
+        desired_state = ${desiredState}, error = ${error}, ready_at = NULL, reconcile_at = ${now},
+        keeps_memory = CASE WHEN desired_state = 'stopped' THEN keeps_memory ELSE ${keepsMemory}::boolean END,
         revision = revision + 1, updated_at = ${now}
       FROM leaving
       WHERE id = ${machine.id} AND revision = ${machine.revision} AND node_id = ${machine.nodeId} AND move_id IS NULL
@@ -60,24 +69,24 @@ export async function holdMachine(
   return await changed(context, row);
 }
 
-const MEMORY_LOST =
-  "the memory of the suspended machine was lost, because the machine moved to another node; it boots at its next start";
+const MEMORY_LOST = "the machine's memory was lost, because it could not be moved to the other node; it boots there";
 
 /**
  * Makes the target the owner of the machine's disk. From now on the machine runs there and nowhere else, and the source's copy
- * is to be removed. undefined: the move does not hold this revision of the machine.
+ * is to be removed. `hasMemory`: the machine's memory is there too. undefined: the move does not hold this revision of the machine.
  */
 export async function changeOwner(
   context: Context,
   machine: MachineRecord,
-  moveId: string,
+  { moveId, hasMemory }: { readonly moveId: string; readonly hasMemory: boolean },
 ): Promise<MachineRecord | undefined> {
   const now = instantOf(context.clock.now());
   const nothing = NOTHING_OBSERVED;
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH moved AS (
       UPDATE machines SET
-        node_id = move_node_id, keeps_memory = false, move_id = NULL, move_node_id = NULL, moved_by = ${moveId}, generation = generation + 1,
+        node_id = move_node_id, keeps_memory = keeps_memory AND desired_state = 'stopped' AND ${hasMemory}::boolean,
+        move_id = NULL, move_node_id = NULL, moved_by = ${moveId}, generation = generation + 1,
         desired_at = ${now}, reconcile_at = ${now}, revision = revision + 1, updated_at = ${now}, ready_at = NULL,
         observed_state = ${nothing.observedState}, observed_generation = ${nothing.observedGeneration},
         observed_boot_id = NULL, observed_reason = NULL, observed_reason_code = NULL,
@@ -87,7 +96,7 @@ export async function changeOwner(
     noted AS (
       INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
       SELECT ${context.ids.make("event")}, tenant_id, id, 'warn', ${MEMORY_LOST}, ${now}::timestamptz
-      FROM moved WHERE ${machine.observedDetails.suspendedAt !== null}::boolean),
+      FROM moved WHERE ${machine.observedDetails.suspendedAt !== null && !hasMemory}::boolean),
     arrived AS (
       DELETE FROM machine_copies c USING moved m WHERE c.machine_id = m.id AND c.node_id = m.node_id),
     left_behind AS (
@@ -106,6 +115,7 @@ export async function releaseMachine(
     WITH released AS (
       UPDATE machines SET
         move_id = NULL, move_node_id = NULL, generation = generation + 1, desired_at = ${now}, reconcile_at = ${now},
+        keeps_memory = keeps_memory AND desired_state = 'stopped',
         revision = revision + 1, updated_at = ${now}
       WHERE id = ${machineId} AND move_id = ${moveId} RETURNING *)
     SELECT ${MACHINE_COLUMNS} FROM released m LEFT JOIN nodes n ON n.id = m.node_id`);
@@ -115,6 +125,26 @@ export async function releaseMachine(
 async function changed(context: Context, row: MachineRow): Promise<MachineRecord> {
   await announce(context, row);
   return fromRow(row);
+}
+
+/**
+ * How long a machine that runs did not run during a move, in milliseconds: between its last two runs, by its nodes' clocks, of which
+ * it is known how much they differ from the server's. null: its last run before ended before the move began.
+ */
+export async function downtimeOf(
+  db: Queryable,
+  { machineId, bootId, since }: { readonly machineId: string; readonly bootId: string; readonly since: number },
+): Promise<number | null> {
+  const row = await db.queryOne<{ readonly from: number; readonly to: number }>(sql`
+    WITH runs AS (
+      SELECT r.boot_id,
+        extract(epoch FROM r.started_at) * 1000 - coalesce(n.clock_ahead_ms, 0) AS started,
+        extract(epoch FROM r.ended_at) * 1000 - coalesce(n.clock_ahead_ms, 0) AS ended
+      FROM machine_runs r LEFT JOIN nodes n ON n.id = r.node_id WHERE r.machine_id = ${machineId})
+    SELECT max(before.ended)::float8 AS from, now.started::float8 AS to
+    FROM runs now, runs before WHERE now.boot_id = ${bootId} AND before.boot_id <> now.boot_id GROUP BY now.started`);
+  if (row === undefined || (row.from as number | null) === null || row.from < since) return null;
+  return Math.max(0, Math.round(row.to - row.from));
 }
 
 /** A move that another operation needs. */

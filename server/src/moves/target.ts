@@ -12,18 +12,20 @@ export interface TargetRequest {
   readonly toId: string | null;
   /** What the machine's disk takes. */
   readonly diskBytes: number;
+  /** Of its memory: a node that can load it is preferred. null: it has none. */
+  readonly memoryFormat: string | null;
 }
 
 /** The best other node. Throws a Refusal that says why there is none. */
 export async function chooseTarget(
   services: MachineServices,
   machine: MachineRecord,
-  { toId, diskBytes }: TargetRequest,
+  { toId, diskBytes, memoryFormat }: TargetRequest,
 ): Promise<string> {
   const { id, nodeId } = machine;
   if (nodeId === null || nodeId === toId)
     throw new Refusal("conflict", `machine ${id} is on node ${nodeId} already; name another node`);
-  const request = await targetRequest(services, machine, diskBytes);
+  const request = { ...(await targetRequest(services, machine, diskBytes)), memoryFormat };
   const placement = await services.nodes.placeElsewhere(request, { fromId: nodeId, toId });
   if (placement.nodeId !== null) return placement.nodeId;
   throw new Refusal("no_capacity", `machine ${id} cannot be moved: ${placement.reason}`);

@@ -1,7 +1,8 @@
 /**
- * Moves a machine to another node: keeps it stopped, copies its files, makes the target the owner, starts it again if it is to run.
+ * Moves a machine to another node: suspends it, copies its files and its memory, makes the target the owner, and continues it there
+ * if it is to run. Where its memory cannot be kept or loaded it is stopped, and boots there.
  *
- * docs/decisions/0041-moves.md has the states of a move and what a crash leaves in each.
+ * docs/decisions/0041-moves.md has the states of a move and what a crash leaves in each, 0047-warm-moves.md what becomes of memory.
  *
  * Always:
  * - The machine's row names the one node on which it may run. It changes in one statement, after the target has verified every
@@ -12,6 +13,7 @@
  * Every step may be done twice, also by two servers at once: the files do not change while the machine is held.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { OutgoingMachine } from "@flotilla/contract/link/moves";
 import { NodeUnreachable } from "../link/refusals.ts";
 import { commitIncoming, describeOutgoing, discardIncoming, type MoveCall } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
@@ -19,11 +21,19 @@ import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { awaitRunning } from "../machines/start.ts";
 import { isSettled } from "../machines/state.ts";
-import type { OperationRun, OperationWorker } from "../operations/run.ts";
+import type { OperationRun, OperationWorker, StepResult } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
 import { copyFiles, fileBytes, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
-import { changeOwner, holdMachine, listObsoleteCopies, MOVES_PER_NODE_MAX, releaseMachine } from "./store.ts";
+import { type EffectOfMove, effectOf, type MoveEffect } from "./memory.ts";
+import {
+  changeOwner,
+  downtimeOf,
+  holdMachine,
+  listObsoleteCopies,
+  MOVES_PER_NODE_MAX,
+  releaseMachine,
+} from "./store.ts";
 import { chooseTarget } from "./target.ts";
 
 export interface MoveInput {
@@ -46,6 +56,14 @@ const PERIOD_MS = 1_000;
 /** How long a node may not answer while the machine is stopped for the move. */
 const PATIENCE_MS = 2 * 60_000;
 const DISCARD_TIMEOUT_MS = 10_000;
+/** How far the clocks of servers and nodes may differ, apart from what is known. */
+const CLOCKS_DIFFER_MS = 2_000;
+
+const EFFECT_TEXTS: Readonly<Record<MoveEffect, string>> = {
+  none: "",
+  migrate: ", with its memory",
+  restart: ", without its memory",
+};
 
 type Say = (message: string) => void;
 
@@ -90,18 +108,25 @@ class Move {
   async hold(say: Say): Promise<string> {
     const { context, activity } = this.#services;
     const { nodeId } = this.#run.operation.input as MoveInput;
-    let diskBytes: number | null = null;
+    let outgoing: OutgoingMachine | null = null;
     for (;;) {
       const machine = await this.#read();
       if (machine.moveId === this.#moveId) return `${machine.nodeId} → ${machine.moveNodeId}`;
       if (machine.moveId !== null) throw new Refusal("conflict", `another operation moves it: ${machine.moveId}`);
-      diskBytes ??= await this.#size(say, machine);
-      const target = await chooseTarget(this.#services, machine, { toId: nodeId, diskBytes });
-      const held = await holdMachine(context, machine, { moveId: this.#moveId, nodeId: target });
+      outgoing ??= await this.#describe(say, machine);
+      const { memoryFormat } = outgoing;
+      const request = { toId: nodeId, diskBytes: fileBytes(outgoing), memoryFormat };
+      const target = await chooseTarget(this.#services, machine, request);
+      const { effect, reason } = await this.#effectOn(target, machine, memoryFormat);
+      const keepsMemory = effect === "migrate";
+      const held = await holdMachine(context, machine, { moveId: this.#moveId, nodeId: target, keepsMemory });
       if (held === "stale") continue;
       if (held !== "busy") {
-        activity.note(machine.id, "info", `moving from node ${machine.nodeId} to node ${target}`);
-        return `${machine.nodeId} → ${target}`;
+        const how = EFFECT_TEXTS[effect];
+        activity.note(machine.id, "info", `moving from node ${machine.nodeId} to node ${target}${how}`);
+        if (reason !== null)
+          activity.note(machine.id, "warn", `its memory is lost by the move, and it boots: ${reason}`);
+        return `${machine.nodeId} → ${target}${how}${reason === null ? "" : `: ${reason}`}`;
       }
       say(`waiting: ${MOVES_PER_NODE_MAX} machines are leaving node ${machine.nodeId}`);
       await this.#pause();
@@ -113,7 +138,10 @@ class Move {
     const { nodeWaitMs: waitMs } = this.#services;
     for (;;) {
       const machine = await this.#held();
-      if (isSettled(machine)) return "nothing of it runs";
+      if (isSettled(machine))
+        return machine.observedDetails.suspendedAt === null
+          ? "nothing of it runs"
+          : "its memory is saved, and nothing of it runs";
       await this.#patiently(say, () => converge(this.#services, machine, { waitMs, signal: this.#run.signal }));
     }
   }
@@ -149,9 +177,14 @@ class Move {
       const held = await this.#held();
       const target = await nodeAddress(this.#services, held.moveNodeId);
       const call = this.#call(held, this.#run.signal);
-      await this.#patiently(say, () => commitIncoming(this.#services.link, target, call));
+      const { keepsMemory } = held;
+      let hasMemory = false;
+      await this.#patiently(say, async () => {
+        const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });
+        hasMemory = arrived.suspendedAt !== null;
+      });
       this.#run.signal.throwIfAborted();
-      const moved = await changeOwner(context, held, this.#moveId);
+      const moved = await changeOwner(context, held, { moveId: this.#moveId, hasMemory });
       if (moved !== undefined) activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
       machine = moved ?? (await this.#read());
     }
@@ -162,16 +195,16 @@ class Move {
   }
 
   /** Sends the target what is desired, and waits for it. */
-  async start(): Promise<string> {
+  async start(): Promise<string | StepResult> {
     const machine = await this.#read();
     const { nodeWaitMs: waitMs } = this.#services;
     if (machine.desiredState !== "running") {
       this.#services.inBackground(`move of ${machine.id}`, () => converge(this.#services, machine, { waitMs }));
-      return "it stays stopped";
+      return machine.keepsMemory ? "it stays suspended, with its memory" : "it stays stopped";
     }
     try {
-      await awaitRunning(this.#services, machine, { signal: this.#run.signal });
-      return "it runs";
+      const running = await awaitRunning(this.#services, machine, { signal: this.#run.signal });
+      return await this.#pauseOf(running);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       throw new Refusal(
@@ -181,15 +214,33 @@ class Move {
     }
   }
 
-  /** How many bytes the machine's files take. It may still run. */
-  async #size(say: Say, machine: MachineRecord): Promise<number> {
+  /** How long the machine did not run. */
+  async #pauseOf({ id: machineId, observedBootId, observedDetails }: MachineRecord): Promise<string | StepResult> {
+    const { isResumed } = observedDetails;
+    const what = isResumed ? "it runs, and its processes continued" : "it runs";
+    if (observedBootId === null) return what;
+    const boot = { machineId, bootId: observedBootId, since: this.#run.operation.createdAt - CLOCKS_DIFFER_MS };
+    const downtimeMs = await downtimeOf(this.#services.context.db, boot);
+    if (downtimeMs === null) return what;
+    return { message: `${what}${isResumed ? " after a pause of" : "; it was down for"} ${downtimeMs} ms`, downtimeMs };
+  }
+
+  /** What the machine has on its node. It may still run. */
+  async #describe(say: Say, machine: MachineRecord): Promise<OutgoingMachine> {
     const call = { machineId: machine.id, signal: this.#run.signal };
-    let bytes = 0;
+    const described: OutgoingMachine[] = [];
     await this.#patiently(say, async () => {
-      bytes = fileBytes(await describeOutgoing(this.#services.link, nodeOf(machine), call, { hasContent: false }));
+      described.push(await describeOutgoing(this.#services.link, nodeOf(machine), call, { hasContent: false }));
     });
     this.#run.signal.throwIfAborted();
-    return bytes;
+    const [outgoing] = described;
+    if (outgoing === undefined) throw new Refusal("unavailable", `node ${machine.nodeId} does not answer`);
+    return outgoing;
+  }
+
+  async #effectOn(nodeId: string, machine: MachineRecord, memoryFormat: string | null): Promise<EffectOfMove> {
+    const node = await this.#services.nodes.find(nodeId);
+    return effectOf({ machine, memoryFormat, target: { id: nodeId, labels: node?.labels ?? {} } });
   }
 
   #call(machine: MachineRecord, signal: AbortSignal): MoveCall {

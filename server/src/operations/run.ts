@@ -14,7 +14,7 @@
  * So a worker may do a step twice.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { OperationKind } from "@flotilla/contract/operations";
+import type { OperationKind, OperationStep } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import type { AtWork } from "../http/at-work.ts";
@@ -30,8 +30,11 @@ export interface OperationRun {
    * Runs a step, unless it has succeeded before; `work` returns its message. Throws if it fails, or has failed before. Steps
    * may run in parallel.
    */
-  step(name: string, work: (say: (message: string) => void) => Promise<string>): Promise<void>;
+  step(name: string, work: (say: (message: string) => void) => Promise<string | StepResult>): Promise<void>;
 }
+
+/** The message of a step that has succeeded, and its figures. */
+export type StepResult = Pick<OperationStep, "downtimeMs"> & { readonly message: string };
 
 export interface OperationWorker {
   readonly kind: OperationKind;
@@ -163,7 +166,7 @@ class Progress {
 
   async step(
     name: string,
-    work: (say: (message: string) => void) => Promise<string>,
+    work: (say: (message: string) => void) => Promise<string | StepResult>,
     signal: AbortSignal,
   ): Promise<void> {
     const { clock } = this.#context;
@@ -175,10 +178,11 @@ class Progress {
     await this.#save();
     signal.throwIfAborted();
     try {
-      const message = await work((text) => {
+      const ended = await work((text) => {
         this.#steps = setStepMessage(this.#steps, name, text);
       });
-      this.#steps = endStep(this.#steps, name, { status: "succeeded", message, now: clock.now() });
+      const result = typeof ended === "string" ? { message: ended } : ended;
+      this.#steps = endStep(this.#steps, name, { status: "succeeded", ...result, now: clock.now() });
     } catch (error) {
       // What was interrupted has not failed: it is run again, or ends with its operation.
       if (signal.aborted || !(error instanceof Refusal)) throw error;

@@ -8,6 +8,12 @@ import type { OperationStep } from "@flotilla/contract/operations";
 
 export type Steps = readonly OperationStep[];
 
+interface StepEnd extends Pick<OperationStep, "downtimeMs"> {
+  readonly status: "succeeded" | "failed";
+  readonly message: string;
+  readonly now: number;
+}
+
 const isOver = ({ status }: OperationStep): boolean => status === "succeeded" || status === "failed";
 
 export const plannedStep = (name: string): OperationStep => ({
@@ -34,17 +40,8 @@ export function beginStep(steps: Steps, name: string, now: number): Steps {
 export const setStepMessage = (steps: Steps, name: string, message: string): Steps =>
   change(steps, name, (step) => ({ ...step, message }));
 
-export const endStep = (
-  steps: Steps,
-  name: string,
-  end: { readonly status: "succeeded" | "failed"; readonly message: string; readonly now: number },
-): Steps =>
-  change(steps, name, (step) => ({
-    ...step,
-    status: end.status,
-    finishedAt: new Date(end.now).toISOString(),
-    message: end.message,
-  }));
+export const endStep = (steps: Steps, name: string, { now, ...end }: StepEnd): Steps =>
+  change(steps, name, (step) => ({ ...step, ...end, finishedAt: new Date(now).toISOString() }));
 
 /** The operation ends: steps that are still running have failed for this reason. */
 export const failRunning = (steps: Steps, message: string, now: number): Steps =>

@@ -49,6 +49,8 @@ export interface PlacementRequest {
   readonly holders: { readonly ids: readonly string[]; readonly isRequired: boolean } | null;
   /** What a disk that is moved there takes, in bytes; absent: it is made there, and is almost empty. */
   readonly diskBytes?: number;
+  /** Of the memory that moves with the machine: a node that can load it is preferred. null or absent: there is none. */
+  readonly memoryFormat?: string | null;
 }
 
 /** How many times its resources a node promises to active machines; null: without a ceiling. */
@@ -248,7 +250,12 @@ export function place(
   request: PlacementRequest,
   overcommit: Overcommit = NO_CEILINGS,
 ): Placement {
-  return chosen(nodes.map((node) => verdictOf({ node, request, overcommit })));
+  const choose = (candidates: readonly CandidateNode[]): Placement =>
+    chosen(candidates.map((node) => verdictOf({ node, request, overcommit })));
+  const { memoryFormat = null } = request;
+  const able = memoryFormat === null ? [] : nodes.filter(({ labels }) => labels["memoryFormat"] === memoryFormat);
+  const preferred = choose(able);
+  return preferred.nodeId === null ? choose(nodes) : preferred;
 }
 
 /** A machine that leaves its node, as `placeAll` sees it. */

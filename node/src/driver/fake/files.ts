@@ -34,6 +34,18 @@ export class FakeFiles {
     for (const path of this.#files.keys()) if (MEMORY.test(path)) this.#files.delete(path);
   }
 
+  /** The content of the directories in memory, as a suspend saves it. */
+  inMemory(): Readonly<Record<string, string>> {
+    const files = [...this.#files].filter(([path]) => MEMORY.test(path));
+    return Object.fromEntries(files.map(([path, { content }]) => [path, content.toString("base64")]));
+  }
+
+  /** Replaces the content of the directories in memory. */
+  load(saved: Readonly<Record<string, string>>): void {
+    this.reboot();
+    for (const [path, content] of Object.entries(saved)) this.append(path, Buffer.from(content, "base64"));
+  }
+
   /** For scripts. */
   get(path: string): Uint8Array | undefined {
     return this.#files.get(path)?.content;

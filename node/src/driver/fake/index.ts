@@ -18,7 +18,7 @@
  * adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of a machine is refused and
  * logged as an error, because a real disk would be damaged.
  */
-import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
@@ -30,6 +30,8 @@ import {
   type DriverFacts,
   type FoundVm,
   type KeptMemory,
+  type MemoryFiles,
+  type MemoryPlace,
   type PreparedVm,
   type PrepareRequest,
   SuspendRefused,
@@ -79,9 +81,12 @@ interface VmFile {
 interface SavedMemory {
   readonly memoryId: string;
   readonly file: VmFile;
+  /** In base64, by path: files in memory. */
+  readonly files: Readonly<Record<string, string>>;
 }
 
 const MEMORY_NAME = "memory";
+const FORMAT = "fake";
 
 export class FakeDriver implements Driver {
   readonly prepare: Driver["prepare"];
@@ -92,6 +97,7 @@ export class FakeDriver implements Driver {
     runtime: "fake driver, no virtual machines",
     rootDevice: null,
   };
+  readonly memoryFormat = FORMAT;
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   /** The sizes for which `forgetTemplate` was called. */
   readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
@@ -144,11 +150,8 @@ export class FakeDriver implements Driver {
   async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
     const { environmentOf, clock } = this.#options;
     await this.#refuseSecond(request);
-    const text = await readFile(join(memory.directory, MEMORY_NAME), "utf8").catch(() => {
-      throw new Error("its file is missing");
-    });
-    const saved = JSON.parse(text) as SavedMemory;
-    if (saved.memoryId !== memory.memoryId) throw new Error("its file is that of another time");
+    await this.describeMemory({ directory: memory.directory, diskPath: request.diskPath }, memory);
+    const saved = await readMemory(memory.directory);
     if (environmentOf(request.machineId)["FAKE_RESUME_FAIL"] !== undefined) throw new Error("FAKE_RESUME_FAIL is set");
     const file = { ...saved.file, bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now() };
     await writeVmFile(request.bootDirectory, file);
@@ -159,7 +162,27 @@ export class FakeDriver implements Driver {
       await removeVmFile(request.bootDirectory);
       throw error;
     }
+    this.#filesOf(request.machineId).load(saved.files);
     return this.#hold(request, file, null);
+  }
+
+  async describeMemory(
+    { directory, diskPath }: MemoryPlace,
+    { memoryId, moved }: Pick<KeptMemory, "memoryId" | "moved">,
+  ): ReturnType<Driver["describeMemory"]> {
+    const saved = await readMemory(directory);
+    if (saved.memoryId !== memoryId) throw new Error("its file is that of another time");
+    if (moved !== null && moved.disk !== (await identityOf(diskPath)))
+      throw new Error("the machine's disk has changed");
+    return { format: FORMAT, hasBase: false };
+  }
+
+  async memoryFiles({ diskPath }: MemoryPlace): Promise<MemoryFiles> {
+    return { disk: await identityOf(diskPath), base: null };
+  }
+
+  memoryBases(): Promise<readonly string[]> {
+    return Promise.resolve([]);
   }
 
   async forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void> {
@@ -276,6 +299,7 @@ class FakeVm implements Vm {
   readonly #directory: string;
   readonly #environment: FakeVmParts["environment"];
   readonly #clock: Clock;
+  readonly #files: FakeFiles;
   #file: VmFile;
   readonly #ending = Promise.withResolvers<VmExit>();
   /** Aborted when the VM has ended or was released: connections to it break. */
@@ -290,8 +314,9 @@ class FakeVm implements Vm {
     this.#file = file;
     this.#environment = environment;
     this.#clock = clock;
+    this.#files = files;
     this.origin = origin;
-    this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
+    this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt, format: FORMAT };
     this.exited = this.#ending.promise;
     this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
@@ -317,16 +342,18 @@ class FakeVm implements Vm {
   }
 
   /** Until it is killed or released a paused VM is the same as a running one. */
-  async suspend({ directory, memoryId }: SuspendRequest, signal: AbortSignal): Promise<void> {
+  async suspend({ directory, memoryId }: SuspendRequest, signal: AbortSignal): Promise<number> {
     const { FAKE_SUSPEND_FAIL: code, FAKE_SUSPEND_MS: ms = "0" } = this.#environment;
     if (code !== undefined)
       throw new SuspendRefused(code === "no_space" ? "no_space" : "conflict", "FAKE_SUSPEND_FAIL is set");
+    const pausedAt = this.#clock.now();
     await orAborted(this.#clock.sleep(Number(ms), signal), signal);
-    const saved: SavedMemory = { memoryId, file: this.#file };
+    const saved: SavedMemory = { memoryId, file: this.#file, files: this.#files.inMemory() };
     const path = join(directory, MEMORY_NAME);
     await writeFile(`${path}.new`, JSON.stringify(saved));
     await rename(`${path}.new`, path);
     if (this.#hasEnded) throw new Error("the VM ended while its memory was saved");
+    return pausedAt;
   }
 
   async kill(): Promise<void> {
@@ -351,6 +378,20 @@ class FakeVm implements Vm {
     this.guest.lose("the VM ended");
   }
 }
+
+async function readMemory(directory: string): Promise<SavedMemory> {
+  const text = await readFile(join(directory, MEMORY_NAME), "utf8").catch(() => {
+    throw new Error("its file is missing");
+  });
+  return JSON.parse(text) as SavedMemory;
+}
+
+/** As that of the qemu driver. A machine without a disk has none. */
+const identityOf = (path: string): Promise<string> =>
+  stat(path, { bigint: true }).then(
+    ({ ino, size, mtimeNs }) => `${ino} ${size} ${mtimeNs}`,
+    () => "",
+  );
 
 async function names(directory: string): Promise<readonly string[]> {
   return readdir(directory).catch(() => []);

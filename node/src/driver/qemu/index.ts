@@ -31,6 +31,8 @@ import type {
   DriverFacts,
   FoundVm,
   KeptMemory,
+  MemoryFiles,
+  MemoryPlace,
   PreparedVm,
   PrepareRequest,
   Vm,
@@ -45,7 +47,7 @@ import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
 import type { Template } from "./save-template.ts";
-import { resumeVm, saveMemory } from "./suspend.ts";
+import { describeMemory, memoryFiles, resumeVm, saveMemory } from "./suspend.ts";
 import { templateIngredients, Templates } from "./template.ts";
 import { emulationTuning } from "./tcg/tuning.ts";
 import { KVM_TUNING, type Tuning } from "./tuning.ts";
@@ -194,6 +196,7 @@ interface Opening {
 
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
+  readonly memoryFormat: string;
   readonly prepare: Driver["prepare"];
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   readonly #tuning: Tuning;
@@ -221,6 +224,7 @@ class QemuDriver implements Driver {
     const hasNetwork = options.network !== null;
     const ingredients = templateIngredients({ ...options, accelerator, hasNetwork });
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
+    this.memoryFormat = this.#templates.format;
     this.prepare = (request, signal) => this.#prepare(request, signal);
   }
 
@@ -284,6 +288,21 @@ class QemuDriver implements Driver {
         `the VM of machine ${request.machineId} runs, but its guest agent does not answer: ${messageOf(error)}`,
       );
     }
+  }
+
+  describeMemory(
+    place: MemoryPlace,
+    memory: Pick<KeptMemory, "memoryId" | "moved">,
+  ): ReturnType<Driver["describeMemory"]> {
+    return describeMemory(place, memory);
+  }
+
+  memoryFiles(place: MemoryPlace): Promise<MemoryFiles> {
+    return memoryFiles(place);
+  }
+
+  memoryBases(): Promise<readonly string[]> {
+    return this.#templates.memoryPaths();
   }
 
   async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
@@ -364,13 +383,14 @@ class QemuDriver implements Driver {
   #asVm(parts: VmParts, format: string | undefined): Vm {
     const { vmm, guest, guestNetwork, origin } = parts;
     const templates = this.#templates;
+    const clock = this.#clock;
     return {
       record: format === undefined ? vmm.record : { ...vmm.record, format },
       origin,
       guest,
       network: guestNetwork?.vmNetwork() ?? null,
       exited: vmm.exited,
-      suspend: (request, signal) => saveMemory(vmm, request, { templates, format, signal }),
+      suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
       kill: () => vmm.kill(),
       release: () => {
         guest.close();

@@ -14,15 +14,23 @@
  * A crash leaves `memory.new`, which the next agent removes, and a paused VM, which it resumes or kills (machines/plan.ts).
  */
 import { constants } from "node:fs";
-import { link, open, readFile, rename, rm, stat, statfs } from "node:fs/promises";
+import { type FileHandle, link, open, readFile, rename, rm, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Guest } from "../../guest/guest.ts";
 import { syncToDisk } from "../../host/sync-to-disk.ts";
 import { InvalidMemory, MemoryReader, MemoryWriter } from "../../memory/memory-file.ts";
 import { type MemoryRange, ProcessPages } from "../../memory/process-pages.ts";
 import type { GuestNetwork } from "../../network/network.ts";
-import { type BootRequest, type KeptMemory, SuspendRefused, type SuspendRequest } from "../driver.ts";
+import {
+  type BootRequest,
+  type KeptMemory,
+  type MemoryFiles,
+  type MemoryPlace,
+  SuspendRefused,
+  type SuspendRequest,
+} from "../driver.ts";
 import { VIEW } from "./jail.ts";
 import type { Launcher } from "./launcher.ts";
 import { isAlive } from "./processes.ts";
@@ -65,6 +73,7 @@ export interface SuspendContext {
 }
 
 interface SavingContext extends Pick<SuspendContext, "templates"> {
+  readonly clock: Clock;
   readonly format: string | undefined;
   readonly signal: AbortSignal;
 }
@@ -73,8 +82,8 @@ interface SavingContext extends Pick<SuspendContext, "templates"> {
 export async function saveMemory(
   vmm: Vmm,
   request: SuspendRequest,
-  { templates, format, signal }: SavingContext,
-): Promise<void> {
+  { templates, clock, format, signal }: SavingContext,
+): Promise<number> {
   const { boot, directory, memoryId } = request;
   if (format !== templates.format)
     throw new SuspendRefused(
@@ -83,7 +92,9 @@ export async function saveMemory(
     );
   const path = memoryPathOf(directory);
   const unfinished = `${path}.new`;
+  let pausedAt = 0;
   const save = async (qmp: Qmp): Promise<void> => {
+    pausedAt = clock.now();
     const range = await guestMemory(qmp, boot.memoryMb);
     const base = await baseOf(vmm, range, { templates, directory });
     const pages = await openPages(vmm, range);
@@ -111,6 +122,7 @@ export async function saveMemory(
   try {
     await ensureSpace(vmm, boot.memoryMb, directory);
     await vmm.pauseFor(save);
+    return pausedAt;
   } catch (error) {
     for (const file of [unfinished, path]) await rm(file, { force: true });
     const { code } = error as NodeJS.ErrnoException;
@@ -268,15 +280,9 @@ export async function resumeVm(
   memory: KeptMemory,
   { launcher, templates, signal }: SuspendContext & { readonly signal: AbortSignal },
 ): Promise<ResumedVm> {
-  const { directory } = memory;
-  const file = await open(memoryPathOf(directory), "r").catch(() => {
-    throw new Error("its file is missing");
-  });
+  const file = await openMemory(memory.directory);
   try {
-    const reader = new MemoryReader(
-      file.createReadStream({ autoClose: false, highWaterMark: MIB }) as AsyncIterable<Buffer>,
-    );
-    const { header, state } = await reader.begin();
+    const { reader, header, state } = await begin(file);
     const base = await checkedBase(header as Partial<MemoryHeader> | null, request, { memory, templates });
     const vmm = await launcher.spawn({
       ...request,
@@ -295,20 +301,67 @@ export async function resumeVm(
   }
 }
 
+async function openMemory(directory: string): Promise<FileHandle> {
+  return await open(memoryPathOf(directory), "r").catch(() => {
+    throw new Error("its file is missing");
+  });
+}
+
+async function begin(file: FileHandle) {
+  const stream = file.createReadStream({ autoClose: false, highWaterMark: MIB }) as AsyncIterable<Buffer>;
+  const reader = new MemoryReader(stream);
+  return { reader, ...(await reader.begin()) };
+}
+
+/** As `Driver.describeMemory`. */
+export async function describeMemory(
+  place: MemoryPlace,
+  memory: Pick<KeptMemory, "memoryId" | "moved">,
+): Promise<{ readonly format: string; readonly hasBase: boolean }> {
+  const file = await openMemory(place.directory);
+  try {
+    const { header: found } = await begin(file);
+    const header = found as Partial<MemoryHeader> | null;
+    const base = await checkFiles(header, place, memory);
+    return { format: header?.format ?? "", hasBase: base !== null };
+  } finally {
+    await file.close();
+  }
+}
+
+/** As `Driver.memoryFiles`. */
+export async function memoryFiles({ directory, diskPath }: MemoryPlace): Promise<MemoryFiles> {
+  const base = await identityOf(memoryBasePathOf(directory)).catch(() => null);
+  return { disk: await identityOf(diskPath), base };
+}
+
 /** The file of the memory's base. Throws with the reason when the memory does not fit the machine, its disk or this node. */
 async function checkedBase(
   header: Partial<MemoryHeader> | null,
   { cpus, memoryMb, diskPath }: BootRequest,
   { memory, templates }: Pick<SuspendContext, "templates"> & { readonly memory: KeptMemory },
 ): Promise<string | null> {
-  if (header?.memoryId !== memory.memoryId) throw new Error("its file is that of another time");
-  if (header.format !== templates.format)
+  const base = await checkFiles(header, { directory: memory.directory, diskPath }, memory);
+  if (header?.format !== templates.format)
     throw new Error("Flotilla, QEMU or the host's processor has changed since it was suspended");
   if (header.cpus !== cpus || header.memoryMb !== memoryMb) throw new Error("the machine's size has changed");
-  if (header.disk !== (await identityOf(diskPath))) throw new Error("the machine's disk has changed");
-  const { base = null } = header;
-  if (base === null) return null;
-  const path = memoryBasePathOf(memory.directory);
+  return base;
+}
+
+/**
+ * The file of the memory's base; null: it has none. Throws when a file is not the one with which the memory was saved. Of memory
+ * that came from another node, `moved` says what the files became whose content was compared when they arrived.
+ */
+async function checkFiles(
+  header: Partial<MemoryHeader> | null,
+  { directory, diskPath }: MemoryPlace,
+  { memoryId, moved }: Pick<KeptMemory, "memoryId" | "moved">,
+): Promise<string | null> {
+  if (header?.memoryId !== memoryId) throw new Error("its file is that of another time");
+  const { disk, base } = moved ?? { disk: header.disk, base: header.base ?? null };
+  if (disk !== (await identityOf(diskPath))) throw new Error("the machine's disk has changed");
+  if ((header.base ?? null) === null) return null;
+  const path = memoryBasePathOf(directory);
   if (base !== (await identityOf(path).catch(() => null))) throw new Error("the template that it depends on is gone");
   return path;
 }

@@ -181,12 +181,15 @@ export class Templates {
 
   /** The memory file with this inode number, if it is that of a template. */
   async memoryWithInode(inode: bigint): Promise<string | null> {
-    for (const name of await readdir(this.directory)) {
-      const path = templateIn(join(this.directory, name)).memoryPath;
-      const found = await stat(path, { bigint: true }).catch(() => null);
-      if (found?.ino === inode && !name.endsWith(NEW)) return path;
-    }
+    for (const path of await this.memoryPaths())
+      if ((await stat(path, { bigint: true }).catch(() => null))?.ino === inode) return path;
     return null;
+  }
+
+  /** The memory files of all templates. One may be removed at any time. */
+  async memoryPaths(): Promise<readonly string[]> {
+    const names = (await readdir(this.directory)).filter((name) => !name.endsWith(NEW));
+    return names.map((name) => templateIn(join(this.directory, name)).memoryPath);
   }
 
   #key({ cpus, memoryMb }: VmSize, ofDisk?: string): string {

@@ -45,10 +45,10 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     await syncGuest(machine, deadline.signal);
     const memoryId = randomBytes(16).toString("hex");
     const root = await diskRoot(machine).catch(() => null);
-    await vm.suspend({ boot: requestOf(machine, boot.bootId, root), directory, memoryId }, deadline.signal);
+    const request = { boot: requestOf(machine, boot.bootId, root), directory, memoryId };
+    const suspendedAt = await vm.suspend(request, deadline.signal);
     // The next agent resumes the VM, and suspends it again.
     if (machine.isReleased) return;
-    const suspendedAt = deps.clock.now();
     const guestBootId = boot.guestBootId ?? boot.bootId;
     const saved = machine.update({
       memory: { memoryId, suspendedAt, guestBootId, workload: boot.workload ?? null },
@@ -98,7 +98,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
   const root = await diskRoot(machine);
   machine.releaseSlot = await takeSlot(machine, "boot", signal);
   const startedAt = clock.monotonic();
-  const { memoryId, guestBootId, workload, suspendedAt } = memory;
+  const { memoryId, guestBootId, workload, suspendedAt, moved = null } = memory;
   const bootId = makeBootId();
   const begun: JournaledBoot = { bootId, record: null, runningSince: null, timings: null, guestBootId, workload };
   machine.held.state = "ended";
@@ -110,7 +110,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
     deadline.signal.throwIfAborted();
     const used = (): Promise<void> => machine.update({ memory: null });
-    const vm = await driver.resume(request, { directory, memoryId, used }, deadline.signal);
+    const vm = await driver.resume(request, { directory, memoryId, moved, used }, deadline.signal);
     if (machine.isReleased) return vm.release();
     void machine.update({ boot: { ...begun, record: vm.record } });
     machine.timings.note({ bootMs: clock.monotonic() - startedAt });

@@ -1,0 +1,80 @@
+/**
+ * The files from which machines' kept memories differ: templates of this node, and files that came with machines from others.
+ *
+ * A memory is valid only on a file with exactly the content of its base. A template is a boot of this node, so no two nodes have
+ * the same one: a base moves with the first machine that needs it. It is stored in the machine's directory, and later machines
+ * with the same base get another name of the same file.
+ *
+ * Always: such a file is read-only for all, and its content is never written again. It is gone with its last machine.
+ */
+import { link, readdir, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { MovedRoot } from "@flotilla/contract/link/moves";
+import type { Driver } from "../driver/driver.ts";
+import { contentHash } from "../images/blocks.ts";
+import { memoryBasePathOf } from "./paths.ts";
+
+/** Hashes that are remembered, by identity of the file. */
+const HASHES_MAX = 64;
+
+export interface MemoryBasesOptions {
+  readonly driver: Pick<Driver, "memoryBases">;
+  readonly machinesDirectory: string;
+}
+
+export class MemoryBases {
+  readonly #options: MemoryBasesOptions;
+  readonly #hashes = new Map<string, Promise<string>>();
+
+  constructor(options: MemoryBasesOptions) {
+    this.#options = options;
+  }
+
+  /** What a move must know of a machine's base. `hasContent`: with its hash, which is computed once for each file. */
+  async describe(
+    directory: string,
+    { hasContent, signal }: { readonly hasContent: boolean; readonly signal: AbortSignal },
+  ): Promise<MovedRoot> {
+    const path = memoryBasePathOf(directory);
+    const { blocks, size } = await stat(path);
+    return { bytes: blocks * 512, size, sha256: hasContent ? await this.#hashOf(path, signal) : null };
+  }
+
+  /** Gives an equal file of this node a second name. Resolves with whether there is one. */
+  async linkEqual(base: MovedRoot, path: string, signal: AbortSignal): Promise<boolean> {
+    for (const candidate of await this.#candidates()) {
+      const found = await stat(candidate).catch(() => null);
+      if (found?.size !== base.size) continue;
+      try {
+        if ((await this.#hashOf(candidate, signal)) !== base.sha256) continue;
+        await rm(path, { force: true });
+        await link(candidate, path);
+        return true;
+      } catch (error) {
+        // It was removed meanwhile.
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+      }
+    }
+    return false;
+  }
+
+  async #candidates(): Promise<readonly string[]> {
+    const { driver, machinesDirectory } = this.#options;
+    const machines = await readdir(machinesDirectory);
+    const ofMachines = machines.map((name) => memoryBasePathOf(join(machinesDirectory, name)));
+    return [...(await driver.memoryBases()), ...ofMachines];
+  }
+
+  async #hashOf(path: string, signal: AbortSignal): Promise<string> {
+    const { ino, mtimeNs, size } = await stat(path, { bigint: true });
+    const key = `${ino} ${mtimeNs} ${size}`;
+    const known = this.#hashes.get(key);
+    if (known !== undefined) return await known;
+    const hash = contentHash(path, signal);
+    this.#hashes.set(key, hash);
+    hash.catch(() => this.#hashes.delete(key));
+    const [oldest] = this.#hashes.keys();
+    if (this.#hashes.size > HASHES_MAX && oldest !== undefined) this.#hashes.delete(oldest);
+    return await hash;
+  }
+}
