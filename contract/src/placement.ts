@@ -21,7 +21,13 @@ export const PLACEMENT_FILTERS = [
 export type PlacementFilter = (typeof PLACEMENT_FILTERS)[number];
 
 const PlacementScore = Type.Object({
-  promised: Type.Number({ description: "share of its processors or memory that would be promised to machines" }),
+  promised: Type.Number({
+    description: "share of its processors or memory, or of its ceiling for them, that would be promised to machines",
+  }),
+  packing: Type.Number({
+    description:
+      "0 up to half of its ceiling; beyond, it is lower for a fuller node, so that large machines still fit elsewhere",
+  }),
   busy: Type.Number({ description: "share of its processors or memory that is in use now" }),
   image: Type.Number({ description: "the cost of fetching the image; 0 where it is" }),
   total: Type.Number({ description: "the sum; the lowest is the best" }),

@@ -2822,8 +2822,10 @@ export interface PlacementExplanation {
     /** why it is excluded */
     reason: string | null;
     score: {
-      /** share of its processors or memory that would be promised to machines */
+      /** share of its processors or memory, or of its ceiling for them, that would be promised to machines */
       promised: number;
+      /** 0 up to half of its ceiling; beyond, it is lower for a fuller node, so that large machines still fit elsewhere */
+      packing: number;
       /** share of its processors or memory that is in use now */
       busy: number;
       /** the cost of fetching the image; 0 where it is */

@@ -90,6 +90,43 @@ test("16 servers that race never promise more of a node than its ceilings, and u
   await Promise.all(replicas.map((services) => services.stop()));
 });
 
+test("of 1,000 nodes on which 40 machines fit, racing servers use each free place once, and refuse only the others", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { context, client } = server;
+  await context.db.execute(sql`
+    INSERT INTO nodes (id, address, status, registered_at, last_heartbeat_at, total_cpus, total_memory_mb, available_memory_mb,
+      total_disk_gb, available_disk_gb, images_boot_id, credential_hash, cordoned_at)
+    SELECT 'node-' || n, 'http://127.0.0.1:9', 'ready', now(), now(), 4, 8192, 8192, 100, 100, 'agent', sha256(n::text::bytea),
+      CASE WHEN n > 40 THEN now() END FROM generate_series(1, 1000) n`);
+  const ids = [];
+  for (let n = 0; n < MACHINES; n += 1)
+    ids.push(await createMachine(client, { resources: { cpus: 4, memoryMb: 512 } }));
+  const tenant = await context.db.queryOne<{ tenantId: string; keyId: string }>(
+    sql`SELECT tenant_id AS "tenantId", created_by AS "keyId" FROM machines LIMIT 1`,
+  );
+  assert.ok(tenant);
+  const replicas = Array.from({ length: REPLICAS }, () => openTestServices(server, { cpuOvercommit: 1 }));
+  const signal = AbortSignal.timeout(60_000);
+  const ends = await Promise.allSettled(
+    ids.map((id, n) => {
+      const services = replicas[n % REPLICAS];
+      assert.ok(services);
+      return startMachine(services, { ...tenant, id, isAutomatic: false, isDetached: true, signal });
+    }),
+  );
+  const promised = await context.db.query<{ cpus: number }>(
+    sql`SELECT node_id, sum(cpus)::int AS cpus FROM machines WHERE is_active GROUP BY 1`,
+  );
+  assert.ok(
+    promised.every(({ cpus }) => cpus === 4),
+    "a node is oversubscribed",
+  );
+  const refusals = ends.flatMap((end) => (end.status === "rejected" ? [String(end.reason)] : []));
+  for (const refusal of refusals) assert.match(refusal, /no node has room for machine/);
+  assert.deepEqual([promised.length, refusals.length], [40, MACHINES - 40]);
+  await Promise.all(replicas.map((services) => services.stop()));
+});
+
 test("a node that is cordoned or drained between the choice and the write gets no machine", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   const { context, client } = server;

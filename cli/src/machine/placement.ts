@@ -13,13 +13,14 @@ export function showPlacement({ output }: Call, explanation: PlacementExplanatio
   if (nodes.length === 0) return;
   output.line();
   output.table(
-    ["NODE", "PROMISED", "BUSY", "IMAGE", "SCORE", "EXCLUDED BECAUSE"],
+    ["NODE", "PROMISED", "PACKING", "BUSY", "IMAGE", "SCORE", "EXCLUDED BECAUSE"],
     nodes.map(({ nodeId, score, reason: why }) =>
       score === null
-        ? [nodeId, "", "", "", "", why ?? ""]
+        ? [nodeId, "", "", "", "", "", why ?? ""]
         : [
             nodeId,
             percent(score.promised),
+            score.packing.toFixed(2),
             percent(score.busy),
             score.image === 0 ? "there" : "fetched",
             score.total.toFixed(2),

@@ -1173,6 +1173,8 @@ CREATE UNIQUE INDEX machines_name ON public.machines USING btree (tenant_id, nam
 
 CREATE INDEX machines_node ON public.machines USING btree (node_id);
 
+CREATE INDEX machines_promised ON public.machines USING btree (node_id) INCLUDE (cpus, memory_mb) WHERE is_active;
+
 CREATE INDEX machines_reconcile ON public.machines USING btree (reconcile_at) WHERE (reconcile_at IS NOT NULL);
 
 CREATE INDEX machines_ttl ON public.machines USING btree (id) WHERE ((ttl_seconds > 0) AND (deleted_at IS NULL));

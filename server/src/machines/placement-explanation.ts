@@ -3,7 +3,7 @@
  */
 import { CPUS_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { PlacementExplanation, PlacementRequest } from "@flotilla/contract/placement";
-import { type Explanation, total, type Verdict } from "../placement/place.ts";
+import { type Explanation, type Score, total, type Verdict } from "../placement/place.ts";
 import { imageHolders } from "./placement-request.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
@@ -83,8 +83,9 @@ function shown(verdict: Verdict): PlacementExplanation["nodes"][number] {
 }
 
 const round = (value: number): number => Math.round(value * 1000) / 1000;
-const rounded = ({ promised, busy, image }: { promised: number; busy: number; image: number }) => ({
+const rounded = ({ promised, packing, busy, image }: Score) => ({
   promised: round(promised),
+  packing: round(packing),
   busy: round(busy),
   image: round(image),
 });

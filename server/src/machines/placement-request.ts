@@ -37,18 +37,27 @@ export async function imageHolders(
 ): Promise<PlacementRequest["holders"]> {
   const isRequired = network.mode === "blocked" || source.reference.startsWith("local/");
   const query = { reference: canonicalReference(source.reference), architecture: source.arch ?? null, tenantId };
-  const nodes = await services.nodes.withImage(query);
+  const { ids, silent } = await services.nodes.withImage(query);
+  const asked = silent.length === 0 ? [] : await askSilent(services, silent, query);
+  const all = asked.length === 0 ? ids : new Set([...ids, ...asked]);
+  return all.size === 0 ? null : { ids: all, isRequired };
+}
+
+/** Those of the nodes that answer in time that they have the image. */
+async function askSilent(
+  services: PlacingServices,
+  nodes: readonly { readonly id: string; readonly address: string }[],
+  query: ImageQuery,
+): Promise<readonly string[]> {
   const over = new AbortController();
   const late = services.context.clock.sleep(ANSWER_MS_MAX, over.signal).then(() => false);
   const holders = await Promise.all(
-    nodes.map(async ({ id, address, hasReported, hasImage }) => {
-      const has = hasReported ? hasImage : await Promise.race([ask(services, { nodeId: id, address }, query), late]);
-      return has ? [id] : [];
-    }),
+    nodes.map(async ({ id, address }) =>
+      (await Promise.race([ask(services, { nodeId: id, address }, query), late])) ? [id] : [],
+    ),
   );
   over.abort();
-  const ids = holders.flat();
-  return ids.length === 0 ? null : { ids, isRequired };
+  return holders.flat();
 }
 
 async function ask(

@@ -74,7 +74,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (next === phase) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
     await refuseOverBudget(context, machine.tenantId, ceilings);
-    const nodeId = await chooseNode(services, machine);
+    const nodeId = await chooseNode(services, machine, attempt > 0);
     const change = requestStart(machine, {
       nodeId,
       overcommit: services.nodes.overcommit,
@@ -112,7 +112,7 @@ function refuseWithoutNode(machine: MachineRecord): void {
 }
 
 /** The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started there. */
-async function chooseNode(services: MachineServices, machine: MachineRecord): Promise<string> {
+async function chooseNode(services: MachineServices, machine: MachineRecord, isRepeated: boolean): Promise<string> {
   const { nodeId, moveId } = machine;
   // It starts where it is when the move has ended.
   if (nodeId !== null && moveId !== null) return nodeId;
@@ -122,7 +122,7 @@ async function chooseNode(services: MachineServices, machine: MachineRecord): Pr
     if (reason === null) return nodeId;
     throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}`);
   }
-  const placement = await services.nodes.place(request);
+  const placement = await services.nodes.place(request, { isRepeated });
   if (placement.nodeId !== null) return placement.nodeId;
   const advice = placement.canNever
     ? "what a machine needs of a node is fixed: create another machine, or ask the operator to add a node that fits"

@@ -3,10 +3,10 @@
  *
  * Always:
  * - Placements since the last read are counted, so that a burst is spread over nodes.
- * - The cache is never older than FRESH_MS.
+ * - The cache is at most FRESH_MS old; where a read takes long, READING_SHARE times as long as it, and at most FRESH_MS_MAX. A node that has changed since is read again, alone: in a large fleet some always change.
  *
  * Two servers may place on the same node at the same time. The statement that writes the start decides
- * (`node_admits_start`); who loses calls `forget` and chooses again.
+ * (`node_admits_start`); the one that loses calls `forget` and chooses again.
  */
 import type { Context } from "../context.ts";
 import {
@@ -23,39 +23,72 @@ import {
   promise,
   startRefusal,
 } from "./place.ts";
-import { type ImageHolder, type ImageQuery, listCandidates, listImageHolders } from "./store.ts";
+import { findCandidates, type ImageQuery, listCandidates, listImageHolders } from "./store.ts";
 
 const FRESH_MS = 1_000;
+/** In a large fleet the nodes are read for at most one part in this many of the time, */
+const READING_SHARE = 10;
+/** and at least so often while machines are placed. */
+const FRESH_MS_MAX = 5_000;
+/** Of 256: the part of the nodes that is preferred after a collision. */
+const RANDOM_BELOW = 32;
+/** Images whose holders are cached. */
+const IMAGES_MAX = 256;
+
+/** The nodes that have an image. */
+export interface ImageHolders {
+  readonly ids: ReadonlySet<string>;
+  /** Nodes that report no images, and must be asked. */
+  readonly silent: readonly { readonly id: string; readonly address: string }[];
+}
 
 export class NodeDirectory {
   readonly #context: Context;
   /** The ceilings of every node. */
   readonly overcommit: Overcommit;
-  #reading: Promise<readonly CandidateNode[]> | null = null;
+  #reading: Promise<void> | null = null;
   #nodes: CandidateNode[] = [];
   #readAt = Number.NEGATIVE_INFINITY;
+  #freshMs = FRESH_MS;
+  /** Nodes that have changed since they were read. */
+  readonly #changed = new Set<string>();
+  #readingChanged: Promise<void> | null = null;
+  readonly #images = new Map<string, { readonly readAt: number; readonly holders: ImageHolders }>();
 
   readonly #unlisten: () => void;
 
   constructor(context: Context, overcommit: Overcommit) {
     this.#context = context;
     this.overcommit = overcommit;
-    const forget = () => this.forget();
-    this.#unlisten = context.db.listen("nodes", { onPayload: forget, onGap: forget });
+    this.#unlisten = context.db.listen("nodes", {
+      onPayload: (nodeId) => this.#forgetNode(nodeId),
+      onGap: () => this.forget(),
+    });
   }
 
   close(): void {
     this.#unlisten();
   }
 
-  /** The next placement reads the nodes again. */
+  /** The next placement reads all nodes again. */
   forget(): void {
     this.#readAt = Number.NEGATIVE_INFINITY;
+    this.#images.clear();
   }
 
-  /** Chooses a node for a machine that has none. */
-  async place(request: PlacementRequest): Promise<Placement> {
+  #forgetNode(nodeId: string): void {
+    this.#changed.add(nodeId);
+    this.#images.clear();
+  }
+
+  /**
+   * Chooses a node for a machine that has none. `isRepeated`: another server was faster on the node that was chosen before. Then a
+   * random part of the nodes is preferred, because servers that race for the same best node would collide again.
+   */
+  async place(request: PlacementRequest, { isRepeated = false } = {}): Promise<Placement> {
     await this.#refresh();
+    const some = isRepeated ? place(this.#randomNodes(), request, this.overcommit) : null;
+    if (some !== null && some.nodeId !== null) return this.#note(some, request);
     const placement = place(this.#nodes, request, this.overcommit);
     if (placement.nodeId === null) {
       // A refusal must not be based on an outdated cache.
@@ -63,6 +96,11 @@ export class NodeDirectory {
       return this.#note(place(this.#nodes, request, this.overcommit), request);
     }
     return this.#note(placement, request);
+  }
+
+  #randomNodes(): readonly CandidateNode[] {
+    const bytes = this.#context.randomBytes(this.#nodes.length);
+    return this.#nodes.filter((_, at) => (bytes[at] ?? 0) < RANDOM_BELOW);
   }
 
   /** What `place` would do now, with every step. `activeOn`: the node on which the machine itself is active now. */
@@ -99,15 +137,32 @@ export class NodeDirectory {
     return placeAll(nodes, machines, { fromId, overcommit: this.overcommit });
   }
 
-  /** A node as it was read last, at most FRESH_MS ago; undefined when it does not exist. */
+  /** A node as it was read last, at most FRESH_MS_MAX ago; undefined when it does not exist. */
   async find(nodeId: string): Promise<CandidateNode | undefined> {
     await this.#refresh();
     return this.#nodes.find(({ id }) => id === nodeId);
   }
 
-  /** The nodes that accept machines, and whether each has an image. */
-  withImage(query: ImageQuery): Promise<readonly ImageHolder[]> {
-    return listImageHolders(this.#context.db, query);
+  /**
+   * The ready nodes that have an image. That none has it is not cached: an image that was just fetched or imported must be found.
+   */
+  async withImage(query: ImageQuery): Promise<ImageHolders> {
+    const { reference, architecture, tenantId } = query;
+    const now = this.#context.clock.monotonic();
+    // A local image is every tenant's.
+    const key = [reference, architecture, reference.startsWith("local/") ? null : tenantId].join(" ");
+    const cached = this.#images.get(key);
+    if (cached !== undefined && now - cached.readAt <= this.#freshMs) return cached.holders;
+    const nodes = await listImageHolders(this.#context.db, query);
+    const holders = {
+      ids: new Set(nodes.filter(({ hasReported }) => hasReported).map(({ id }) => id)),
+      silent: nodes.filter(({ hasReported }) => !hasReported),
+    };
+    this.#images.delete(key);
+    if (holders.ids.size > 0) this.#images.set(key, { readAt: now, holders });
+    const [oldest] = this.#images.keys();
+    if (this.#images.size > IMAGES_MAX && oldest !== undefined) this.#images.delete(oldest);
+    return holders;
   }
 
   /** Why a machine cannot be started on the node that has its disk; null when it can. */
@@ -123,19 +178,51 @@ export class NodeDirectory {
   }
 
   #note(placement: Placement, request: PlacementRequest): Placement {
-    this.#nodes = this.#nodes.map((node) => (node.id === placement.nodeId ? promise(node, request, 1) : node));
+    const at = this.#nodes.findIndex(({ id }) => id === placement.nodeId);
+    const node = this.#nodes[at];
+    if (node !== undefined) this.#nodes[at] = promise(node, request, 1);
     return placement;
   }
 
   async #refresh(): Promise<void> {
-    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
+    if (this.#context.clock.monotonic() - this.#readAt > this.#freshMs) await this.#read();
+    else if (this.#changed.size > 0 || this.#readingChanged !== null) await this.#readChanged();
   }
 
+  /** Starts that wait for the same read see each other's placements: it replaces the nodes once. */
   async #read(): Promise<void> {
-    this.#reading ??= listCandidates(this.#context.db).finally(() => {
+    this.#reading ??= (async () => {
+      const { db, clock } = this.#context;
+      const startedAt = clock.monotonic();
+      this.#changed.clear();
+      try {
+        this.#nodes = [...(await listCandidates(db))];
+        this.#readAt = clock.monotonic();
+        this.#freshMs = Math.min(FRESH_MS_MAX, Math.max(FRESH_MS, READING_SHARE * (this.#readAt - startedAt)));
+      } catch (error) {
+        this.forget();
+        throw error;
+      }
+    })().finally(() => {
       this.#reading = null;
     });
-    this.#nodes = [...(await this.#reading)];
-    this.#readAt = this.#context.clock.monotonic();
+    await this.#reading;
+  }
+
+  async #readChanged(): Promise<void> {
+    this.#readingChanged ??= (async () => {
+      const ids = new Set(this.#changed);
+      this.#changed.clear();
+      try {
+        const found = await findCandidates(this.#context.db, [...ids]);
+        this.#nodes = [...this.#nodes.filter(({ id }) => !ids.has(id)), ...found];
+      } catch (error) {
+        this.forget();
+        throw error;
+      }
+    })().finally(() => {
+      this.#readingChanged = null;
+    });
+    await this.#readingChanged;
   }
 }

@@ -54,9 +54,11 @@ test("the node with the least promised is chosen, then the first by name", () =>
 
 test("of the candidates the best is chosen, and the refusal says why others were not", () => {
   const [a, b, c] = ["a", "b", "c"].map((id) => ({ ...small, id })) as [CandidateNode, CandidateNode, CandidateNode];
-  assert.deepEqual(place([a, b, c], { ...request, holders: { ids: ["b", "c"], isRequired: true } }), { nodeId: "b" });
+  assert.deepEqual(place([a, b, c], { ...request, holders: { ids: new Set(["b", "c"]), isRequired: true } }), {
+    nodeId: "b",
+  });
   assert.deepEqual(
-    place([a, { ...b, status: "draining" }], { ...request, holders: { ids: ["b"], isRequired: true } }),
+    place([a, { ...b, status: "draining" }], { ...request, holders: { ids: new Set(["b"]), isRequired: true } }),
     {
       nodeId: null,
       canNever: false,
@@ -104,7 +106,7 @@ test("an image that is fetched is preferred where it is, unless that node is muc
     { ...small, id: "a" },
     { ...small, id: "b" },
   ];
-  const holders = { ids: ["b"], isRequired: false };
+  const holders = { ids: new Set(["b"]), isRequired: false };
   assert.deepEqual(place([a, b], { ...request, cpus: 1, memoryMb: 512, holders }), { nodeId: "b" });
   assert.deepEqual(place([a, { ...b, activeCpus: 2 }], { ...request, holders }), { nodeId: "a" });
   assert.deepEqual(place([a, { ...b, usedCpus: 2 }], { ...request, holders }), { nodeId: "a" });

@@ -46,7 +46,7 @@ export interface PlacementRequest {
   /** The node must have each of them, with the same value. */
   readonly nodeLabels: Readonly<Record<string, string>>;
   /** The nodes that have the image; null: unknown, or all the same. */
-  readonly holders: { readonly ids: readonly string[]; readonly isRequired: boolean } | null;
+  readonly holders: { readonly ids: ReadonlySet<string>; readonly isRequired: boolean } | null;
   /** What a disk that is moved there takes, in bytes; absent: it is made there, and is almost empty. */
   readonly diskBytes?: number;
   /** Of the memory that moves with the machine: a node that can load it is preferred. null or absent: there is none. */
@@ -69,8 +69,13 @@ export const NO_OTHER_NODE = { nodeId: null, canNever: true, reason: "there is n
 
 /** The parts of a score; the node with the lowest sum is chosen. */
 export interface Score {
-  /** The share of the node's processors or memory that would be promised, whichever is larger. */
+  /** The share of the node's processors or memory that would be promised, of the ceiling if there is one; whichever is larger. */
   readonly promised: number;
+  /**
+   * 0 up to half of the node's ceiling. Beyond, a fuller node is preferred to an emptier one, so that the rooms that are left are
+   * large: they decrease with each small machine that is placed evenly, until no large one fits.
+   */
+  readonly packing: number;
   /** The share of its processors or memory that is in use now, whichever is larger. */
   readonly busy: number;
   /** The cost of fetching the image. */
@@ -92,6 +97,8 @@ export interface Explanation {
 }
 
 const AVAILABLE_DISK_GB_MIN = 1;
+/** Nodes are filled evenly up to this share of their ceilings, and one after the other beyond. */
+const EVENLY = 0.5;
 /** A node without the image is chosen when it is freer by this share of its resources. */
 const IMAGE_COST = 0.25;
 /** A refusal names so many nodes. */
@@ -120,15 +127,18 @@ interface Filter {
   why(of: Case): string;
 }
 
-const missingLabel = ({ node, request }: Case): readonly [string, string] | undefined =>
-  Object.entries(request.nodeLabels).find(([name, value]) => node.labels[name] !== value);
-
-/** How many processors and how much memory may be promised in all; null: any number. */
-function ceilingsOf({ totalCpus, totalMemoryMb }: CandidateNode, overcommit: Overcommit) {
-  const times = (total: number, ratio: number | null) =>
-    total === 0 || ratio === null ? null : Math.floor(total * ratio);
-  return { cpus: times(totalCpus, overcommit.cpus), memoryMb: times(totalMemoryMb, overcommit.memory) };
+/** The name of the first label that the node does not have; undefined: it has all. */
+function missingLabel({ node, request: { nodeLabels } }: Case): string | undefined {
+  for (const name in nodeLabels) if (node.labels[name] !== nodeLabels[name]) return name;
+  return undefined;
 }
+
+/** How much of a resource may be promised in all; Infinity: any amount. */
+const ceilingOf = (total: number, ratio: number | null): number =>
+  total === 0 || ratio === null ? Number.POSITIVE_INFINITY : Math.floor(total * ratio);
+
+const cpuCeiling = ({ node, overcommit }: Case): number => ceilingOf(node.totalCpus, overcommit.cpus);
+const memoryCeiling = ({ node, overcommit }: Case): number => ceilingOf(node.totalMemoryMb, overcommit.memory);
 
 const neededDiskGb = ({ diskBytes = 0 }: PlacementRequest): number =>
   AVAILABLE_DISK_GB_MIN + Math.ceil(diskBytes / BYTES_PER_GB);
@@ -150,7 +160,7 @@ const FILTERS: readonly Filter[] = [
   {
     name: "image",
     canNever: false,
-    excludes: ({ node, request: { holders } }) => holders?.isRequired === true && !holders.ids.includes(node.id),
+    excludes: ({ node, request: { holders } }) => holders?.isRequired === true && !holders.ids.has(node.id),
     why: ({ node }) => `node ${node.id} does not have the image`,
   },
   {
@@ -163,7 +173,10 @@ const FILTERS: readonly Filter[] = [
     name: "labels",
     canNever: true,
     excludes: (of) => missingLabel(of) !== undefined,
-    why: (of) => `node ${of.node.id} does not have the label ${(missingLabel(of) ?? []).join("=")}`,
+    why(of) {
+      const name = missingLabel(of) ?? "";
+      return `node ${of.node.id} does not have the label ${name}=${of.request.nodeLabels[name]}`;
+    },
   },
   {
     name: "size",
@@ -175,22 +188,14 @@ const FILTERS: readonly Filter[] = [
   {
     name: "processors",
     canNever: false,
-    excludes({ node, request, overcommit }) {
-      const { cpus } = ceilingsOf(node, overcommit);
-      return cpus !== null && node.activeCpus + request.cpus > cpus;
-    },
-    why: ({ node, overcommit }) =>
-      `node ${node.id} has promised ${node.activeCpus} of ${ceilingsOf(node, overcommit).cpus} processors`,
+    excludes: (of) => of.node.activeCpus + of.request.cpus > cpuCeiling(of),
+    why: (of) => `node ${of.node.id} has promised ${of.node.activeCpus} of ${cpuCeiling(of)} processors`,
   },
   {
     name: "promisedMemory",
     canNever: false,
-    excludes({ node, request, overcommit }) {
-      const { memoryMb } = ceilingsOf(node, overcommit);
-      return memoryMb !== null && node.activeMemoryMb + request.memoryMb > memoryMb;
-    },
-    why: ({ node, overcommit }) =>
-      `node ${node.id} has promised ${node.activeMemoryMb} of ${ceilingsOf(node, overcommit).memoryMb} MB of memory`,
+    excludes: (of) => of.node.activeMemoryMb + of.request.memoryMb > memoryCeiling(of),
+    why: (of) => `node ${of.node.id} has promised ${of.node.activeMemoryMb} of ${memoryCeiling(of)} MB of memory`,
   },
   {
     name: "memory",
@@ -221,21 +226,30 @@ export function startRefusal(of: Case): string | null {
   return `${why}, and the machine's disk is there; stop machines on it that are not needed, or try again later`;
 }
 
-function scoreOf({ node, request }: Case): Score {
-  const cpus = (node.activeCpus + request.cpus) / Math.max(1, node.totalCpus);
-  const memory = (node.activeMemoryMb + request.memoryMb) / Math.max(1, node.totalMemoryMb);
+function scoreOf(of: Case): Score {
+  const { node, request, overcommit } = of;
+  const [cpus, memoryMb] = [node.activeCpus + request.cpus, node.activeMemoryMb + request.memoryMb];
+  const cpuShare = cpus / Math.max(1, node.totalCpus * (overcommit.cpus ?? 1));
+  const memoryShare = memoryMb / Math.max(1, node.totalMemoryMb * (overcommit.memory ?? 1));
+  const ofCeiling = Math.max(cpus / cpuCeiling(of), memoryMb / memoryCeiling(of));
   const usedCpus = node.usedCpus / Math.max(1, node.totalCpus);
   const usedMemory = node.totalMemoryMb === 0 ? 0 : 1 - node.availableMemoryMb / node.totalMemoryMb;
-  const hasImage = request.holders?.ids.includes(node.id) ?? true;
+  const hasImage = request.holders?.ids.has(node.id) ?? true;
   return {
-    promised: Math.max(cpus, memory),
+    promised: Math.max(cpuShare, memoryShare),
+    packing: ofCeiling <= EVENLY ? 0 : 1 + EVENLY - 2 * ofCeiling,
     busy: Math.min(1, Math.max(0, usedCpus, usedMemory)),
     image: hasImage ? 0 : IMAGE_COST,
   };
 }
 
 /** The sum that is compared. */
-export const total = ({ promised, busy, image }: Score): number => promised + busy + image;
+export const total = ({ promised, packing, busy, image }: Score): number => promised + packing + busy + image;
+
+function isExcluded(of: Case): boolean {
+  for (const filter of FILTERS) if (filter.excludes(of)) return true;
+  return false;
+}
 
 function verdictOf(of: Case): Verdict {
   const { id: nodeId } = of.node;
@@ -250,12 +264,22 @@ export function place(
   request: PlacementRequest,
   overcommit: Overcommit = NO_CEILINGS,
 ): Placement {
-  const choose = (candidates: readonly CandidateNode[]): Placement =>
-    chosen(candidates.map((node) => verdictOf({ node, request, overcommit })));
   const { memoryFormat = null } = request;
   const able = memoryFormat === null ? [] : nodes.filter(({ labels }) => labels["memoryFormat"] === memoryFormat);
-  const preferred = choose(able);
-  return preferred.nodeId === null ? choose(nodes) : preferred;
+  const nodeId = bestOf(able, request, overcommit) ?? bestOf(nodes, request, overcommit);
+  return nodeId === null ? chosen(nodes.map((node) => verdictOf({ node, request, overcommit }))) : { nodeId };
+}
+
+/** The node with the lowest score; null: none fits. Reasons are not made: a fleet has many nodes. */
+function bestOf(nodes: readonly CandidateNode[], request: PlacementRequest, overcommit: Overcommit): string | null {
+  let best: { readonly nodeId: string; readonly sum: number } | null = null;
+  for (const node of nodes) {
+    const of = { node, request, overcommit };
+    if (isExcluded(of)) continue;
+    const sum = total(scoreOf(of));
+    if (best === null || sum < best.sum || (sum === best.sum && node.id < best.nodeId)) best = { nodeId: node.id, sum };
+  }
+  return best?.nodeId ?? null;
 }
 
 /** A machine that leaves its node, as `placeAll` sees it. */
