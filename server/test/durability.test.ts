@@ -1,5 +1,5 @@
 /**
- * Which writes wait for the disk: all but one, whose facts a node reports again. What is acknowledged to a node is on the disk.
+ * Which writes wait for the disk: all but two, whose facts a node reports again. What is acknowledged to a node is on the disk.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -8,6 +8,7 @@ import { sql } from "../src/db/database.ts";
 import { applyRuns } from "../src/machines/apply-runs.ts";
 import type { Change, ReportedRun } from "../src/machines/change.ts";
 import { findAnyMachine, writeChanges } from "../src/machines/store.ts";
+import { updateHeartbeat } from "../src/nodes/store.ts";
 import { createMachine } from "./support/machine-server.ts";
 import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { freshDatabase, startTestServer } from "./support/server.ts";
@@ -53,6 +54,21 @@ for (const [durability, setting] of [
     assert.ok(all.every((row) => (row as { setting: string }).setting === "on"));
   });
 }
+
+test("a heartbeat that says nothing new of machines waits for no disk, and the next write of its connection does", async () => {
+  const read = sql`SELECT current_setting('synchronous_commit') AS setting`;
+  const heartbeat = {
+    ...{ id: "ghost", agentBootId: "agent-1", isComplete: true, resources: null, linkVersion: null },
+    ...{ clockAheadMs: null, certificateExpiresAt: null, now: context.clock.now() },
+  };
+  const during = await db.transaction(async (transaction) => {
+    assert.equal((await updateHeartbeat(transaction, heartbeat))?.status, "ready");
+    return await transaction.queryOne(read);
+  });
+  assert.deepEqual(during, { setting: "off" });
+  const all = await Promise.all(Array.from({ length: 30 }, () => db.queryOne(read)));
+  assert.ok(all.every((row) => (row as { setting: string }).setting === "on"));
+});
 
 test("a run is acknowledged to its node when it is on the disk, also if it was recorded before without waiting", async () => {
   const sequence = 7;

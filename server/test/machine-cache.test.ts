@@ -185,6 +185,23 @@ test("nothing is shown from memory while notifications do not arrive, nor what w
   assert.deepEqual([...states], ["stopped"]);
 });
 
+test("a change of a node removes its machines from memory, and no others", async () => {
+  const id = await running();
+  const { context } = here;
+  const cache = new MachineCache(context);
+  const name = { tenantId: (await findAnyMachine(context.db, id))?.tenantId ?? "", id };
+  try {
+    const isKept = async () => (await cache.read(name)) !== undefined && cache.current(name) !== undefined;
+    await until(isKept);
+    await context.db.notify("nodes", "another-node");
+    assert.notEqual(cache.current(name), undefined);
+    await context.db.notify("nodes", node.id);
+    assert.equal(cache.current(name), undefined);
+  } finally {
+    cache.close();
+  }
+});
+
 test("a row read before a change arrived is used once and not cached", async () => {
   const id = await running();
   const { context } = here;

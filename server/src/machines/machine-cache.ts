@@ -61,7 +61,7 @@ export class MachineCache {
   readonly #entries = new Map<string, Entry>();
   readonly #watched = new Map<string, Watch>();
   readonly #unlisten: readonly (() => void)[];
-  /** Counts how often the whole cache was cleared. */
+  /** Counts how often machines of a node, or all, were removed. */
   #epoch = 0;
 
   constructor(context: Context) {
@@ -69,8 +69,8 @@ export class MachineCache {
     const onGap = () => this.#forgetAll();
     this.#unlisten = [
       context.db.listen("machines", { onPayload: (payload) => this.#onPayload(payload), onGap }),
-      // A node became unreachable, returned or moved: rare enough to clear the cache.
-      context.db.listen("nodes", { onPayload: onGap, onGap }),
+      // A node became unreachable, returned or moved.
+      context.db.listen("nodes", { onPayload: (nodeId) => this.#forgetNode(nodeId), onGap }),
     ];
   }
 
@@ -218,6 +218,12 @@ export class MachineCache {
     if (known !== undefined && known.machine.revision < revision) this.#entries.delete(id);
     const watch = this.#watched.get(id);
     if (watch !== undefined) watch.revision = Math.max(watch.revision, revision);
+  }
+
+  /** Thousands of nodes may return together: machines of others stay cached. What is being read is not. */
+  #forgetNode(nodeId: string): void {
+    this.#epoch += 1;
+    for (const [id, { machine }] of this.#entries) if (machine.nodeId === nodeId) this.#entries.delete(id);
   }
 
   #forgetAll(): void {

@@ -157,7 +157,8 @@ export function admitNode(
 export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines">;
 
 /**
- * Records a heartbeat. Returns the node's status and last report before it; undefined when it does not exist, was revoked, or
+ * Records a heartbeat, without waiting for the disk: a crash of PostgreSQL loses at most the last second of heartbeats, and each node
+ * sends the next one within seconds. What a report says of machines and runs is written separately, and waits. Returns the node's status and last report before it; undefined when it does not exist, was revoked, or
  * has not reported everything it has since the database was restored.
  */
 export async function updateHeartbeat(
@@ -178,6 +179,7 @@ export async function updateHeartbeat(
   return await db.queryOne<BeforeHeartbeat>(sql`
     WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines FROM nodes n 
       WHERE n.id = ${id} AND ${permits("heartbeat")} AND (${isComplete}::boolean OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
+        AND set_config('synchronous_commit', 'off', true) = 'off'
       FOR UPDATE)
     UPDATE nodes n SET
       status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},

@@ -13,7 +13,8 @@ const RECENT_MS = 24 * 60 * 60_000;
 
 /**
  * Tenants with a budget and a policy other than `none`, with recent usage, and with notices left this month, in the order of
- * their ids, after the named one. Each tenant's month is that of its billing time. `now`: real time.
+ * their ids, after the named one. Each tenant's month is that of its billing time. `now`: real time. OFFSET 0 keeps PostgreSQL from
+ * reading the usage of all tenants into a hash table.
  */
 export const listBudgeted = (
   db: Queryable,
@@ -27,7 +28,7 @@ export const listBudgeted = (
         AND n.month = date_trunc('month', (${instantOf(now)}::timestamptz + t.clock_ahead_ms * interval '1 ms') AT TIME ZONE 'UTC')::date)
       AND (EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)
         OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at > ${instantOf(now - RECENT_MS)}::timestamptz + t.clock_ahead_ms * interval '1 ms')
-        OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at IS NULL AND u.meter = 'uptime'))
+        OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at IS NULL AND u.meter = 'uptime' OFFSET 0))
     ORDER BY t.id LIMIT ${limit}::int`);
 
 export interface Notice {

@@ -19,8 +19,10 @@ export function listExpired(context: Context, limit: number): Promise<readonly M
 /** Machines whose desired state is `running` although their tenant is suspended. */
 export function listSuspended(context: Context, limit: number): Promise<readonly MachineName[]> {
   return context.db.query<MachineName>(sql`
-    SELECT m.id, m.tenant_id AS "tenantId" FROM machines m JOIN tenants t ON t.id = m.tenant_id
-    WHERE t.status = 'suspended' AND m.desired_state = 'running' ORDER BY m.id LIMIT ${limit}`);
+    SELECT m.id, m.tenant_id AS "tenantId" FROM tenants t JOIN LATERAL (
+      SELECT id, tenant_id FROM machines
+      WHERE tenant_id = t.id AND deleted_at IS NULL AND desired_state = 'running' LIMIT ${limit}) m ON true
+    WHERE t.status = 'suspended' LIMIT ${limit}`);
 }
 
 /** Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. */
