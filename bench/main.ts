@@ -13,9 +13,11 @@ import { coldBoot } from "./cold-boot.ts";
 import { controlPlane } from "./control-plane.ts";
 import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
+import { fleetSize } from "./fleet-size.ts";
 import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { ingress } from "./ingress.ts";
+import { manyCreates } from "./many-creates.ts";
 import { monthEnd } from "./month-end.ts";
 import { poolClaim } from "./pool-claim.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
@@ -34,7 +36,7 @@ interface Bench {
   readonly samplesMax: number;
 }
 
-/** `--n` counts machines for `burst` and `idle`, tenants for `month-end`, alternations of seconds for the loads, samples for the others. */
+/** `--n` counts machines for `burst`, `idle` and `many-creates`, tenants for `month-end`, seconds for `fleet-size`, alternations of seconds for the loads, samples for the others. */
 const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
@@ -54,6 +56,8 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "terminal-echo": { run: terminalEcho, samplesDefault: 500, samplesMax: 3_000 },
   ingress: { run: ingress, samplesDefault: 3, samplesMax: 30 },
   "month-end": { run: monthEnd, samplesDefault: 10_000, samplesMax: 10_000 },
+  "many-creates": { run: manyCreates, samplesDefault: 1_000, samplesMax: 100_000 },
+  "fleet-size": { run: fleetSize, samplesDefault: 20, samplesMax: 600 },
   idle: { run: idle, samplesDefault: 100, samplesMax: 500 },
 };
 const NAMES = Object.keys(BENCHES);

@@ -3,22 +3,19 @@
  *
  * Always: whatever happens, the processes are ended and the directory is removed.
  */
-import { type ChildProcess, spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
-import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { createInterface } from "node:readline";
 import { systemClock } from "@flotilla/base/clock";
 import { Flotilla } from "@flotilla/sdk/client";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../server/src/embedded-postgres/embedded.ts";
+import { startEmbeddedPostgres } from "../../server/src/embedded-postgres/embedded.ts";
 import { createLog } from "../../server/src/log.ts";
 import { sleep } from "./clock.ts";
 import { removeOnInterrupt } from "./interrupt.ts";
+import { end, firstLine, start, urlOf } from "./programs.ts";
 
-const ROOT = path.resolve(import.meta.dirname, "../..");
-const COMMON = { FLOTILLA_JOIN_TOKEN: "join-token-of-the-bench", FLOTILLA_LOG_LEVEL: "error" };
 const POLL_MS = 100;
 const POLLS_MAX = 600;
 
@@ -80,45 +77,10 @@ export async function startTwoServers(): Promise<TwoServers> {
   }
 }
 
-function start(program: string, environment: Readonly<Record<string, string>>): ChildProcess {
-  const env = { ...process.env, ...COMMON, ...environment };
-  // A Ctrl-C must not reach it before the bench has removed what it made.
-  return spawn(process.execPath, [path.join(ROOT, program)], {
-    env,
-    stdio: ["ignore", "pipe", "inherit"],
-    detached: true,
-  });
-}
-
-/** The line in which a server says where it listens. Reads on, so that the pipe never fills. */
-async function firstLine(child: ChildProcess): Promise<string> {
-  if (child.stdout === null) throw new Error("a server has no output");
-  const lines = createInterface({ input: child.stdout });
-  const [line] = (await Promise.race([
-    once(lines, "line"),
-    once(child, "exit").then(() => Promise.reject(new Error("a server did not start; its messages are above"))),
-  ])) as [string];
-  return line;
-}
-
 async function untilReady(client: Flotilla): Promise<void> {
   for (let poll = 0; poll < POLLS_MAX; poll++) {
     if ((await client.listNodes()).some(({ status }) => status === "ready")) return;
     await sleep(POLL_MS);
   }
   throw new Error("the node did not report");
-}
-
-async function end(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, "exit");
-  child.kill("SIGTERM");
-  await ended;
-}
-
-/** The socket as a path that is valid in every process. */
-async function urlOf({ connection }: EmbeddedPostgres): Promise<string> {
-  if (!("host" in connection)) return connection.connectionString;
-  const { host, user, password, database } = connection;
-  return `postgres://${user}:${password}@${encodeURIComponent(await realpath(host))}/${database}`;
 }
