@@ -76,6 +76,7 @@ function* allFacts(): Generator<MachineFacts> {
               generation: 2,
               nodeId,
               moveId: null,
+              moveStops: false,
               error,
               observedState,
               observedGeneration,

@@ -126,6 +126,13 @@ const RESTART_TEXT =
   "whether it is restarted when its VM ends unexpectedly or its host goes down; " +
   "never after it powers itself off; default: always";
 
+/** What becomes of a running machine that moves to another node, by request or by a drain. */
+export const DISRUPTIONS = ["migrate", "restart", "stop"] as const;
+export type Disruption = (typeof DISRUPTIONS)[number];
+const DISRUPTION_TEXT =
+  "what a move or a drain does to it while it runs: `migrate` moves its memory with it, so its processes continue, and boots it " +
+  "there where that is not possible; `restart` boots it there; `stop` moves its disk and leaves it stopped; default: migrate";
+
 export const CreateMachineRequest = Type.Object({
   source: MachineSource,
   name: optional(
@@ -140,6 +147,7 @@ export const CreateMachineRequest = Type.Object({
   autoStopSeconds: optional(int64({ description: "stop after this long without activity" })),
   ttlSeconds: optional(int64({ description: "delete this long after creation" })),
   restart: optional(oneOf(RESTARTS, RESTART_TEXT)),
+  disruption: optional(oneOf(DISRUPTIONS, DISRUPTION_TEXT)),
   mounts: optional(Type.Array(MachineMountSpec, { description: "accepted; the machine starts without the storage" })),
   ports: optional(Type.Array(PortRequest, { maxItems: PORTS_PER_MACHINE_MAX })),
   public: optional(Type.Boolean({ description: "whether the machine's url needs no key" })),
@@ -150,6 +158,11 @@ export const CreateMachineRequest = Type.Object({
   nodeLabels: optional(NodeLabels),
 });
 export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
+
+export const UpdateMachineRequest = Type.Object({
+  disruption: optional(oneOf(DISRUPTIONS, DISRUPTION_TEXT)),
+});
+export type UpdateMachineRequest = Static<typeof UpdateMachineRequest>;
 
 const milliseconds = (description: string) => Type.Optional(Type.Number({ minimum: 0, description }));
 
@@ -206,6 +219,7 @@ export const MachineInfo = Type.Object({
   lastActivityAt: nullable(timestamp()),
   ttlSeconds: nullable(int64()),
   restart: oneOf(RESTARTS, RESTART_TEXT),
+  disruption: oneOf(DISRUPTIONS, DISRUPTION_TEXT),
   workdir: nullable(Type.String()),
   suspendedAt: nullable(timestamp("since when the memory of a `stopped` machine is kept; null: a start boots it")),
   ready: Type.Boolean({ description: "a published port accepts connections, or, with none, the guest agent answers" }),
@@ -283,6 +297,18 @@ export const machineEndpoints = {
     answers: { 200: json(MachineInfo) },
     errors: ["not_found"],
   }),
+  updateMachine: endpoint({
+    method: "PATCH",
+    path: "/v1/machines/{id}",
+    family: "machines",
+    summary: "Change what may be changed of a machine; fields that are absent stay as they are",
+    description: "A move that has begun is not affected.",
+    access: ["machine:create"],
+    body: { kind: "json", schema: UpdateMachineRequest },
+    answers: { 200: json(MachineInfo) },
+    errors: ["invalid_json", "invalid_body", "not_found"],
+    isExtra: true,
+  }),
   deleteMachine: endpoint({
     method: "DELETE",
     path: "/v1/machines/{id}",
@@ -327,8 +353,8 @@ export const machineEndpoints = {
     family: "machines",
     summary: "Move a machine, with its disk, log and memory, to another node",
     description:
-      "Answers immediately with an operation. A running machine is suspended, moved and continued there; it boots instead when its " +
-      "memory cannot be kept, or loaded by the other node. A suspended or stopped one stays so. " +
+      "Answers immediately with an operation. What happens to a running machine is its `disruption`. " +
+      "A suspended or stopped one stays so. " +
       "A start meanwhile waits for the end of the move. A move that fails or is canceled leaves the machine where it was. " +
       "The machine may be of any tenant.",
     access: ["admin"],

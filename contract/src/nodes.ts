@@ -137,9 +137,15 @@ export const DrainPlan = Type.Object({
     Type.Object({
       ...DrainedMachine,
       toNodeId: Type.String(),
+      disruption: oneOf(
+        ["none", "migrate", "restart", "stop"],
+        "what happens to it: `none`: it is stopped; `migrate`: its memory moves with it; `restart`: it boots there, a suspended one " +
+          "at its next start; `stop`: it is stopped and stays so",
+      ),
+      reason: nullable(Type.String({ description: "why its memory would be lost, although it could move" })),
       bytes: int64({
         description:
-          "of its disk and log, and of the base of its disk for the first machine of an image that goes to a node",
+          "of its disk and log, of its memory if it is suspended, and of the base of its disk for the first machine of an image that goes to a node",
       }),
       seconds: int64({ description: "how long it would be away, by the estimate" }),
     }),

@@ -261,6 +261,18 @@ export abstract class Methods {
   }
 
   /**
+   * Change what may be changed of a machine; fields that are absent stay as they are.
+   *
+   * A move that has begun is not affected.
+   *
+   * `PATCH /v1/machines/{id}`; needs scope machine:create.
+   * Refuses with invalid_json, invalid_body, not_found.
+   */
+  updateMachine(id: string, body: UpdateMachineRequest, options: CallOptions = {}): Promise<MachineInfo> {
+    return this.call({ method: "PATCH", path: `/v1/machines/${segment(id)}`, json: body, answer: "json" }, options);
+  }
+
+  /**
    * Delete a machine in any state.
    *
    * `DELETE /v1/machines/{id}`; needs scope machine:delete.
@@ -298,10 +310,9 @@ export abstract class Methods {
   /**
    * Move a machine, with its disk, log and memory, to another node.
    *
-   * Answers immediately with an operation. A running machine is suspended, moved and continued there; it boots
-   * instead when its memory cannot be kept, or loaded by the other node. A suspended or stopped one stays so. A
-   * start meanwhile waits for the end of the move. A move that fails or is canceled leaves the machine where it was.
-   * The machine may be of any tenant.
+   * Answers immediately with an operation. What happens to a running machine is its `disruption`. A suspended or
+   * stopped one stays so. A start meanwhile waits for the end of the move. A move that fails or is canceled leaves
+   * the machine where it was. The machine may be of any tenant.
    *
    * `POST /v1/machines/{id}/move`; needs scope admin.
    * Refuses with invalid_json, invalid_body, not_found, conflict, no_capacity, rate_limited, unavailable.
@@ -1871,6 +1882,12 @@ export interface CreateMachineRequest {
    * default: always
    */
   restart?: "always" | "never" | null | undefined;
+  /**
+   * what a move or a drain does to it while it runs: `migrate` moves its memory with it, so its processes continue,
+   * and boots it there where that is not possible; `restart` boots it there; `stop` moves its disk and leaves it
+   * stopped; default: migrate
+   */
+  disruption?: "migrate" | "restart" | "stop" | null | undefined;
   /** accepted; the machine starts without the storage */
   mounts?: readonly MachineMountSpec[] | null | undefined;
   ports?: readonly PortRequest[] | null | undefined;
@@ -2058,7 +2075,17 @@ export interface DrainPlan {
     /** as in MachineInfo */
     state: string;
     toNodeId: string;
-    /** of its disk and log, and of the base of its disk for the first machine of an image that goes to a node */
+    /**
+     * what happens to it: `none`: it is stopped; `migrate`: its memory moves with it; `restart`: it boots there, a
+     * suspended one at its next start; `stop`: it is stopped and stays so
+     */
+    disruption: "none" | "migrate" | "restart" | "stop";
+    /** why its memory would be lost, although it could move */
+    reason: string | null;
+    /**
+     * of its disk and log, of its memory if it is suspended, and of the base of its disk for the first machine of an
+     * image that goes to a node
+     */
     bytes: number;
     /** how long it would be away, by the estimate */
     seconds: number;
@@ -2594,6 +2621,12 @@ export interface MachineInfo {
    * default: always
    */
   restart: "always" | "never";
+  /**
+   * what a move or a drain does to it while it runs: `migrate` moves its memory with it, so its processes continue,
+   * and boots it there where that is not possible; `restart` boots it there; `stop` moves its disk and leaves it
+   * stopped; default: migrate
+   */
+  disruption: "migrate" | "restart" | "stop";
   workdir: string | null;
   /** since when the memory of a `stopped` machine is kept; null: a start boots it */
   suspendedAt: string | null;
@@ -3146,6 +3179,15 @@ export interface TenantMeter {
   execCount: number;
   cost: CostBreakdown;
   externalBillingId: string | null;
+}
+
+export interface UpdateMachineRequest {
+  /**
+   * what a move or a drain does to it while it runs: `migrate` moves its memory with it, so its processes continue,
+   * and boots it there where that is not possible; `restart` boots it there; `stop` moves its disk and leaves it
+   * stopped; default: migrate
+   */
+  disruption?: "migrate" | "restart" | "stop" | null | undefined;
 }
 
 export interface UpdateTenantRequest {

@@ -5,6 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { DrainPlan } from "@flotilla/contract/nodes";
 import { sql } from "../src/db/database.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -227,15 +228,32 @@ test("of two nodes", async (t) => {
     await client.post(`/v1/machines/${ids[1]}/stop`);
     const { status, json: plan } = await client.get(`/v1/nodes/${node.id}/drain`);
     assert.equal(status, 200);
-    type Planned = { machineId: string; state: string; toNodeId: string; bytes: number; seconds: number };
+    type Planned = DrainPlan["moves"][number];
     const moves = plan.moves as Planned[];
     assert.deepEqual(
-      moves.map(({ machineId, state, toNodeId }) => [machineId, state, toNodeId]),
+      moves.map(({ machineId, state, toNodeId, disruption, reason }) => [
+        machineId,
+        state,
+        toNodeId,
+        disruption,
+        reason,
+      ]),
       [
-        [ids[0], "started", "node-b"],
-        [ids[1], "stopped", "node-b"],
+        [ids[0], "started", "node-b", "migrate", null],
+        [ids[1], "stopped", "node-b", "none", null],
       ],
     );
+    const setFormat = (format: string) =>
+      context.db.execute(sql`
+        UPDATE nodes SET labels = labels || jsonb_build_object('memoryFormat', ${format}::text) WHERE id = 'node-b'`);
+    const firstMove = async (): Promise<Planned> => (await client.get(`/v1/nodes/${node.id}/drain`)).json.moves[0];
+    await setFormat("other");
+    const isLost = async () => (await firstMove()).disruption === "restart" && (await firstMove());
+    const lost = await until(isLost, PATIENT);
+    assert.match(lost.reason ?? "", /^node node-b cannot load it: /);
+    await setFormat("fake");
+    await client.patch(`/v1/machines/${ids[0]}`, { disruption: "stop" });
+    assert.deepEqual([(await firstMove()).disruption, (await firstMove()).reason], ["stop", null]);
     const stays = {
       machineId: bound,
       name: "bound",

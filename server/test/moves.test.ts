@@ -22,9 +22,9 @@ interface Placed {
   readonly to: NodeId;
 }
 
-async function machine(env: Record<string, string> = {}, restart = "always"): Promise<Placed> {
+async function machine(env: Record<string, string> = {}, more: object = {}): Promise<Placed> {
   const source = { type: "image", reference: "local/busybox" };
-  const { id } = (await client.post("/v1/machines", { source, env, restart })).json;
+  const { id } = (await client.post("/v1/machines", { source, env, ...more })).json;
   const answer = await client.post(`/v1/machines/${id}/start`);
   assert.equal(answer.status, 200, answer.text);
   const from = answer.json.nodeId as NodeId;
@@ -200,6 +200,50 @@ test("a machine whose memory cannot be kept, moved or loaded boots on the other 
   }
 });
 
+test("an owner says what a move does to a running machine, and may change it", async () => {
+  const { id, to } = await machine({}, { disruption: "restart" });
+  await exec(id, "echo lost >/tmp/file");
+  const restarted = await ended((await move(id)).json.id);
+  assert.match(restarted.steps[0].message, /, without its memory$/);
+  assert.match(restarted.steps[4].message, /^it runs; it was down for \d+ ms$/);
+  assert.equal(await exec(id, "cat /tmp/file || echo gone"), "gone\n");
+  const changed = await client.patch(`/v1/machines/${id}`, { disruption: "stop" });
+  assert.deepEqual([changed.status, changed.json.disruption, changed.json.nodeId], [200, "stop", to]);
+  assert.equal((await client.patch(`/v1/machines/${id}`, {})).json.disruption, "stop");
+  assert.deepEqual(code(await client.patch(`/v1/machines/${id}`, { disruption: "live" })), [422, "invalid_body"]);
+  const stopped = await ended((await move(id)).json.id);
+  assert.match(stopped.steps[0].message, /, where it stays stopped$/);
+  assert.deepEqual([stopped.status, stopped.steps[4].message], ["succeeded", "it stays stopped"]);
+  const { state, nodeId, disruption } = await get(id);
+  assert.deepEqual([state, nodeId === to, disruption], ["stopped", false, "stop"]);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a machine that its move stops runs again when the move is canceled, and a start or a stop meanwhile is kept", async () => {
+  const placed = await machine({}, { disruption: "stop" });
+  const { id, from, to } = placed;
+  const canceled = await held(placed);
+  assert.equal((await get(id)).state, "stopped");
+  await client.post(`/v1/operations/${canceled}/cancel`);
+  assert.equal((await ended(canceled)).status, "canceled");
+  await until(async () => (await get(id)).state === "started", PATIENT);
+  assert.equal((await get(id)).nodeId, from);
+  await nodes[to].restart();
+  const again = await held(placed);
+  const starting = client.post(`/v1/machines/${id}/start`);
+  await until(async () => (await get(id)).state === "creating", PATIENT);
+  await nodes[to].restart();
+  assert.deepEqual([(await starting).json.nodeId, (await ended(again)).status], [to, "succeeded"]);
+  const back = { id, from: to, to: from };
+  const stopped = await held(back);
+  assert.equal((await client.post(`/v1/machines/${id}/stop`)).status, 200);
+  await client.post(`/v1/operations/${stopped}/cancel`);
+  assert.equal((await ended(stopped)).status, "canceled");
+  await until(async () => (await get(id)).state === "stopped", PATIENT);
+  await nodes[from].restart();
+  await client.delete(`/v1/machines/${id}`);
+});
+
 test("a stop during a move discards the memory that is on its way, and a start boots the machine", async () => {
   const placed = await machine();
   const { id, to } = placed;
@@ -216,7 +260,7 @@ test("a stop during a move discards the memory that is on its way, and a start b
 });
 
 test("a failed machine stays failed while it moves, and may be started afterwards", async () => {
-  const { id, to } = await machine({ FAKE_CRASH_AFTER_MS: "50" }, "never");
+  const { id, to } = await machine({ FAKE_CRASH_AFTER_MS: "50" }, { restart: "never" });
   await until(async () => (await get(id)).state === "error", PATIENT);
   const { error } = await get(id);
   assert.equal((await ended((await move(id)).json.id)).status, "succeeded");

@@ -36,16 +36,7 @@ export function addMachineCommands(tree: Tree, root: Command): void {
       command.option("--keep-memory", "suspend them: their memory is kept too, and a start continues their processes"),
     load: () => import("./stop.ts"),
   });
-  addVerb(tree, machine, {
-    usage: "move <machine>",
-    summary: "move a machine with its disk to another node; it is stopped meanwhile (needs an admin key)",
-    options: (command) =>
-      command
-        .option("--to <node>", "the node (default: the best one)")
-        .option("--deadline <time>", "how long it may take, such as 90s or 2h (default: 1h)", seconds)
-        .option("-d, --detach", "do not wait"),
-    load: () => import("./move.ts"),
-  });
+  addMoveCommands(tree, machine);
   addVerb(tree, machine, {
     usage: "rm <machines...>",
     summary: "delete machines in any state, with their disks",
@@ -75,6 +66,26 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     summary: "show what happened to a machine, oldest first",
     options: (command) => command.option("-f, --follow", "wait for more until the machine is deleted"),
     load: () => import("./events.ts"),
+  });
+}
+
+function addMoveCommands(tree: Tree, machine: Command): void {
+  addVerb(tree, machine, {
+    usage: "move <machine>",
+    summary:
+      "move a machine to another node, with its memory where possible; it is paused meanwhile (needs an admin key)",
+    options: (command) =>
+      command
+        .option("--to <node>", "the node (default: the best one)")
+        .option("--deadline <time>", "how long it may take, such as 90s or 2h (default: 1h)", seconds)
+        .option("-d, --detach", "do not wait"),
+    load: () => import("./move.ts"),
+  });
+  addVerb(tree, machine, {
+    usage: "update <machines...>",
+    summary: "change what a move or a drain may do to machines while they run",
+    options: (command) => command.addOption(disruption()),
+    load: () => import("./update.ts"),
   });
 }
 
@@ -174,6 +185,7 @@ function addCreateOptions(command: Command): void {
     .addOption(
       new Option("--restart <when>", "after its VM crashed or its host went down").choices(["always", "never"]),
     )
+    .addOption(disruption())
     .addHelpText(
       "after",
       `
@@ -181,6 +193,13 @@ The command runs whenever the machine starts, instead of the image's own; \`mach
   $ flotilla machine create local/busybox --name web -p 8080 --start -- httpd -f -p 8080`,
     );
 }
+
+/** How a machine that runs moves. */
+const disruption = (): Option =>
+  new Option(
+    "--disruption <what>",
+    "how it moves to another node: with its memory where possible (default), booting there, or staying stopped",
+  ).choices(["migrate", "restart", "stop"]);
 
 function addExecOptions(command: Command): void {
   command

@@ -26,6 +26,7 @@ export interface CreateOptions {
   readonly autoStop?: number;
   readonly ttl?: number;
   readonly restart?: "always" | "never";
+  readonly disruption?: "migrate" | "restart" | "stop";
   readonly label?: Readonly<Record<string, string>>;
   readonly nodeLabel?: Readonly<Record<string, string>>;
   readonly dryRun?: boolean;
@@ -73,6 +74,7 @@ export function createRequest(
     ...(options.autoStop === undefined ? {} : { autoStopSeconds: options.autoStop }),
     ...(options.ttl === undefined ? {} : { ttlSeconds: options.ttl }),
     ...(options.restart === undefined ? {} : { restart: options.restart }),
+    ...(options.disruption === undefined ? {} : { disruption: options.disruption }),
     ...(options.label === undefined ? {} : { labels: options.label }),
     ...(options.nodeLabel === undefined ? {} : { nodeLabels: options.nodeLabel }),
     ...(options.public === undefined ? {} : { public: options.public }),

@@ -33,6 +33,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   lastActivityAt: null,
   ttlSeconds: null,
   restart: "always",
+  disruption: "migrate",
   workdir: null,
   suspendedAt: null,
   ready: false,

@@ -61,12 +61,18 @@ function network(machine: MachineInfo): string {
 const portText = ({ port, hostPort }: MachineInfo["ports"][number]): string =>
   hostPort === null ? String(port) : `${port} (on the node: ${hostPort})`;
 
+const DISRUPTION_TEXTS = {
+  restart: "restarted when it moves to another node",
+  stop: "stopped when it moves to another node",
+} as const;
+
 function lifetime(machine: MachineInfo): string | null {
   const parts = [
     machine.ephemeral ? "deleted once stopped" : null,
     machine.autoStopSeconds === null ? null : `stops after ${renderSpan(machine.autoStopSeconds * 1000)} without use`,
     machine.ttlSeconds === null ? null : `deleted ${renderSpan(machine.ttlSeconds * 1000)} after creation`,
     machine.restart === "never" ? "not restarted after a crash" : null,
+    machine.disruption === "migrate" ? null : DISRUPTION_TEXTS[machine.disruption],
   ];
   return parts.filter((part) => part !== null).join(", ") || null;
 }

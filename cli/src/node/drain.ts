@@ -44,17 +44,18 @@ function showPlan(call: Call, plan: DrainPlan): void {
   const { moves, blocked, bytes, seconds, estimate } = plan;
   if (moves.length + blocked.length > 0)
     output.table(
-      ["MACHINE", "STATE", "MOVES TO", "SIZE", "AWAY", "WHY IT STAYS"],
+      ["MACHINE", "STATE", "MOVES TO", "DISRUPTION", "SIZE", "AWAY", "WHY"],
       [
         ...moves.map((each) => [
           each.name ?? each.machineId,
           each.state,
           each.toNodeId,
+          each.disruption,
           renderBytes(each.bytes),
           renderSpan(each.seconds * 1000),
-          "",
+          clean(each.reason ?? ""),
         ]),
-        ...blocked.map((each) => [each.name ?? each.machineId, each.state, "stays", "", "", clean(each.reason)]),
+        ...blocked.map((each) => [each.name ?? each.machineId, each.state, "stays", "", "", "", clean(each.reason)]),
       ],
     );
   const stay =

@@ -538,6 +538,10 @@ END)) STORED NOT NULL,
   moved_by text,
   -- While it is to be stopped: whether its node suspends it and keeps its memory. Otherwise its node discards memory.
   keeps_memory boolean DEFAULT false NOT NULL,
+  -- When it moves to another node while it runs: its memory moves too where possible, it boots there, or it is stopped and stays so.
+  disruption text DEFAULT 'migrate'::text NOT NULL,
+  -- While it is to run and move_id is set: whether it is to be stopped when the move is complete. A move that fails lets it run again.
+  move_stops boolean DEFAULT false NOT NULL,
   CONSTRAINT machines_pkey PRIMARY KEY (id),
   CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
   CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
@@ -547,6 +551,7 @@ END)) STORED NOT NULL,
   CONSTRAINT machines_cpus_check CHECK ((cpus >= 1)),
   CONSTRAINT machines_desired_state_check CHECK ((desired_state = ANY (ARRAY['running'::text, 'stopped'::text, 'absent'::text]))),
   CONSTRAINT machines_disk_gb_check CHECK ((disk_gb >= 1)),
+  CONSTRAINT machines_disruption_check CHECK ((disruption = ANY (ARRAY['migrate'::text, 'restart'::text, 'stop'::text]))),
   CONSTRAINT machines_generation_check CHECK ((generation >= 1)),
   CONSTRAINT machines_id_check CHECK ((id ~ '^mach-[0-9a-f]{32}$'::text)),
   CONSTRAINT machines_memory_mb_check CHECK ((memory_mb >= 1)),

@@ -104,6 +104,7 @@ export function requestStart(
   const next: MutableMachine = {
     ...machine,
     desiredState: "running",
+    moveStops: false,
     // The node of a machine that is being moved receives `stopped`, and keeps the memory in case the move fails.
     keepsMemory: machine.keepsMemory && machine.moveId !== null,
     generation: machine.generation + 1,
@@ -131,6 +132,7 @@ export function requestStop(machine: MutableMachine, now: number, keepsMemory = 
     ...machine,
     desiredState: "stopped",
     keepsMemory,
+    moveStops: false,
     generation: machine.generation + 1,
     desiredAt: now,
     error: null,

@@ -103,6 +103,7 @@ const NEVER_STARTED = {
   generation: 1,
   nodeId: null,
   moveId: null,
+  moveStops: false,
   moveNodeId: null,
   movedBy: null,
   error: null,
@@ -147,6 +148,8 @@ function describe(
     autoStopSeconds: request.autoStopSeconds ?? null,
     ttlSeconds: request.ttlSeconds ?? null,
     restart: request.restart ?? "always",
+    // Nothing is lost by it that another choice keeps, so it is right for callers that do not know the field.
+    disruption: request.disruption ?? "migrate",
     nodeLabels: { ...request.nodeLabels },
   };
 }

@@ -41,6 +41,17 @@ test("a machine that is to run keeps its place under the ceiling, is shown as cr
   assert.equal(planMachine(stopping, NOW + 7 * 24 * 3600_000).action, "send");
 });
 
+test("a machine that its move stops is shown as stopping, until a start or a stop decides otherwise", () => {
+  const stops = machineRecord({ ...held, desiredState: "running", observedState: "running", moveStops: true });
+  assert.deepEqual([phaseOf(stops), sentState(stops), isActive(stops)], ["stopping", "stopped", true]);
+  assert.equal(phaseOf({ ...stops, moveId: null }), "running", "the mark means nothing without a move");
+  const request = { nodeId: "node-a", overcommit: { cpus: null, memory: null }, activeMax: 10 } as const;
+  const { next } = requestStart(stops, { ...request, isAutomatic: false, keyId: "key-a", now: NOW });
+  assert.deepEqual([phaseOf(next), next.moveStops], ["starting", false]);
+  const stopped = requestStop(stops, NOW).next;
+  assert.deepEqual([stopped.desiredState, stopped.moveStops], ["stopped", false]);
+});
+
 test("reports of its stop are applied in their order, however many arrive before the last one", () => {
   const running = { ...held, desiredState: "running", observedState: "running", observedGeneration: 4 } as const;
   let machine: MutableMachine = machineRecord(running);

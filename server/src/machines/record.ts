@@ -5,13 +5,13 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineSpec } from "@flotilla/contract/link";
-import type { MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
+import type { Disruption, MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
 import type { Secrets } from "../secrets.ts";
 
-/** The request at creation, with defaults filled in; it never changes. */
+/** The request at creation, with defaults filled in; only `disruption` changes (update.ts). */
 export interface MachineDescription {
   readonly name: string | null;
   readonly source: MachineSource;
@@ -34,6 +34,8 @@ export interface MachineDescription {
   readonly autoStopSeconds: number | null;
   readonly ttlSeconds: number | null;
   readonly restart: Restart;
+  /** What a move does to it while it runs. */
+  readonly disruption: Disruption;
   /** Labels that its node must have. */
   readonly nodeLabels: Readonly<Record<string, string>>;
 }

@@ -1,5 +1,5 @@
 /**
- * The handlers of machines: create, list, get, delete, start, stop, events, usage. Each one unpacks, calls a verb and
+ * The handlers of machines: create, list, get, update, delete, start, stop, events, usage. Each one unpacks, calls a verb and
  * wraps what it gets.
  */
 import { Refusal } from "@flotilla/contract/errors";
@@ -12,11 +12,12 @@ import type { HandlersOf } from "../http/handler.ts";
 import { createMachine } from "./create.ts";
 import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../http/paging.ts";
 import { deleteMachine } from "./remove.ts";
-import type { MachineRecord } from "./record.ts";
+import type { MachineName, MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
 import { findAnyMachine } from "./store.ts";
+import { updateMachine } from "./update.ts";
 import { readBillingTime } from "../usage/store.ts";
 import { machineUsage, monthUpTo } from "../usage/usage.ts";
 import { readMachineUsage } from "../usage/intervals-store.ts";
@@ -26,6 +27,7 @@ type MachineHandlers = HandlersOf<
   | "listMachines"
   | "createMachine"
   | "getMachine"
+  | "updateMachine"
   | "deleteMachine"
   | "startMachine"
   | "stopMachine"
@@ -66,6 +68,10 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       const known = cache.current(name);
       return known === undefined ? cache.read(name).then(show) : show(known);
     },
+    async updateMachine({ caller: { tenantId }, params: { id }, body }) {
+      const machine = await updateMachine(services, { tenantId, id, request: body });
+      return { status: 200, body: machineInfo(machine, addresses) };
+    },
     async deleteMachine({ caller, params, query }) {
       const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });
       if (query.includeUsage !== true) return { status: 204 };
@@ -96,14 +102,16 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       });
       return { status: 200, headers, body: items.map(eventInfo) };
     },
-    async getMachineUsage({ caller, params }) {
-      const machine = await findAnyMachine(db, params.id);
-      if (machine?.tenantId !== caller.tenantId) throw machineNotFound(params.id);
-      return { status: 200, body: await usageOf(context, machine) };
-    },
+    getMachineUsage: ({ caller, params }) => usageInPeriod(context, { tenantId: caller.tenantId, id: params.id }),
     createSnapshot: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
     listSnapshots: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
   };
+}
+
+async function usageInPeriod(context: Context, { tenantId, id }: MachineName) {
+  const machine = await findAnyMachine(context.db, id);
+  if (machine?.tenantId !== tenantId) throw machineNotFound(id);
+  return { status: 200, body: await usageOf(context, machine) } as const;
 }
 
 /** Of the current month of the tenant; of a deleted machine, of the month in which it was deleted, up to then. */

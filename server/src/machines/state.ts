@@ -9,7 +9,8 @@
  * - Delete leads out of every phase that users see, and no event leads back.
  * - A missing cell means that the event changes nothing: a request is refused, a report is late.
  *
- * A move is not a phase either: a machine that is to run and is moved is `starting`, and its node receives `stopped`.
+ * A move is not a phase either: a machine that is to run and is moved is `starting`, or `stopping` if its owner chose that moves stop
+ * it, and its node receives `stopped`.
  *
  * An unreachable node is not a phase: it hides the phases in which the machine may run (HIDDEN_BY_NODE).
  */
@@ -24,6 +25,8 @@ export interface MachineFacts {
   readonly nodeId: string | null;
   /** The operation that moves it to another node, which keeps it stopped meanwhile; null: none. */
   readonly moveId: string | null;
+  /** It runs, and is to be stopped when `moveId` has moved it. A request of its owner since then clears it. */
+  readonly moveStops: boolean;
   /** Why the server itself abandoned the last request. */
   readonly error: string | null;
   readonly observedState: ObservedState;
@@ -168,6 +171,7 @@ export function phaseOf(facts: MachineFacts): MachinePhase {
       // An older generation's `absent` was observed before a start that may be on its way to the node.
       return isSettled(facts) ? "deleted" : "deleting";
     case "running":
+      if (isStoppedByMove(facts)) return "stopping";
       if (isApplied(facts) && facts.observedState === "failed") return "failed";
       return isApplied(facts) && facts.observedState === "running" ? "running" : "starting";
     case "stopped":
@@ -176,6 +180,10 @@ export function phaseOf(facts: MachineFacts): MachinePhase {
       return isApplied(facts) && !includes(OBSERVED_ACTIVE, facts.observedState) ? "stopped" : "stopping";
   }
 }
+
+/** Whether its move stops it, at its owner's choice. A move that fails lets it run again. */
+export const isStoppedByMove = ({ desiredState, moveId, moveStops }: MachineFacts): boolean =>
+  desiredState === "running" && moveId !== null && moveStops;
 
 /** Whether nothing is left to do until the next request or report. */
 export function isSettled(facts: MachineFacts): boolean {

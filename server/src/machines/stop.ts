@@ -13,7 +13,7 @@ import { convergePatiently } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "./start.ts";
-import { nextPhase, phaseOf } from "./state.ts";
+import { isStoppedByMove, nextPhase, phaseOf } from "./state.ts";
 
 const WRITE_TRIES_MAX = 8;
 
@@ -57,7 +57,8 @@ async function acceptStop(services: MachineServices, options: StopOptions): Prom
     if (next === undefined) throw machineNotFound(options.id);
     const { keepsMemory = false } = options;
     const discardsMemory = machine.keepsMemory && !keepsMemory && machine.desiredState === "stopped";
-    if (next === phase && !discardsMemory) return machine;
+    // One that its move stops would run again if the move failed.
+    if (next === phase && !discardsMemory && !isStoppedByMove(machine)) return machine;
     if (keepsMemory) refuseSuspend(machine);
     const change = requestStop(machine, context.clock.now(), keepsMemory);
     const written = (await cache.write([change])).get(machine.id);

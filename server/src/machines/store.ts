@@ -10,13 +10,14 @@
  * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the node.
  * - The description of a machine is never updated; a delete clears the parts that may be secret.
  */
+import type { Disruption } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { Change, MutableMachine } from "./change.ts";
 import { storedDetails } from "./observed.ts";
 import { RUNS_WRITTEN, runWire } from "./run-store.ts";
-import type { MachineDescription, MachineRecord } from "./record.ts";
+import type { MachineDescription, MachineRecord, MachineName } from "./record.ts";
 
 /** Deleted machines are kept this long: their usage stays readable. */
 const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
@@ -40,10 +41,10 @@ const INSTANTS = [
 export const MACHINE_COLUMNS = sql`
   m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
-  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.node_labels AS "nodeLabels",
+  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.disruption, m.node_labels AS "nodeLabels",
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
   m.desired_state AS "desiredState", m.keeps_memory AS "keepsMemory", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
-  m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.moved_by AS "movedBy",
+  m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.move_stops AS "moveStops", m.moved_by AS "movedBy",
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
   m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
   m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode",
@@ -170,7 +171,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
     inserted AS (
       INSERT INTO machines (
         id, tenant_id, name, source, network, env, secret_env, secret_names, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
-        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, node_labels, created_by, created_at, updated_at,
+        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, disruption, node_labels, created_by, created_at, updated_at,
         desired_state, generation, desired_at, observed_state, observed_generation, revision)
       SELECT ${machine.id}, ${machine.tenantId}, ${described.name}, ${JSON.stringify(described.source)}::jsonb,
         ${JSON.stringify(described.network)}::jsonb, ${JSON.stringify(described.env)}::jsonb,
@@ -179,7 +180,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
         ${JSON.stringify(described.ports)}::jsonb, ${JSON.stringify(described.labels)}::jsonb, ${described.workdir},
         ${described.cpus}::int, ${described.memoryMb}::int, ${described.diskGb}::int, ${described.isEphemeral}::boolean,
         ${described.isPublic}::boolean, ${described.isBranchable}::boolean, ${described.autoStopSeconds}::bigint,
-        ${described.ttlSeconds}::bigint, ${described.restart}, ${JSON.stringify(described.nodeLabels)}::jsonb, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
+        ${described.ttlSeconds}::bigint, ${described.restart}, ${described.disruption}, ${JSON.stringify(described.nodeLabels)}::jsonb, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
         'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.revision}::int
       FROM permitted WHERE yes AND has_disk
       ON CONFLICT DO NOTHING
@@ -214,7 +215,7 @@ export async function writeChanges(
   const rows = await context.db.query<MachineRow>(sql`
     WITH change AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(changes.map((change) => wire(context, change)))}::jsonb) AS c(
-        id text, revision int, desired_state text, keeps_memory boolean, generation int, desired_at timestamptz, node_id text, error text,
+        id text, revision int, desired_state text, keeps_memory boolean, move_stops boolean, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
         ready_at timestamptz, reconcile_at timestamptz, active_max int, reserves boolean, is_new boolean, cpu_overcommit float8,
@@ -222,7 +223,7 @@ export async function writeChanges(
       WHERE CASE WHEN ${durability === "later"}::boolean THEN set_config('synchronous_commit', 'off', true) = 'off' ELSE true END),
     written AS (
       UPDATE machines m SET
-        desired_state = c.desired_state, keeps_memory = c.keeps_memory, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
+        desired_state = c.desired_state, keeps_memory = c.keeps_memory, move_stops = c.move_stops, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
         started_by = coalesce(c.started_by, m.started_by),
         error = c.error, is_auto_started = c.is_auto_started, has_run = c.has_run, observed_state = c.observed_state,
         observed_generation = c.observed_generation, observed_boot_id = c.observed_boot_id,
@@ -259,6 +260,7 @@ function wire(context: Context, { next, timeline, runs = [], activeMax, reservat
     revision: next.revision,
     desired_state: next.desiredState,
     keeps_memory: next.keepsMemory,
+    move_stops: next.moveStops,
     generation: next.generation,
     desired_at: instantOf(next.desiredAt),
     node_id: next.nodeId,
@@ -314,6 +316,22 @@ export async function removeMachine(
       INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
       SELECT ${context.ids.make("event")}, tenant_id, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
     SELECT ${MACHINE_COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
+  if (row === undefined) return undefined;
+  await announce(context, row);
+  return fromRow(row);
+}
+
+/** Changes what an owner may change of a machine; null: it stays. undefined: there is no such machine. */
+export async function updateDescription(
+  context: Context,
+  { tenantId, id, disruption }: MachineName & { readonly disruption: Disruption | null },
+): Promise<MachineRecord | undefined> {
+  const row = await context.db.queryOne<MachineRow>(sql`
+    WITH updated AS (
+      UPDATE machines SET disruption = coalesce(${disruption}, disruption), revision = revision + 1,
+        updated_at = ${instantOf(context.clock.now())}
+      WHERE id = ${id} AND tenant_id = ${tenantId} AND deleted_at IS NULL RETURNING *)
+    SELECT ${MACHINE_COLUMNS} FROM updated m LEFT JOIN nodes n ON n.id = m.node_id`);
   if (row === undefined) return undefined;
   await announce(context, row);
   return fromRow(row);

@@ -21,6 +21,7 @@ type ShownOf = Pick<
   | "generation"
   | "nodeId"
   | "moveId"
+  | "moveStops"
   | "nodeStatus"
   | "error"
   | "observedState"
@@ -110,6 +111,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     lastActivityAt: machine.lastActivityAt === null ? null : instant(machine.lastActivityAt),
     ttlSeconds: machine.ttlSeconds,
     restart: machine.restart,
+    disruption: machine.disruption,
     workdir: machine.workdir,
     suspendedAt: suspendedAt(machine),
     ready: shown.isReady,

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { machineRecord } from "../../test/support/machine.ts";
-import { effectOf } from "./memory.ts";
+import { effectOf, preferredFormat } from "./memory.ts";
 
 const target = (memoryFormat?: string) => ({
   id: "node-b",
@@ -23,6 +23,16 @@ test("memory moves to a node that reports its format, and to no other", () => {
     assert.match(effect("two").reason ?? "", /^node node-b cannot load it: /);
     assert.equal(effect("one", target()).effect, "restart");
     assert.equal(effect(null, target()).effect, "restart");
+  }
+});
+
+test("a running machine moves as its owner says, and a suspended one keeps its memory in any case", () => {
+  for (const disruption of ["restart", "stop"] as const) {
+    const facts = { memoryFormat: "one", target: target("one") };
+    assert.deepEqual(effectOf({ ...facts, machine: { ...running, disruption } }), { effect: disruption, reason: null });
+    assert.equal(preferredFormat({ ...running, disruption }, "one"), null);
+    assert.equal(effectOf({ ...facts, machine: { ...suspended, disruption } }).effect, "migrate");
+    assert.equal(preferredFormat({ ...suspended, disruption }, "one"), "one");
   }
 });
 

@@ -1,5 +1,5 @@
 /**
- * What a move does to a machine that runs or is suspended: whether its memory moves with it, and why not.
+ * What a move does to a machine that runs or is suspended: what its owner chose, whether its memory moves with it, and why not.
  *
  * Pure. Always: the move, the drain and its preview decide by this.
  */
@@ -11,9 +11,9 @@ const FORMAT_LABEL = "memoryFormat";
 
 /**
  * `none`: it is stopped and has no memory. `migrate`: its memory moves with it. `restart`: it boots on the other node, a suspended
- * one at its next start.
+ * one at its next start. `stop`: it is stopped and stays so.
  */
-export type MoveEffect = "none" | "migrate" | "restart";
+export type MoveEffect = "none" | "migrate" | "restart" | "stop";
 
 export interface EffectFacts {
   readonly machine: MachineRecord;
@@ -29,15 +29,21 @@ interface Target {
 
 export interface EffectOfMove {
   readonly effect: MoveEffect;
-  /** Why its memory does not move; null: it does, or there is none. */
+  /** Why its memory does not move although its owner permits it; null: it does, or there is none. */
   readonly reason: string | null;
 }
 
 export function effectOf({ machine, memoryFormat, target }: EffectFacts): EffectOfMove {
   if (!isActive(machine) && machine.observedDetails.suspendedAt === null) return { effect: "none", reason: null };
+  // A choice about machines that run: the memory of a suspended one is not in the way.
+  if (isActive(machine) && machine.disruption !== "migrate") return { effect: machine.disruption, reason: null };
   const reason = refusalOf(memoryFormat, target);
   return { effect: reason === null ? "migrate" : "restart", reason };
 }
+
+/** The format that the machine's new node should have; null: none of its memory moves. */
+export const preferredFormat = (machine: MachineRecord, memoryFormat: string | null): string | null =>
+  isActive(machine) && machine.disruption !== "migrate" ? null : memoryFormat;
 
 /** Whether a node reports that it can load memory of this format. One of an earlier version reports nothing. */
 export const canLoad = ({ labels }: Pick<Target, "labels">, memoryFormat: string): boolean =>

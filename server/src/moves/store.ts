@@ -29,6 +29,8 @@ export interface HoldOptions {
   readonly nodeId: string;
   /** Whether a machine that runs is suspended for the move. */
   readonly keepsMemory: boolean;
+  /** Whether a machine that is to run is stopped when the move is complete. */
+  readonly stops: boolean;
 }
 
 /**
@@ -40,7 +42,7 @@ export interface HoldOptions {
 export async function holdMachine(
   context: Context,
   machine: MachineRecord,
-  { moveId, nodeId, keepsMemory }: HoldOptions,
+  { moveId, nodeId, keepsMemory, stops }: HoldOptions,
 ): Promise<MachineRecord | "busy" | "stale"> {
   const now = instantOf(context.clock.now());
   const { desiredState, error } = abandonedState(machine);
@@ -55,6 +57,7 @@ export async function holdMachine(
         move_id = ${moveId}, move_node_id = ${nodeId}, generation = generation + 1, desired_at = ${now},
         desired_state = ${desiredState}, error = ${error}, ready_at = NULL, reconcile_at = ${now},
         keeps_memory = CASE WHEN desired_state = 'stopped' THEN keeps_memory ELSE ${keepsMemory}::boolean END,
+        move_stops = ${stops && desiredState === "running"}::boolean,
         revision = revision + 1, updated_at = ${now}
       FROM leaving
       WHERE id = ${machine.id} AND revision = ${machine.revision} AND node_id = ${machine.nodeId} AND move_id IS NULL
@@ -86,6 +89,7 @@ export async function changeOwner(
     WITH moved AS (
       UPDATE machines SET
         node_id = move_node_id, keeps_memory = keeps_memory AND desired_state = 'stopped' AND ${hasMemory}::boolean,
+        desired_state = CASE WHEN move_stops THEN 'stopped' ELSE desired_state END, move_stops = false,
         move_id = NULL, move_node_id = NULL, moved_by = ${moveId}, generation = generation + 1,
         desired_at = ${now}, reconcile_at = ${now}, revision = revision + 1, updated_at = ${now}, ready_at = NULL,
         observed_state = ${nothing.observedState}, observed_generation = ${nothing.observedGeneration},
@@ -115,7 +119,7 @@ export async function releaseMachine(
     WITH released AS (
       UPDATE machines SET
         move_id = NULL, move_node_id = NULL, generation = generation + 1, desired_at = ${now}, reconcile_at = ${now},
-        keeps_memory = keeps_memory AND desired_state = 'stopped',
+        keeps_memory = keeps_memory AND desired_state = 'stopped', move_stops = false,
         revision = revision + 1, updated_at = ${now}
       WHERE id = ${machineId} AND move_id = ${moveId} RETURNING *)
     SELECT ${MACHINE_COLUMNS} FROM released m LEFT JOIN nodes n ON n.id = m.node_id`);

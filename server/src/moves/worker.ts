@@ -25,7 +25,7 @@ import type { OperationRun, OperationWorker, StepResult } from "../operations/ru
 import type { OperationRecord } from "../operations/store.ts";
 import { copyFiles, fileBytes, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
-import { type EffectOfMove, effectOf, type MoveEffect } from "./memory.ts";
+import { type EffectOfMove, effectOf, type MoveEffect, preferredFormat } from "./memory.ts";
 import {
   changeOwner,
   downtimeOf,
@@ -63,6 +63,7 @@ const EFFECT_TEXTS: Readonly<Record<MoveEffect, string>> = {
   none: "",
   migrate: ", with its memory",
   restart: ", without its memory",
+  stop: ", where it stays stopped",
 };
 
 type Say = (message: string) => void;
@@ -115,11 +116,16 @@ class Move {
       if (machine.moveId !== null) throw new Refusal("conflict", `another operation moves it: ${machine.moveId}`);
       outgoing ??= await this.#describe(say, machine);
       const { memoryFormat } = outgoing;
-      const request = { toId: nodeId, diskBytes: fileBytes(outgoing), memoryFormat };
+      const preferred = preferredFormat(machine, memoryFormat);
+      const request = { toId: nodeId, diskBytes: fileBytes(outgoing), memoryFormat: preferred };
       const target = await chooseTarget(this.#services, machine, request);
       const { effect, reason } = await this.#effectOn(target, machine, memoryFormat);
-      const keepsMemory = effect === "migrate";
-      const held = await holdMachine(context, machine, { moveId: this.#moveId, nodeId: target, keepsMemory });
+      const held = await holdMachine(context, machine, {
+        moveId: this.#moveId,
+        nodeId: target,
+        keepsMemory: effect === "migrate",
+        stops: effect === "stop",
+      });
       if (held === "stale") continue;
       if (held !== "busy") {
         const how = EFFECT_TEXTS[effect];

@@ -14,6 +14,7 @@ import { isActive } from "../machines/state.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
 import { shownState } from "../machines/view.ts";
 import { fileBytes } from "../moves/copy.ts";
+import { effectOf, preferredFormat } from "../moves/memory.ts";
 import { MOVES_PER_NODE_MAX } from "../moves/store.ts";
 import { targetRequest } from "../moves/target.ts";
 import { notDrainable } from "./drain.ts";
@@ -57,8 +58,12 @@ export async function planDrain(services: MachineServices, nodeId: string, signa
     else if (placement.nodeId === null) blocked.push({ ...shown, reason: placement.reason });
     else {
       const toNodeId = record.moveNodeId ?? placement.nodeId;
-      const bytes = fileBytes(outgoing) + baseBytes(outgoing, toNodeId, bases);
-      moves.push({ ...shown, toNodeId, bytes, seconds: moveSeconds(bytes) });
+      const labels = (await services.nodes.find(toNodeId))?.labels ?? {};
+      const { memoryFormat } = outgoing;
+      const { effect, reason } = effectOf({ machine: record, memoryFormat, target: { id: toNodeId, labels } });
+      const files = effect === "migrate" ? outgoing : { ...outgoing, memory: null };
+      const bytes = fileBytes(files) + baseBytes(outgoing, toNodeId, bases);
+      moves.push({ ...shown, toNodeId, disruption: effect, reason, bytes, seconds: moveSeconds(bytes) });
     }
   }
   const each = moves.map(({ bytes }) => bytes);
@@ -84,7 +89,10 @@ function baseBytes({ image, root }: OutgoingMachine, toNodeId: string, bases: Se
 async function place(services: MachineServices, nodeId: string, sized: readonly Sized[]) {
   const leaving = await Promise.all(
     sized.map(async ({ record, outgoing }) => ({
-      request: await targetRequest(services, record, outgoing === null ? 0 : fileBytes(outgoing)),
+      request: {
+        ...(await targetRequest(services, record, outgoing === null ? 0 : fileBytes(outgoing))),
+        memoryFormat: preferredFormat(record, outgoing?.memoryFormat ?? null),
+      },
       isActive: isActive(record) && outgoing !== null,
     })),
   );
