@@ -34,7 +34,15 @@ export const NodeInfo = Type.Object({
   registeredAt: timestamp(),
   lastHeartbeatAt: nullable(timestamp()),
   cordonedAt: nullable(timestamp()),
+  maintenanceAt: nullable(timestamp("since when an operator works on it, so that its absence is expected")),
   linkVersion: nullable(int32({ description: "of the link between server and nodes; null: it has not reported yet" })),
+  release: nullable(Type.String({ description: "the version of its agent; null: it has not said" })),
+  lastError: nullable(
+    Type.Object(
+      { at: timestamp(), message: Type.String() },
+      { description: "the last error that its agent has logged since it started; null: none" },
+    ),
+  ),
   clockAheadMs: nullable(
     int64({
       minimum: Number.MIN_SAFE_INTEGER,
@@ -113,7 +121,24 @@ export const JoinTokenInfo = Type.Object({
   uses: int32(),
 });
 
-export const JoinTokenCreated = Type.Object({ ...JoinTokenInfo.properties, token: Type.String() });
+export const JoinTokenCreated = Type.Object({
+  ...JoinTokenInfo.properties,
+  token: Type.String(),
+  nodeAddresses: Type.Array(Type.String(), {
+    description: "where servers listen for nodes on other hosts, as host:port; without one no such node can join",
+  }),
+});
+
+/** A server that runs, on the database of the one that answers. */
+export const ServerInfo = Type.Object({
+  id: Type.String({ description: "of this run of the server" }),
+  host: Type.String(),
+  release: Type.String({ description: "its version" }),
+  linkVersion: int32({ description: "of the link between server and nodes" }),
+  startedAt: timestamp(),
+  seenAt: timestamp("when it last announced itself; it does so every 10 s, and is left out after 45 s"),
+});
+export type ServerInfo = Static<typeof ServerInfo>;
 
 /** Signs the certificates of nodes on other hosts and of servers. */
 export const FleetAuthority = Type.Object({
@@ -216,11 +241,24 @@ export const nodeEndpoints = {
     answers: { 200: json(NodeInfo) },
     errors: ["not_found"],
   }),
+  maintainNode: endpoint({
+    method: "POST",
+    path: "/v1/nodes/{id}/maintenance",
+    family: "nodes",
+    summary: "Expect a node to be away, because an operator works on it",
+    description:
+      "The node is cordoned as well. Machines that are there keep running and start as before. When the node stops reporting, its " +
+      "machines say that it is under maintenance, and no warning is written. It stays so, also across restarts, until the node " +
+      "is uncordoned.",
+    access: ["admin"],
+    answers: { 200: json(NodeInfo) },
+    errors: ["not_found"],
+  }),
   uncordonNode: endpoint({
     method: "POST",
     path: "/v1/nodes/{id}/uncordon",
     family: "nodes",
-    summary: "Place new machines on a node again",
+    summary: "Place new machines on a node again, and end its maintenance",
     access: ["admin"],
     answers: { 200: json(NodeInfo) },
     errors: ["not_found"],
@@ -271,6 +309,14 @@ export const nodeEndpoints = {
       ),
     },
     errors: ["not_found", "conflict"],
+  }),
+  listServers: endpoint({
+    method: "GET",
+    path: "/v1/nodes/servers",
+    family: "nodes",
+    summary: "List the servers that run, with their versions",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(ServerInfo)) },
   }),
   listFleetAuthorities: endpoint({
     method: "GET",

@@ -34,6 +34,7 @@ import * as operations from "./operations.ts";
 import { PENDING_ENDPOINTS } from "./pending.ts";
 import * as plans from "./plans.ts";
 import * as pools from "./pools.ts";
+import { RELEASE } from "./release.ts";
 import type { TSchema } from "./schema.ts";
 import * as tenants from "./tenants.ts";
 import * as usage from "./usage.ts";
@@ -43,7 +44,7 @@ interface JsonObject {
   readonly [name: string]: Json;
 }
 
-export const API_VERSION = "0.1.0";
+export const API_VERSION = RELEASE;
 
 const MODULES: readonly Readonly<Record<string, unknown>>[] = [
   apikeys,

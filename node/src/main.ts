@@ -17,6 +17,7 @@ import { type NodeConfig, readNodeConfig } from "./config.ts";
 import { isNearlyFull } from "./disks/disks.ts";
 import { type NodeBackends, nodeArch, openNodeBackends } from "./node-backends.ts";
 import { lowerOomScore } from "./host/out-of-memory.ts";
+import { LastError } from "./link/last-error.ts";
 import { Outbox } from "./link/outbox.ts";
 import { openReach, type Reach } from "./link/reach.ts";
 import { Reporter } from "./link/report.ts";
@@ -37,7 +38,7 @@ const LOCK_WAIT_MS = 12_000;
 /** Signals within this time count as one: npm forwards a signal that the terminal has already sent to every process. */
 const SAME_SIGNAL_MS = 1_000;
 
-async function run(config: NodeConfig, log: Log): Promise<void> {
+async function run(config: NodeConfig, log: Log, errors: LastError): Promise<void> {
   const outbox = new Outbox(systemClock);
   // Filled in below: the backends are created before the fleet, but use it only when machines exist.
   const machines: { fleet?: Fleet } = {};
@@ -80,7 +81,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const socketPath = linkSocketPath(config.nodeDirectory);
   const reach = await openReach({ ...config, clock: systemClock, log });
   const address = reach?.address ?? `unix:${socketPath}`;
-  const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, runs, reach, address });
+  const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, runs, reach, address, errors });
   void keepAlive(alivePath, systemClock, log, stop);
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
@@ -180,8 +181,9 @@ function makeReporter(parts: {
   readonly runs: RunJournal;
   readonly reach: Reach | null;
   readonly address: string;
+  readonly errors: LastError;
 }): Reporter {
-  const { config, log, fleet, facts, backends, outbox, runs, reach, address } = parts;
+  const { config, log, fleet, facts, backends, outbox, runs, reach, address, errors } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -196,6 +198,7 @@ function makeReporter(parts: {
     listImages: () => backends.images.list(),
     observe: (machineId) => fleet.observe(machineId),
     observeAll: () => fleet.list().map((machine) => machine.observe()),
+    lastError: () => errors.last,
     clock: systemClock,
     log,
   });
@@ -203,8 +206,9 @@ function makeReporter(parts: {
 
 try {
   const config = readNodeConfig();
-  const log = makeLog({ level: config.logLevel, clock: systemClock });
-  await run(config, log).catch((error: unknown) => {
+  const errors = new LastError(systemClock);
+  const log = makeLog({ level: config.logLevel, clock: systemClock, onError: (message) => errors.note(message) });
+  await run(config, log, errors).catch((error: unknown) => {
     log.error({ error }, `the node agent cannot run: ${messageOf(error)}`);
     process.exit(1);
   });

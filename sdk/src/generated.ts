@@ -1199,7 +1199,21 @@ export abstract class Methods {
   }
 
   /**
-   * Place new machines on a node again.
+   * Expect a node to be away, because an operator works on it.
+   *
+   * The node is cordoned as well. Machines that are there keep running and start as before. When the node stops
+   * reporting, its machines say that it is under maintenance, and no warning is written. It stays so, also across
+   * restarts, until the node is uncordoned.
+   *
+   * `POST /v1/nodes/{id}/maintenance`; needs scope admin.
+   * Refuses with not_found.
+   */
+  maintainNode(id: string, options: CallOptions = {}): Promise<NodeInfo> {
+    return this.call({ method: "POST", path: `/v1/nodes/${segment(id)}/maintenance`, answer: "json" }, options);
+  }
+
+  /**
+   * Place new machines on a node again, and end its maintenance.
    *
    * `POST /v1/nodes/{id}/uncordon`; needs scope admin.
    * Refuses with not_found.
@@ -1248,6 +1262,15 @@ export abstract class Methods {
    */
   cancelDrain(id: string, options: CallOptions = {}): Promise<CancelDrainAnswer> {
     return this.call({ method: "DELETE", path: `/v1/nodes/${segment(id)}/drain`, answer: "json" }, options);
+  }
+
+  /**
+   * List the servers that run, with their versions.
+   *
+   * `GET /v1/nodes/servers`; needs scope admin.
+   */
+  listServers(options: CallOptions = {}): Promise<readonly ServerInfo[]> {
+    return this.call({ method: "GET", path: "/v1/nodes/servers", answer: "json" }, options);
   }
 
   /**
@@ -1773,8 +1796,18 @@ export interface CancelDrainAnswer {
   lastHeartbeatAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   cordonedAt: string | null;
+  /** since when an operator works on it, so that its absence is expected */
+  maintenanceAt: string | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
+  /** the version of its agent; null: it has not said */
+  release: string | null;
+  /** the last error that its agent has logged since it started; null: none */
+  lastError: {
+    /** RFC 3339, UTC, with milliseconds */
+    at: string;
+    message: string;
+  } | null;
   /** how far its clock was ahead of the server's with its last report; negative: behind */
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
@@ -2046,8 +2079,18 @@ export interface DrainNodeAnswer {
   lastHeartbeatAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   cordonedAt: string | null;
+  /** since when an operator works on it, so that its absence is expected */
+  maintenanceAt: string | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
+  /** the version of its agent; null: it has not said */
+  release: string | null;
+  /** the last error that its agent has logged since it started; null: none */
+  lastError: {
+    /** RFC 3339, UTC, with milliseconds */
+    at: string;
+    message: string;
+  } | null;
   /** how far its clock was ahead of the server's with its last report; negative: behind */
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
@@ -2376,6 +2419,8 @@ export interface JoinTokenCreated {
   maxUses: number;
   uses: number;
   token: string;
+  /** where servers listen for nodes on other hosts, as host:port; without one no such node can join */
+  nodeAddresses: readonly string[];
 }
 
 export interface JoinTokenInfo {
@@ -2744,8 +2789,18 @@ export interface NodeInfo {
   lastHeartbeatAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   cordonedAt: string | null;
+  /** since when an operator works on it, so that its absence is expected */
+  maintenanceAt: string | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
+  /** the version of its agent; null: it has not said */
+  release: string | null;
+  /** the last error that its agent has logged since it started; null: none */
+  lastError: {
+    /** RFC 3339, UTC, with milliseconds */
+    at: string;
+    message: string;
+  } | null;
   /** how far its clock was ahead of the server's with its last report; negative: behind */
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
@@ -3063,8 +3118,18 @@ export interface RegisteredNode {
   lastHeartbeatAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   cordonedAt: string | null;
+  /** since when an operator works on it, so that its absence is expected */
+  maintenanceAt: string | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
+  /** the version of its agent; null: it has not said */
+  release: string | null;
+  /** the last error that its agent has logged since it started; null: none */
+  lastError: {
+    /** RFC 3339, UTC, with milliseconds */
+    at: string;
+    message: string;
+  } | null;
   /** how far its clock was ahead of the server's with its last report; negative: behind */
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
@@ -3102,6 +3167,20 @@ export interface RotateSecretRequest {
 
 export interface ScaleRequest {
   count: number;
+}
+
+export interface ServerInfo {
+  /** of this run of the server */
+  id: string;
+  host: string;
+  /** its version */
+  release: string;
+  /** of the link between server and nodes */
+  linkVersion: number;
+  /** RFC 3339, UTC, with milliseconds */
+  startedAt: string;
+  /** when it last announced itself; it does so every 10 s, and is left out after 45 s */
+  seenAt: string;
 }
 
 export interface ShareInfo {

@@ -3,7 +3,10 @@
  *
  * The only file that imports all families; http/ imports none of them.
  */
+import { hostname } from "node:os";
 import { type Resolve, systemResolve } from "@flotilla/base/checked-request";
+import { LINK_VERSION } from "@flotilla/contract/link/version";
+import { RELEASE } from "@flotilla/contract/release";
 import type { ConnectTokenAuthenticator, NodeAuthenticator } from "./auth/authenticate.ts";
 import type { KeyCache } from "./auth/key-cache.ts";
 import type { ServerSettings } from "./config.ts";
@@ -47,6 +50,7 @@ import { machineMoveWorker } from "./moves/worker.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeDrainWorker } from "./nodes/drain-worker.ts";
 import { authorityHandlers, nodeHandlers, placementHandlers } from "./nodes/routes.ts";
+import type { ServerIdentity } from "./nodes/servers-store.ts";
 import { countNodes, hasReported } from "./nodes/store.ts";
 import { eventHandlers } from "./events/routes.ts";
 import { operationHandlers } from "./operations/routes.ts";
@@ -63,6 +67,7 @@ import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { operationReconciler } from "./reconcilers/operations.ts";
 import { poolReconciler } from "./reconcilers/pools.ts";
 import { purgeReconciler } from "./reconcilers/purges.ts";
+import { serverReconciler } from "./reconcilers/servers.ts";
 import { webhookReconciler } from "./reconcilers/webhooks.ts";
 import { openServices } from "./services.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
@@ -212,6 +217,13 @@ interface Workers {
   readonly billing: Billing;
 }
 
+const thisServer = ({ randomBytes }: Context): ServerIdentity => ({
+  id: `server-${randomBytes(8).toString("hex")}`,
+  host: hostname(),
+  release: RELEASE,
+  linkVersion: LINK_VERSION,
+});
+
 function reconcilersOf(machines: MachineServices, { operations, webhooks, billing, auditDays }: Workers): Reconciler[] {
   return [
     machineReconciler(machines),
@@ -221,6 +233,7 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
     noticeReconciler(machines.context),
     poolReconciler(machines),
     nodeReconciler(machines.context),
+    serverReconciler(machines.context, thisServer(machines.context)),
     ingressReconciler(machines.fleet.trust),
     operationReconciler(machines.context, operations),
     webhookReconciler(webhooks),

@@ -58,7 +58,7 @@ for (const [durability, setting] of [
 test("a heartbeat that says nothing new of machines waits for no disk, and the next write of its connection does", async () => {
   const read = sql`SELECT current_setting('synchronous_commit') AS setting`;
   const heartbeat = {
-    ...{ id: "ghost", agentBootId: "agent-1", isComplete: true, resources: null, linkVersion: null },
+    ...{ id: "ghost", agentBootId: "agent-1", isComplete: true, resources: null, agent: null },
     ...{ clockAheadMs: null, certificateExpiresAt: null, now: context.clock.now() },
   };
   const during = await db.transaction(async (transaction) => {

@@ -70,6 +70,7 @@ test("a node joins over TLS and reports with its certificate, without which its 
   assert.equal(reported.status, 200, reported.text);
   const { fleet } = JSON.parse(reported.text);
   assert.deepEqual([fleet.certificate, fleet.listeners[0].addresses], [null, [`127.0.0.1:${port}`]]);
+  assert.deepEqual((await client.post("/v1/tokens", {})).json.nodeAddresses, [`127.0.0.1:${port}`]);
   const stolen = await client.withKey(credential).post("/v1/nodes/far/heartbeat", heartbeat);
   assert.equal(stolen.status, 401);
   const other = await makeNode("other", await makeToken());

@@ -35,7 +35,7 @@ const registration = {
   now,
 };
 
-const UNKNOWN = { linkVersion: null, clockAheadMs: null, certificateExpiresAt: null };
+const UNKNOWN = { agent: null, clockAheadMs: null, certificateExpiresAt: null };
 
 const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
   admitted: () =>

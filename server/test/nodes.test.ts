@@ -7,6 +7,8 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { absentMachine } from "@flotilla/contract/link/absent";
+import { LINK_VERSION } from "@flotilla/contract/link/version";
+import { RELEASE } from "@flotilla/contract/release";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { MACHINE_ID } from "./support/machine.ts";
 import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
@@ -202,6 +204,33 @@ test("a join token is shown once, registers as many nodes as it allows, and repl
   await client.delete(`/v1/nodes/${entered.id}/credential`);
 });
 
+test("a token says where servers listen for nodes on other hosts: here nowhere", async () => {
+  assert.deepEqual((await client.post("/v1/tokens", {})).json.nodeAddresses, []);
+});
+
+test("an operator sees each server and node with its version, and the last error of each node", async () => {
+  await until(async () => (await client.get("/v1/nodes/servers")).json.length === 1);
+  const [running] = (await client.get("/v1/nodes/servers")).json;
+  assert.deepEqual([running.release, running.linkVersion], [RELEASE, LINK_VERSION]);
+  const registered = await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", { id: "told", address: ADDRESS });
+  const beat = async (more: object) => {
+    const body = { bootId: "agent-1", link: { version: 3, lowest: 1 }, isComplete: false, machines: [], events: [] };
+    const sent = await client
+      .withKey(registered.json.credential)
+      .post("/v1/nodes/told/heartbeat", { ...body, resources: RESOURCES, ...more });
+    assert.equal(sent.status, 200, sent.text);
+    const { release, lastError } = (await nodeOf("told")) as { release: unknown; lastError: unknown };
+    return { release, lastError };
+  };
+  assert.deepEqual(await beat({}), { release: null, lastError: null });
+  const at = Date.parse("2030-01-01T00:00:00Z");
+  assert.deepEqual(await beat({ release: "0.1.0", lastError: { at, message: "a disk is damaged" } }), {
+    release: "0.1.0",
+    lastError: { at: "2030-01-01T00:00:00.000Z", message: "a disk is damaged" },
+  });
+  assert.equal((await client.delete("/v1/nodes/told/credential")).status, 204);
+});
+
 test("a revoked join token registers no node", async () => {
   const { prefix, token } = (await client.post("/v1/tokens")).json;
   assert.equal((await client.delete(`/v1/tokens/${prefix}`)).status, 204);
@@ -227,6 +256,10 @@ test("a machine outlives its node's agent, and the agent's silence shows and pas
   assert.equal((await nodeOf("node-a"))["status"], "unreachable");
   assert.deepEqual([(await get()).state, (await get()).ready], ["error", false]);
   assert.match((await get()).error, /node node-a does not report/);
+  assert.equal((await client.post("/v1/nodes/node-a/maintenance")).status, 200);
+  await until(async () => /node node-a is under maintenance; .*shown again/.test((await get()).error));
+  assert.equal((await client.post("/v1/nodes/node-a/uncordon")).json.maintenanceAt, null);
+  await until(async () => /node node-a does not report/.test((await get()).error));
   assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 503);
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 503);
   await node.restart();

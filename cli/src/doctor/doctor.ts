@@ -40,8 +40,9 @@ async function checkFleet(call: Call): Promise<readonly Check[]> {
   using _progress = call.output.progress("asking the server about its nodes");
   const flotilla = call.flotilla();
   const { url } = call.connect();
-  const [health, nodes, authorities] = await Promise.all([
+  const [health, servers, nodes, authorities] = await Promise.all([
     flotilla.getHealth(),
+    flotilla.listServers(),
     flotilla.listNodes(),
     flotilla.listFleetAuthorities(),
   ]);
@@ -51,7 +52,7 @@ async function checkFleet(call: Call): Promise<readonly Check[]> {
     throw error;
   });
   const server: Check = { name: "server", status: "ok", value: `${health.version} at ${url}`, meaning: "reachable" };
-  return [server, ...fleetChecks({ nodes, authorities, images, now: call.world.clock.now() })];
+  return [server, ...fleetChecks({ servers, nodes, authorities, images, now: call.world.clock.now() })];
 }
 
 async function checkHost(call: Call): Promise<readonly Check[]> {

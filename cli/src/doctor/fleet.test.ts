@@ -24,7 +24,10 @@ const NODE: FleetFacts["nodes"][number] = {
   registeredAt: ago(YEAR_MS),
   lastHeartbeatAt: ago(2_000),
   cordonedAt: null,
+  maintenanceAt: null,
   linkVersion: 3,
+  release: "0.1.0",
+  lastError: null,
   clockAheadMs: 4,
   unknownMachines: [],
   certificateExpiresAt: ago(-20 * 3_600_000),
@@ -37,6 +40,7 @@ const AUTHORITY = { fingerprint: "f".repeat(64), isSigning: true, createdAt: ago
 
 const checksOf = (node: Partial<typeof NODE>, more: Partial<FleetFacts> = {}) =>
   fleetChecks({
+    servers: [],
     nodes: [{ ...NODE, ...node }],
     authorities: [AUTHORITY],
     images: [{ nodeId: "a" }],
@@ -49,13 +53,16 @@ const found = (checks: ReturnType<typeof checksOf>): string[] =>
 test("a node that reports and answers is fine, with its free resources, its images and its accelerator", () => {
   const [node] = checksOf({});
   assert.equal(node?.status, "ok");
-  assert.equal(node.value, "ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free, kvm, link 3, certificate for 20 h");
+  assert.equal(
+    node.value,
+    "ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free, kvm, 0.1.0, link 3, certificate for 20 h",
+  );
   assert.deepEqual(found(checksOf({})), []);
 });
 
 test("a fleet without nodes, a silent node and one without memory or disk need action, and each finding says which", () => {
   for (const [checks, expected] of [
-    [fleetChecks({ nodes: [], authorities: [], images: [], now: NOW }), ["bad nodes: none"]],
+    [fleetChecks({ servers: [], nodes: [], authorities: [], images: [], now: NOW }), ["bad nodes: none"]],
     [
       checksOf({ status: "unreachable", lastHeartbeatAt: ago(180_000) }),
       [/^bad node a: unreachable, last seen 3 ?min/],
@@ -79,6 +86,37 @@ test("what an operator chose, and what passes, is shown without a need for actio
   assert.deepEqual(found(checksOf({ status: "revoked" })), ["warn node a: revoked"]);
   assert.deepEqual(found(checksOf({}, { images: null })), ["warn node a: no image in its answer"]);
   assert.deepEqual(found(checksOf({ lastHeartbeatAt: null })), ["warn node a: never reported"]);
+});
+
+test("a node under maintenance raises no alarm while it is away", () => {
+  const away = { status: "unreachable", maintenanceAt: ago(3_600_000), cordonedAt: ago(3_600_000) } as const;
+  assert.deepEqual(found(checksOf({ ...away, lastHeartbeatAt: ago(180_000) })), [
+    "warn node a: under maintenance for 60 min, last seen 3 min ago",
+  ]);
+  assert.deepEqual(found(checksOf({ ...away, status: "ready" })), ["warn node a: under maintenance for 60 min"]);
+});
+
+test("the last error of a node is shown: a recent one deserves a look, an old one is only said", () => {
+  const failed = (at: string) => checksOf({ lastError: { at, message: "the journal could not be written" } });
+  assert.deepEqual(found(failed(ago(300_000))), [
+    "warn node a: last error 5 min ago: the journal could not be written",
+  ]);
+  assert.deepEqual(found(failed(ago(YEAR_MS))), []);
+  assert.match(failed(ago(YEAR_MS))[1]?.value ?? "", /^last error 365 d ago: the journal/);
+});
+
+test("each server and its version is listed; one release apart is said, and more than one needs action", () => {
+  const server = { id: "s", host: "one", release: "0.1.0", linkVersion: 3, startedAt: ago(7_200_000), seenAt: ago(0) };
+  const same = checksOf({}, { servers: [server] });
+  assert.equal(`${same[0]?.name}: ${same[0]?.value}`, "server one: 0.1.0, link 3, up for 2 h");
+  assert.deepEqual(found(same), []);
+  const next = { ...server, host: "two", release: "0.2.0", linkVersion: 4 };
+  assert.deepEqual(found(checksOf({}, { servers: [server, next] })), [
+    "warn versions: 0.1.0 (server one, node a); 0.2.0 (server two)",
+  ]);
+  assert.deepEqual(found(checksOf({ linkVersion: 2 }, { servers: [next] })), [
+    "bad versions: more than one release apart: link 4, and node a has 2",
+  ]);
 });
 
 test("an authority that expires soon needs action, and one that was replaced names the nodes that still need it", () => {

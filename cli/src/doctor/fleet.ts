@@ -4,11 +4,12 @@
  * Always: a finding that needs action is `bad` and says what to do; a state that an operator chose, or that passes by itself,
  * is `warn` at most.
  */
-import type { FleetAuthority, NodeInfo } from "@flotilla/sdk";
+import type { FleetAuthority, NodeInfo, ServerInfo } from "@flotilla/sdk";
 import { renderSpan } from "../table.ts";
 import type { Check } from "./check.ts";
 
 export interface FleetFacts {
+  readonly servers: readonly ServerInfo[];
   readonly nodes: readonly NodeInfo[];
   readonly authorities: readonly FleetAuthority[];
   /** What the nodes answered to the server that was called; null: none answered. */
@@ -26,15 +27,22 @@ const CLOCK_MS_MAX = 60_000;
 /** Certificates of a day are renewed when half of it has passed. */
 const CERTIFICATE_MS_MIN = 6 * 3_600_000;
 const UNKNOWN_SHOWN = 10;
+const ERROR_RECENT_MS = 3_600_000;
 const AUTHORITY_MS_MIN = 30 * 24 * 3_600_000;
 
 /** Pure. The servers are checked by the caller. */
 export function fleetChecks(facts: FleetFacts): readonly Check[] {
-  const { nodes, authorities, now } = facts;
+  const { servers, nodes, authorities, now } = facts;
+  const ofServers = servers.map((server) => serverCheck(server, now));
   if (nodes.length === 0)
-    return [finding("nodes", "bad", "none", "no machine can run; `flotilla node` on a host adds it to the fleet")];
+    return [
+      ...ofServers,
+      finding("nodes", "bad", "none", "no machine can run; `flotilla node` on a host adds it to the fleet"),
+    ];
   return [
-    ...nodes.flatMap((node) => nodeChecks(node, facts)),
+    ...ofServers,
+    ...versionChecks(facts),
+    ...nodes.flatMap((node) => [...nodeChecks(node, facts), ...errorCheck(node, now)]),
     ...authorities.flatMap((authority) => authorityChecks(authority, nodes, now)),
   ];
 }
@@ -45,6 +53,50 @@ const finding = (name: string, status: Check["status"], value: string, meaning: 
   value,
   meaning,
 });
+
+const serverCheck = ({ host, release, linkVersion, startedAt }: ServerInfo, now: number): Check =>
+  finding(
+    `server ${host}`,
+    "ok",
+    `${release}, link ${linkVersion}, up for ${renderSpan(now - Date.parse(startedAt))}`,
+    "",
+  );
+
+/** Programs one release apart work together; from two apart they may refuse each other. */
+function versionChecks({ servers, nodes }: FleetFacts): readonly Check[] {
+  const programs = [
+    ...servers.map(({ host, release, linkVersion }) => ({ name: `server ${host}`, release, linkVersion })),
+    ...nodes
+      .filter(({ status }) => status !== "revoked")
+      .map(({ id, release, linkVersion }) => ({ name: `node ${id}`, release, linkVersion })),
+  ];
+  const newest = Math.max(...programs.map(({ linkVersion }) => linkVersion ?? 0));
+  const far = programs.filter(({ linkVersion }) => linkVersion !== null && newest - linkVersion > 1);
+  if (far.length > 0)
+    return [
+      finding(
+        "versions",
+        "bad",
+        `more than one release apart: link ${newest}, and ${far.map(({ name, linkVersion }) => `${name} has ${linkVersion}`).join(", ")}`,
+        "upgrade these one release at a time; until then they may be refused",
+      ),
+    ];
+  const releases = new Set(programs.flatMap(({ release }) => release ?? []));
+  if (releases.size <= 1) return [];
+  const listed = [...releases].toSorted().map((release) => {
+    const names = programs.filter((program) => program.release === release).map(({ name }) => name);
+    return `${release} (${names.join(", ")})`;
+  });
+  return [finding("versions", "warn", listed.join("; "), "they work together; finish the upgrade")];
+}
+
+/** The last error of the agent since it started. */
+function errorCheck({ id, lastError }: NodeInfo, now: number): readonly Check[] {
+  if (lastError === null) return [];
+  const ageMs = now - Date.parse(lastError.at);
+  const value = `last error ${renderSpan(Math.max(0, ageMs))} ago: ${lastError.message}`;
+  return [finding(`node ${id}`, ageMs < ERROR_RECENT_MS ? "warn" : "ok", value, "the log of its agent has more")];
+}
 
 function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check[] {
   const name = `node ${node.id}`;
@@ -86,7 +138,7 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
     `ready, ${count} ${count === 1 ? "image" : "images"}`,
     `${availableMemoryMb} of ${totalMemoryMb} MB and ${availableDiskGb} of ${totalDiskGb} GB free`,
     labels["accelerator"] ?? "accelerator unknown",
-    `link ${node.linkVersion ?? "unknown"}`,
+    `${node.release ?? "version unknown"}, link ${node.linkVersion ?? "unknown"}`,
     ...(node.certificateExpiresAt === null
       ? []
       : [`certificate for ${renderSpan(Date.parse(node.certificateExpiresAt) - now)}`]),
@@ -134,9 +186,17 @@ function connectionChecks(name: string, node: NodeInfo, now: number): readonly (
 
 /** null: it reports, and machines are placed there. */
 function statusCheck(name: string, node: NodeInfo, now: number): Check | null {
-  const { id, status, lastHeartbeatAt, cordonedAt } = node;
+  const { id, status, lastHeartbeatAt, cordonedAt, maintenanceAt } = node;
   const seen =
     lastHeartbeatAt === null ? "never reported" : `last seen ${renderSpan(now - Date.parse(lastHeartbeatAt))} ago`;
+  const isAway = status === "unreachable";
+  if (maintenanceAt !== null && (isAway || status === "ready"))
+    return finding(
+      name,
+      "warn",
+      `under maintenance for ${renderSpan(now - Date.parse(maintenanceAt))}${isAway ? `, ${seen}` : ""}`,
+      `no new machine is placed there until \`flotilla node uncordon ${id}\``,
+    );
   switch (status) {
     case "unreachable":
       return finding(

@@ -44,8 +44,14 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     load: () => import("./cordon.ts"),
   });
   addVerb(tree, node, {
+    usage: "maintenance <nodes...>",
+    summary:
+      "expect nodes to be away: place no new machines there, and say so of their machines, until uncordon (needs an admin key)",
+    load: () => import("./maintenance.ts"),
+  });
+  addVerb(tree, node, {
     usage: "uncordon <nodes...>",
-    summary: "place new machines on nodes again (needs an admin key)",
+    summary: "place new machines on nodes again, and end their maintenance (needs an admin key)",
     load: () => import("./uncordon.ts"),
   });
   addVerb(tree, node, {

@@ -1,6 +1,7 @@
 /**
  * `flotilla node ls`: the nodes of the cluster, their load and their free resources.
  */
+import type { NodeInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { clean, renderSpan } from "../table.ts";
 
@@ -13,7 +14,7 @@ export async function run(call: Call): Promise<void> {
     ["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "LAST SEEN", "RUNTIME"],
     nodes.map((node) => [
       node.id,
-      node.cordonedAt === null ? node.status : `${node.status}, cordoned`,
+      statusOf(node),
       `${node.usedCpus.toFixed(1)} of ${node.totalCpus}`,
       `${node.availableMemoryMb} of ${node.totalMemoryMb} MB`,
       `${node.availableDiskGb} of ${node.totalDiskGb} GB`,
@@ -21,4 +22,9 @@ export async function run(call: Call): Promise<void> {
       clean(node.runtime ?? ""),
     ]),
   );
+}
+
+function statusOf({ status, cordonedAt, maintenanceAt }: NodeInfo): string {
+  if (maintenanceAt !== null) return `${status}, maintenance`;
+  return cordonedAt === null ? status : `${status}, cordoned`;
 }

@@ -1,5 +1,5 @@
 /**
- * `flotilla node uncordon NODE…`: places new machines on nodes again.
+ * `flotilla node uncordon NODE…`: places new machines on nodes again, and ends their maintenance.
  */
 import type { Call } from "../call.ts";
 

@@ -341,6 +341,14 @@ export function readRunReport(value: unknown): RunReport {
   };
 }
 
+function partHeartbeatLastError(value: unknown) {
+  const fields = record(value, "Heartbeat.lastError");
+  return {
+    at: measure(fields["at"], "Heartbeat.lastError.at", 8640000000000000),
+    message: clipped(fields["message"], "Heartbeat.lastError.message", 500),
+  };
+}
+
 export function readHeartbeat(value: unknown): Heartbeat {
   const fields = record(value, "Heartbeat");
   return {
@@ -356,6 +364,14 @@ export function readHeartbeat(value: unknown): Heartbeat {
       fields["sentAt"] === undefined || fields["sentAt"] === null
         ? null
         : measure(fields["sentAt"], "Heartbeat.sentAt", 8640000000000000),
+    release:
+      fields["release"] === undefined || fields["release"] === null
+        ? null
+        : clipped(fields["release"], "Heartbeat.release", 64),
+    lastError:
+      fields["lastError"] === undefined || fields["lastError"] === null
+        ? null
+        : partHeartbeatLastError(fields["lastError"]),
   };
 }
 

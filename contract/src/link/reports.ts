@@ -24,6 +24,8 @@ import {
 const MACHINES_MAX = 50_000;
 const EVENTS_MAX = 10_000;
 const REPORTED_IMAGES_MAX = 20_000;
+const RELEASE_CHARACTERS_MAX = 64;
+const ERROR_CHARACTERS_MAX = 500;
 
 /** Something that happened on a node and belongs on a machine's timeline. */
 export const NodeEvent = Type.Object({
@@ -94,6 +96,10 @@ export const Heartbeat = Type.Object({
   images: nullable(ImageReport),
   /** By the node's clock. null: the node has an earlier version. */
   sentAt: nullable(instant()),
+  /** The version of the agent. null: the node has an earlier version. */
+  release: nullable(clipped(RELEASE_CHARACTERS_MAX)),
+  /** The last error that the agent has logged. null: none since it started, or the node has an earlier version. */
+  lastError: nullable(Type.Object({ at: instant(), message: clipped(ERROR_CHARACTERS_MAX) })),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 

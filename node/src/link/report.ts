@@ -34,6 +34,7 @@ import {
 } from "@flotilla/contract/link";
 import { readHeartbeatAnswer, readRegistrationAnswer } from "@flotilla/contract/link/generated";
 import { type LinkVersions, OWN_LINK_VERSIONS, versionRefusal } from "@flotilla/contract/link/version";
+import { RELEASE } from "@flotilla/contract/release";
 import { RUNS_PER_COMPLETE_REPORT_MAX, RUNS_PER_REPORT_MAX } from "@flotilla/contract/runs";
 import type { RunJournal } from "../machines/run-journal.ts";
 import { ImageReports } from "./image-report.ts";
@@ -68,6 +69,8 @@ export interface ReporterOptions {
   readonly listImages: () => Promise<readonly NodeImage[]>;
   readonly observe: (machineId: string) => ObservedMachine;
   readonly observeAll: () => readonly ObservedMachine[];
+  /** The last error that the agent has logged; absent: it says none. */
+  readonly lastError?: () => Heartbeat["lastError"];
   readonly clock: Clock;
   readonly log: Log;
   /** Default: those of this release. */
@@ -220,7 +223,11 @@ export class Reporter {
     const images = await this.#imageReport(isComplete);
     const [bootId, link] = [this.#bootId, this.#versions];
     const sentAt = this.#options.clock.now();
-    const heartbeat: Heartbeat = { bootId, link, isComplete, resources, machines, events, runs, images, sentAt };
+    const lastError = this.#options.lastError?.() ?? null;
+    const heartbeat: Heartbeat = {
+      ...{ bootId, link, isComplete, resources, machines, events, runs, images, sentAt },
+      ...{ release: RELEASE, lastError },
+    };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);

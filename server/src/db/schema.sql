@@ -656,6 +656,14 @@ CREATE TABLE nodes (
   certificate_expires_at timestamp with time zone,
   -- Machines that the node has reported and does not own; it keeps them. At most 1000. Copies that moves left, which are removed, are not among them.
   unknown_machines text[] DEFAULT '{}'::text[] NOT NULL,
+  -- The version of its agent; null: it has not said.
+  release text,
+  -- The last error that its agent has logged since it started; null: none, as last_error_at.
+  last_error text,
+  -- When that was, by the clock of the node.
+  last_error_at timestamp with time zone,
+  -- Since when an operator works on it, so that its absence is expected; null: none does. It outlasts restarts, and ends with cordoned_at.
+  maintenance_at timestamp with time zone,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),
@@ -876,6 +884,23 @@ CREATE TABLE schema_migrations (
   -- When it was applied.
   applied_at timestamp with time zone DEFAULT now() NOT NULL,
   CONSTRAINT schema_migrations_pkey PRIMARY KEY (version)
+);
+
+-- Servers that run. Written by server/src/nodes/servers-store.ts only.
+CREATE TABLE servers (
+  -- Of one run of a server.
+  id text NOT NULL,
+  -- The name of its host.
+  host text NOT NULL,
+  -- Its version.
+  release text NOT NULL,
+  -- Its version of the link between server and nodes.
+  link_version integer NOT NULL,
+  -- When it announced itself for the first time, by the clock of the database.
+  started_at timestamp with time zone NOT NULL,
+  -- When it last announced itself, by the clock of the database. An old row is ignored, and deleted later.
+  seen_at timestamp with time zone NOT NULL,
+  CONSTRAINT servers_pkey PRIMARY KEY (id)
 );
 
 -- What happened to things of tenants. Rows are never updated, except after a restore (events/store.ts).

@@ -6,9 +6,9 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { Disruption, MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
-import type { NodeStatus } from "@flotilla/contract/nodes";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
+import type { MachineNodeStatus } from "./state.ts";
 import type { Secrets } from "../secrets.ts";
 
 /** The request at creation, with defaults filled in; only `disruption` changes (update.ts). */
@@ -59,7 +59,7 @@ export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly moveNodeId: string | null;
   /** The operation of its last completed move. */
   readonly movedBy: string | null;
-  readonly nodeStatus: NodeStatus | null;
+  readonly nodeStatus: MachineNodeStatus | null;
   readonly nodeAddress: string | null;
 }
 

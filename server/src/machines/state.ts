@@ -216,8 +216,15 @@ export function isActive(facts: MachineFacts): boolean {
 export const sentState = ({ desiredState, moveId }: Pick<MachineFacts, "desiredState" | "moveId">): DesiredState =>
   desiredState === "running" && moveId !== null ? "stopped" : desiredState;
 
+/** The status of a machine's node: `maintenance` is an unreachable one on which an operator works. */
+export type MachineNodeStatus = NodeStatus | "maintenance";
+
 /** Statuses of a node that does not report. */
-export const UNREACHABLE_STATUSES = ["unreachable", "revoked"] as const satisfies readonly NodeStatus[];
+export const UNREACHABLE_STATUSES = [
+  "unreachable",
+  "maintenance",
+  "revoked",
+] as const satisfies readonly MachineNodeStatus[];
 
 /** Phases in which a machine whose node is unreachable is shown as `error`: its state is unknown. */
 export const HIDDEN_BY_NODE = ["starting", "running", "stopping"] as const satisfies readonly MachinePhase[];

@@ -37,6 +37,9 @@ const INSTANTS = [
   "deletedAt",
 ] as const satisfies readonly (keyof MachineRecord)[];
 
+/** From `n`, the row of a node: a MachineNodeStatus. */
+const NODE_STATUS = sql`CASE WHEN n.status = 'unreachable' AND n.maintenance_at IS NOT NULL THEN 'maintenance' ELSE n.status END`;
+
 /** From `m`, a row of machines, and `n`, the row of its node. */
 export const MACHINE_COLUMNS = sql`
   m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
@@ -50,7 +53,7 @@ export const MACHINE_COLUMNS = sql`
   m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode",
   m.observed_details AS "observedDetails", m.ready_at AS "readyAt",
   m.revision, m.reconcile_at AS "reconcileAt", m.last_activity_at AS "lastActivityAt", m.deleted_at AS "deletedAt",
-  n.status AS "nodeStatus", n.address AS "nodeAddress"`;
+  ${NODE_STATUS} AS "nodeStatus", n.address AS "nodeAddress"`;
 
 export function fromRow(row: MachineRow): MachineRecord {
   const instants = Object.fromEntries(INSTANTS.map((name) => [name, row[name]?.getTime() ?? null]));
@@ -133,7 +136,7 @@ export async function listMachines(
   { tenantId, labels, after, limit }: ListQuery,
 ): Promise<readonly ListedMachine[]> {
   const rows = await db.query<Omit<ListedMachine, "lastActivityAt"> & { readonly lastActivityAt: Date | null }>(sql`
-    SELECT m.id, m.revision, m.last_activity_at AS "lastActivityAt", n.status AS "nodeStatus",
+    SELECT m.id, m.revision, m.last_activity_at AS "lastActivityAt", ${NODE_STATUS} AS "nodeStatus",
       n.address AS "nodeAddress"
     FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
     WHERE m.tenant_id = ${tenantId} AND m.deleted_at IS NULL AND m.labels @> ${JSON.stringify(labels)}::jsonb

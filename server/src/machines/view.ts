@@ -83,9 +83,9 @@ function stoppingState(machine: ShownOf): MachineState {
 }
 
 export function nodeUnreachableText(nodeId: string, status: string | null): string {
-  return status === "revoked"
-    ? `node ${nodeId} was revoked; register it again to reach the machine on it`
-    : `node ${nodeId} does not report; the machine on it is shown again when the node is back`;
+  if (status === "revoked") return `node ${nodeId} was revoked; register it again to reach the machine on it`;
+  const why = status === "maintenance" ? "is under maintenance" : "does not report";
+  return `node ${nodeId} ${why}; the machine on it is shown again when the node is back`;
 }
 
 /** The public addresses of machines. */

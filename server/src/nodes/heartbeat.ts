@@ -36,7 +36,10 @@ export async function applyHeartbeat(
     agentBootId: heartbeat?.bootId ?? null,
     isComplete: heartbeat?.isComplete ?? false,
     resources: heartbeat?.resources ?? null,
-    linkVersion: heartbeat?.link.version ?? null,
+    agent:
+      heartbeat === null
+        ? null
+        : { linkVersion: heartbeat.link.version, release: heartbeat.release, lastError: heartbeat.lastError },
     clockAheadMs: typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null,
     certificateExpiresAt: certificate?.expiresAt ?? null,
     now,

@@ -15,13 +15,15 @@ import { planDrain } from "./drain-preview.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { revokeNode } from "./revocation-store.ts";
-import { cordonNode, listNodes, type NodeRecord, uncordonNode } from "./store.ts";
-import { fleetAuthority, fleetMembership, nodeInfo } from "./view.ts";
+import { listServers } from "./servers-store.ts";
+import { cordonNode, listNodes, maintainNode, type NodeRecord, uncordonNode } from "./store.ts";
+import { fleetAuthority, fleetMembership, nodeInfo, serverInfo } from "./view.ts";
 
 export function nodeHandlers(
   services: MachineServices,
 ): HandlersOf<
   | "listNodes"
+  | "listServers"
   | "registerNode"
   | "heartbeatNode"
   | "drainNode"
@@ -37,6 +39,9 @@ export function nodeHandlers(
     async listNodes({ query }) {
       const found = (await listNodes(context.db)).map(nodeInfo);
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
+    },
+    async listServers() {
+      return { status: 200, body: (await listServers(context.db)).map(serverInfo) };
     },
     async registerNode({ caller, body, log }) {
       const { node, credential, fleet: facts } = await registerNode({ context, trust }, caller, body);
@@ -126,7 +131,7 @@ export function authorityHandlers({
 /** The handlers of where new machines are placed. */
 export function placementHandlers(
   services: MachineServices,
-): HandlersOf<"cordonNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
+): HandlersOf<"cordonNode" | "maintainNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
   const { db, clock } = services.context;
   const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {
     if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
@@ -136,6 +141,9 @@ export function placementHandlers(
   return {
     async cordonNode({ params: { id } }) {
       return { status: 200, body: await changed(id, await cordonNode(db, id, clock.now())) };
+    },
+    async maintainNode({ params: { id } }) {
+      return { status: 200, body: await changed(id, await maintainNode(db, id, clock.now())) };
     },
     async uncordonNode({ params: { id } }) {
       return { status: 200, body: await changed(id, await uncordonNode(db, id)) };

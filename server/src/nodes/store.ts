@@ -30,7 +30,12 @@ export interface NodeRecord {
   readonly registeredAt: number;
   readonly lastHeartbeatAt: number | null;
   readonly cordonedAt: number | null;
+  /** Since when an operator works on it; it is cordoned then. */
+  readonly maintenanceAt: number | null;
   readonly linkVersion: number | null;
+  /** The version of its agent. */
+  readonly release: string | null;
+  readonly lastError: { readonly at: number; readonly message: string } | null;
   readonly clockAheadMs: number | null;
   readonly certificateExpiresAt: number | null;
   /** Machines that it has and does not own. */
@@ -43,7 +48,10 @@ const COLUMNS = sql`
   n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
   floor(extract(epoch FROM n.registered_at) * 1000)::bigint AS "registeredAt",
   floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
-  floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt", n.link_version AS "linkVersion",
+  floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt",
+  floor(extract(epoch FROM n.maintenance_at) * 1000)::bigint AS "maintenanceAt", n.link_version AS "linkVersion", n.release,
+  CASE WHEN n.last_error_at IS NOT NULL THEN jsonb_build_object(
+    'at', floor(extract(epoch FROM n.last_error_at) * 1000)::bigint, 'message', n.last_error) END AS "lastError",
   n.clock_ahead_ms AS "clockAheadMs",
   floor(extract(epoch FROM n.certificate_expires_at) * 1000)::bigint AS "certificateExpiresAt",
   n.unknown_machines AS "unknownMachines"`;
@@ -156,6 +164,14 @@ export function admitNode(
 /** What a node's row had before a heartbeat. */
 export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines">;
 
+/** What an agent says of itself; null fields: it has an earlier version, or logged no error. */
+export interface AgentFacts {
+  readonly linkVersion: number;
+  readonly release: string | null;
+  /** `at`: epoch milliseconds by the node's clock. */
+  readonly lastError: { readonly at: number; readonly message: string } | null;
+}
+
 /**
  * Records a heartbeat, without waiting for the disk: a crash of PostgreSQL loses at most the last second of heartbeats, and each node
  * sends the next one within seconds. What a report says of machines and runs is written separately, and waits. Returns the node's status and last report before it; undefined when it does not exist, was revoked, or
@@ -169,13 +185,14 @@ export async function updateHeartbeat(
     /** Whether the report has everything that the node has. */
     readonly isComplete: boolean;
     readonly resources: NodeResources | null;
-    readonly linkVersion: number | null;
+    /** null: the heartbeat says nothing. */
+    readonly agent: AgentFacts | null;
     readonly clockAheadMs: number | null;
     readonly certificateExpiresAt: number | null;
     readonly now: number;
   },
 ): Promise<BeforeHeartbeat | undefined> {
-  const { id, agentBootId, isComplete, resources, linkVersion, clockAheadMs, certificateExpiresAt, now } = options;
+  const { id, agentBootId, isComplete, resources, agent, clockAheadMs, certificateExpiresAt, now } = options;
   return await db.queryOne<BeforeHeartbeat>(sql`
     WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines FROM nodes n 
       WHERE n.id = ${id} AND ${permits("heartbeat")} AND (${isComplete}::boolean OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
@@ -184,7 +201,11 @@ export async function updateHeartbeat(
     UPDATE nodes n SET
       status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
-      link_version = coalesce(${linkVersion}, n.link_version), clock_ahead_ms = ${clockAheadMs},
+      link_version = coalesce(${agent?.linkVersion ?? null}, n.link_version),
+      release = CASE WHEN ${agent !== null}::boolean THEN ${agent?.release ?? null} ELSE n.release END,
+      last_error = CASE WHEN ${agent !== null}::boolean THEN ${agent?.lastError?.message ?? null} ELSE n.last_error END,
+      last_error_at = CASE WHEN ${agent !== null}::boolean THEN ${instantOf(agent?.lastError?.at)}::timestamptz ELSE n.last_error_at END,
+      clock_ahead_ms = ${clockAheadMs},
       certificate_expires_at = ${instantOf(certificateExpiresAt)},
       total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
       total_memory_mb = coalesce(${resources?.totalMemoryMb ?? null}, n.total_memory_mb),
@@ -209,9 +230,17 @@ export const cordonNode = (db: Queryable, id: string, now: number): Promise<Node
   db.queryOne<NodeRecord>(sql`
     UPDATE nodes n SET cordoned_at = coalesce(n.cordoned_at, ${instantOf(now)}) WHERE n.id = ${id} RETURNING ${COLUMNS}`);
 
-/** undefined: there is no such node. */
+/** Cordons a node, and expects it to be away, unless that is so already. undefined: there is no such node. */
+export const maintainNode = (db: Queryable, id: string, now: number): Promise<NodeRecord | undefined> =>
+  db.queryOne<NodeRecord>(sql`
+    UPDATE nodes n SET cordoned_at = coalesce(n.cordoned_at, ${instantOf(now)}), maintenance_at = coalesce(n.maintenance_at, ${instantOf(now)})
+    WHERE n.id = ${id} RETURNING ${COLUMNS}`);
+
+/** Ends a maintenance as well. undefined: there is no such node. */
 export const uncordonNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
-  db.queryOne<NodeRecord>(sql`UPDATE nodes n SET cordoned_at = NULL WHERE n.id = ${id} RETURNING ${COLUMNS}`);
+  db.queryOne<NodeRecord>(
+    sql`UPDATE nodes n SET cordoned_at = NULL, maintenance_at = NULL WHERE n.id = ${id} RETURNING ${COLUMNS}`,
+  );
 
 /** Closes a node to starts for the time of its drain. undefined: there is no reporting node with this id. */
 export const beginDrain = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
@@ -241,14 +270,15 @@ export async function deleteNode(db: Queryable, id: string): Promise<void> {
   await db.execute(sql`DELETE FROM nodes WHERE id = ${id}`);
 }
 
-/** Marks nodes that were silent for too long. Returns their ids. */
-export async function markUnreachable(db: Queryable, silentSince: number): Promise<readonly string[]> {
-  const rows = await db.query<{ id: string }>(sql`
+/** Marks nodes that were silent for too long, and returns them. */
+export const markUnreachable = (
+  db: Queryable,
+  silentSince: number,
+): Promise<readonly { readonly id: string; readonly isInMaintenance: boolean }[]> =>
+  db.query(sql`
     UPDATE nodes n SET status = ${after("silent")}
     WHERE ${permits("silent")} AND greatest(n.last_heartbeat_at, n.registered_at) < ${instantOf(silentSince)}
-    RETURNING id`);
-  return rows.map(({ id }) => id);
-}
+    RETURNING id, maintenance_at IS NOT NULL AS "isInMaintenance"`);
 
 /** Whether a ready node has reported since then. */
 export async function hasReported(db: Queryable, since: number): Promise<boolean> {

@@ -2,7 +2,8 @@
  * Nodes as the API shows them. Pure.
  */
 import type { FleetFacts } from "@flotilla/contract/link/fleet";
-import type { FleetMembership, NodeInfo } from "@flotilla/contract/nodes";
+import type { FleetMembership, NodeInfo, ServerInfo } from "@flotilla/contract/nodes";
+import type { ServerRecord } from "./servers-store.ts";
 import type { NodeRecord } from "./store.ts";
 
 export function nodeInfo(node: NodeRecord): NodeInfo {
@@ -21,7 +22,13 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     registeredAt: new Date(node.registeredAt).toISOString(),
     lastHeartbeatAt: node.lastHeartbeatAt === null ? null : new Date(node.lastHeartbeatAt).toISOString(),
     cordonedAt: node.cordonedAt === null ? null : new Date(node.cordonedAt).toISOString(),
+    maintenanceAt: node.maintenanceAt === null ? null : new Date(node.maintenanceAt).toISOString(),
     linkVersion: node.linkVersion,
+    release: node.release,
+    lastError:
+      node.lastError === null
+        ? null
+        : { at: new Date(node.lastError.at).toISOString(), message: node.lastError.message },
     clockAheadMs: node.clockAheadMs,
     certificateExpiresAt: node.certificateExpiresAt === null ? null : new Date(node.certificateExpiresAt).toISOString(),
     unknownMachines: [...node.unknownMachines],
@@ -31,6 +38,12 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     usedDiskGb: node.usedDiskGb,
   };
 }
+
+export const serverInfo = ({ startedAt, seenAt, ...server }: ServerRecord): ServerInfo => ({
+  ...server,
+  startedAt: new Date(startedAt).toISOString(),
+  seenAt: new Date(seenAt).toISOString(),
+});
 
 export const fleetMembership = ({ authorities, certificate, listeners, ingresses }: FleetFacts): FleetMembership => ({
   authorities: [...authorities],

@@ -4,7 +4,7 @@
  * Writes nodes.status only, through nodes/store.ts; a heartbeat sets it back. Several servers may find the same
  * silent node, and one write wins.
  *
- * Always: a server that has just started, or had no database until just now, marks no node: meanwhile no node could report.
+ * Always: the absence of a node under maintenance raises no alarm. A server that has just started, or had no database until just now, marks no node: meanwhile no node could report.
  */
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";
@@ -26,12 +26,14 @@ export function nodeReconciler(context: Context, lostAfterMs: number = HEARTBEAT
         reportsSince = context.clock.monotonic();
         throw error;
       });
-      for (const nodeId of lost) {
+      for (const { id: nodeId, isInMaintenance } of lost) {
         await context.db.notify("nodes", nodeId);
-        const message = `node ${nodeId} does not report; the machine is shown again when the node is back`;
-        await noteOnNode(context, { nodeId, level: "warn", message });
+        const why = isInMaintenance ? "is under maintenance" : "does not report";
+        const message = `node ${nodeId} ${why}; the machine is shown again when the node is back`;
+        await noteOnNode(context, { nodeId, level: isInMaintenance ? "info" : "warn", message });
       }
-      return { errors: [], counts: { lost: lost.length }, isRepair: lost.length > 0 };
+      const isAlarm = lost.some(({ isInMaintenance }) => !isInMaintenance);
+      return { errors: [], counts: { lost: lost.length }, isRepair: isAlarm };
     },
   };
 }

@@ -3,7 +3,9 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
+import { listListeners } from "../link/fleet-store.ts";
 import type { Fleet } from "../link/reach.ts";
+import { LISTENER_LOST_MS } from "../link/trust.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import { hashOf, makeJoinToken } from "./mint.ts";
@@ -43,7 +45,9 @@ export function tokenHandlers(
         maxUses: body?.maxUses ?? 1,
       });
       if (row === undefined) throw new Error("a join token was not written");
-      return { status: 200, body: { ...tokenInfo(row), token } };
+      const listeners = await listListeners(context.db, LISTENER_LOST_MS);
+      const nodeAddresses = listeners.flatMap(({ addresses }) => addresses);
+      return { status: 200, body: { ...tokenInfo(row), token, nodeAddresses } };
     },
     async deleteJoinToken({ params }) {
       if (!(await removeJoinToken(context.db, params.prefix)))

@@ -1,0 +1,21 @@
+/**
+ * Announces this server and its version, for operators.
+ *
+ * Writes servers, through nodes/servers-store.ts: each server its own row. A crash leaves the row, which is ignored soon.
+ */
+import type { Context } from "../context.ts";
+import { announceServer, type ServerIdentity } from "../nodes/servers-store.ts";
+import type { Reconciler } from "./driver.ts";
+
+export function serverReconciler(context: Context, server: ServerIdentity): Reconciler {
+  return {
+    name: "servers",
+    purpose: "announces this server and its version",
+    periodMs: 10_000,
+    wakeOn: [],
+    async activate() {
+      await announceServer(context, server);
+      return { errors: [], counts: {} };
+    },
+  };
+}
