@@ -6,6 +6,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
+import { findAnyMachine } from "../src/machines/store.ts";
+import { holdMachine } from "../src/moves/store.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -14,6 +16,8 @@ const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client, context } = server;
 const nodes = { "node-a": await startTestNode(server, "node-a"), "node-b": await startTestNode(server, "node-b") };
 const PATIENT = { deadlineMs: 60_000 };
+/** What the fake driver reports. */
+const CPUS_OF_FAKE_NODE = 65_536;
 type NodeId = keyof typeof nodes;
 
 interface Placed {
@@ -302,4 +306,43 @@ test("two machines leave a node at a time, and the others wait for their turn", 
     UPDATE machines SET move_id = NULL, move_node_id = NULL, revision = revision + 1 WHERE id IN (${first}, ${second})`);
   assert.equal((await ended(asked.json.id)).status, "succeeded");
   for (const { id } of placed) await client.delete(`/v1/machines/${id}`);
+});
+
+test("a machine that moves takes its share of both nodes, so neither starts nor other moves exceed a ceiling", async () => {
+  // Each node runs two machines of one processor.
+  const cpuOvercommit = 2.5 / CPUS_OF_FAKE_NODE;
+  const full = await startTestServer({ joinToken: TEST_JOIN_TOKEN, cpuOvercommit });
+  for (const id of ["node-a", "node-b"]) await startTestNode(full, id);
+  const make = async (): Promise<string> => {
+    const source = { type: "image", reference: "local/busybox" };
+    const resources = { cpus: 1, memoryMb: 128, diskGb: 1 };
+    return (await full.client.post("/v1/machines", { source, resources })).json.id;
+  };
+  const startOn = async (nodeId: NodeId): Promise<string> => {
+    const other = nodeId === "node-a" ? "node-b" : "node-a";
+    await full.client.post(`/v1/nodes/${other}/cordon`);
+    const id = await make();
+    assert.equal((await full.client.post(`/v1/machines/${id}/start`)).json.nodeId, nodeId);
+    await full.client.post(`/v1/nodes/${other}/uncordon`);
+    return id;
+  };
+  const moving = [await startOn("node-a"), await startOn("node-a")];
+  await startOn("node-b");
+  // Two servers that have chosen the same node.
+  const hold = async (id: string) => {
+    const found = await findAnyMachine(full.context.db, id);
+    assert.ok(found !== undefined);
+    const overcommit = { cpus: cpuOvercommit, memory: null };
+    return await holdMachine(full.context, found, {
+      moveId: `op-${id}`,
+      nodeId: "node-b",
+      keepsMemory: false,
+      stops: false,
+      overcommit,
+    });
+  };
+  const held = await Promise.all(moving.map(hold));
+  assert.equal(held.filter((each) => each === "stale").length, 1, "one of two finds room");
+  const refused = await full.client.post(`/v1/machines/${await make()}/start`);
+  assert.deepEqual(code(refused), [422, "no_capacity"], refused.text);
 });

@@ -1187,6 +1187,8 @@ CREATE INDEX machine_runs_open_of_node ON public.machine_runs USING btree (node_
 
 CREATE INDEX machines_active ON public.machines USING btree (tenant_id) WHERE is_active;
 
+CREATE INDEX machines_arriving ON public.machines USING btree (move_node_id) INCLUDE (cpus, memory_mb) WHERE (is_active AND (move_node_id IS NOT NULL) AND (NOT move_stops));
+
 CREATE INDEX machines_auto_stop ON public.machines USING btree (id) WHERE ((auto_stop_seconds > 0) AND (desired_state = 'running'::text));
 
 CREATE INDEX machines_deleted ON public.machines USING btree (deleted_at) WHERE (deleted_at IS NOT NULL);
@@ -1511,7 +1513,10 @@ BEGIN
   IF is_new AND (held.status <> 'ready' OR held.cordoned_at IS NOT NULL) THEN RETURN false; END IF;
   IF cpu_ratio IS NULL AND memory_ratio IS NULL THEN RETURN true; END IF;
   SELECT coalesce(sum(m.cpus), 0), coalesce(sum(m.memory_mb), 0) INTO promised_cpus, promised_memory_mb
-    FROM machines m WHERE m.node_id = node AND m.is_active;
+    FROM (
+      SELECT p.cpus, p.memory_mb FROM machines p WHERE p.node_id = node AND p.is_active
+      UNION ALL
+      SELECT a.cpus, a.memory_mb FROM machines a WHERE a.move_node_id = node AND a.is_active AND NOT a.move_stops) m;
   RETURN (cpu_ratio IS NULL OR held.total_cpus = 0 OR promised_cpus + cpus <= floor(held.total_cpus * cpu_ratio))
     AND (memory_ratio IS NULL OR held.total_memory_mb = 0
       OR promised_memory_mb + memory_mb <= floor(held.total_memory_mb * memory_ratio));

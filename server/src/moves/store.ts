@@ -16,6 +16,8 @@ import { abandonedState } from "../machines/change.ts";
 import { NOTHING_OBSERVED } from "../machines/observed.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { OperationRecord } from "../operations/store.ts";
+import type { Overcommit } from "../placement/place.ts";
+import { isActive } from "../machines/state.ts";
 import { announce, MACHINE_COLUMNS, fromRow, type MachineRow } from "../machines/store.ts";
 
 /** So many machines leave a node at a time: more would share its disk and link, and be stopped longer. */
@@ -31,18 +33,22 @@ export interface HoldOptions {
   readonly keepsMemory: boolean;
   /** Whether a machine that is to run is stopped when the move is complete. */
   readonly stops: boolean;
+  /** The ceilings of every node. */
+  readonly overcommit: Overcommit;
 }
 
 /**
  * Holds a machine for a move: its node receives `stopped` from now on. A failed machine stays failed. `busy`: as many
- * machines as may are leaving its node. `stale`: it has changed, or the target takes no machines any more.
+ * machines as may are leaving its node. `stale`: it has changed, or the target does not admit it any more.
+ *
+ * A machine that is to run there has its share of the target reserved until the move has ended.
  *
  * Both nodes are locked, in the order of their ids, so no machine begins to move to a node after its drain has begun.
  */
 export async function holdMachine(
   context: Context,
   machine: MachineRecord,
-  { moveId, nodeId, keepsMemory, stops }: HoldOptions,
+  { moveId, nodeId, keepsMemory, stops, overcommit }: HoldOptions,
 ): Promise<MachineRecord | "busy" | "stale"> {
   const now = instantOf(context.clock.now());
   const { desiredState, error } = abandonedState(machine);
@@ -51,7 +57,9 @@ export async function holdMachine(
       SELECT id, status = 'ready' AND cordoned_at IS NULL AS admits FROM nodes
       WHERE id IN (${machine.nodeId}, ${nodeId}) ORDER BY id FOR NO KEY UPDATE),
     leaving AS (
-      SELECT moves_from_locked(${machine.nodeId}) AS moves, bool_or(admits AND id = ${nodeId}) AS admits FROM locked),
+      SELECT moves_from_locked(${machine.nodeId}) AS moves, bool_or(admits AND id = ${nodeId}) AND (NOT ${isActive(machine) && !stops}::boolean
+        OR node_admits_start(${nodeId}, true, ${machine.cpus}, ${machine.memoryMb}, ${overcommit.cpus}::float8, ${overcommit.memory}::float8)) AS admits
+      FROM locked),
     held AS (
       UPDATE machines SET
         move_id = ${moveId}, move_node_id = ${nodeId}, generation = generation + 1, desired_at = ${now},

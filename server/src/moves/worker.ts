@@ -107,7 +107,7 @@ class Move {
 
   /** Chooses the target and holds the machine, as soon as few enough others leave its node. */
   async hold(say: Say): Promise<string> {
-    const { context, activity } = this.#services;
+    const { context, activity, nodes } = this.#services;
     const { nodeId } = this.#run.operation.input as MoveInput;
     let outgoing: OutgoingMachine | null = null;
     for (;;) {
@@ -125,6 +125,7 @@ class Move {
         nodeId: target,
         keepsMemory: effect === "migrate",
         stops: effect === "stop",
+        overcommit: nodes.overcommit,
       });
       if (held === "stale") continue;
       if (held !== "busy") {

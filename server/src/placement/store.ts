@@ -4,7 +4,12 @@
 import { type Queryable, sql } from "../db/database.ts";
 import type { CandidateNode } from "./place.ts";
 
-/** From `n`, a row of nodes, and `m`, its active machines. */
+/** Active machines by their node, and by the node to which they are being moved to run there, as `node_admits_start` counts. */
+const PROMISED = sql`(
+  SELECT node_id, cpus, memory_mb FROM machines WHERE is_active
+  UNION ALL SELECT move_node_id, cpus, memory_mb FROM machines WHERE is_active AND move_node_id IS NOT NULL AND NOT move_stops)`;
+
+/** From `n`, a row of nodes, and `m`, its part of PROMISED. */
 const CANDIDATE_COLUMNS = sql`
   n.id, n.address, n.status, n.cordoned_at IS NOT NULL AS "isCordoned", n.labels ->> 'arch' AS arch, n.labels,
   n.total_cpus AS "totalCpus", n.used_cpus AS "usedCpus", n.total_memory_mb AS "totalMemoryMb", n.available_memory_mb AS "availableMemoryMb",
@@ -14,12 +19,12 @@ const CANDIDATE_COLUMNS = sql`
 /** All nodes, with the resources promised on them. */
 export const listCandidates = (db: Queryable): Promise<readonly CandidateNode[]> =>
   db.query<CandidateNode>(sql`
-    SELECT ${CANDIDATE_COLUMNS} FROM nodes n LEFT JOIN machines m ON m.node_id = n.id AND m.is_active GROUP BY n.id`);
+    SELECT ${CANDIDATE_COLUMNS} FROM nodes n LEFT JOIN ${PROMISED} m ON m.node_id = n.id GROUP BY n.id`);
 
 /** Those of the nodes that exist. */
 export const findCandidates = (db: Queryable, ids: readonly string[]): Promise<readonly CandidateNode[]> =>
   db.query<CandidateNode>(sql`
-    SELECT ${CANDIDATE_COLUMNS} FROM nodes n LEFT JOIN machines m ON m.node_id = n.id AND m.is_active
+    SELECT ${CANDIDATE_COLUMNS} FROM nodes n LEFT JOIN ${PROMISED} m ON m.node_id = n.id
     WHERE n.id = ANY(${ids}::text[]) GROUP BY n.id`);
 
 /** An image, by its canonical name. */
