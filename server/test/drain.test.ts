@@ -150,10 +150,12 @@ const undrain = async (): Promise<void> => {
   await node.kill();
   await node.restart();
 };
-const placeOf = async (id: string) => {
-  const { state, nodeId } = (await client.get(`/v1/machines/${id}`)).json;
-  return [state, nodeId];
-};
+/** Its state and node. A drain does not wait until what has moved runs again. */
+const placeOf = (id: string) =>
+  until(async () => {
+    const { state, nodeId } = (await client.get(`/v1/machines/${id}`)).json;
+    return state !== "creating" && [state, nodeId];
+  }, PATIENT);
 
 test("of two nodes", async (t) => {
   await undrain();
