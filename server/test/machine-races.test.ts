@@ -59,7 +59,11 @@ test("two hundred starts at once on two servers give exactly the ceiling, and th
   const answers = await times(200, start);
   const started = new Set(answers.flatMap(({ status }, n) => (status === 200 ? [ids[n % 50]] : [])));
   assert.equal(started.size, 10);
-  assert.equal(countOf(answers, 200) + countOf(answers, 422), 200);
+  const others = answers.filter(({ status }) => status !== 200 && status !== 422);
+  assert.deepEqual(
+    others.map(({ text }) => text),
+    [],
+  );
   const states = (await mine.get("/v1/machines")).json.map((machine: { state: string }) => machine.state);
   assert.equal(states.filter((state: string) => state === "started").length, 10);
   assert.equal(states.filter((state: string) => state === "stopped").length, 40);

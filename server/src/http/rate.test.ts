@@ -50,3 +50,11 @@ test("a bucket that was full does not keep what flows over, and no debt grows wi
   assert.equal(admitted(limiter, 60_000 + 19_000), 0);
   assert.equal(admitted(limiter, 60_000 + 22_000), 20);
 });
+
+test("a request that is counted after later ones takes one token, not those of the time between", () => {
+  const limiter = new RateLimiter();
+  assert.ok(limiter.take("a", rate, 5_000).isAllowed);
+  assert.equal(admitted(limiter, 0), 19);
+  assert.equal(admitted(limiter, 5_000), 0);
+  assert.equal(admitted(limiter, 6_000), 10);
+});

@@ -78,13 +78,13 @@ export class RateLimiter {
     if (bucket !== undefined) bucket.tokens += 1;
   }
 
-  /** The bucket with what has flowed in since it was last used. */
+  /** The bucket with what has flowed in since it was last used. `now` may be earlier: of a request that waited for its turn. */
   #filled(name: string, { perSecond, burst }: Rate, now: number): Bucket {
     const bucket = this.#bucketOf(name, burst, now);
-    const seconds = (now - bucket.filledAt) / 1000;
+    const seconds = Math.max(0, now - bucket.filledAt) / 1000;
     bucket.tokens = Math.min(burst, bucket.tokens + seconds * perSecond);
     bucket.refusals = Math.min(REFUSALS.burst, bucket.refusals + seconds * REFUSALS.perSecond);
-    bucket.filledAt = now;
+    bucket.filledAt = Math.max(bucket.filledAt, now);
     return bucket;
   }
 
