@@ -53,7 +53,11 @@ export async function applyHeartbeat(
   const { runs, images, events, bootId: agentBootId } = heartbeat;
   const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt };
   const acknowledgedRuns = runs === null ? undefined : await applyRuns(context, node, runs);
-  if (images !== null) await applyImageReport(context.db, { nodeId, agentBootId, report: images });
+  if (images !== null) {
+    await applyImageReport(context.db, { nodeId, agentBootId, report: images });
+    // Placement caches which nodes have an image.
+    await context.db.notify("nodes", nodeId);
+  }
   await handleUnknown(services, { id: nodeId, known: before.unknownMachines }, heartbeat);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };
