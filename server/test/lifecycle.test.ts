@@ -59,8 +59,8 @@ test("the machines of a suspended tenant stop soon, keep their disks, and stay s
   });
   assert.equal((await get(other)).state, "started");
   assert.equal((await client.post(`/v1/tenants/${tenantId}/reactivate`)).status, 204);
-  const found = await owner.get(`/v1/machines/${id}`);
-  assert.equal(found.json.state, "stopped");
+  // The row was read directly; a read through the server may be some milliseconds older.
+  await until(async () => (await owner.get(`/v1/machines/${id}`)).json.state === "stopped");
   const events = (await owner.get(`/v1/machines/${id}/events`)).json as { message: string }[];
   assert.ok(events.some(({ message }) => message === "stopped: the tenant is suspended"));
   assert.equal((await owner.post(`/v1/machines/${id}/start`)).status, 200);
