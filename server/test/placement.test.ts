@@ -55,19 +55,16 @@ const explain = async ({ client }: TestServer, of: string | object) => {
   };
 };
 
-test("16 servers that race never promise more of a node than its ceilings, and use all of it", async () => {
-  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-  const { context, client } = server;
-  for (const id of ["one", "two"]) await playNode(server, id);
+/** Makes the machines and starts all of them at once, over all replicas. Resolves to the reasons of those that were refused. */
+async function startAll(server: TestServer, cpuOvercommit: number): Promise<readonly string[]> {
   const ids = [];
   for (let n = 0; n < MACHINES; n += 1)
-    ids.push(await createMachine(client, { resources: { cpus: 4, memoryMb: 512 } }));
-  const tenant = await context.db.queryOne<{ tenantId: string; keyId: string }>(
+    ids.push(await createMachine(server.client, { resources: { cpus: 4, memoryMb: 512 } }));
+  const tenant = await server.context.db.queryOne<{ tenantId: string; keyId: string }>(
     sql`SELECT tenant_id AS "tenantId", created_by AS "keyId" FROM machines LIMIT 1`,
   );
   assert.ok(tenant);
-  // 8 processors each: 32 may be promised, so 8 machines run on each node.
-  const replicas = Array.from({ length: REPLICAS }, () => openTestServices(server, { cpuOvercommit: 4 }));
+  const replicas = Array.from({ length: REPLICAS }, () => openTestServices(server, { cpuOvercommit }));
   const signal = AbortSignal.timeout(60_000);
   const ends = await Promise.allSettled(
     ids.map((id, n) => {
@@ -76,6 +73,16 @@ test("16 servers that race never promise more of a node than its ceilings, and u
       return startMachine(services, { ...tenant, id, isAutomatic: false, isDetached: true, signal });
     }),
   );
+  await Promise.all(replicas.map((services) => services.stop()));
+  return ends.flatMap((end) => (end.status === "rejected" ? [String(end.reason)] : []));
+}
+
+test("16 servers that race never promise more of a node than its ceilings, and use all of it", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { context } = server;
+  for (const id of ["one", "two"]) await playNode(server, id);
+  // 8 processors each: 32 may be promised, so 8 machines run on each node.
+  const refusals = await startAll(server, 4);
   const promised = await context.db.query(
     sql`SELECT node_id AS "nodeId", sum(cpus)::int AS cpus FROM machines WHERE is_active GROUP BY 1 ORDER BY 1`,
   );
@@ -83,37 +90,20 @@ test("16 servers that race never promise more of a node than its ceilings, and u
     { nodeId: "one", cpus: 32 },
     { nodeId: "two", cpus: 32 },
   ]);
-  const refusals = ends.flatMap((end) => (end.status === "rejected" ? [String(end.reason)] : []));
   assert.equal(refusals.length, MACHINES - 16);
   for (const refusal of refusals)
     assert.match(refusal, /no node has room for machine .* has promised 32 of 32 processors/);
-  await Promise.all(replicas.map((services) => services.stop()));
 });
 
 test("of 1,000 nodes on which 40 machines fit, racing servers use each free place once, and refuse only the others", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-  const { context, client } = server;
+  const { context } = server;
   await context.db.execute(sql`
     INSERT INTO nodes (id, address, status, registered_at, last_heartbeat_at, total_cpus, total_memory_mb, available_memory_mb,
       total_disk_gb, available_disk_gb, images_boot_id, credential_hash, cordoned_at)
     SELECT 'node-' || n, 'http://127.0.0.1:9', 'ready', now(), now(), 4, 8192, 8192, 100, 100, 'agent', sha256(n::text::bytea),
       CASE WHEN n > 40 THEN now() END FROM generate_series(1, 1000) n`);
-  const ids = [];
-  for (let n = 0; n < MACHINES; n += 1)
-    ids.push(await createMachine(client, { resources: { cpus: 4, memoryMb: 512 } }));
-  const tenant = await context.db.queryOne<{ tenantId: string; keyId: string }>(
-    sql`SELECT tenant_id AS "tenantId", created_by AS "keyId" FROM machines LIMIT 1`,
-  );
-  assert.ok(tenant);
-  const replicas = Array.from({ length: REPLICAS }, () => openTestServices(server, { cpuOvercommit: 1 }));
-  const signal = AbortSignal.timeout(60_000);
-  const ends = await Promise.allSettled(
-    ids.map((id, n) => {
-      const services = replicas[n % REPLICAS];
-      assert.ok(services);
-      return startMachine(services, { ...tenant, id, isAutomatic: false, isDetached: true, signal });
-    }),
-  );
+  const refusals = await startAll(server, 1);
   const promised = await context.db.query<{ cpus: number }>(
     sql`SELECT node_id, sum(cpus)::int AS cpus FROM machines WHERE is_active GROUP BY 1`,
   );
@@ -121,10 +111,8 @@ test("of 1,000 nodes on which 40 machines fit, racing servers use each free plac
     promised.every(({ cpus }) => cpus === 4),
     "a node is oversubscribed",
   );
-  const refusals = ends.flatMap((end) => (end.status === "rejected" ? [String(end.reason)] : []));
   for (const refusal of refusals) assert.match(refusal, /no node has room for machine/);
   assert.deepEqual([promised.length, refusals.length], [40, MACHINES - 40]);
-  await Promise.all(replicas.map((services) => services.stop()));
 });
 
 test("a node that is cordoned or drained between the choice and the write gets no machine", async () => {

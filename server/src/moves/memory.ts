@@ -5,9 +5,7 @@
  */
 import type { MachineRecord } from "../machines/record.ts";
 import { isActive } from "../machines/state.ts";
-
-/** The label in which a node reports the format of its VMs' memory. */
-const FORMAT_LABEL = "memoryFormat";
+import { MEMORY_FORMAT_LABEL } from "../placement/place.ts";
 
 /**
  * `none`: it is stopped and has no memory. `migrate`: its memory moves with it. `restart`: it boots on the other node, a suspended
@@ -47,7 +45,7 @@ export const preferredFormat = (machine: MachineRecord, memoryFormat: string | n
 
 /** Whether a node reports that it can load memory of this format. One of an earlier version reports nothing. */
 export const canLoad = ({ labels }: Pick<Target, "labels">, memoryFormat: string): boolean =>
-  labels[FORMAT_LABEL] === memoryFormat;
+  labels[MEMORY_FORMAT_LABEL] === memoryFormat;
 
 /** Why a node cannot load memory of this format; null: it can. */
 function refusalOf(memoryFormat: string | null, target: Target): string | null {

@@ -96,6 +96,8 @@ export interface Explanation {
   readonly filters: readonly { readonly name: PlacementFilter; readonly left: number }[];
 }
 
+/** The label in which a node reports the format of its VMs' memory. */
+export const MEMORY_FORMAT_LABEL = "memoryFormat";
 const AVAILABLE_DISK_GB_MIN = 1;
 /** Nodes are filled evenly up to this share of their ceilings, and one after the other beyond. */
 const EVENLY = 0.5;
@@ -265,7 +267,7 @@ export function place(
   overcommit: Overcommit = NO_CEILINGS,
 ): Placement {
   const { memoryFormat = null } = request;
-  const able = memoryFormat === null ? [] : nodes.filter(({ labels }) => labels["memoryFormat"] === memoryFormat);
+  const able = memoryFormat === null ? [] : nodes.filter(({ labels }) => labels[MEMORY_FORMAT_LABEL] === memoryFormat);
   const nodeId = bestOf(able, request, overcommit) ?? bestOf(nodes, request, overcommit);
   return nodeId === null ? chosen(nodes.map((node) => verdictOf({ node, request, overcommit }))) : { nodeId };
 }
