@@ -39,6 +39,7 @@ export const PlacementExplanation = Type.Object({
   ),
   hasDisk: Type.Boolean({ description: "whether the machine's disk is on `nodeId`" }),
   reason: Type.String(),
+  advice: nullable(Type.String({ description: "what an operator can do about it; null: nothing is needed" })),
   filters: Type.Array(
     Type.Object({ name: oneOf(PLACEMENT_FILTERS), left: int32({ description: "nodes left by it" }) }),
     {
@@ -48,11 +49,19 @@ export const PlacementExplanation = Type.Object({
   nodes: Type.Array(
     Type.Object({
       nodeId: Type.String(),
-      filter: nullable(oneOf(PLACEMENT_FILTERS, "the first filter that excludes it")),
+      filter: nullable(
+        oneOf(
+          PLACEMENT_FILTERS,
+          "the first filter that excludes it; of the node that has the disk: that refuses a start there",
+        ),
+      ),
       reason: nullable(Type.String({ description: "why it is excluded" })),
       score: nullable(PlacementScore),
     }),
-    { description: "best first, then the excluded ones" },
+    {
+      description:
+        "best first, then the excluded ones. Where `hasDisk`, a start uses `nodeId` only, and the others show where a move may go",
+    },
   ),
 });
 export type PlacementExplanation = Static<typeof PlacementExplanation>;

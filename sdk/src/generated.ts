@@ -2875,6 +2875,8 @@ export interface PlacementExplanation {
   /** whether the machine's disk is on `nodeId` */
   hasDisk: boolean;
   reason: string;
+  /** what an operator can do about it; null: nothing is needed */
+  advice: string | null;
   /** in the order in which they apply */
   filters: readonly {
     name:
@@ -2891,10 +2893,13 @@ export interface PlacementExplanation {
     /** nodes left by it */
     left: number;
   }[];
-  /** best first, then the excluded ones */
+  /**
+   * best first, then the excluded ones. Where `hasDisk`, a start uses `nodeId` only, and the others show where a
+   * move may go
+   */
   nodes: readonly {
     nodeId: string;
-    /** the first filter that excludes it */
+    /** the first filter that excludes it; of the node that has the disk: that refuses a start there */
     filter:
       | "status"
       | "cordon"

@@ -50,6 +50,7 @@ const explain = async ({ client }: TestServer, of: string | object) => {
     nodeId: string | null;
     hasDisk: boolean;
     reason: string;
+    advice: string | null;
     filters: { name: string; left: number }[];
     nodes: { nodeId: string; filter: string | null; reason: string | null; score: { total: number } | null }[];
   };
@@ -164,8 +165,9 @@ test("a machine is placed where its labels fit, and prefers a node that has its 
 test("an operator sees why a machine is placed where it is, for each node and each filter", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   const { client } = server;
-  for (const id of ["one", "two", "three"]) await playNode(server, id);
-  await playNode(server, "busy", { resources: { usedCpus: 8 } });
+  const images = [SOURCE.reference];
+  for (const id of ["one", "two", "three"]) await playNode(server, id, { images });
+  await playNode(server, "busy", { resources: { usedCpus: 8 }, images });
   await client.post("/v1/nodes/two/cordon");
   const request = { source: SOURCE, resources: { memoryMb: 2048 } };
   const explained = await explain(server, request);
@@ -187,7 +189,7 @@ test("an operator sees why a machine is placed where it is, for each node and ea
   const there = await explain(server, id);
   assert.deepEqual(
     [there.nodeId, there.hasDisk, there.reason],
-    ["one", true, "the machine runs on node one, which has its disk"],
+    ["one", true, "the machine is being started on node one, which has its disk"],
   );
   // What it has itself does not count against it.
   const others = there.nodes.filter(({ nodeId }) => nodeId === "three");
@@ -197,4 +199,60 @@ test("an operator sees why a machine is placed where it is, for each node and ea
   assert.equal(wrong.status, 422, wrong.text);
   const missing = await client.get(`/v1/nodes/placement?machineId=mach-${"0".repeat(32)}`);
   assert.equal(missing.status, 404, missing.text);
+});
+
+test("an explanation of a machine with a disk says what its own node admits, and what its tenant may not", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { client, context } = server;
+  await playNode(server, "home", { labels: { zone: "east" } });
+  const plan = { name: "one", rateCpuHourMicros: 0, rateMemoryGbHourMicros: 0, maxConcurrentMachines: 1 };
+  const { id: planId } = (await client.post("/v1/plans", plan)).json;
+  const tenantId = (await client.post("/v1/tenants", { name: "theirs", planId })).json.id;
+  const scopes = ["machine:read", "machine:create", "machine:exec"];
+  const theirs = client.withKey((await client.post("/v1/apikeys", { tenantId, scopes })).json.key);
+  const fields = { resources: { cpus: 1, memoryMb: 512 }, nodeLabels: { zone: "east" } };
+  const id = await createMachine(theirs, fields);
+  assert.equal((await theirs.post(`/v1/machines/${id}/start?detach=true`)).json.nodeId, "home");
+  await playNode(server, "other", { labels: { arch: "arm64", zone: "east" } });
+  const said = async () => {
+    const { reason, advice, nodes } = await explain(server, id);
+    return [reason, advice, Object.fromEntries(nodes.map(({ nodeId, filter }) => [nodeId, filter]))] as const;
+  };
+  await context.db.execute(sql`
+    UPDATE machines SET desired_state = 'stopped', observed_state = 'stopped', observed_generation = generation`);
+  const starts = "the machine is stopped, and its disk is on node home, so it starts there";
+  // Its disk holds programs of the architecture on which it ran. A cordon is only for machines without a disk there.
+  for (const verb of ["uncordon", "cordon"]) {
+    await client.post(`/v1/nodes/home/${verb}`);
+    assert.deepEqual(await said(), [starts, null, { home: null, other: "architecture" }]);
+  }
+  await context.db.execute(sql`UPDATE nodes SET status = 'unreachable' WHERE id = 'home'`);
+  const [lost, advice, verdicts] = await said();
+  assert.match(lost, /^the machine's disk is on node home, which does not report; it cannot be started/);
+  assert.match(advice ?? "", /check the host of node home/);
+  assert.deepEqual(verdicts, { home: "status", other: "architecture" });
+  await client.post("/v1/nodes/home/maintenance");
+  assert.match((await said())[0], /which is away under maintenance/);
+  await client.post("/v1/nodes/home/uncordon");
+  await context.db.execute(sql`UPDATE nodes SET status = 'ready'`);
+
+  const second = await createMachine(theirs, fields);
+  assert.equal((await theirs.post(`/v1/machines/${second}/start?detach=true`)).status, 202);
+  const [reason, more] = await said();
+  assert.match(reason, /so it starts there; its tenant may not start it now: concurrency limit reached: your one plan/);
+  assert.match(more ?? "", new RegExp(`flotilla tenant update ${tenantId} --plan`));
+  await client.post(`/v1/tenants/${tenantId}/suspend`);
+  assert.match((await said())[0], /its tenant may not start it now: tenant .* is suspended/);
+  // One that is active counts already.
+  assert.doesNotMatch((await explain(server, second)).reason, /tenant/);
+});
+
+test("an image that no node has, and that a start does not fetch, is named as the reason", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  await playNode(server, "one");
+  const explained = await explain(server, { source: { type: "image", reference: "local/tools" } });
+  assert.match(explained.reason, /^no node has the image local\/tools/);
+  assert.match(explained.advice ?? "", /flotilla image import/);
+  const fetched = await explain(server, { source: { type: "image", reference: "alpine" } });
+  assert.deepEqual([fetched.reason, fetched.advice], ["node one is the only one that fits", null]);
 });

@@ -10,6 +10,7 @@ import { renderFacts } from "../table.ts";
 import { createRequest } from "./create.ts";
 import { execRequest } from "./exec.ts";
 import { pickMachine } from "./find.ts";
+import { leftText } from "./placement.ts";
 import { explain } from "./start.ts";
 import { machineFacts, machineRow } from "./view.ts";
 
@@ -171,4 +172,15 @@ test("the duration of a start is shown by phase, without phases that did not hap
     "as seen from here      74.0 ms",
   ]);
   assert.deepEqual(explain(null, 5), ["as seen from here       5.0 ms"]);
+});
+
+test("an explanation counts the nodes that each filter left, and says so when none is excluded", () => {
+  const nodes = ["a", "b", "c"].map((nodeId) => ({ nodeId, filter: null, reason: null, score: null }));
+  const filters = (status: number, labels: number) => [
+    { name: "status" as const, left: status },
+    { name: "cordon" as const, left: status },
+    { name: "labels" as const, left: labels },
+  ];
+  assert.equal(leftText({ nodes, filters: filters(3, 3) }), "nodes: 3, no filter excludes one");
+  assert.equal(leftText({ nodes, filters: filters(2, 0) }), "nodes: 3; 2 left by status, 0 left by labels");
 });

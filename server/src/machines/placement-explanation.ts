@@ -3,8 +3,13 @@
  */
 import { CPUS_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { PlacementExplanation, PlacementRequest } from "@flotilla/contract/placement";
-import { type Explanation, type Score, total, type Verdict } from "../placement/place.ts";
-import { imageHolders } from "./placement-request.ts";
+import { Refusal } from "@flotilla/contract/errors";
+import { type PlacementRequest as PlacedRequest, type Score, total, type Verdict } from "../placement/place.ts";
+import { refuseOverBudget } from "../usage/budget.ts";
+import { activeRefusal } from "../usage/quota.ts";
+import { isSuspended, readTotals } from "../usage/store.ts";
+import { type Reason, reasonOf } from "./placement-reason.ts";
+import { imageHolders, needsImage } from "./placement-request.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "./start.ts";
@@ -15,15 +20,15 @@ type Described = Pick<
   MachineRecord,
   "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId"
 > & {
-  /** It runs or is about to. */
-  readonly isActive: boolean;
+  /** null: it does not exist yet. */
+  readonly record: MachineRecord | null;
 };
 
 /** Of a machine of any tenant. Throws a Refusal when there is none. */
 export async function explainMachinePlacement(services: MachineServices, id: string): Promise<PlacementExplanation> {
-  const machine = await findAnyMachine(services.context.db, id);
-  if (machine === undefined || machine.deletedAt !== null) throw machineNotFound(id);
-  return explained(services, { ...machine, isActive: isActive(machine) });
+  const record = await findAnyMachine(services.context.db, id);
+  if (record === undefined || record.deletedAt !== null) throw machineNotFound(id);
+  return explained(services, { ...record, record });
 }
 
 /** Of a machine that the tenant would create. */
@@ -40,36 +45,70 @@ export function explainPlacement(
     memoryMb: resources?.memoryMb ?? MEMORY_MB_DEFAULT,
     nodeLabels: nodeLabels ?? {},
     nodeId: null,
-    isActive: false,
+    record: null,
   });
 }
 
 async function explained(services: MachineServices, machine: Described): Promise<PlacementExplanation> {
-  const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
-  const holders = await imageHolders(services, machine);
-  const request = { cpus, memoryMb, arch: source.arch ?? null, nodeLabels, holders };
-  const explanation = await services.nodes.explain(request, machine.isActive ? nodeId : null);
-  const refusal = nodeId === null || machine.isActive ? null : await services.nodes.startRefusal(nodeId, request);
+  const { nodeId, record, source } = machine;
+  const active = record !== null && isActive(record);
+  const request = await requestOf(services, machine);
+  const explanation = await services.nodes.explain(request, {
+    homeId: nodeId,
+    promisedOn: active ? [nodeId, record.moveStops ? null : record.moveNodeId] : [],
+  });
+  const { reason, advice } = reasonOf({
+    machine: record,
+    explanation,
+    tenantRefusal: active ? null : await tenantRefusal(services, machine),
+    missingImage: request.holders?.ids.size === 0 && needsImage(machine) ? source.reference : null,
+  });
   return {
     nodeId: nodeId ?? explanation.placement.nodeId,
     hasDisk: nodeId !== null,
-    reason: nodeId === null ? reasonOf(explanation) : diskReason(nodeId, refusal, machine.isActive),
+    reason,
+    advice,
     filters: explanation.filters.map(({ name, left }) => ({ name, left })),
     nodes: explanation.verdicts.map(shown),
   };
 }
 
-function diskReason(nodeId: string, refusal: string | null, isActive: boolean): string {
-  if (isActive) return `the machine runs on node ${nodeId}, which has its disk`;
-  if (refusal === null) return `the machine's disk is on node ${nodeId}, so it starts there`;
-  return `the machine's disk is on node ${nodeId}, which refuses its start: ${refusal}`;
+/** As a start, or of a machine with a disk a move, places it. An image that no node has excludes none, and costs the same everywhere. */
+async function requestOf(services: MachineServices, machine: Described): Promise<PlacedRequest> {
+  const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
+  const described = { cpus, memoryMb, arch: source.arch ?? null, nodeLabels };
+  if (nodeId !== null) {
+    // The disk brings its image, and holds programs of the architecture on which it ran.
+    const arch = described.arch ?? (await services.nodes.find(nodeId))?.arch ?? null;
+    return { ...described, arch, holders: null };
+  }
+  const holders = await imageHolders(services, machine);
+  return { ...described, holders: holders ?? { ids: new Set(), isRequired: false } };
 }
 
-function reasonOf({ placement, verdicts }: Explanation): string {
-  if (placement.nodeId === null) return placement.reason;
-  const fitting = verdicts.filter(({ filter }) => filter === null).length;
-  if (fitting === 1) return `node ${placement.nodeId} is the only one that fits`;
-  return `node ${placement.nodeId} has the lowest score of ${fitting} that fit`;
+/** Why the tenant may not start the machine now; null: it may. */
+async function tenantRefusal(services: MachineServices, machine: Described): Promise<Reason | null> {
+  const { context, plansUrl } = services;
+  const { tenantId } = machine;
+  if (await isSuspended(context.db, tenantId))
+    return {
+      reason: `tenant ${tenantId} is suspended`,
+      advice: `\`flotilla tenant reactivate ${tenantId}\` ends the suspension`,
+    };
+  const ceilings = await services.ceilingsOf(tenantId);
+  const overBudget = await refuseOverBudget(context, tenantId, ceilings).then(
+    () => undefined,
+    (error: unknown) => {
+      if (error instanceof Refusal) return error;
+      throw error;
+    },
+  );
+  const refusal = overBudget ?? activeRefusal(machine, await readTotals(context.db, tenantId), ceilings, plansUrl);
+  if (refusal === undefined) return null;
+  return {
+    reason: refusal.message,
+    advice: `stop machines of tenant ${tenantId}, or give it a larger plan: \`flotilla tenant update ${tenantId} --plan PLAN\``,
+  };
 }
 
 function shown(verdict: Verdict): PlacementExplanation["nodes"][number] {

@@ -33,15 +33,19 @@ export async function placementRequest(services: PlacingServices, machine: Place
 /** null when none has the image: any node will do then, and the start's refusal says why it fails. */
 export async function imageHolders(
   services: PlacingServices,
-  { tenantId, source, network }: Pick<PlacedMachine, "tenantId" | "source" | "network">,
+  machine: Pick<PlacedMachine, "tenantId" | "source" | "network">,
 ): Promise<PlacementRequest["holders"]> {
-  const isRequired = network.mode === "blocked" || source.reference.startsWith("local/");
+  const { tenantId, source } = machine;
   const query = { reference: canonicalReference(source.reference), architecture: source.arch ?? null, tenantId };
   const { ids, silent } = await services.nodes.withImage(query);
   const asked = silent.length === 0 ? [] : await askSilent(services, silent, query);
   const all = asked.length === 0 ? ids : new Set([...ids, ...asked]);
-  return all.size === 0 ? null : { ids: all, isRequired };
+  return all.size === 0 ? null : { ids: all, isRequired: needsImage(machine) };
 }
+
+/** Whether a start does not fetch the image, so that its node must have it. */
+export const needsImage = ({ source, network }: Pick<PlacedMachine, "source" | "network">): boolean =>
+  network.mode === "blocked" || source.reference.startsWith("local/");
 
 /** Those of the nodes that answer in time that they have the image. */
 async function askSilent(

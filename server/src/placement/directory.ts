@@ -103,11 +103,17 @@ export class NodeDirectory {
     return this.#nodes.filter((_, at) => (bytes[at] ?? 0) < RANDOM_BELOW);
   }
 
-  /** What `place` would do now, with every step. `activeOn`: the node on which the machine itself is active now. */
-  async explain(request: PlacementRequest, activeOn: string | null): Promise<Explanation> {
+  /**
+   * What `place` would do now, with every step. `homeId`: the node that has the machine's disk. `promisedOn`: the nodes that have
+   * promised the machine itself its resources.
+   */
+  async explain(
+    request: PlacementRequest,
+    { homeId, promisedOn }: { readonly homeId: string | null; readonly promisedOn: readonly (string | null)[] },
+  ): Promise<Explanation> {
     const nodes = await listCandidates(this.#context.db);
-    const withoutIt = nodes.map((node) => (node.id === activeOn ? promise(node, request, -1) : node));
-    return explain(withoutIt, request, this.overcommit);
+    const withoutIt = nodes.map((node) => (promisedOn.includes(node.id) ? promise(node, request, -1) : node));
+    return explain(withoutIt, request, this.overcommit, homeId);
   }
 
   /** Whether there is a choice between nodes. */

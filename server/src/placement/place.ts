@@ -216,6 +216,10 @@ const FILTERS: readonly Filter[] = [
 
 /** The filters that apply to a machine whose disk is on the node already. */
 const CEILING_FILTERS = FILTERS.filter(({ name }) => name === "processors" || name === "promisedMemory");
+/** The same with those in whose place `startRefusal` has its own texts. */
+const HOME_FILTERS = FILTERS.filter(
+  (each) => each.name === "status" || each.name === "memory" || CEILING_FILTERS.includes(each),
+);
 
 /** Why a machine whose disk is on this node cannot be started on it now, and what to do; null when it can. */
 export function startRefusal(of: Case): string | null {
@@ -253,9 +257,9 @@ function isExcluded(of: Case): boolean {
   return false;
 }
 
-function verdictOf(of: Case): Verdict {
+function verdictOf(of: Case, filters: readonly Filter[] = FILTERS): Verdict {
   const { id: nodeId } = of.node;
-  const filter = FILTERS.find((each) => each.excludes(of));
+  const filter = filters.find((each) => each.excludes(of));
   if (filter === undefined) return { nodeId, filter: null, score: scoreOf(of) };
   return { nodeId, filter: filter.name, canNever: filter.canNever, reason: filter.why(of), score: null };
 }
@@ -317,13 +321,16 @@ export const promise = (node: CandidateNode, { cpus, memoryMb }: PlacementReques
   activeMemoryMb: node.activeMemoryMb + sign * memoryMb,
 });
 
-/** The same decision with every step. */
+/** The same decision with every step. `homeId`: the node that has the machine's disk; a start there passes fewer filters. */
 export function explain(
   nodes: readonly CandidateNode[],
   request: PlacementRequest,
   overcommit: Overcommit = NO_CEILINGS,
+  homeId: string | null = null,
 ): Explanation {
-  const verdicts = nodes.map((node) => verdictOf({ node, request, overcommit }));
+  const verdicts = nodes.map((node) =>
+    verdictOf({ node, request, overcommit }, node.id === homeId ? HOME_FILTERS : FILTERS),
+  );
   const position = ({ filter }: Verdict): number => (filter === null ? -1 : PLACEMENT_FILTERS.indexOf(filter));
   let left = nodes.length;
   return {

@@ -32,6 +32,11 @@ export async function readCeilings(db: Queryable, tenantId: string): Promise<Cei
   return row;
 }
 
+/** Whether an operator has suspended the tenant, so that none of its machines starts. */
+export async function isSuspended(db: Queryable, tenantId: string): Promise<boolean> {
+  return (await db.queryOne(sql`SELECT id FROM tenants WHERE id = ${tenantId} AND status = 'suspended'`)) !== undefined;
+}
+
 /** The billing time of a tenant at an instant of real time, in epoch milliseconds: the same one without a test clock. */
 export async function readBillingTime(db: Queryable, tenantId: string, at: number): Promise<number> {
   const row = await db.queryOne<{ readonly at: number }>(sql`
