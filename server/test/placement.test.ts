@@ -116,6 +116,26 @@ test("of 1,000 nodes on which 40 machines fit, racing servers use each free plac
   assert.deepEqual([promised.length, refusals.length], [40, MACHINES - 40]);
 });
 
+test("while a start is written on a node with ceilings, the next is placed on another", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  for (const id of ["one", "two"]) await playNode(server, id);
+  const services = openTestServices(server, { cpuOvercommit: 4 });
+  const request = { cpus: 1, memoryMb: 512, arch: null, nodeLabels: {}, holders: null };
+  const next = async () => (await services.nodes.place(request)).nodeId;
+  // Beyond half of its ceiling a fuller node is preferred.
+  for (let n = 0; n < 36; n += 1) await next();
+  const fuller = await next();
+  assert.ok(fuller);
+  assert.equal(await next(), fuller);
+  const committed = Promise.withResolvers<void>();
+  const writing = services.nodes.whileWriting(fuller, () => committed.promise);
+  assert.notEqual(await next(), fuller);
+  committed.resolve();
+  await writing;
+  assert.equal(await next(), fuller);
+  await services.stop();
+});
+
 test("a node that is cordoned or drained between the choice and the write gets no machine", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   const { context, client } = server;

@@ -83,8 +83,9 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
       keyId: options.keyId,
       now: context.clock.now(),
     });
-    const written = (await cache.write([change])).get(machine.id);
-    if (written !== undefined) return written;
+    const written = await services.nodes.whileWriting(nodeId, () => cache.write([change]));
+    const accepted = written.get(machine.id);
+    if (accepted !== undefined) return accepted;
     const fresh = await cache.read(options);
     if (fresh?.revision === machine.revision && !isActive(fresh)) {
       const held = await readTotals(context.db, machine.tenantId);

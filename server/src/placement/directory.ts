@@ -2,7 +2,8 @@
  * The candidate nodes for placement, cached for a moment, so that a burst of starts reads them once.
  *
  * Always:
- * - Placements since the last read are counted, so that a burst is spread over nodes.
+ * - Placements since the last read are counted, so that a burst is spread over nodes. A node that a start is locking is passed
+ *   over if another does almost as well.
  * - The cache is at most FRESH_MS old; where a read takes long, READING_SHARE times as long as it, and at most FRESH_MS_MAX. A node that has changed since is read again, alone: in a large fleet some always change.
  *
  * Two servers may place on the same node at the same time. The statement that writes the start decides
@@ -20,6 +21,7 @@ import {
   type PlacementRequest,
   place,
   placeAll,
+  placeBeside,
   promise,
   startRefusal,
 } from "./place.ts";
@@ -53,6 +55,8 @@ export class NodeDirectory {
   /** Nodes that have changed since they were read. */
   readonly #changed = new Set<string>();
   #readingChanged: Promise<void> | null = null;
+  /** How many starts this server is writing, by the nodes that they lock; never 0. */
+  readonly #writing = new Map<string, number>();
   readonly #images = new Map<string, { readonly readAt: number; readonly holders: ImageHolders }>();
 
   readonly #unlisten: () => void;
@@ -89,13 +93,30 @@ export class NodeDirectory {
     await this.#refresh();
     const some = isRepeated ? place(this.#randomNodes(), request, this.overcommit) : null;
     if (some !== null && some.nodeId !== null) return this.#note(some, request);
-    const placement = place(this.#nodes, request, this.overcommit);
+    const placement = placeBeside(this.#nodes, request, { overcommit: this.overcommit, contended: this.#writing });
     if (placement.nodeId === null) {
       // A refusal must not be based on an outdated cache.
       await this.#read();
       return this.#note(place(this.#nodes, request, this.overcommit), request);
     }
     return this.#note(placement, request);
+  }
+
+  /** Writes a start on a node. With ceilings this locks the node until the commit: meanwhile `place` prefers other nodes. */
+  async whileWriting<Result>(nodeId: string, write: () => Promise<Result>): Promise<Result> {
+    if (this.overcommit.cpus === null && this.overcommit.memory === null) return await write();
+    this.#countWriting(nodeId, 1);
+    try {
+      return await write();
+    } finally {
+      this.#countWriting(nodeId, -1);
+    }
+  }
+
+  #countWriting(nodeId: string, by: 1 | -1): void {
+    const count = (this.#writing.get(nodeId) ?? 0) + by;
+    if (count === 0) this.#writing.delete(nodeId);
+    else this.#writing.set(nodeId, count);
   }
 
   #randomNodes(): readonly CandidateNode[] {

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type CandidateNode, explain, NO_CEILINGS, place, placeAll, startRefusal } from "./place.ts";
+import { type CandidateNode, explain, NO_CEILINGS, place, placeAll, placeBeside, type PlacementRequest, startRefusal } from "./place.ts";
 
 const small: CandidateNode = {
   id: "small",
@@ -50,6 +50,23 @@ test("the node with the least promised is chosen, then the first by name", () =>
     ),
     { nodeId: "a" },
   );
+});
+
+test("a node that another start locks is passed over for one that does almost as well, not for one without the image", () => {
+  const overcommit = { cpus: 100, memory: 100 };
+  const full = { ...small, id: "full", activeCpus: 120, activeMemoryMb: 120 * 2048 };
+  const emptier = { ...full, id: "emptier", activeCpus: 112, activeMemoryMb: 112 * 2048 };
+  const busy = { ...emptier, usedCpus: 2 };
+  const placed = (
+    nodes: readonly CandidateNode[],
+    contended: readonly string[],
+    holders: PlacementRequest["holders"] = null,
+  ) => placeBeside(nodes, { ...request, holders }, { overcommit, contended: new Set(contended) }).nodeId;
+  assert.equal(placed([full, emptier], []), "full");
+  assert.equal(placed([full, emptier], ["full"]), "emptier");
+  assert.equal(placed([full, busy], ["full"]), "full");
+  assert.equal(placed([full, emptier], ["full", "emptier"]), "full");
+  assert.equal(placed([full, emptier], ["full"], { ids: new Set(["full"]), isRequired: false }), "full");
 });
 
 test("of the candidates the best is chosen, and the refusal says why others were not", () => {

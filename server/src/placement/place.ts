@@ -103,6 +103,8 @@ const AVAILABLE_DISK_GB_MIN = 1;
 const EVENLY = 0.5;
 /** A node without the image is chosen when it is freer by this share of its resources. */
 const IMAGE_COST = 0.25;
+/** A node is passed over for another whose score, but for packing, is worse by this at most: less than the cost of an image. */
+const DETOUR_COST = 0.1;
 /** A refusal names so many nodes. */
 const REASONS_MAX = 5;
 const BYTES_PER_GB = 1024 ** 3;
@@ -274,6 +276,29 @@ export function place(
   const able = memoryFormat === null ? [] : nodes.filter(({ labels }) => labels[MEMORY_FORMAT_LABEL] === memoryFormat);
   const nodeId = bestOf(able, request, overcommit) ?? bestOf(nodes, request, overcommit);
   return nodeId === null ? chosen(nodes.map((node) => verdictOf({ node, request, overcommit }))) : { nodeId };
+}
+
+/**
+ * The same, but nodes of `contended` are passed over if another does almost as well. Starts on one node are written one after the
+ * other, each waiting for a commit, and packing would choose the same node for all of a burst.
+ */
+export function placeBeside(
+  nodes: readonly CandidateNode[],
+  request: PlacementRequest,
+  { overcommit, contended }: { readonly overcommit: Overcommit; readonly contended: Pick<ReadonlySet<string>, "has"> },
+): Placement {
+  const placement = place(nodes, request, overcommit);
+  const best = nodes.find(({ id }) => id === placement.nodeId);
+  if (best === undefined || !contended.has(best.id)) return placement;
+  const free = nodes.filter(({ id }) => !contended.has(id));
+  const otherId = bestOf(free, request, overcommit);
+  const other = free.find(({ id }) => id === otherId);
+  if (other === undefined) return placement;
+  const costOf = (node: CandidateNode): number => {
+    const { promised, busy, image } = scoreOf({ node, request, overcommit });
+    return promised + busy + image;
+  };
+  return costOf(other) <= costOf(best) + DETOUR_COST ? { nodeId: other.id } : placement;
 }
 
 /** The node with the lowest score; null: none fits. Reasons are not made: a fleet has many nodes. */
