@@ -50,7 +50,7 @@ async function writePart(db: Database, { planId, port, from, to }: FleetRows): P
         available_memory_mb, total_disk_gb, available_disk_gb, images_boot_id, images_sequence)
       SELECT id, address, 'ready', decode(hash, 'hex'), ${since}, now() + interval '1 hour', 64, 262144, 200000, 2000, 1500, 'agent', 1 FROM ${fleet}`);
     await transaction.execute(sql`
-      INSERT INTO node_images (node_id, reference, architecture) SELECT id, 'local/busybox', 'amd64' FROM ${fleet}`);
+      INSERT INTO node_images (node_id, reference, architecture) SELECT id, 'local/busybox:latest', 'amd64' FROM ${fleet}`);
     await transaction.execute(
       sql`INSERT INTO tenants (id, name, plan_id) SELECT tenant, tenant, ${planId} FROM ${fleet}`,
     );
