@@ -8,7 +8,7 @@ import path from "node:path";
 import { after, before, it } from "node:test";
 import { runFile } from "./run-file.ts";
 
-const IMPORT = 'import { it } from "node:test";\n';
+const IMPORT = 'import { describe, it } from "node:test";\n';
 const HANG = "await new Promise(() => process.stdin.on('data', () => {}).ref() && setTimeout(() => {}, 60_000))";
 
 let folder: string;
@@ -42,6 +42,8 @@ it("a failed test is a record with its error, and not also a problem of the file
 
 it("a file without a test has failed", async () => {
   assert.equal((await resultOf("")).problem, "it ran no test");
+  const skipped = 'describe("all", { skip: "no disk" }, () => { it("one", () => {}); });';
+  assert.equal((await resultOf(skipped)).problem, "it ran no test: no disk");
 });
 
 it("a file that ends with an exit code after its tests passed has failed", async () => {

@@ -101,7 +101,10 @@ function endOf(code: number | null, signal: NodeJS.Signals | null): string {
 }
 
 function problemOf(records: readonly TestRecord[], exit: string | null): string | null {
-  if (!records.some((record) => !record.isSuite)) return exit ?? "it ran no test";
+  if (!records.some((record) => !record.isSuite)) {
+    const skip = records.find((record) => record.skip !== null)?.skip ?? null;
+    return exit ?? (skip === null ? "it ran no test" : `it ran no test: ${skip}`);
+  }
   // A failed test ends the process with 1, and is already counted.
   return records.some((record) => record.error !== null) && exit?.endsWith(" 1") ? null : exit;
 }
