@@ -3,7 +3,16 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type CandidateNode, explain, NO_CEILINGS, place, placeAll, placeBeside, type PlacementRequest, startRefusal } from "./place.ts";
+import {
+  type CandidateNode,
+  explain,
+  NO_CEILINGS,
+  place,
+  placeAll,
+  placeBeside,
+  type PlacementRequest,
+  startRefusal,
+} from "./place.ts";
 
 const small: CandidateNode = {
   id: "small",
