@@ -20,7 +20,7 @@ import { credentialOf, hostOf, MACHINES_EACH, machineId, nodeId } from "./fleet.
 const PERIOD_MS = 5_000;
 const RESOURCES = {
   ...{ totalCpus: 64, totalMemoryMb: 262_144, availableMemoryMb: 200_000, totalDiskGb: 2_000, availableDiskGb: 1_500 },
-  ...{ usedCpus: 8, usedMemoryMb: 62_144, usedDiskGb: 500 },
+  ...{ usedCpus: 8, usedMemoryMb: 62_144, usedDiskGb: 500, pressure: null },
 };
 
 const nodes = Number(process.argv[2]);

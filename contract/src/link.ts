@@ -25,7 +25,7 @@
  */
 export * from "./link/states.ts";
 export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendRefusalCode } from "./link/machines.ts";
-export type { Heartbeat, ImageReport, NodeEvent, NodeResources, ReportedImage } from "./link/reports.ts";
+export type { Heartbeat, ImageReport, NodeEvent, NodePressure, NodeResources, ReportedImage } from "./link/reports.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
 export type { ExecExit, ExecStart, FileRequest } from "./link/streams.ts";

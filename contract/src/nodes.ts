@@ -19,6 +19,11 @@ import {
 export const NODE_STATUSES = ["ready", "draining", "drained", "unreachable", "revoked"] as const;
 export type NodeStatus = (typeof NODE_STATUSES)[number];
 
+const Waits = Type.Object({
+  some: Type.Number({ description: "percent of the last minute in which at least one process waited for it" }),
+  full: Type.Number({ description: "in which all processes that had something to do waited for it" }),
+});
+
 export const NodeInfo = Type.Object({
   id: Type.String(),
   address: Type.String({ description: "where servers reach the node's agent; `parked:` when it dials out to them" }),
@@ -58,6 +63,15 @@ export const NodeInfo = Type.Object({
   usedCpus: Type.Number(),
   usedMemoryMb: int64(),
   usedDiskGb: int64(),
+  pressure: nullable(
+    Type.Object(
+      { cpu: Waits, memory: Waits, io: Waits },
+      {
+        description:
+          "how much processes of its host wait for resources (pressure stall information of its kernel); null: not reported",
+      },
+    ),
+  ),
 });
 export type NodeInfo = Static<typeof NodeInfo>;
 

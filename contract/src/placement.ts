@@ -16,6 +16,7 @@ export const PLACEMENT_FILTERS = [
   "processors",
   "promisedMemory",
   "memory",
+  "pressure",
   "disk",
 ] as const;
 export type PlacementFilter = (typeof PLACEMENT_FILTERS)[number];
@@ -29,6 +30,10 @@ const PlacementScore = Type.Object({
       "0 up to half of its ceiling; beyond, it is lower for a fuller node, so that large machines still fit elsewhere",
   }),
   busy: Type.Number({ description: "share of its processors or memory that is in use now" }),
+  pressure: Type.Number({
+    description:
+      "share of the last minute in which processes of its host waited for a processor, memory or the disk, whichever is larger; 0 if it is not reported",
+  }),
   image: Type.Number({ description: "the cost of fetching the image; 0 where it is" }),
   total: Type.Number({ description: "the sum; the lowest is the best" }),
 });

@@ -62,6 +62,7 @@ const FAKE_RESOURCES: NodeResources = {
   usedCpus: 0,
   usedMemoryMb: 0,
   usedDiskGb: 0,
+  pressure: null,
 };
 
 function openFake({ config, clock, log, environmentOf }: NodeBackendsOptions): NodeBackends {

@@ -71,6 +71,7 @@ async function report(serverUrl: string, nodeDirectory: string, joinToken: strin
     usedCpus: 0,
     usedMemoryMb: 5,
     usedDiskGb: 1,
+    pressure: null,
   };
   const outbox = new Outbox(systemClock);
   const log = makeLog({ level: "silent", clock: systemClock });

@@ -1818,6 +1818,27 @@ export interface CancelDrainAnswer {
   usedCpus: number;
   usedMemoryMb: number;
   usedDiskGb: number;
+  /** how much processes of its host wait for resources (pressure stall information of its kernel); null: not reported */
+  pressure: {
+    cpu: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    memory: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    io: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+  } | null;
   /** the drain that is being canceled; null: none was running */
   operationId: string | null;
 }
@@ -2101,6 +2122,27 @@ export interface DrainNodeAnswer {
   usedCpus: number;
   usedMemoryMb: number;
   usedDiskGb: number;
+  /** how much processes of its host wait for resources (pressure stall information of its kernel); null: not reported */
+  pressure: {
+    cpu: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    memory: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    io: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+  } | null;
   operationId: string;
 }
 
@@ -2811,6 +2853,27 @@ export interface NodeInfo {
   usedCpus: number;
   usedMemoryMb: number;
   usedDiskGb: number;
+  /** how much processes of its host wait for resources (pressure stall information of its kernel); null: not reported */
+  pressure: {
+    cpu: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    memory: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    io: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+  } | null;
 }
 
 export interface OpenTerminalQuery {
@@ -2889,6 +2952,7 @@ export interface PlacementExplanation {
       | "processors"
       | "promisedMemory"
       | "memory"
+      | "pressure"
       | "disk";
     /** nodes left by it */
     left: number;
@@ -2910,6 +2974,7 @@ export interface PlacementExplanation {
       | "processors"
       | "promisedMemory"
       | "memory"
+      | "pressure"
       | "disk"
       | null;
     /** why it is excluded */
@@ -2921,6 +2986,11 @@ export interface PlacementExplanation {
       packing: number;
       /** share of its processors or memory that is in use now */
       busy: number;
+      /**
+       * share of the last minute in which processes of its host waited for a processor, memory or the disk, whichever is
+       * larger; 0 if it is not reported
+       */
+      pressure: number;
       /** the cost of fetching the image; 0 where it is */
       image: number;
       /** the sum; the lowest is the best */
@@ -3145,6 +3215,27 @@ export interface RegisteredNode {
   usedCpus: number;
   usedMemoryMb: number;
   usedDiskGb: number;
+  /** how much processes of its host wait for resources (pressure stall information of its kernel); null: not reported */
+  pressure: {
+    cpu: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    memory: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+    io: {
+      /** percent of the last minute in which at least one process waited for it */
+      some: number;
+      /** in which all processes that had something to do waited for it */
+      full: number;
+    };
+  } | null;
   /** shown once; null when the node called with its credential */
   credential: string | null;
   fleet: FleetMembership | null;

@@ -267,6 +267,40 @@ test("an explanation of a machine with a disk says what its own node admits, and
   assert.doesNotMatch((await explain(server, second)).reason, /tenant/);
 });
 
+test("a node reports the pressure of its host, which operators see and placement respects, until it reports none", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { client } = server;
+  const images = [SOURCE.reference];
+  const none = { some: 0, full: 0 };
+  const pressure = { cpu: { some: 62.5, full: 0 }, memory: { some: 31, full: 20 }, io: none };
+  await playNode(server, "a-pressed", { images, resources: { pressure } });
+  await playNode(server, "older", { images, resources: { pressure: undefined } });
+  const shown = async () =>
+    ((await client.get("/v1/nodes")).json as { id: string; pressure: object | null }[]).map((node) => node.pressure);
+  assert.deepEqual(await shown(), [pressure, null]);
+  const explained = await explain(server, { source: SOURCE });
+  assert.deepEqual(
+    explained.nodes.map(({ nodeId, filter }) => [nodeId, filter]),
+    [
+      ["older", null],
+      ["a-pressed", "pressure"],
+    ],
+  );
+  const metrics = async () =>
+    [...(await client.get("/metrics")).text.matchAll(/^flotilla_node_pressure_ratio(.*)$/gm)].map(([, each]) => each);
+  const labels = (resource: string, kind: string) => `{node="a-pressed",resource="${resource}",kind="${kind}"}`;
+  assert.deepEqual((await metrics()).toSorted(), [
+    ...[`${labels("cpu", "full")} 0`, `${labels("cpu", "some")} 0.625`],
+    ...[`${labels("io", "full")} 0`, `${labels("io", "some")} 0`],
+    ...[`${labels("memory", "full")} 0.2`, `${labels("memory", "some")} 0.31`],
+  ]);
+  // Its agent was replaced by one of the release before, or its kernel measures it no more.
+  await playNode(server, "a-pressed", { images, resources: { pressure: undefined } });
+  assert.deepEqual(await shown(), [null, null]);
+  assert.deepEqual(await metrics(), []);
+  assert.equal((await explain(server, { source: SOURCE })).nodes.filter(({ filter }) => filter !== null).length, 0);
+});
+
 test("an image that no node has, and that a start does not fetch, is named as the reason", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   await playNode(server, "one");

@@ -35,6 +35,7 @@ const NODE: FleetFacts["nodes"][number] = {
   usedCpus: 0,
   usedMemoryMb: 0,
   usedDiskGb: 0,
+  pressure: null,
 };
 const AUTHORITY = { fingerprint: "f".repeat(64), isSigning: true, createdAt: ago(YEAR_MS), expiresAt: ago(-YEAR_MS) };
 
@@ -77,6 +78,22 @@ test("a fleet without nodes, a silent node and one without memory or disk need a
     for (const [index, text] of texts.entries()) assert.match(text, new RegExp(expected[index] ?? ""));
     for (const { meaning } of checks.filter(({ status }) => status === "bad")) assert.notEqual(meaning, "");
   }
+});
+
+test("a node whose processes wait for memory needs action, and one that is short of processors or disk deserves a look", () => {
+  const none = { some: 0, full: 0 };
+  const calm = { cpu: { some: 60, full: 0 }, memory: { some: 30, full: 5 }, io: { some: 95, full: 20 } };
+  assert.deepEqual(found(checksOf({ pressure: calm })), []);
+  assert.deepEqual(found(checksOf({ pressure: { ...calm, memory: { some: 40, full: 12 } } })), [
+    "bad node a: all its processes waited for memory for 12 % of the last minute",
+  ]);
+  assert.deepEqual(
+    found(checksOf({ pressure: { cpu: { some: 91, full: 0 }, memory: none, io: { some: 95, full: 50 } } })),
+    [
+      "warn node a: processes waited for a processor for 91 % of the last minute",
+      "warn node a: all its processes waited for the disk for 50 % of the last minute",
+    ],
+  );
 });
 
 test("what an operator chose, and what passes, is shown without a need for action", () => {

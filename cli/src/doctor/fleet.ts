@@ -22,6 +22,10 @@ export interface FleetFacts {
 const FREE_MEMORY_MB_MIN = 256;
 const FREE_MEMORY_SHARE_MIN = 0.04;
 const FREE_DISK_GB_MIN = 2;
+/** Percent of the last minute. From the first on a node gets no new machine; the others slow machines down noticeably. */
+const MEMORY_WAITS_MAX = 10;
+const CPU_WAITS_MAX = 80;
+const DISK_WAITS_MAX = 40;
 /** Certificates tolerate an hour. */
 const CLOCK_MS_MAX = 60_000;
 /** Certificates of a day are renewed when half of it has passed. */
@@ -122,6 +126,7 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
           "machines that write there are paused soon; delete machines there, or enlarge its disk",
         )
       : null,
+    ...pressureChecks(name, node),
     ...connectionChecks(name, node, now),
     unknownCheck(name, node),
     node.status !== "revoked" && count === 0
@@ -144,6 +149,39 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
       : [`certificate for ${renderSpan(Date.parse(node.certificateExpiresAt) - now)}`]),
   ];
   return [finding(name, "ok", facts.join(", "), labels["acceleratorReason"] ?? "")];
+}
+
+/** What makes the node's machines wait. A node that reports no pressure has none to show. */
+function pressureChecks(name: string, { pressure }: NodeInfo): readonly (Check | null)[] {
+  if (pressure === null) return [];
+  const percent = (waits: number): string => `${Math.round(waits)} % of the last minute`;
+  const { cpu, memory, io } = pressure;
+  return [
+    memory.full >= MEMORY_WAITS_MAX
+      ? finding(
+          name,
+          "bad",
+          `all its processes waited for memory for ${percent(memory.full)}`,
+          "it gets no new machine; stop or move machines there, or add memory",
+        )
+      : null,
+    cpu.some >= CPU_WAITS_MAX
+      ? finding(
+          name,
+          "warn",
+          `processes waited for a processor for ${percent(cpu.some)}`,
+          "its machines are slow; move some away, or add a node",
+        )
+      : null,
+    io.full >= DISK_WAITS_MAX
+      ? finding(
+          name,
+          "warn",
+          `all its processes waited for the disk for ${percent(io.full)}`,
+          "its machines are slow; move some away, or see what writes there",
+        )
+      : null,
+  ];
 }
 
 /** Machines that were created after the backup that was restored, or moved there since. */

@@ -15,16 +15,17 @@ export function showPlacement({ output }: Call, explanation: PlacementExplanatio
   if (nodes.length === 0) return;
   output.line();
   output.table(
-    ["NODE", "PROMISED", "PACKING", "BUSY", "IMAGE", "SCORE", "EXCLUDED BECAUSE"],
+    ["NODE", "PROMISED", "PACKING", "BUSY", "PRESSURE", "IMAGE", "SCORE", "EXCLUDED BECAUSE"],
     nodes.map(({ nodeId, score, reason: why }) => {
       const name = hasDisk && nodeId === home ? `${nodeId} (disk)` : nodeId;
-      if (score === null) return [name, "", "", "", "", "", clean(why ?? "")];
+      if (score === null) return [name, "", "", "", "", "", "", clean(why ?? "")];
       const image = score.image === 0 ? "there" : "fetched";
       return [
         name,
         percent(score.promised),
         score.packing.toFixed(2),
         percent(score.busy),
+        percent(score.pressure),
         // A disk brings its image along.
         hasDisk ? "" : image,
         score.total.toFixed(2),

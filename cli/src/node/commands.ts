@@ -17,6 +17,11 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     load: () => import("./ls.ts"),
   });
   addVerb(tree, node, {
+    usage: "show <node>",
+    summary: "show everything about a node (needs an admin key)",
+    load: () => import("./show.ts"),
+  });
+  addVerb(tree, node, {
     usage: "drain <node>",
     summary: "move all machines of a node to other nodes, and start nothing more on it (needs an admin key)",
     options: (command) =>

@@ -21,6 +21,7 @@ const RESOURCES = {
   usedCpus: 0.25,
   usedMemoryMb: 500,
   usedDiskGb: 5,
+  pressure: null,
 };
 const SPEC = {
   machineId: MACHINE_ID,

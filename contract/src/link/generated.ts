@@ -11,6 +11,7 @@ import type {
   ImageReport,
   LinkVersions,
   NodeEvent,
+  NodePressure,
   NodeResources,
   RegistrationAnswer,
   ReportedImage,
@@ -416,6 +417,39 @@ export function readNodeEvent(value: unknown): NodeEvent {
   };
 }
 
+function partNodePressureCpu(value: unknown) {
+  const fields = record(value, "NodePressure.cpu");
+  return {
+    some: measure(fields["some"], "NodePressure.cpu.some", 100),
+    full: measure(fields["full"], "NodePressure.cpu.full", 100),
+  };
+}
+
+function partNodePressureMemory(value: unknown) {
+  const fields = record(value, "NodePressure.memory");
+  return {
+    some: measure(fields["some"], "NodePressure.memory.some", 100),
+    full: measure(fields["full"], "NodePressure.memory.full", 100),
+  };
+}
+
+function partNodePressureIo(value: unknown) {
+  const fields = record(value, "NodePressure.io");
+  return {
+    some: measure(fields["some"], "NodePressure.io.some", 100),
+    full: measure(fields["full"], "NodePressure.io.full", 100),
+  };
+}
+
+export function readNodePressure(value: unknown): NodePressure {
+  const fields = record(value, "NodePressure");
+  return {
+    cpu: partNodePressureCpu(fields["cpu"]),
+    memory: partNodePressureMemory(fields["memory"]),
+    io: partNodePressureIo(fields["io"]),
+  };
+}
+
 export function readNodeResources(value: unknown): NodeResources {
   const fields = record(value, "NodeResources");
   return {
@@ -427,6 +461,8 @@ export function readNodeResources(value: unknown): NodeResources {
     usedCpus: measure(fields["usedCpus"], "NodeResources.usedCpus", 2000000000),
     usedMemoryMb: count(fields["usedMemoryMb"], "NodeResources.usedMemoryMb", 2000000000),
     usedDiskGb: count(fields["usedDiskGb"], "NodeResources.usedDiskGb", 2000000000),
+    pressure:
+      fields["pressure"] === undefined || fields["pressure"] === null ? null : readNodePressure(fields["pressure"]),
   };
 }
 

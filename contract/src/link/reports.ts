@@ -45,6 +45,13 @@ export const LinkVersions = Type.Object(
 );
 export type LinkVersions = Message<typeof LinkVersions>;
 
+/** Percent of the last minute in which some, or all, of the processes that had something to do waited for a resource. */
+const Waits = Type.Object({ some: measure(100), full: measure(100) });
+
+/** Of the host, as its kernel measures it (pressure stall information, avg60). */
+export const NodePressure = Type.Object({ cpu: Waits, memory: Waits, io: Waits });
+export type NodePressure = Message<typeof NodePressure>;
+
 export const NodeResources = Type.Object({
   totalCpus: count(),
   totalMemoryMb: count(),
@@ -55,6 +62,8 @@ export const NodeResources = Type.Object({
   usedCpus: measure(),
   usedMemoryMb: count(),
   usedDiskGb: count(),
+  /** null: the kernel does not measure it, or the node has an earlier version. */
+  pressure: nullable(NodePressure),
 });
 export type NodeResources = Message<typeof NodeResources>;
 

@@ -7,6 +7,7 @@
 import { readFile, statfs } from "node:fs/promises";
 import { availableParallelism, cpus, totalmem } from "node:os";
 import type { NodeResources } from "@flotilla/contract/link";
+import { readPressure } from "./pressure.ts";
 
 const BYTES_PER_MB = 1024 * 1024;
 const BYTES_PER_GB = 1024 * 1024 * 1024;
@@ -22,7 +23,11 @@ export function makeResourceObserver(directory: string): () => Promise<NodeResou
       usedCpus = ((now.busy - last.busy) / elapsed) * availableParallelism();
       last = now;
     }
-    const [availableMemoryMb, disk] = await Promise.all([readAvailableMemoryMb(), statfs(directory)]);
+    const [availableMemoryMb, disk, pressure] = await Promise.all([
+      readAvailableMemoryMb(),
+      statfs(directory),
+      readPressure(),
+    ]);
     const totalMemoryMb = Math.floor(totalmem() / BYTES_PER_MB);
     const totalDiskGb = Math.floor((disk.blocks * disk.bsize) / BYTES_PER_GB);
     const availableDiskGb = Math.floor((disk.bavail * disk.bsize) / BYTES_PER_GB);
@@ -35,6 +40,7 @@ export function makeResourceObserver(directory: string): () => Promise<NodeResou
       usedCpus: Math.round(usedCpus * 100) / 100,
       usedMemoryMb: Math.max(totalMemoryMb - availableMemoryMb, 0),
       usedDiskGb: Math.max(totalDiskGb - availableDiskGb, 0),
+      pressure,
     };
   };
 }

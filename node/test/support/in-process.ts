@@ -84,6 +84,7 @@ const RESOURCES: NodeResources = {
   usedCpus: 0,
   usedMemoryMb: 0,
   usedDiskGb: 0,
+  pressure: null,
 };
 
 /** Starts a node on the directory, like a start of its process. */

@@ -664,6 +664,8 @@ CREATE TABLE nodes (
   last_error_at timestamp with time zone,
   -- Since when an operator works on it, so that its absence is expected; null: none does. It outlasts restarts, and ends with cordoned_at.
   maintenance_at timestamp with time zone,
+  -- Percent of the last minute in which some or all processes of the host waited, as {"cpu": {"some", "full"}, "memory": …, "io": …}; null: not reported.
+  pressure jsonb,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),

@@ -22,10 +22,24 @@ export interface RunMismatches {
   readonly bootWithoutRun: number;
 }
 
-/** `countRunMismatches`: of a program that has the database of runs. */
-export function createMetrics(countRunMismatches?: () => Promise<RunMismatches>): Metrics {
+/** How much processes of a node's host waited, in percent. */
+interface NodeWaits {
+  readonly id: string;
+  readonly pressure: Readonly<Record<string, { readonly some: number; readonly full: number }>>;
+}
+
+/** What a program that has the whole database reads for its metrics. */
+export interface FleetReads {
+  countRunMismatches(): Promise<RunMismatches>;
+  listPressure(): Promise<readonly NodeWaits[]>;
+}
+
+export function createMetrics(fleet?: FleetReads): Metrics {
   const registry = new Registry();
-  if (countRunMismatches !== undefined) registerRunMismatches(registry, countRunMismatches);
+  if (fleet !== undefined) {
+    registerRunMismatches(registry, () => fleet.countRunMismatches());
+    registerPressure(registry, () => fleet.listPressure());
+  }
   collectDefaultMetrics({ register: registry });
   const database = new Gauge({
     name: "flotilla_database_up",
@@ -55,6 +69,25 @@ function registerRunMismatches(registry: Registry, count: () => Promise<RunMisma
       if (counts === null) return;
       this.set({ kind: "run_without_boot" }, counts.openWithoutBoot);
       this.set({ kind: "boot_without_run" }, counts.bootWithoutRun);
+    },
+  });
+}
+
+/** Of the nodes that report it. */
+function registerPressure(registry: Registry, list: () => Promise<readonly NodeWaits[]>): void {
+  new Gauge({
+    name: "flotilla_node_pressure_ratio",
+    help: "share of the last minute in which some, or all (full), processes of a node's host waited for a resource",
+    labelNames: ["node", "resource", "kind"],
+    registers: [registry],
+    async collect() {
+      const nodes = await list().catch(() => null);
+      if (nodes === null) return;
+      // Nodes that do not report any more are left out.
+      this.reset();
+      for (const { id, pressure } of nodes)
+        for (const [resource, waits] of Object.entries(pressure))
+          for (const kind of ["some", "full"] as const) this.set({ node: id, resource, kind }, waits[kind] / 100);
     },
   });
 }

@@ -122,9 +122,10 @@ function shown(verdict: Verdict): PlacementExplanation["nodes"][number] {
 }
 
 const round = (value: number): number => Math.round(value * 1000) / 1000;
-const rounded = ({ promised, packing, busy, image }: Score) => ({
+const rounded = ({ promised, packing, busy, pressure, image }: Score) => ({
   promised: round(promised),
   packing: round(packing),
   busy: round(busy),
+  pressure: round(pressure),
   image: round(image),
 });

@@ -56,6 +56,7 @@ const ADVICE: Readonly<Record<PlacementFilter, string>> = {
   processors: "stop machines or raise FLOTILLA_CPU_OVERCOMMIT",
   promisedMemory: "stop machines or raise FLOTILLA_MEMORY_OVERCOMMIT",
   memory: "stop machines or add memory",
+  pressure: "stop machines or add memory",
   disk: "delete machines that are not needed, or enlarge the disk",
 };
 

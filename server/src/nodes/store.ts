@@ -6,7 +6,7 @@
  * - The statement that registers a node with a join token also counts the token's use.
  * - Transitions of the status are read from the table of state.ts.
  */
-import type { NodeResources } from "@flotilla/contract/link";
+import type { NodePressure, NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, type Statement, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -27,6 +27,7 @@ export interface NodeRecord {
   readonly availableDiskGb: number;
   readonly usedDiskGb: number;
   readonly usedCpus: number;
+  readonly pressure: NodePressure | null;
   readonly registeredAt: number;
   readonly lastHeartbeatAt: number | null;
   readonly cordonedAt: number | null;
@@ -45,7 +46,7 @@ export interface NodeRecord {
 const COLUMNS = sql`
   n.id, n.address, n.status, n.labels, n.runtime, n.total_cpus AS "totalCpus", n.total_memory_mb AS "totalMemoryMb",
   n.available_memory_mb AS "availableMemoryMb", n.used_memory_mb AS "usedMemoryMb", n.total_disk_gb AS "totalDiskGb",
-  n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
+  n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus", n.pressure,
   floor(extract(epoch FROM n.registered_at) * 1000)::bigint AS "registeredAt",
   floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
   floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt",
@@ -214,11 +215,22 @@ export async function updateHeartbeat(
       total_disk_gb = coalesce(${resources?.totalDiskGb ?? null}, n.total_disk_gb),
       available_disk_gb = coalesce(${resources?.availableDiskGb ?? null}, n.available_disk_gb),
       used_disk_gb = coalesce(${resources?.usedDiskGb ?? null}, n.used_disk_gb),
-      used_cpus = coalesce(${resources?.usedCpus ?? null}, n.used_cpus)
+      used_cpus = coalesce(${resources?.usedCpus ?? null}, n.used_cpus),
+      pressure = CASE WHEN ${resources !== null}::boolean THEN ${pressureOf(resources)}::jsonb ELSE n.pressure END
     FROM before WHERE n.id = before.id
     RETURNING before.status, before.unknown_machines AS "unknownMachines",
       floor(extract(epoch FROM before.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
 }
+
+const pressureOf = (resources: NodeResources | null): string | null =>
+  resources === null || resources.pressure === null ? null : JSON.stringify(resources.pressure);
+
+/** The pressure of each node that reports and whose kernel measures it. */
+export const listPressure = (
+  db: Queryable,
+): Promise<readonly { readonly id: string; readonly pressure: NodePressure }[]> =>
+  db.query(sql`
+    SELECT n.id, n.pressure FROM nodes n WHERE n.status IN ('ready', 'draining', 'drained') AND n.pressure IS NOT NULL ORDER BY n.id`);
 
 /** Replaces the machines that a node has and does not own. */
 export async function writeUnknownMachines(db: Queryable, id: string, machineIds: readonly string[]): Promise<void> {

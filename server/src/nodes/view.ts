@@ -36,6 +36,7 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     usedCpus: node.usedCpus,
     usedMemoryMb: node.usedMemoryMb,
     usedDiskGb: node.usedDiskGb,
+    pressure: node.pressure,
   };
 }
 

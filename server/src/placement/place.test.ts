@@ -26,6 +26,7 @@ const small: CandidateNode = {
   totalMemoryMb: 24_000,
   availableMemoryMb: 20_000,
   availableDiskGb: 50,
+  pressure: null,
   activeMachines: 0,
   activeCpus: 0,
   activeMemoryMb: 0,
@@ -127,6 +128,36 @@ test("a node that is unreachable, draining or nearly full gets no new machine", 
   assert.equal(place([], request).nodeId, null);
 });
 
+test("a node whose processes all wait for memory gets no new machine, and other waits make it less preferred", () => {
+  const none = { some: 0, full: 0 };
+  const pressed = (pressure: Partial<NonNullable<CandidateNode["pressure"]>>) => ({
+    ...small,
+    id: "a-pressed",
+    pressure: { cpu: none, memory: none, io: none, ...pressure },
+  });
+  const stalled = pressed({ memory: { some: 40, full: 12.4 } });
+  assert.deepEqual(place([stalled, small], request), { nodeId: "small" });
+  assert.deepEqual(place([stalled], request), {
+    nodeId: null,
+    canNever: false,
+    reason: "node a-pressed is short of memory: all its processes waited for it for 12 % of the last minute",
+  });
+  // Its own machines start there while it has memory left.
+  assert.equal(refusalOf(stalled), null);
+  assert.equal(explain([stalled], request, NO_CEILINGS, stalled.id).verdicts[0]?.filter, null);
+  for (const pressure of [
+    { cpu: { some: 30, full: 0 } },
+    { memory: { some: 30, full: 9.9 } },
+    { io: { some: 90, full: 30 } },
+  ]) {
+    assert.deepEqual(place([pressed(pressure), small], request), { nodeId: "small" });
+    assert.equal(explain([pressed(pressure)], request).verdicts[0]?.score?.pressure, 0.3);
+  }
+  // Copying files alone, and a kernel that does not measure it, cost nothing.
+  for (const node of [pressed({ io: { some: 90, full: 0 } }), { ...small, id: "a-unknown" }])
+    assert.deepEqual(place([node, small], request), { nodeId: node.id });
+});
+
 test("an image that is fetched is preferred where it is, unless that node is much fuller", () => {
   const [a, b] = [
     { ...small, id: "a" },
@@ -188,7 +219,7 @@ test("an explanation names the filter that excludes each node, and how many node
     [
       "status 3",
       "cordon 2",
-      ...["image", "architecture", "labels", "size", "processors", "promisedMemory", "memory", "disk"].map(
+      ...["image", "architecture", "labels", "size", "processors", "promisedMemory", "memory", "pressure", "disk"].map(
         (name) => `${name} 2`,
       ),
     ],

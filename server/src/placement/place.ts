@@ -12,6 +12,7 @@
  * costs what it uses (an idle one some tens of MiB). Without configured ceilings only requests that can never fit, and
  * nodes that report almost no free resources, are refused. Disks are sparse for the same reason.
  */
+import type { NodePressure } from "@flotilla/contract/link";
 import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { PLACEMENT_FILTERS, type PlacementFilter } from "@flotilla/contract/placement";
@@ -33,6 +34,8 @@ export interface CandidateNode {
   readonly totalMemoryMb: number;
   readonly availableMemoryMb: number;
   readonly availableDiskGb: number;
+  /** null: not reported. */
+  readonly pressure: NodePressure | null;
   /** Machines there that run or are about to. */
   readonly activeMachines: number;
   readonly activeCpus: number;
@@ -78,6 +81,11 @@ export interface Score {
   readonly packing: number;
   /** The share of its processors or memory that is in use now, whichever is larger. */
   readonly busy: number;
+  /**
+   * The share of the last minute in which some process of the host waited for a processor or for memory, or all for the disk;
+   * the largest. It still grows where `busy` is 1.
+   */
+  readonly pressure: number;
   /** The cost of fetching the image. */
   readonly image: number;
 }
@@ -99,6 +107,11 @@ export interface Explanation {
 /** The label in which a node reports the format of its VMs' memory. */
 export const MEMORY_FORMAT_LABEL = "memoryFormat";
 const AVAILABLE_DISK_GB_MIN = 1;
+/**
+ * From this percentage of the last minute on in which all processes of a host waited for memory, it gets no new machine. The mean of
+ * a minute neither rises with a single burst nor falls as soon as the host recovers, so a node is not admitted and excluded in turn.
+ */
+const MEMORY_WAITS_MAX = 10;
 /** Nodes are filled evenly up to this share of their ceilings, and one after the other beyond. */
 const EVENLY = 0.5;
 /** A node without the image is chosen when it is freer by this share of its resources. */
@@ -208,6 +221,13 @@ const FILTERS: readonly Filter[] = [
     why: ({ node }) => memoryLeft(node),
   },
   {
+    name: "pressure",
+    canNever: false,
+    excludes: ({ node }) => (node.pressure?.memory.full ?? 0) >= MEMORY_WAITS_MAX,
+    why: ({ node }) =>
+      `node ${node.id} is short of memory: all its processes waited for it for ${Math.round(node.pressure?.memory.full ?? 0)} % of the last minute`,
+  },
+  {
     name: "disk",
     canNever: false,
     excludes: ({ node, request }) => node.totalMemoryMb > 0 && node.availableDiskGb < neededDiskGb(request),
@@ -247,12 +267,18 @@ function scoreOf(of: Case): Score {
     promised: Math.max(cpuShare, memoryShare),
     packing: ofCeiling <= EVENLY ? 0 : 1 + EVENLY - 2 * ofCeiling,
     busy: Math.min(1, Math.max(0, usedCpus, usedMemory)),
+    pressure: Math.min(1, waitsOf(node) / 100),
     image: hasImage ? 0 : IMAGE_COST,
   };
 }
 
+/** In percent. A process that only copies files waits for the disk all the time, so only waits of all processes count. */
+const waitsOf = ({ pressure }: CandidateNode): number =>
+  pressure === null ? 0 : Math.max(pressure.cpu.some, pressure.memory.some, pressure.io.full);
+
 /** The sum that is compared. */
-export const total = ({ promised, packing, busy, image }: Score): number => promised + packing + busy + image;
+export const total = ({ promised, packing, busy, pressure, image }: Score): number =>
+  promised + packing + busy + pressure + image;
 
 function isExcluded(of: Case): boolean {
   for (const filter of FILTERS) if (filter.excludes(of)) return true;

@@ -23,6 +23,7 @@ export const RESOURCES = {
   usedCpus: 1.5,
   usedMemoryMb: 100,
   usedDiskGb: 1,
+  pressure: null,
 };
 
 /** Pass it to startTestServer, so that its nodes may register. */
