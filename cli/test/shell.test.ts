@@ -61,12 +61,14 @@ test("a terminal that is refused says why", async (t) => {
   assert.match(errors, /missing scope: machine:exec/);
 });
 
-const hasScript = spawnSync("script", ["--version"]).status === 0;
+const skip = spawnSync("script", ["--version"]).status !== 0 && "no script";
 
-test("on a terminal, its size and its keys are passed to the machine", {
-  skip: !hasScript && "no script",
-}, async (t) => {
-  const line = `stty cols 132 rows 43; ${process.execPath} ${MAIN} machine shell hello; echo "ended with $?"; stty -a`;
+/** A shell in the machine on a terminal of this size, which `stty size` shows there as `seenSize`. */
+async function shellOnTerminal(
+  t: TestContext,
+  { columns, rows, seenSize }: { columns: number; rows: number; seenSize: string },
+) {
+  const line = `stty cols ${columns} rows ${rows}; ${process.execPath} ${MAIN} machine shell hello; echo "ended with $?"; stty -a`;
   const child = spawn("script", ["-qec", line, "/dev/null"], {
     env: { PATH: process.env["PATH"] ?? "", HOME: "/nonexistent", SHELL: "/bin/sh", TERM: "xterm", ...environment },
     stdio: ["pipe", "pipe", "inherit"],
@@ -80,11 +82,22 @@ test("on a terminal, its size and its keys are passed to the machine", {
     until(() => seen.includes(text), { what: `${text} in ${JSON.stringify(seen)}`, deadlineMs: 15_000 });
   const isRaw = (): boolean => {
     child.stdin.write("stty size\n");
-    return seen.includes("43 132");
+    return seen.includes(seenSize);
   };
-  await until(isRaw, { what: "the size of the terminal", deadlineMs: 15_000 });
-  child.stdin.write("echo \u0003 | got through\nexit 9\n");
+  await until(isRaw, { what: `the size of the terminal in ${JSON.stringify(seen)}`, deadlineMs: 15_000 });
+  return { type: (text: string) => child.stdin.write(text), shows };
+}
+
+test("on a terminal, its size and its keys are passed to the machine", { skip }, async (t) => {
+  const { type, shows } = await shellOnTerminal(t, { columns: 132, rows: 43, seenSize: "43 132" });
+  type("echo \u0003 | got through\nexit 9\n");
   await shows("\u0003 | got through");
   await shows("ended with 9");
   await shows(" icanon ");
+});
+
+test("on a terminal whose size nobody has set, the machine's default is used", { skip }, async (t) => {
+  const { type, shows } = await shellOnTerminal(t, { columns: 0, rows: 0, seenSize: "24 80" });
+  type("exit 3\n");
+  await shows("ended with 3");
 });

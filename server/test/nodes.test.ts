@@ -52,6 +52,14 @@ test("a node without a valid token is refused", async () => {
   assert.equal((await own.get("/v1/nodes")).status, 401);
 });
 
+test("a node cannot have an id whose address answers something else", async () => {
+  for (const id of ["servers", "placement", "authorities", "register"]) {
+    const { status, text } = await own.post("/v1/nodes/register", { id, address: ADDRESS });
+    assert.equal(status, 422, text);
+    assert.match(text, /choose another id/);
+  }
+});
+
 let ghost = client;
 
 test("a node registers with the server's token, gets a credential once and reports with it", async () => {

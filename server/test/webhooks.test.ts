@@ -227,6 +227,8 @@ test("addresses that are not public are refused when they are given, and http is
     "http://example.com/",
     "https://127.0.0.1/",
     "https://2130706433/",
+    "https://LOCALHOST/",
+    "https://database.localhost./",
     "https://[::1]/",
     "https://169.254.169.254/latest",
     "https://[::ffff:10.0.0.1]/",

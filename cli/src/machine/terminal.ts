@@ -32,8 +32,7 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   const flotilla = call.flotilla();
   const name = machine.name ?? machine.id;
   const { output } = call.world.streams;
-  const size = output.isTTY ? { cols: output.columns, rows: output.rows } : {};
-  const socket = flotilla.openTerminal(machine.id, { query: { ...query, ...size } });
+  const socket = flotilla.openTerminal(machine.id, { query: { ...query, ...sizeOf(output) } });
   socket.binaryType = "arraybuffer";
   const ended = endOf(socket, output);
   if (!(await isOpen(call, socket, name))) throw await whyNot(flotilla, machine.id, name);
@@ -45,6 +44,11 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   } finally {
     letGo();
   }
+}
+
+/** Empty when it is not a terminal, or one whose size nobody has set, which says 0: the machine's default is used then. */
+function sizeOf({ isTTY, columns, rows }: Streams["output"]): { readonly cols?: number; readonly rows?: number } {
+  return isTTY && columns > 0 && rows > 0 ? { cols: columns, rows } : {};
 }
 
 async function isOpen(call: Call, socket: WebSocket, name: string): Promise<boolean> {
@@ -99,7 +103,10 @@ function connect(call: Call, socket: WebSocket): () => void {
     if (socket.bufferedAmount > WAITING_BYTES_MAX) input.pause();
   };
   const onEnd = (): void => socket.send(Buffer.from(END_OF_INPUT));
-  const onResize = (): void => socket.send(JSON.stringify({ type: "resize", cols: output.columns, rows: output.rows }));
+  const onResize = (): void => {
+    const size = sizeOf(output);
+    if (size.cols !== undefined) socket.send(JSON.stringify({ type: "resize", ...size }));
+  };
   const stopWaiting = every(call.world.clock, WAITING_PERIOD_MS, () => {
     if (input.isPaused() && socket.bufferedAmount <= WAITING_BYTES_MAX) input.resume();
   });

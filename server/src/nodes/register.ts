@@ -11,7 +11,8 @@
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
 import { Refusal } from "@flotilla/contract/errors";
 import { type FleetFacts, parkedAddress, registrationProof } from "@flotilla/contract/link/fleet";
-import type { RegisterNodeRequest } from "@flotilla/contract/nodes";
+import { nodeEndpoints, type RegisterNodeRequest } from "@flotilla/contract/nodes";
+import { placementEndpoints } from "@flotilla/contract/placement";
 import type { Context } from "../context.ts";
 import type { NodeCaller } from "../auth/caller.ts";
 import { type FleetTrust, keyHashOf } from "../link/trust.ts";
@@ -31,12 +32,22 @@ export interface Registered {
 }
 
 const INTEGER_MAX = 2_147_483_647;
+/** The paths below `/v1/nodes/` that are not nodes, such as `servers`. */
+const RESERVED_IDS: ReadonlySet<string> = new Set(
+  Object.values({ ...nodeEndpoints, ...placementEndpoints }).flatMap(
+    ({ path }) => /^\/v1\/nodes\/(\w+)/.exec(path)?.[1] ?? [],
+  ),
+);
 
 export async function registerNode(
   { context, trust }: { readonly context: Context; readonly trust: FleetTrust },
   caller: NodeCaller,
   request: RegisterNodeRequest,
 ): Promise<Registered> {
+  if (RESERVED_IDS.has(request.id)) {
+    const text = `node ${request.id} cannot register: /v1/nodes/${request.id} is not a node; choose another id with FLOTILLA_NODE_ID`;
+    throw new Refusal("invalid_body", text);
+  }
   const publicKey = provenKey(caller, request);
   const registration: Registration = {
     id: request.id,

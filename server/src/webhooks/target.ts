@@ -20,6 +20,7 @@ import { Refusal } from "@flotilla/contract/errors";
 
 const ATTEMPT_MS = 15_000;
 const ANSWER_BYTES_MAX = 16 * 1024;
+const LOOPBACK = "127.0.0.1";
 const NOT_PUBLIC = "its host has no address that is public or that the operator allows";
 
 /** What the operator allows besides https:// to public addresses. */
@@ -45,7 +46,9 @@ export class WebhookTargets {
     if (url.protocol === "http:" && !this.#allowsHttp)
       throw invalid("it is http://, which the operator does not allow");
     const host = url.hostname.replace(/^\[|\]$/g, "");
-    if (isIP(host) !== 0 && !this.#allows(host)) throw invalid(NOT_PUBLIC);
+    // RFC 6761: these names are always those of the host itself.
+    const address = /(^|\.)localhost\.?$/.test(host) ? LOOPBACK : host;
+    if (isIP(address) !== 0 && !this.#allows(address)) throw invalid(NOT_PUBLIC);
     url.hash = "";
     return url.href;
   }
