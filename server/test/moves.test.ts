@@ -346,3 +346,35 @@ test("a machine that moves takes its share of both nodes, so neither starts nor 
   const refused = await full.client.post(`/v1/machines/${await make()}/start`);
   assert.deepEqual(code(refused), [422, "no_capacity"], refused.text);
 });
+
+test("a start of a machine that is being moved takes its share of the node where the move ends", async () => {
+  // Each node runs one machine of one processor.
+  const full = await startTestServer({ joinToken: TEST_JOIN_TOKEN, cpuOvercommit: 1.5 / CPUS_OF_FAKE_NODE });
+  const target = await startTestNode(full, "node-b");
+  const resources = { cpus: 1, memoryMb: 128, diskGb: 1 };
+  const create = async (): Promise<string> =>
+    (await full.client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" }, resources })).json
+      .id;
+  const start = (id: string) => full.client.post(`/v1/machines/${id}/start?detach=true`);
+  const other = await create();
+  assert.equal((await full.client.post(`/v1/machines/${other}/start`)).status, 200);
+  await full.client.post(`/v1/machines/${other}/stop`);
+  await startTestNode(full, "node-a");
+  await full.client.post("/v1/nodes/node-b/cordon");
+  const id = await create();
+  assert.equal((await full.client.post(`/v1/machines/${id}/start`)).json.nodeId, "node-a");
+  await full.client.post(`/v1/machines/${id}/stop`);
+  await full.client.post("/v1/nodes/node-b/uncordon");
+  // The target stops answering, so the move waits.
+  await target.kill();
+  assert.equal((await full.client.post(`/v1/machines/${id}/move`, { nodeId: "node-b" })).status, 202);
+  await until(async () => (await findAnyMachine(full.context.db, id))?.moveNodeId === "node-b", PATIENT);
+  const [one, two] = [await start(id), await start(other)];
+  assert.equal(one.status, 202, one.text);
+  assert.deepEqual(code(two), [422, "no_capacity"], two.text);
+  await full.client.post(`/v1/machines/${id}/stop?detach=true`);
+  assert.equal((await start(other)).status, 202);
+  const back = await start(id);
+  assert.deepEqual(code(back), [422, "no_capacity"], back.text);
+  assert.match(back.text, /node-b has promised 1 of 1 processors/);
+});

@@ -40,7 +40,7 @@ export interface TimelineEntry {
 /** A run that the node reported together with the state of its machine. Written once, however often it is reported. */
 export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
 
-/** What a start takes of its node. */
+/** What a start takes of its node, or of the one to which the machine is being moved. */
 export interface Reservation {
   /** The machine is placed on the node by this start. Otherwise its disk is there already. */
   readonly isNew: boolean;
@@ -120,8 +120,7 @@ export function requestStart(
   };
   // One that is still stopping is counted already.
   if (isActive(machine)) return { next, timeline: [], activeMax: null, startedBy: keyId };
-  // Its node is that of the end of its move.
-  if (machine.moveId !== null) return { next, timeline: [], activeMax, startedBy: keyId };
+  // One that is being moved starts where its move ends: the statement reserves its share there.
   const reservation = { isNew: machine.nodeId === null, overcommit };
   return { next, timeline: [], activeMax, reservation, startedBy: keyId };
 }

@@ -114,12 +114,11 @@ function refuseWithoutNode(machine: MachineRecord): void {
 
 /** The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started there. */
 async function chooseNode(services: MachineServices, machine: MachineRecord, isRepeated: boolean): Promise<string> {
-  const { nodeId, moveId } = machine;
-  // It starts where it is when the move has ended.
-  if (nodeId !== null && moveId !== null) return nodeId;
+  const { nodeId, moveNodeId } = machine;
   const request = await placementRequest(services, machine);
   if (nodeId !== null) {
-    const reason = await services.nodes.startRefusal(nodeId, request);
+    // One that is being moved starts where its move ends.
+    const reason = await services.nodes.startRefusal(moveNodeId ?? nodeId, request);
     if (reason === null) return nodeId;
     throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}`);
   }
