@@ -96,7 +96,7 @@ test("on a terminal, its size and its keys are passed to the machine", { skip },
   await shows(" icanon ");
 });
 
-test("on a terminal whose size nobody has set, the machine's default is used", { skip }, async (t) => {
+test("on a terminal whose size is not set, the machine's default is used", { skip }, async (t) => {
   const { type, shows } = await shellOnTerminal(t, { columns: 0, rows: 0, seenSize: "24 80" });
   type("exit 3\n");
   await shows("ended with 3");

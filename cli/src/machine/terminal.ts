@@ -46,7 +46,7 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   }
 }
 
-/** Empty when it is not a terminal, or one whose size nobody has set, which says 0: the machine's default is used then. */
+/** Empty when it is not a terminal, or one whose size is not set, which says 0: the machine's default is used then. */
 function sizeOf({ isTTY, columns, rows }: Streams["output"]): { readonly cols?: number; readonly rows?: number } {
   return isTTY && columns > 0 && rows > 0 ? { cols: columns, rows } : {};
 }
