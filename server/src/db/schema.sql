@@ -1330,12 +1330,13 @@ END $function$;
 
 CREATE OR REPLACE FUNCTION public.billing_time(tenant text, real_at timestamp with time zone)
  RETURNS timestamp with time zone
- LANGUAGE sql
+ LANGUAGE plpgsql
  STABLE
 AS $function$
-  SELECT real_at + coalesce((
-    SELECT max(c.ahead_ms) FROM clock_advances c WHERE c.tenant_id = tenant AND c.active_from <= real_at), 0) * interval '1 millisecond'
-$function$;
+BEGIN
+  RETURN real_at + coalesce((
+    SELECT max(c.ahead_ms) FROM clock_advances c WHERE c.tenant_id = tenant AND c.active_from <= real_at), 0) * interval '1 millisecond';
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.change_tenant_plan(tenant text, plan text, at timestamp with time zone)
  RETURNS void

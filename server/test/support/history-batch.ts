@@ -2,7 +2,11 @@
  * Thousands of random histories of tenants, one each, played together in one database.
  *
  * Every step is one statement for all tenants of the batch: those of the server where they take arrays (reports of runs,
- * invoices, sums), the same inserts and updates for many rows elsewhere. Triggers and constraints are the server's.
+ * invoices, sums, prices), the same inserts and updates for many rows elsewhere; of deletions and changes of plan, the first
+ * ones of each round are made by the server's own. Triggers and constraints are the server's.
+ *
+ * Any write may be killed in the middle, and is then made again, as by a server that was started again; its answer may be
+ * lost, and then it is repeated.
  *
  * Always: what is expected is computed by History from what happened, and by `Life` from what a node could report.
  */
@@ -12,23 +16,31 @@ import type { Run } from "@flotilla/contract/link";
 import { type Month, monthAfter, monthAt } from "../../src/billing/month.ts";
 import { computeLines, finalizeInvoices } from "../../src/billing/store.ts";
 import type { Context } from "../../src/context.ts";
-import { sql } from "../../src/db/database.ts";
+import { type Statement, sql } from "../../src/db/database.ts";
 import { instantOf } from "../../src/db/instant.ts";
 import { endForgottenRuns, writeRuns } from "../../src/machines/run-store.ts";
+import { removeMachine } from "../../src/machines/store.ts";
+import { insertRate } from "../../src/plans/rates-store.ts";
 import { insertPlan } from "../../src/plans/store.ts";
+import { updateTenant } from "../../src/tenants/store.ts";
 import { readUsageOf } from "../../src/usage/intervals-store.ts";
 import { lineMicros } from "../../src/usage/usage.ts";
-import { type Boot, type BatchNode, Life, type LifeMachine } from "./history-life.ts";
+import { type Boot, type BatchNode, Life } from "./history-life.ts";
+import { Killed, killedAfter } from "./killed.ts";
 import type { Plan, Priced } from "./usage-history.ts";
 
 const HOUR = 3_600_000;
 const PLANS = 6;
 const NODES = 12;
-const ROUNDS = 10;
+const ROUNDS_MAX = 10;
 /** What one heartbeat holds. */
 const REPORTS_MAX = 1000;
 const TENANTS_PER_TRANSACTION = 500;
 const SAMPLED = 5;
+/** So many deletions and changes of plan are made one by one. */
+const ONE_BY_ONE = 4;
+/** One of so many writes is killed, one of so many answers is lost. */
+const KILLED_ONE_OF = 8;
 
 export class HistoryBatch {
   readonly #context: Context;
@@ -36,32 +48,44 @@ export class HistoryBatch {
   readonly #plans = new Map<string, Plan>();
   readonly #nodes: BatchNode[] = [];
   readonly #lives: Life[];
+  readonly #rounds: number;
   #now: number;
   #sequence = 0;
 
-  /** `draw` returns a whole number from 0 up to its argument, which it excludes. */
-  constructor(context: Context, tenants: number, draw: (max: number) => number) {
+  /** `name`: unique in the database. `draw` returns a whole number from 0 up to its argument, which it excludes. */
+  constructor(
+    context: Context,
+    { name, tenants, draw }: { name: string; tenants: number; draw: (max: number) => number },
+  ) {
     this.#draw = draw;
     this.#now = Date.UTC(2026, 0, 10) + draw(20 * 24 * HOUR);
     this.#context = { ...context, clock: { ...systemClock, now: () => this.#now } };
+    // Mostly short ones, of which more fit into the same time.
+    this.#rounds = draw(10) === 0 ? ROUNDS_MAX : 2 + draw(4);
     for (let at = 0; at < PLANS; at += 1)
-      this.#plans.set(`plan-${at}`, {
-        id: `plan-${at}`,
+      this.#plans.set(`plan-${name}-${at}`, {
+        id: `plan-${name}-${at}`,
         rates: [{ from: 0, cpu: draw(100_000), memory: draw(100_000) }],
       });
     for (let at = 0; at < NODES; at += 1)
-      this.#nodes.push({ id: `node-${at}`, clockError: 0, isSilent: false, isLost: false, heartbeat: this.#now });
+      this.#nodes.push({
+        id: `node-${name}-${at}`,
+        clockError: 0,
+        isSilent: false,
+        isLost: false,
+        heartbeat: this.#now,
+      });
     this.#lives = Array.from({ length: tenants }, (_, at) => {
       const [node, plan] = [this.#nodes[draw(NODES)], [...this.#plans.keys()][draw(PLANS)]];
       assert.ok(node !== undefined && plan !== undefined);
-      return new Life({ number: at, node, plan, plans: this.#plans, at: this.#now, draw });
+      return new Life({ tenant: `tenant-${name}-${at}`, node, plan, plans: this.#plans, at: this.#now, draw });
     });
   }
 
   /** Plays all histories, and compares along the way. */
   async play(): Promise<void> {
     await this.#begin();
-    for (let round = 0; round < ROUNDS; round += 1) {
+    for (let round = 0; round < this.#rounds; round += 1) {
       const before = this.#now;
       this.#now += 2 * 60_000 + this.#draw(8 * 24 * HOUR) + (this.#draw(8) === 0 ? this.#draw(30 * 24 * HOUR) : 0);
       this.#moveClocks();
@@ -106,24 +130,46 @@ export class HistoryBatch {
     }
   }
 
+  /** Returns the first result that was not lost with its process. `mayRepeat`: the caller does not know whether it was made. */
+  async #write<T>(write: (context: Context) => Promise<T>, { mayRepeat = false } = {}): Promise<T> {
+    if (this.#draw(KILLED_ONE_OF) === 0) {
+      const killed = { ...this.#context, db: killedAfter(this.#context.db, 1 + this.#draw(3)) };
+      await assert.rejects(write(killed), Killed);
+    }
+    const result = await write(this.#context);
+    if (mayRepeat && this.#draw(KILLED_ONE_OF) === 0) await write(this.#context);
+    return result;
+  }
+
+  readonly #execute = (statement: Statement): Promise<number> => this.#write(({ db }) => db.execute(statement));
+
   /** A price of a plan, from an instant on that is in the future. */
   async #setRate(): Promise<void> {
-    const plan = this.#plans.get(`plan-${this.#draw(PLANS)}`);
+    const plan = [...this.#plans.values()][this.#draw(PLANS)];
     const from = this.#now + 60_000 + this.#draw(10 * 24 * HOUR);
     if (plan === undefined || (plan.rates.at(-1)?.from ?? 0) >= from) return;
     const [cpu, memory] = [this.#draw(100_000), this.#draw(100_000)];
-    await this.#context.db.execute(sql`
-      INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
-      VALUES (${plan.id}, ${instantOf(from)}, ${cpu}, ${memory}, ${instantOf(this.#now)})`);
+    const rate = {
+      planId: plan.id,
+      activeFrom: from,
+      createdAt: this.#now,
+      rateCpuHourMicros: cpu,
+      rateMemoryGbHourMicros: memory,
+    };
+    await this.#write(({ db, ids }) => insertRate(db, { ...rate, id: ids.make("rate") }));
     plan.rates.push({ from, cpu, memory });
   }
 
   async #movePlans(): Promise<void> {
     const moved = this.#lives.filter((life) => life.movePlan(this.#now));
-    await this.#context.db.execute(sql`
-      UPDATE tenants t SET plan_id = m.plan, updated_at = ${instantOf(this.#now)}::timestamptz
-      FROM unnest(${moved.map(({ tenant }) => tenant)}::text[], ${moved.map(({ plan }) => plan)}::text[]) AS m(id, plan)
-      WHERE t.id = m.id`);
+    for (const { tenant, plan } of moved.splice(0, ONE_BY_ONE))
+      await this.#write(({ db }) => updateTenant(db, tenant, { planId: plan }, this.#now), { mayRepeat: true });
+    await this.#execute(
+      sql`
+        UPDATE tenants t SET plan_id = m.plan, updated_at = ${instantOf(this.#now)}::timestamptz
+        FROM unnest(${moved.map(({ tenant }) => tenant)}::text[], ${moved.map(({ plan }) => plan)}::text[]) AS m(id, plan)
+        WHERE t.id = m.id`,
+    );
   }
 
   async #makeMachines(): Promise<void> {
@@ -133,7 +179,7 @@ export class HistoryBatch {
         at: instantOf(createdAt),
       })),
     );
-    await this.#context.db.execute(sql`
+    await this.#execute(sql`
       INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
         is_branchable, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision, node_id)
       SELECT id, tenant_id, '{}', '{}', '{}', '[]', '{}', cpus, memory_mb, disk_gb, false, false, false,
@@ -144,22 +190,27 @@ export class HistoryBatch {
 
   /** Deletes machines as the server does, and forgets some of them. */
   async #remove(): Promise<void> {
-    const { db } = this.#context;
     const lost = this.#nodes.filter(({ isLost }) => isLost).map(({ id }) => id);
-    await db.execute(
-      sql`UPDATE nodes SET status = CASE WHEN id = ANY(${lost}::text[]) THEN 'unreachable' ELSE 'ready' END`,
+    await this.#execute(
+      sql`
+        UPDATE nodes SET status = CASE WHEN id = ANY(${lost}::text[]) THEN 'unreachable' ELSE 'ready' END
+        WHERE id = ANY(${this.#nodes.map(({ id }) => id)}::text[])`,
     );
-    const removed: LifeMachine[] = this.#lives.flatMap((life) => life.remove(this.#now));
-    const ids = removed.map(({ id }) => id);
-    await db.execute(sql`
+    const removed = this.#lives.flatMap((life) =>
+      life.remove(this.#now).map(({ id }) => ({ id, tenantId: life.tenant })),
+    );
+    for (const machine of removed.slice(0, ONE_BY_ONE))
+      await this.#write((context) => removeMachine(context, machine), { mayRepeat: true });
+    const ids = removed.slice(ONE_BY_ONE).map(({ id }) => id);
+    await this.#execute(sql`
       WITH gone AS (
         UPDATE machines SET desired_state = 'absent', deleted_at = ${instantOf(this.#now)}::timestamptz
         WHERE id = ANY(${ids}::text[]) RETURNING id)
       UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked')
         THEN least(n.last_heartbeat_at, ${instantOf(this.#now)}::timestamptz) ELSE ${instantOf(this.#now)}::timestamptz END
       FROM nodes n WHERE r.machine_id IN (SELECT id FROM gone) AND r.ended_at IS NULL AND n.id = r.node_id`);
-    const purged = removed.filter(({ isPurged }) => isPurged).map(({ id }) => id);
-    await db.execute(sql`DELETE FROM machines WHERE id = ANY(${purged}::text[])`);
+    const purged = this.#lives.flatMap((life) => life.purged).map(({ id }) => id);
+    await this.#execute(sql`DELETE FROM machines WHERE id = ANY(${purged}::text[])`);
   }
 
   /** A heartbeat, with reports of which some are lost until the next one, and some are repeated. */
@@ -168,16 +219,12 @@ export class HistoryBatch {
     const lives = this.#lives.filter((life) => life.node === node);
     const lastReportAt = node.heartbeat;
     node.heartbeat = this.#now;
-    await this.#context.db.execute(
-      sql`UPDATE nodes SET last_heartbeat_at = ${instantOf(this.#now)} WHERE id = ${node.id}`,
-    );
+    await this.#execute(sql`UPDATE nodes SET last_heartbeat_at = ${instantOf(this.#now)} WHERE id = ${node.id}`);
     const reports = lives.flatMap((life) => life.reports(this.#now, node.clockError));
-    for (let from = 0; from < reports.length; from += REPORTS_MAX)
-      await writeRuns(
-        this.#context,
-        node.id,
-        reports.slice(from, from + REPORTS_MAX).map((run) => this.#numbered(run)),
-      );
+    for (let from = 0; from < reports.length; from += REPORTS_MAX) {
+      const some = reports.slice(from, from + REPORTS_MAX).map((run) => this.#numbered(run));
+      await this.#write((context) => writeRuns(context, node.id, some), { mayRepeat: true });
+    }
     if (before > 0 && this.#draw(3) === 0) await this.#loseJournal(node, lives, lastReportAt);
   }
 
@@ -190,12 +237,13 @@ export class HistoryBatch {
   async #loseJournal(node: BatchNode, lives: readonly Life[], lastReportAt: number): Promise<void> {
     const open: Boot[] = lives.flatMap((life) => life.openBoots());
     const kept = open.filter(() => this.#draw(3) > 0);
-    await endForgottenRuns(this.#context, {
+    const known = {
       ...{ id: node.id, sequence: this.#sequence, endedAt: lastReportAt },
       bootIds: kept.map(({ id }) => id),
-    });
-    const known = new Set(kept);
-    for (const life of lives) life.forget((boot) => !known.has(boot), lastReportAt);
+    };
+    await this.#write((context) => endForgottenRuns(context, known), { mayRepeat: true });
+    const isKept = new Set(kept);
+    for (const life of lives) life.forget((boot) => !isKept.has(boot), lastReportAt);
   }
 
   /** Makes the invoices of ended months final, of some tenants only rounds later, and compares each with the history. */
@@ -208,7 +256,8 @@ export class HistoryBatch {
       const tenantIds = lives.map(({ tenant }) => tenant);
       for (let from = 0; from < tenantIds.length; from += TENANTS_PER_TRANSACTION) {
         const some = tenantIds.slice(from, from + TENANTS_PER_TRANSACTION);
-        assert.equal(await finalizeInvoices(this.#context.db, { tenantIds: some, month, now: this.#now }), some.length);
+        const asked: Parameters<typeof finalizeInvoices>[1] = { tenantIds: some, month, now: this.#now };
+        assert.equal(await this.#write(({ db }) => finalizeInvoices(db, asked), { mayRepeat: true }), some.length);
       }
       await this.#compareInvoices(lives, month);
       for (const life of lives) life.next = monthAfter(month);

@@ -46,8 +46,7 @@ export interface Boot {
 }
 
 interface LifeOptions {
-  /** Unique in the batch. */
-  readonly number: number;
+  readonly tenant: string;
   readonly node: BatchNode;
   readonly plan: string;
   readonly plans: Map<string, Plan>;
@@ -70,13 +69,9 @@ export class Life {
   readonly #machines: LifeMachine[] = [];
   readonly #plans: readonly string[];
   #deleted: LifeMachine[] = [];
-  readonly #number: string;
-  #made = 0;
 
-  constructor({ number, node, plan, plans, at, draw }: LifeOptions) {
-    const tenant = `tenant-${number}`;
+  constructor({ tenant, node, plan, plans, at, draw }: LifeOptions) {
     this.tenant = tenant;
-    this.#number = number.toString(16).padStart(24, "0");
     this.node = node;
     this.plan = plan;
     this.next = monthAt(at);
@@ -110,6 +105,11 @@ export class Life {
     this.plan = plan;
     this.history.tenants.get(this.tenant)?.push({ from: now, plan });
     return true;
+  }
+
+  /** Machines that were deleted in this round and whose rows are gone. */
+  get purged(): readonly LifeMachine[] {
+    return this.#deleted.filter(({ isPurged }) => isPurged);
   }
 
   /** Deletes machines as of now and returns them. What runs counts up to then, on a lost node to its last heartbeat. */
@@ -172,13 +172,21 @@ export class Life {
   }
 
   #make(now: number): void {
-    this.#made += 1;
-    const id = `mach-${this.#number}${this.#made.toString(16).padStart(8, "0")}`;
+    const id = `mach-${this.#hex()}`;
     const [cpus, memory, disk] = [1 + this.#draw(8), 1 + this.#draw(8192), 1 + this.#draw(100)];
     const machine = { id, cpus, memory, disk, createdAt: now, deletedAt: null, isPurged: false, boots: [] };
     this.created.push(machine);
     this.#machines.push(machine);
     this.history.spans.push({ machine: id, tenant: this.tenant, meter: "disk", quantity: disk, from: now, to: null });
+  }
+
+  /** 32 hexadecimal digits, as of a UUID: similar ids would make the index against overlaps several times as slow. */
+  #hex(): string {
+    const part = (): string =>
+      this.#draw(2 ** 32)
+        .toString(16)
+        .padStart(8, "0");
+    return part() + part() + part() + part();
   }
 
   #startOrEnd(machine: LifeMachine, at: number): void {
@@ -189,7 +197,7 @@ export class Life {
       return;
     }
     if (machine.deletedAt !== null) return;
-    const id = `boot-${machine.id}-${machine.boots.length}`;
+    const id = `boot-${this.#hex()}`;
     const boot = { id, machine, startedAt: at, endedAt: null, spans: null, isUnreported: true, isEnded: false };
     machine.boots.push(boot);
   }
