@@ -46,6 +46,11 @@ export function orDefault<T>(parse: (text: string) => T): (text: string) => T | 
   return (text) => (text === "default" ? text : parse(text));
 }
 
+/** As orDefault, with the word `none`. */
+export function orNone<T>(parse: (text: string) => T): (text: string) => T | "none" {
+  return (text) => (text === "none" ? text : parse(text));
+}
+
 /** A date, which begins at midnight in UTC, or an instant with its time zone; as RFC 3339. */
 export function instant(text: string): string {
   const isDate = /^\d{4}-\d{2}-\d{2}$/.test(text);

@@ -31,6 +31,10 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
 
   await said("plan", "rate", plan, "--cpu-hour", "0.03", "--from", "2999-01-01");
   assert.match(await said("plan", "rates", plan), /the beginning +0\.02 .*now\n.*2999-01-01T00:00:00\.000Z +0\.03/);
+  await said("plan", "update", plan, "--max-machines", "5", "--budget", "none");
+  assert.match(await said("plan", "ls"), new RegExp(`${plan} +team +5 .* 0\\.02 .* none$`, "m"));
+  await said("plan", "update", plan, "--max-machines", "3", "--budget", "19.99");
+  assert.match((await up.cli("plan", "update", plan)).errors, /^error: nothing to change was given/);
   const nothing = await up.cli("plan", "rate", plan);
   assert.match(nothing.errors, /^error: no price was given\n +name one with --cpu-hour/);
   const refused = await up.cli("plan", "create", "odd", "--budget-policy", "maybe");

@@ -66,6 +66,29 @@ export const CreatePlanRequest = Type.Object({
 });
 export type CreatePlanRequest = Static<typeof CreatePlanRequest>;
 
+export const UpdatePlanRequest = Type.Object({
+  name: optional(text({ minLength: 1, maxLength: 100 })),
+  isDefault: optional(Type.Boolean({ description: "only as it is: a new default plan is made with POST /v1/plans" })),
+  budgetPolicy: optional(oneOf(BUDGET_POLICIES)),
+  maxApps: optional(int32()),
+  maxCpus: optional(int32()),
+  maxMemoryMb: optional(int64()),
+  maxDiskGb: optional(int64()),
+  maxMachines: optional(int32()),
+  maxConcurrentMachines: optional(int32()),
+  maxTotalCpus: optional(int64()),
+  maxTotalMemoryMb: optional(int64()),
+  maxTotalDiskGb: optional(int64()),
+  rateCpuHourMicros: optional(price("only as it is: prices are set with POST /v1/plans/{id}/rates")),
+  rateMemoryGbHourMicros: optional(price("only as it is")),
+  rateExecMicros: optional(int64()),
+  rateRequestsPerSecond: optional(int32({ minimum: 1 })),
+  rateBurst: optional(int32({ minimum: 1 })),
+  maxEgressGb: optional(int64({ description: "null: no limit" })),
+  monthlyBudgetMicros: optional(int64({ description: "null: no budget" })),
+});
+export type UpdatePlanRequest = Static<typeof UpdatePlanRequest>;
+
 /** How long before its time a price is made at the latest, so that nothing is recorded at an older one meanwhile. */
 export const RATE_NOTICE_MS = 60_000;
 
@@ -106,6 +129,19 @@ export const planEndpoints = {
     body: { kind: "json", schema: CreatePlanRequest },
     answers: { 201: json(PlanInfo) },
     errors: ["invalid_json", "invalid_body", "name_taken"],
+  }),
+  updatePlan: endpoint({
+    method: "PATCH",
+    path: "/v1/plans/{id}",
+    family: "plans",
+    summary: "Change a plan's name, ceilings or budget, for all of its tenants",
+    description:
+      "Omitted fields keep their value; of `maxEgressGb` and `monthlyBudgetMicros`, null is none. Machines that run keep running when a ceiling is lowered below what they use.",
+    access: ["admin"],
+    body: { kind: "json", schema: UpdatePlanRequest },
+    answers: { 200: json(PlanInfo) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "name_taken"],
+    isExtra: true,
   }),
   listRates: endpoint({
     method: "GET",

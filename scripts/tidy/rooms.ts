@@ -38,7 +38,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       plans: ["http"],
       tenants: ["http"],
       billing: ["auth", "http", "plans", "tenants", "usage"],
-      account: ["billing", "http", "plans", "tenants", "usage"],
+      account: ["http", "plans", "tenants", "usage"],
       apikeys: ["auth", "http"],
       audit: ["auth", "http"],
       operations: ["http"],

@@ -1435,6 +1435,19 @@ export abstract class Methods {
   }
 
   /**
+   * Change a plan's name, ceilings or budget, for all of its tenants.
+   *
+   * Omitted fields keep their value; of `maxEgressGb` and `monthlyBudgetMicros`, null is none. Machines that run
+   * keep running when a ceiling is lowered below what they use.
+   *
+   * `PATCH /v1/plans/{id}`; needs scope admin.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, name_taken.
+   */
+  updatePlan(id: string, body: UpdatePlanRequest, options: CallOptions = {}): Promise<PlanInfo> {
+    return this.call({ method: "PATCH", path: `/v1/plans/${segment(id)}`, json: body, answer: "json" }, options);
+  }
+
+  /**
    * List a plan's prices, past and future, in the order of their times.
    *
    * `GET /v1/plans/{id}/rates`; needs scope admin.
@@ -3363,6 +3376,33 @@ export interface UpdateMachineRequest {
    * stopped; default: migrate
    */
   disruption?: "migrate" | "restart" | "stop" | null | undefined;
+}
+
+export interface UpdatePlanRequest {
+  name?: string | null | undefined;
+  /** only as it is: a new default plan is made with POST /v1/plans */
+  isDefault?: boolean | null | undefined;
+  budgetPolicy?: "none" | "notify" | "block" | "stop" | null | undefined;
+  maxApps?: number | null | undefined;
+  maxCpus?: number | null | undefined;
+  maxMemoryMb?: number | null | undefined;
+  maxDiskGb?: number | null | undefined;
+  maxMachines?: number | null | undefined;
+  maxConcurrentMachines?: number | null | undefined;
+  maxTotalCpus?: number | null | undefined;
+  maxTotalMemoryMb?: number | null | undefined;
+  maxTotalDiskGb?: number | null | undefined;
+  /** only as it is: prices are set with POST /v1/plans/{id}/rates */
+  rateCpuHourMicros?: number | null | undefined;
+  /** only as it is */
+  rateMemoryGbHourMicros?: number | null | undefined;
+  rateExecMicros?: number | null | undefined;
+  rateRequestsPerSecond?: number | null | undefined;
+  rateBurst?: number | null | undefined;
+  /** null: no limit */
+  maxEgressGb?: number | null | undefined;
+  /** null: no budget */
+  monthlyBudgetMicros?: number | null | undefined;
 }
 
 export interface UpdateTenantRequest {

@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Client } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
 
 const server = await startTestServer();
@@ -110,6 +111,54 @@ test("a price begins when it was set for, what was used before keeps its price, 
     assert.equal((await client.post(path, body)).status, 422);
 });
 
+test("a plan's ceilings and budget change for its tenants at once, its prices and the default do not", async () => {
+  const plan = (
+    await client.post("/v1/plans", { name: "growing", maxMachines: 1, rateBurst: 50, rateCpuHourMicros: 5 })
+  ).json;
+  const path = `/v1/plans/${plan.id}`;
+  const tenant = (await client.post("/v1/tenants", { name: "grower", planId: plan.id })).json;
+  const { key } = (await client.post("/v1/apikeys", { tenantId: tenant.id })).json;
+  const member = new Client(server.url, key);
+  const make = () => member.post("/v1/machines", { source: { type: "image", reference: "alpine" } });
+  assert.deepEqual([(await make()).status, (await make()).status], [201, 422]);
+  const grown = await client.patch(path, { maxMachines: 2, rateBurst: 60, monthlyBudgetMicros: 7, maxEgressGb: 3 });
+  assert.equal(grown.status, 200, grown.text);
+  const expected = { ...plan, maxMachines: 2, rateBurst: 60, monthlyBudgetMicros: 7, maxEgressGb: 3 };
+  assert.deepEqual(grown.json, expected);
+  assert.deepEqual([(await make()).status, (await make()).status], [201, 422]);
+  assert.equal((await member.get("/v1/me")).headers.get("ratelimit-limit"), "60");
+  assert.equal((await member.get("/v1/account")).json.monthlyBudgetMicros, 7);
+  // As it was read, it may be written; null clears what may be missing, and keeps the rest.
+  assert.deepEqual((await client.patch(path, grown.json)).json, expected);
+  const cleared = await client.patch(path, { monthlyBudgetMicros: null, maxEgressGb: null, maxMachines: null });
+  assert.deepEqual(cleared.json, { ...expected, monthlyBudgetMicros: null, maxEgressGb: null });
+  for (const [body, why] of [
+    [{ rateCpuHourMicros: 6 }, /rateCpuHourMicros cannot be changed.*\/rates/],
+    [{ isDefault: true }, /isDefault cannot be changed/],
+  ] as const) {
+    const refused = await client.patch(path, body);
+    assert.deepEqual([refused.status, why.test(refused.text)], [400, true], refused.text);
+  }
+  assert.equal((await client.patch(path, { name: "small" })).status, 409);
+  assert.equal((await client.patch("/v1/plans/plan-none", { maxMachines: 3 })).status, 404);
+  assert.deepEqual(
+    (await list()).find(({ id }) => id === plan.id),
+    cleared.json,
+  );
+});
+
+test("of a price and larger totals that are set at the same time, only those are accepted whose month can be summed", async () => {
+  const names = Array.from({ length: 4 }, (_, at) => `racing ${at}`);
+  for (const name of names) {
+    const { id } = (await client.post("/v1/plans", { name, maxTotalCpus: 1_000, maxTotalMemoryMb: 0 })).json;
+    const [price, totals] = await Promise.all([
+      client.post(`/v1/plans/${id}/rates`, { rateCpuHourMicros: 30_000_000 }),
+      client.patch(`/v1/plans/${id}`, { maxTotalCpus: 30_000_000 }),
+    ]);
+    assert.deepEqual([price.status, totals.status].toSorted(), price.status === 201 ? [201, 422] : [200, 422]);
+  }
+});
+
 test("bad prices, budgets, ids, dates and names are refused with a short 4xx, everywhere that takes money", async () => {
   const planId = (await list())[0]?.id ?? "";
   const { tenantId } = (await client.get("/v1/me")).json;
@@ -121,11 +170,14 @@ test("bad prices, budgets, ids, dates and names are refused with a short 4xx, ev
       bad.push(["POST", "/v1/plans", { name: "bad", [field]: amount }]);
     for (const field of ["rateCpuHourMicros", "rateMemoryGbHourMicros"])
       bad.push(["POST", `/v1/plans/${planId}/rates`, { [field]: amount }]);
+    for (const field of ["monthlyBudgetMicros", "rateExecMicros", "maxTotalCpus"])
+      bad.push(["PATCH", `/v1/plans/${planId}`, { [field]: amount }]);
     bad.push(["PATCH", `/v1/tenants/${tenantId}`, { maxDiskGb: amount }]);
     if (amount !== -1) bad.push(["POST", "/v1/billing/ledger", { tenantId, micros: amount }]);
   }
   for (const text of [long, "a\u0000b", ""]) {
     bad.push(["POST", "/v1/plans", { name: text }], ["POST", "/v1/plans", { name: "bad", id: text }]);
+    bad.push(["PATCH", `/v1/plans/${planId}`, { name: text }]);
     bad.push(["POST", "/v1/tenants", { name: text }], ["POST", "/v1/tenants", { name: "bad", id: text }]);
     bad.push(["POST", "/v1/tenants", { name: "bad", planId: text }]);
     bad.push(["POST", "/v1/billing/ledger", { tenantId: text, micros: 1 }]);

@@ -216,3 +216,33 @@ test("only an operator moves a clock, only forward, and never that of a tenant w
   ])
     await assert.rejects(db.execute(statement), /test clock|only_test_clocks_move|never changed/, statement.text);
 });
+
+test("ten years at the highest price that is accepted are billed and shown to the micro", async () => {
+  const price = { rateCpuHourMicros: 1_000_000_000, rateMemoryGbHourMicros: 0 };
+  let [cpus, made] = [256, await admin.post("/v1/plans", { name: "dear", maxTotalCpus: 256, ...price })];
+  while (made.status === 422) {
+    cpus /= 2;
+    made = await admin.post("/v1/plans", { name: "dear", maxTotalCpus: cpus, ...price });
+  }
+  const { id } = (await admin.post("/v1/tenants", { name: "dear", planId: made.json.id, testClock: true })).json;
+  const client = admin.withKey((await admin.post("/v1/apikeys", { tenantId: id })).json.key);
+  const tenant = { id, client, planId: made.json.id };
+  for (let each = Math.min(64, cpus), left = cpus; left > 0; left -= each) await startOne(tenant, each);
+  const begun = Date.now();
+  const months = 117;
+  let month = monthAt(begun);
+  for (let count = 1; count < months; count += 1) month = monthAfter(month);
+  await advanced(tenant, month.to + (GRACE_HOURS + 1) * HOUR);
+  await until(isFinal(tenant, month.id), { deadlineMs: 60_000 });
+  for (const path of ["/v1/account", "/v1/usage", "/v1/billing/ledger"]) {
+    const answer = await client.get(path);
+    assert.equal(answer.status, 200, answer.text);
+  }
+  for (const path of ["/v1/tenants", "/v1/billing/meters"]) assert.equal((await admin.get(path)).status, 200);
+  const invoices = (await client.get("/v1/billing/invoices")).json as { status: string; totalMicros: number }[];
+  const finals = invoices.filter(({ status }) => status === "finalized");
+  const owed = finals.reduce((sum, { totalMicros }) => sum + BigInt(totalMicros), 0n);
+  const ledger = (await client.get("/v1/billing/ledger")).json as { balanceMicros: number }[];
+  assert.deepEqual([finals.length, BigInt(ledger.at(-1)?.balanceMicros ?? 0)], [months, -owed]);
+  assert.ok(owed > BigInt(cpus) * 1_000_000_000n * 24n * 28n * BigInt(months - 1));
+});

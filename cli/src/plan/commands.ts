@@ -4,8 +4,9 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
-import { count, diskGb, instant, memoryMb, micros } from "../arguments.ts";
+import { instant, micros, orNone } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
+import { withLimits } from "./limits.ts";
 import { withPrices } from "./prices.ts";
 
 export function addPlanCommands(tree: Tree, root: Command): void {
@@ -14,16 +15,21 @@ export function addPlanCommands(tree: Tree, root: Command): void {
     usage: "create <name>",
     summary: "make a plan; what is left out is taken from the default plan",
     options: (command) =>
-      withPrices(command)
-        .option("--default", "make it the plan of tenants that have no other")
-        .option("--max-machines <count>", "machines in any state", count)
-        .option("--max-running <count>", "machines that run at once", count)
-        .option("--max-cpus <count>", "virtual processors of one machine", count)
-        .option("--max-memory <size>", "memory of one machine, such as 8g", memoryMb)
-        .option("--max-disk <size>", "disk of one machine, such as 100g", diskGb)
-        .option("--budget <amount>", "monthly budget, such as 100 or 19.99", micros)
-        .option("--budget-policy <policy>", "what happens when it is used up: none, notify, block or stop"),
+      withLimits(withPrices(command).option("--default", "make it the plan of tenants that have no other")).option(
+        "--budget <amount>",
+        "monthly budget, such as 100 or 19.99",
+        micros,
+      ),
     load: () => import("./create.ts"),
+  });
+  addVerb(tree, plan, {
+    usage: "update <plan>",
+    summary: "change a plan's limits or budget, for all of its tenants; `plan rate` sets prices",
+    options: (command) =>
+      withLimits(command)
+        .option("--name <name>", "its name")
+        .option("--budget <amount>", "monthly budget, such as 100 or 19.99, or none", orNone(micros)),
+    load: () => import("./update.ts"),
   });
   addVerb(tree, plan, {
     usage: "ls",

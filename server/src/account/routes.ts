@@ -4,7 +4,6 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { Static } from "@flotilla/contract/schema";
 import type { TenantMeter } from "@flotilla/contract/usage";
-import { readBalance } from "../billing/ledger-store.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { getPlanOf } from "../plans/store.ts";
@@ -38,11 +37,10 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
       if (tenant === undefined)
         throw new Refusal("not_found", `tenant ${tenantId} was not found; GET /v1/tenants lists them`);
       const billingNow = now + tenant.clockAheadMs;
-      const [plan, ceilings, usage, balance] = await Promise.all([
+      const [plan, ceilings, usage] = await Promise.all([
         getPlanOf(db, tenantId, billingNow),
         readCeilings(db, tenantId),
         readTenantUsage(db, { tenantId, now, ...monthUpTo(billingNow) }),
-        readBalance(db, tenantId),
       ]);
       const periodCost = costBreakdown(usage.lines);
       const budget = plan.monthlyBudgetMicros;
@@ -60,7 +58,7 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
         effectiveMaxTotalDiskGb: ceilings.maxTotalDiskGb,
         monthlyBudgetMicros: budget,
         budgetRemainingMicros: budget === null ? null : Math.max(0, budget - periodCost.totalMicros),
-        prepaidCreditMicros: Math.max(0, balance),
+        prepaidCreditMicros: tenant.creditMicros,
         periodUsage: usageResponse(usage),
         periodCost,
       };

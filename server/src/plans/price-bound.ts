@@ -2,13 +2,15 @@
  * Refuses prices at which a tenant's month could not be summed exactly. Pure.
  *
  * Always: a month in which a tenant uses all that its plan allows costs at most MONTH_MICROS_MAX. Answers have micros as JSON
- * numbers, which are exact up to 2^53, so nine such months still have an exact sum.
+ * numbers, which are exact up to 2^53, so the sum of fifteen years of such months is exact, also of invoices that are not paid. A
+ * test clock is at most ten years ahead.
  */
 import { Refusal } from "@flotilla/contract/errors";
 
 const MONTH_HOURS_MAX = 31 * 24;
 const MB_PER_GB = 1024;
-const MONTH_MICROS_MAX = 10 ** 15;
+/** 50 million units of the currency. */
+const MONTH_MICROS_MAX = 5 * 10 ** 13;
 const MICROS_PER_UNIT = 1_000_000;
 
 export interface PricedPlan {
@@ -27,6 +29,6 @@ export function refuseUnsummable(plan: PricedPlan): void {
   const [most, units] = [MONTH_MICROS_MAX, monthMicros].map((micros) => Math.ceil(micros / MICROS_PER_UNIT));
   throw new Refusal(
     "invalid_body",
-    `the prices are too high for the plan's totals: maxTotalCpus (${plan.maxTotalCpus}) and maxTotalMemoryMb (${plan.maxTotalMemoryMb}) for a month cost ${units} units, and sums are exact up to ${most}; lower the prices or the totals`,
+    `the prices are too high for the plan's totals: maxTotalCpus (${plan.maxTotalCpus}) and maxTotalMemoryMb (${plan.maxTotalMemoryMb}) for a month cost ${units} units, and sums are exact up to ${most} a month; lower the prices or the totals`,
   );
 }

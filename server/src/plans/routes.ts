@@ -9,9 +9,12 @@ import { createPlan } from "./create.ts";
 import { listRates } from "./rates-store.ts";
 import { setRate } from "./set-rate.ts";
 import { listPlans } from "./store.ts";
+import { updatePlan } from "./update.ts";
 import { planInfo, rateInfo } from "./view.ts";
 
-export function planHandlers(context: Context): HandlersOf<"listPlans" | "createPlan" | "listRates" | "createRate"> {
+export function planHandlers(
+  context: Context,
+): HandlersOf<"listPlans" | "createPlan" | "updatePlan" | "listRates" | "createRate"> {
   return {
     listPlans: async ({ query }) => {
       const found = (await listPlans(context.db, context.clock.now())).map(planInfo);
@@ -22,6 +25,10 @@ export function planHandlers(context: Context): HandlersOf<"listPlans" | "create
       const made = await createPlan(context, request.body, request.newId("plan"));
       return { status: 201, body: planInfo(made) };
     },
+    updatePlan: async ({ params, body }) => ({
+      status: 200,
+      body: planInfo(await updatePlan(context, params.id, body)),
+    }),
     listRates: async ({ params, query }) => {
       const found = (await listRates(context.db, params.id)).map(rateInfo);
       if (found.length === 0)

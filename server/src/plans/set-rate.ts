@@ -9,7 +9,7 @@ import type { Context } from "../context.ts";
 import { parseInstant } from "../http/instant.ts";
 import { refuseUnsummable } from "./price-bound.ts";
 import { findRate, insertRate, listRates, type RateRow } from "./rates-store.ts";
-import { findPlan } from "./store.ts";
+import { findPlan, lockPlans } from "./store.ts";
 
 /** `id`: of the new rate. A repetition with the same one returns the rate that was made. */
 export async function setRate(
@@ -29,19 +29,23 @@ export async function setRate(
       "invalid_request",
       `activeFrom is too early: a price begins at least ${RATE_NOTICE_MS / 1000} s after it is set, here at ${new Date(earliest).toISOString()}`,
     );
-  const before = (await listRates(db, planId)).findLast((rate) => rate.activeFrom <= activeFrom);
-  if (before === undefined) throw new Refusal("not_found", `plan ${planId} was not found; GET /v1/plans lists them`);
-  const rate = {
-    ...{ id, planId, activeFrom, createdAt: now },
-    rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,
-    rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? before.rateMemoryGbHourMicros,
-  };
-  const plan = await findPlan(db, planId, now);
-  if (plan !== undefined) refuseUnsummable({ ...plan, ...rate });
-  if (!(await insertRate(db, rate)))
-    throw new Refusal(
-      "name_taken",
-      `plan ${planId} has another price from ${new Date(activeFrom).toISOString()} on; choose another instant`,
-    );
-  return rate;
+  return await db.transaction(async (transaction) => {
+    // The plan's totals do not change meanwhile (update.ts).
+    await lockPlans(transaction);
+    const before = (await listRates(transaction, planId)).findLast((rate) => rate.activeFrom <= activeFrom);
+    if (before === undefined) throw new Refusal("not_found", `plan ${planId} was not found; GET /v1/plans lists them`);
+    const rate = {
+      ...{ id, planId, activeFrom, createdAt: now },
+      rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,
+      rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? before.rateMemoryGbHourMicros,
+    };
+    const plan = await findPlan(transaction, planId, now);
+    if (plan !== undefined) refuseUnsummable({ ...plan, ...rate });
+    if (!(await insertRate(transaction, rate)))
+      throw new Refusal(
+        "name_taken",
+        `plan ${planId} has another price from ${new Date(activeFrom).toISOString()} on; choose another instant`,
+      );
+    return rate;
+  });
 }

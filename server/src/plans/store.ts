@@ -102,6 +102,21 @@ export async function insertPlan(db: Queryable, plan: PlanRow, madeAs: string): 
   return count === 1;
 }
 
+/** Writes what may change of a plan, and notifies the other servers. Whether it was written; false: the name is taken. */
+export async function writePlan(transaction: Queryable, plan: PlanRow): Promise<boolean> {
+  const written = await transaction.query(sql`
+    UPDATE plans SET
+      name = ${plan.name}, budget_policy = ${plan.budgetPolicy}, max_apps = ${plan.maxApps}, max_cpus = ${plan.maxCpus},
+      max_memory_mb = ${plan.maxMemoryMb}, max_disk_gb = ${plan.maxDiskGb}, max_machines = ${plan.maxMachines},
+      max_concurrent_machines = ${plan.maxConcurrentMachines}, max_total_cpus = ${plan.maxTotalCpus},
+      max_total_memory_mb = ${plan.maxTotalMemoryMb}, max_total_disk_gb = ${plan.maxTotalDiskGb},
+      rate_exec_micros = ${plan.rateExecMicros}, rate_requests_per_second = ${plan.rateRequestsPerSecond},
+      rate_burst = ${plan.rateBurst}, max_egress_gb = ${plan.maxEgressGb}, monthly_budget_micros = ${plan.monthlyBudgetMicros}
+    WHERE id = ${plan.id} AND NOT EXISTS (SELECT FROM plans other WHERE other.name = ${plan.name} AND other.id <> ${plan.id})
+    RETURNING pg_notify('tenants', id)`);
+  return written.length === 1;
+}
+
 /** The plan with this id that the same request made. */
 export const findPlanMadeAs = (
   db: Queryable,
