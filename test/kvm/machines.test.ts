@@ -14,7 +14,12 @@ const TASK_DEADLINE_MS = 400_000;
 /** It takes longer than all the others, and shows nothing different here. */
 const LEFT_OUT = /^\d+ machines of one template/;
 /** The first is for version 2 of control groups, which most hosts that run the tests do not have. */
-const FILES = ["node/test/cgroups.test.ts", "test/vm/qemu.test.ts", "test/vm/prepared.test.ts"];
+const FILES = [
+  "node/test/cgroups.test.ts",
+  "test/vm/qemu.test.ts",
+  "test/vm/prepared.test.ts",
+  "test/vm/suspend.test.ts",
+];
 
 describe("machines under KVM", { skip: skipReason }, () => {
   let host: EmulatedHost;

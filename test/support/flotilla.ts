@@ -274,7 +274,8 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
         FLOTILLA_DATA_DIR: own,
         FLOTILLA_NODE_ID: `node-${index}`,
         FLOTILLA_DRIVER: driver,
-        FLOTILLA_ACCELERATOR: "tcg",
+        // An emulated host of test/kvm knows that KVM works.
+        FLOTILLA_ACCELERATOR: process.env["FLOTILLA_ACCELERATOR"] ?? "tcg",
         FLOTILLA_URL: urls[index % urls.length] ?? "",
         ...nodeEnvironment,
       });
