@@ -17,9 +17,14 @@ export type ApiKeyInfo = Static<typeof ApiKeyInfo>;
 
 const EXPIRY = "default: when the creator's key expires, if it does; a key does not outlive its creator's key";
 
+const EXPIRY_DAYS_MAX = 36_500;
+
 export const CreateApiKeyRequest = Type.Object({
   description: optional(text({ maxLength: 500 })),
-  expiresInDays: optional(int64({ minimum: 1, maximum: 36_500, description: EXPIRY })),
+  expiresInDays: optional(int64({ minimum: 1, maximum: EXPIRY_DAYS_MAX, description: EXPIRY })),
+  expiresInSeconds: optional(
+    int64({ minimum: 1, maximum: EXPIRY_DAYS_MAX * 24 * 60 * 60, description: "instead of `expiresInDays`" }),
+  ),
   scopes: optional(Type.Array(text({ maxLength: 64 }), { maxItems: 64, description: "default: the creator's" })),
   tenantId: optional(text({ maxLength: 64, description: "admin only" })),
 });

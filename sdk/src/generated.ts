@@ -1903,6 +1903,8 @@ export interface CreateApiKeyRequest {
   description?: string | null | undefined;
   /** default: when the creator's key expires, if it does; a key does not outlive its creator's key */
   expiresInDays?: number | null | undefined;
+  /** instead of `expiresInDays` */
+  expiresInSeconds?: number | null | undefined;
   /** default: the creator's */
   scopes?: readonly string[] | null | undefined;
   /** admin only */

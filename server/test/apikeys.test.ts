@@ -120,6 +120,19 @@ test("a key expires at its time although it was used and is cached", async () =>
   assert.deepEqual([answer.status, answer.json], [401, { code: "expired_key", error: "API key has expired" }]);
 });
 
+test("a key for minutes expires after them, and its time is named once", async () => {
+  const { id, key } = await mint({ expiresInSeconds: 90, scopes: ["machine:exec"] });
+  const keys = (await client.get("/v1/apikeys")).json as { id: string; createdAt: string; expiresAt: string }[];
+  const shown = keys.find((item) => item.id === id);
+  assert.equal(Date.parse(shown?.expiresAt ?? "") - Date.parse(shown?.createdAt ?? ""), 90_000);
+  assert.equal((await client.withKey(key).get("/v1/me")).status, 200);
+  aheadMs = 90_001;
+  const answer = await client.withKey(key).get("/v1/me");
+  aheadMs = 0;
+  assert.equal(answer.status, 401);
+  assert.equal((await client.post("/v1/apikeys", { expiresInSeconds: 90, expiresInDays: 1 })).status, 400);
+});
+
 test("the time of a key's last use is written a little later", async () => {
   const { id, key } = await mint({});
   const lastUsed = async () =>
@@ -189,6 +202,8 @@ test("a key does not outlive the one that made it, for another tenant either", a
 test("invalid numbers of days are refused", async () => {
   for (const expiresInDays of [0, -1, 36_501, 1e12, 0.5])
     assert.equal((await client.post("/v1/apikeys", { expiresInDays })).status, 422, String(expiresInDays));
+  for (const expiresInSeconds of [0, -1, 0.5, 36_500 * 86_400 + 1])
+    assert.equal((await client.post("/v1/apikeys", { expiresInSeconds })).status, 422, String(expiresInSeconds));
   for (const expiresInSeconds of [0, 1e12])
     assert.equal((await client.post("/v1/tokens", { expiresInSeconds })).status, 422, String(expiresInSeconds));
 });

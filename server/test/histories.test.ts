@@ -16,7 +16,7 @@ import { freshDatabase } from "./support/server.ts";
 
 const BATCH = 500;
 /** Batches at the same time, each in its own database: enough for two processors. */
-const SIDES = 3;
+const SIDES = 4;
 const HISTORIES = Number(process.env["FLOTILLA_TEST_HISTORIES"] ?? 100_000);
 const SEED = Number(process.env["FLOTILLA_SEED"] ?? randomInt(2 ** 31));
 

@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
-import { count, several } from "../arguments.ts";
+import { seconds, several } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addKeyCommands(tree: Tree, root: Command): void {
@@ -20,7 +20,11 @@ export function addKeyCommands(tree: Tree, root: Command): void {
           "what it may do, such as machine:exec; repeat for more (default: all you may)",
           several,
         )
-        .option("--expires-in-days <days>", "when it stops working (default: with your own key)", count)
+        .option(
+          "--expires-in <time>",
+          "when it stops working, such as 15m or 30d (default: with your own key)",
+          seconds,
+        )
         .option("--tenant <id>", "whose key it is; needs an admin's key"),
     load: () => import("./create.ts"),
   });

@@ -8,7 +8,8 @@ import type { Call } from "../call.ts";
 export interface CreateKeyOptions {
   readonly description?: string;
   readonly scope?: readonly string[];
-  readonly expiresInDays?: number;
+  /** Seconds. */
+  readonly expiresIn?: number;
   readonly tenant?: string;
 }
 
@@ -16,7 +17,7 @@ export async function run(call: Call, _operands: readonly string[], options: Cre
   const created = await call.flotilla().createApiKey({
     ...(options.description === undefined ? {} : { description: options.description }),
     ...(options.scope === undefined ? {} : { scopes: options.scope }),
-    ...(options.expiresInDays === undefined ? {} : { expiresInDays: options.expiresInDays }),
+    ...(options.expiresIn === undefined ? {} : { expiresInSeconds: options.expiresIn }),
     ...(options.tenant === undefined ? {} : { tenantId: options.tenant }),
   });
   if (call.output.isJson) return call.output.json(created);

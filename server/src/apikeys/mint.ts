@@ -33,7 +33,7 @@ export async function mintKey(
   const isForeign = tenantId !== caller.tenantId;
   const scopes = chooseScopes(caller, request.scopes ?? undefined, isForeign);
   const now = context.clock.now();
-  const expiresAt = chooseExpiry(caller, request.expiresInDays ?? null, now);
+  const expiresAt = chooseExpiry(caller, lifetimeMs(request), now);
   const row = {
     id,
     tenantId,
@@ -59,13 +59,21 @@ export async function mintKey(
   }
 }
 
+/** In milliseconds; null: not named. */
+function lifetimeMs({ expiresInDays, expiresInSeconds }: CreateApiKeyRequest): number | null {
+  const [days, seconds] = [expiresInDays ?? null, expiresInSeconds ?? null];
+  if (days !== null && seconds !== null)
+    throw new Refusal("invalid_request", "expiresInDays and expiresInSeconds exclude each other; name one of them");
+  return days === null ? seconds && seconds * 1000 : days * DAY_MS;
+}
+
 /** Epoch milliseconds; null: never. A key that expires makes none that outlives it. Pure. */
-function chooseExpiry(caller: Caller, days: number | null, now: number): number | null {
-  if (days === null) return caller.expiresAt;
-  const asked = now + days * DAY_MS;
+function chooseExpiry(caller: Caller, lifetime: number | null, now: number): number | null {
+  if (lifetime === null) return caller.expiresAt;
+  const asked = now + lifetime;
   if (caller.expiresAt === null || asked <= caller.expiresAt) return asked;
   const end = new Date(caller.expiresAt).toISOString();
-  const text = `the new key would outlive the key that creates it, which expires at ${end}; request fewer days, or omit expiresInDays`;
+  const text = `the new key would outlive the key that creates it, which expires at ${end}; request a shorter time, or omit it`;
   throw new Refusal("invalid_request", text);
 }
 

@@ -80,10 +80,11 @@ export class History {
   /** What was used in a period and its price rounded down, by meter, plan and number of the plan's rate. */
   priced(tenant: string, from: number, to: number, now: number): Map<string, Priced> {
     const amounts = new Map<string, bigint>();
+    const changes = this.edges(tenant);
     for (const span of this.spans.filter((each) => each.tenant === tenant)) {
       const [start, end] = [Math.max(from, span.from), Math.min(to, this.endOf(span, now))];
       const edges = new Set([start, end]);
-      for (const edge of this.edges(tenant)) if (edge > start && edge < end) edges.add(edge);
+      for (const edge of changes) if (edge > start && edge < end) edges.add(edge);
       const sorted = [...edges].sort((a, b) => a - b);
       for (const [at, edge] of sorted.entries()) {
         const next = sorted[at + 1];
