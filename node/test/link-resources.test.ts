@@ -135,6 +135,7 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   pullImage: { path: "/v1/images", first: PULL, isSilent: true },
   importImage: { path: "/v1/images/import?reference=local/half", first: "half", isUpload: true },
   outgoing: null,
+  releaseOutgoing: null,
   // Machine A runs, and no move was begun.
   outgoingFile: null,
   beginIncoming: null,

@@ -63,7 +63,10 @@ async function untilEvent(id: string, text: RegExp): Promise<void> {
   await until(async () => (await lines()).some(({ message }) => text.test(message)), { what: `${text}`, ...PATIENT });
 }
 
-/** Has the target be away, so that the move waits in its copy. */
+/** Of a machine that is stopped before its files are sent. */
+const UNWATCHED = { FAKE_UNWATCHED: "1" };
+
+/** Has the target be away, so that the move waits in its copy. For UNWATCHED machines. */
 async function held(placed: Placed): Promise<string> {
   await nodes[placed.to].kill();
   const asked = await move(placed.id, { nodeId: placed.to });
@@ -116,6 +119,44 @@ test("a running machine moves with its memory, without a gap or an overlap in it
   await client.delete(`/v1/machines/${id}`);
 });
 
+test("files are sent while a machine runs, and it is stopped only when its new node has them", async () => {
+  const { id, from, to } = await machine();
+  await nodes[to].kill();
+  const asked = (await move(id, { nodeId: to })).json.id;
+  const said = async () => (await read(asked)).steps[0].message;
+  await until(
+    async () => /^node node-. (is unreachable|does not answer)|^node node-./.test((await said()) ?? ""),
+    PATIENT,
+  );
+  assert.equal((await get(id)).state, "started");
+  assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 200);
+  const [{ nodeId }] = (await copies(id)) as [{ nodeId: string }];
+  assert.equal(nodeId, to, "what may have arrived there is known");
+  await nodes[to].restart();
+  const done = await ended(asked);
+  assert.equal(done.status, "succeeded", done.error);
+  assert.match(done.steps[2].message, /^\d+\.\d MB were copied, after \d+\.\d MB while it ran$/);
+  // A canceled one leaves it as it is.
+  await nodes[from].kill();
+  const again = (await move(id, { nodeId: from })).json.id;
+  await until(async () => /./.test((await read(again)).steps[0].message ?? ""), PATIENT);
+  await client.post(`/v1/operations/${again}/cancel`);
+  assert.equal((await ended(again)).status, "canceled");
+  assert.deepEqual([(await get(id)).state, (await get(id)).nodeId], ["started", to]);
+  await nodes[from].restart();
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a machine whose writes cannot be watched is stopped first, and then sent", async () => {
+  for (const env of [UNWATCHED, { FAKE_WATCH_FAIL: "1" }]) {
+    const { id } = await machine(env);
+    const done = await ended((await move(id)).json.id);
+    assert.equal(done.status, "succeeded", done.error);
+    assert.match(done.steps[2].message, /^\d+\.\d MB were copied$/);
+    await client.delete(`/v1/machines/${id}`);
+  }
+});
+
 test("a stopped machine stays stopped, and starts where its disk is", async () => {
   const { id, to } = await machine();
   await client.post(`/v1/machines/${id}/stop`);
@@ -128,7 +169,7 @@ test("a stopped machine stays stopped, and starts where its disk is", async () =
 });
 
 test("a start meanwhile waits for the end of the move, and a stop is a stop", async () => {
-  const placed = await machine();
+  const placed = await machine(UNWATCHED);
   const { id, to } = placed;
   const operation = await held(placed);
   assert.equal((await get(id)).state, "creating");
@@ -146,7 +187,7 @@ test("a start meanwhile waits for the end of the move, and a stop is a stop", as
 });
 
 test("a canceled move leaves the machine where it was, running, and nothing on the target", async () => {
-  const placed = await machine();
+  const placed = await machine(UNWATCHED);
   const { id, from, to } = placed;
   await exec(id, "echo kept >/tmp/file");
   const operation = await held(placed);
@@ -167,7 +208,7 @@ test("a canceled move leaves the machine where it was, running, and nothing on t
 });
 
 test("a delete wins over a move", async () => {
-  const placed = await machine();
+  const placed = await machine(UNWATCHED);
   const { id, to } = placed;
   const operation = await held(placed);
   assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
@@ -224,7 +265,7 @@ test("an owner says what a move does to a running machine, and may change it", a
 });
 
 test("a machine that its move stops runs again when the move is canceled, and a start or a stop meanwhile is kept", async () => {
-  const placed = await machine({}, { disruption: "stop" });
+  const placed = await machine(UNWATCHED, { disruption: "stop" });
   const { id, from, to } = placed;
   const canceled = await held(placed);
   assert.equal((await get(id)).state, "stopped");
@@ -249,7 +290,7 @@ test("a machine that its move stops runs again when the move is canceled, and a 
 });
 
 test("a stop during a move discards the memory that is on its way, and a start boots the machine", async () => {
-  const placed = await machine();
+  const placed = await machine(UNWATCHED);
   const { id, to } = placed;
   await exec(id, "echo lost >/tmp/file");
   const operation = await held(placed);

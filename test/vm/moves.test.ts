@@ -3,6 +3,7 @@
  * keeps its files and its processes.
  */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -13,6 +14,11 @@ import { skipReason } from "./vm-fixture.ts";
 const WRITE =
   "head -c 8000000 /dev/urandom > /workspace/file && sync && sha256sum /workspace/file && echo kept > /etc/kept && sync";
 
+const WRITER =
+  "mkdir /workspace/many; (n=0; while sleep 0.05; do n=$((n+1)); head -c 200000 /dev/urandom >/workspace/many/$n; " +
+  "sha256sum /workspace/many/$n >>/workspace/sums; [ $((n % 7)) = 0 ] && sync; done) >/dev/null 2>&1 &";
+const CHECK_WRITTEN = "tail -n +2 /workspace/sums | sha256sum -c 2>&1 | grep -vc OK; wc -l </workspace/sums";
+
 test("a running machine continues on the other node with its files, its processes and what is in memory", {
   skip: skipReason,
 }, async () => {
@@ -22,6 +28,8 @@ test("a running machine continues on the other node with its files, its processe
   const to = from === "node-0" ? "node-1" : "node-0";
   const [sum = ""] = (await flotilla.exec(id, WRITE)).split(" ");
   assert.match(sum, /^[0-9a-f]{64}$/);
+  // Writes on while its disk is sent: each file once, so that a block that was missed is seen.
+  await flotilla.exec(id, WRITER);
   const boot = await flotilla.exec(id, "echo kept > /dev/shm/file; cat /proc/sys/kernel/random/boot_id");
   const asked = await flotilla.client().post(`/v1/machines/${id}/move`, { nodeId: to });
   assert.equal(asked.status, 202, asked.text);
@@ -41,6 +49,10 @@ test("a running machine continues on the other node with its files, its processe
     (await flotilla.events(id)).join("\n"),
   );
   assert.equal(await flotilla.exec(id, "cat /dev/shm/file"), "kept\n");
+  const early = /^[\d.]+ MB were copied, after ([\d.]+) MB while it ran$/.exec(done.steps[2].message)?.[1];
+  assert.ok(Number(early) > 8, done.steps[2].message);
+  const [wrong = "", written = ""] = (await flotilla.exec(id, CHECK_WRITTEN)).split("\n");
+  assert.deepEqual([wrong, Number(written) > 10], ["0", true], written);
   assert.match(done.steps[4].message, /its processes continued after a pause of \d+ ms$/);
   const index = Number(to.slice("node-".length));
   const roots = await readdir(join(flotilla.nodeDirectory(index), "images", "unpacked"), { recursive: true });
@@ -49,5 +61,9 @@ test("a running machine continues on the other node with its files, its processe
     roots.join(" "),
   );
   assert.deepEqual(await readdir(join(flotilla.nodeDirectory(1 - index), "machines")), []);
+  await flotilla.stop(id);
+  const disk = join(flotilla.nodeDirectory(index), "machines", id, "disk");
+  const checked = spawnSync("qemu-img", ["check", disk]);
+  assert.equal(checked.status, 0, `${checked.stdout} ${checked.stderr}`);
   await flotilla.remove(id);
 });

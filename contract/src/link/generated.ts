@@ -90,11 +90,13 @@ const FILE_WRITTEN_KIND = ["written", "failed"] as const;
 const LISTED_FILE_KIND = ["file", "directory", "link", "other"] as const;
 const LISTED_FILE_MODE_PATTERN = /^[0-7]{4}$/;
 const AWAITED_FILE_NAME_PATTERN = /^(disk|root|memory|memory-base|log-[0-9]{1,15})$/;
+const INCOMING_STATE_POINT_PATTERN = /^[0-9a-f]{32}$/;
 const MOVE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
 const MOVED_FILE_NAME_PATTERN = /^(disk|log-[0-9]{1,15})$/;
 const MOVED_IMAGE_DIGEST_PATTERN = /^sha256:[0-9a-f]{64}$/;
 const MOVED_MEMORY_MEMORY_ID_PATTERN = /^[0-9a-f]{32}$/;
 const MOVED_ROOT_SHA256_PATTERN = /^[0-9a-f]{64}$/;
+const OUTGOING_MACHINE_POINTS_PATTERN = /^[0-9a-f]{32}$/;
 const LINK_ERROR_CODE = [
   "invalid",
   "version",
@@ -721,6 +723,8 @@ export function readIncomingMachine(value: unknown): IncomingMachine {
     root: readMovedRoot(fields["root"]),
     files: list(fields["files"], "IncomingMachine.files", 16, readMovedFile),
     memory: fields["memory"] === undefined || fields["memory"] === null ? null : readMovedMemory(fields["memory"]),
+    memoryBase:
+      fields["memoryBase"] === undefined || fields["memoryBase"] === null ? null : readMovedRoot(fields["memoryBase"]),
   };
 }
 
@@ -729,6 +733,11 @@ export function readIncomingState(value: unknown): IncomingState {
   return {
     isMachine: fields["isMachine"] === true,
     awaited: list(fields["awaited"], "IncomingState.awaited", 19, readAwaitedFile),
+    takesEarly: fields["takesEarly"] === true,
+    point:
+      fields["point"] === undefined || fields["point"] === null
+        ? null
+        : matching(fields["point"], "IncomingState.point", INCOMING_STATE_POINT_PATTERN),
   };
 }
 
@@ -838,6 +847,12 @@ export function readOutgoingMachine(value: unknown): OutgoingMachine {
       fields["memoryFormat"] === undefined || fields["memoryFormat"] === null
         ? null
         : text(fields["memoryFormat"], "OutgoingMachine.memoryFormat", 64),
+    canSendEarly: fields["canSendEarly"] === true,
+    memoryBase:
+      fields["memoryBase"] === undefined || fields["memoryBase"] === null ? null : readMovedRoot(fields["memoryBase"]),
+    points: clippedList(fields["points"] ?? [], "OutgoingMachine.points", 8, (item) =>
+      matching(item, "OutgoingMachine.points", OUTGOING_MACHINE_POINTS_PATTERN),
+    ),
   };
 }
 

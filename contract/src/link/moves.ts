@@ -2,9 +2,9 @@
  * Messages of a move of a machine between two nodes. The server relays every byte: nodes never connect to each other.
  *
  * Source:
- *
  *     GET    /v1/machines/{id}/outgoing                          → OutgoingMachine; `?content=1` adds the root's hash
  *     GET    /v1/machines/{id}/outgoing/{file}?from=N            → the file's blocks from byte N on; 409 if it is not stopped
+ *     DELETE /v1/machines/{id}/outgoing                          forgets all points
  *
  * Target, where `{move}` is the id of the operation:
  *
@@ -26,12 +26,32 @@
 import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "../limits.ts";
 import { LinkError } from "./errors.ts";
 import { PATH_CHARACTERS_MAX, argv } from "./machines.ts";
-import { clipped, flag, instant, list, matching, type Message, nullable, Type, text, whole } from "./vocabulary.ts";
+import {
+  clipped,
+  clippedList,
+  flag,
+  instant,
+  list,
+  matching,
+  type Message,
+  nullable,
+  Type,
+  text,
+  whole,
+} from "./vocabulary.ts";
 
 /** Of a file, an offset or a number of bytes. */
 const bytes = () => whole(0, Number.MAX_SAFE_INTEGER);
 const sha256 = () => matching(/^[0-9a-f]{64}$/);
+/**
+ * The id of a point: a moment of a running machine's disk, since which the source knows what was written to it. With `?point=P` a
+ * disk is sent while its machine runs, and P is known from then on; such a stream is the disk only with what changed since P. With
+ * `?since=Q` only what changed since Q is sent, blocks of zeros too, and the hash is that of these blocks. Both streams of a disk
+ * have the same `point` and `since`. A point that is not known is answered with 409 `not_stopped`.
+ */
+const point = () => matching(/^[0-9a-f]{32}$/);
 const FILES_MAX = 16;
+const POINTS_MAX = 8;
 
 /** What a node must know of the image of a machine's disk, also if it never had the image. */
 export const MovedImage = Type.Object({
@@ -95,6 +115,12 @@ export const OutgoingMachine = Type.Object({
   memory: nullable(MovedMemory),
   /** The format of the memory that the machine has, running or suspended; null: it has none that can be kept. */
   memoryFormat: nullable(text(64)),
+  /** It runs, and what it writes to its disk can be watched, so its files may be sent before it is stopped. */
+  canSendEarly: flag(),
+  /** Of a machine that runs: the base that its memory will have; null: it has none, or it was not asked for. */
+  memoryBase: nullable(MovedRoot),
+  /** The points since which it is known what has changed on the disk, to the end of its last run. */
+  points: clippedList(point(), POINTS_MAX),
 });
 export type OutgoingMachine = Message<typeof OutgoingMachine>;
 
@@ -104,8 +130,10 @@ export const IncomingMachine = Type.Object({
   image: MovedImage,
   root: MovedRoot,
   files: list(MovedFile, FILES_MAX),
-  /** null: the machine comes without memory. */
+  /** null: the machine comes without memory, or it still runs. */
   memory: nullable(MovedMemory),
+  /** Of a machine that still runs: the base that its memory will have. */
+  memoryBase: nullable(MovedRoot),
 });
 export type IncomingMachine = Message<typeof IncomingMachine>;
 
@@ -122,6 +150,10 @@ export const IncomingState = Type.Object({
   isMachine: flag(),
   /** In the order in which they are to be sent. */
   awaited: list(AwaitedFile, FILES_MAX + 3),
+  /** This node takes files of a machine that still runs, and points. */
+  takesEarly: flag(),
+  /** The last point whose stream is complete here: only what changed since then is needed of the disk. */
+  point: nullable(point()),
 });
 export type IncomingState = Message<typeof IncomingState>;
 

@@ -21,6 +21,7 @@ export const LINK_ROUTES = {
   pullImage: { method: "PUT", path: "/v1/images" },
   importImage: { method: "POST", path: "/v1/images/import" },
   outgoing: { method: "GET", path: "/v1/machines/{id}/outgoing" },
+  releaseOutgoing: { method: "DELETE", path: "/v1/machines/{id}/outgoing" },
   outgoingFile: { method: "GET", path: "/v1/machines/{id}/outgoing/{file}" },
   beginIncoming: { method: "PUT", path: "/v1/machines/{id}/incoming/{move}" },
   receiveIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/{file}" },

@@ -11,6 +11,7 @@
 import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../guest/guest.ts";
+import type { Extent } from "../images/blocks.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 
 /** One boot of a machine: what the driver needs to know. */
@@ -71,10 +72,27 @@ export interface Vm {
    * SuspendRefused the reason is for the machine's owner. Resolves with when the guest was paused, in epoch milliseconds.
    */
   suspend(request: SuspendRequest, signal: AbortSignal): Promise<number>;
+  /** Begins to watch what the VM writes to its disk's file. `boot`: the request of its boot. null: it cannot be watched. */
+  readonly watchDisk: ((boot: BootRequest) => Promise<DiskWatch>) | null;
+  /**
+   * The file from which the memory of a running VM will differ when it is suspended; null: none. `directory`: the machine's. Rejects
+   * when the VM cannot be suspended.
+   */
+  memoryBase(boot: BootRequest, directory: string): Promise<string | null>;
   /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
   release(): void;
+}
+
+/** What a VM writes to its disk's file. Ends with the VM. */
+export interface DiskWatch {
+  /** The parts that were written since the last call, or since the watch began. When it rejects, that is lost. */
+  take(): Promise<readonly Extent[]>;
+  /** The same, once, of a VM that is paused for ever or has ended. Rejects when it is not known. */
+  takeLast(): Promise<readonly Extent[]>;
+  /** Ends it while the VM runs on. */
+  end(): Promise<void>;
 }
 
 /** What is saved of a VM. */

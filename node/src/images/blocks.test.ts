@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
-import { contentHash, readBlocks, resumeAt, writeBlocks } from "./blocks.ts";
+import { contentHash, mergeExtents, readBlocks, readExtents, resumeAt, writeBlocks, writtenHash } from "./blocks.ts";
 
 const directory = await mkdtemp(join(tmpdir(), "flotilla-blocks-"));
 after(() => rm(directory, { recursive: true, force: true }));
@@ -87,4 +87,27 @@ test("an empty file is a stream of its end alone", async () => {
   await writeFile(pathOf("empty"), "");
   const written = await receive(pathOf("empty-copy"), readBlocks(pathOf("empty"), 0));
   assert.deepEqual([written.size, (await stat(pathOf("empty-copy"))).size], [0, 0]);
+});
+
+test("parts of a file arrive as they are, zeros too, and their hash is that of what was written", async () => {
+  const source = await sparseFile("parts");
+  const copy = pathOf("patched");
+  await receive(copy, readBlocks(source, 0));
+  await using file = await open(source, "r+");
+  await file.write(Buffer.alloc(BLOCK_BYTES), 0, BLOCK_BYTES, 2 * BLOCK_BYTES);
+  await file.write(Buffer.from("grown"), 0, 5, 41 * BLOCK_BYTES);
+  const changed = mergeExtents(
+    [{ start: 41 * BLOCK_BYTES, end: 42 * BLOCK_BYTES }],
+    [{ start: 2 * BLOCK_BYTES + 5, end: 3 * BLOCK_BYTES }],
+  );
+  assert.deepEqual(changed, [
+    { start: 2 * BLOCK_BYTES, end: 3 * BLOCK_BYTES },
+    { start: 41 * BLOCK_BYTES, end: 42 * BLOCK_BYTES },
+  ]);
+  await using patched = await open(copy, "r+");
+  const written = await writeBlocks(patched, readExtents(source, changed), () => undefined);
+  assert.deepEqual(await readFile(copy), await readFile(source));
+  assert.equal(await writtenHash(copy, written, signal), written.sha256);
+  await patched.write(Buffer.from("x"), 0, 1, 2 * BLOCK_BYTES);
+  assert.notEqual(await writtenHash(copy, written, signal), written.sha256);
 });

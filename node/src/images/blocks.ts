@@ -24,7 +24,8 @@ const ZEROS = Buffer.alloc(BLOCK_BYTES);
 /** A file with fewer holes than this is read as a whole, which is faster than asking for them. */
 const SPARSE_SHARE = 0.9;
 
-interface Extent {
+/** A part of a file, in bytes. */
+export interface Extent {
   readonly start: number;
   readonly end: number;
 }
@@ -62,8 +63,53 @@ export async function* readBlocks(path: string, from: number): AsyncGenerator<Bu
   yield Buffer.concat([head(size, BLOCKS_END), endOf(hash, size)]);
 }
 
+/**
+ * The stream of some parts of a file, also where they are all zeros. The extents are in order and do not overlap. Its hash is that
+ * of the blocks in it. The file may be written to meanwhile.
+ */
+export async function* readExtents(path: string, extents: readonly Extent[]): AsyncGenerator<Buffer, void> {
+  const hash = createHash("sha256");
+  await using file = await open(path, "r");
+  const { size } = await file.stat();
+  for await (const piece of piecesIn(file, extents, size)) {
+    addPiece(hash, piece);
+    yield Buffer.concat([head(piece.offset, piece.data.byteLength), piece.data]);
+  }
+  yield Buffer.concat([head(size, BLOCKS_END), endOf(hash, size)]);
+}
+
+/** The hash of a stream, computed on the file into which it was written. */
+export async function writtenHash(
+  path: string,
+  { size, extents }: Pick<WrittenBlocks, "size" | "extents">,
+  signal: AbortSignal,
+): Promise<string> {
+  const hash = createHash("sha256");
+  await using file = await open(path, "r");
+  for await (const piece of piecesIn(file, extents, size)) {
+    signal.throwIfAborted();
+    addPiece(hash, piece);
+  }
+  return endOf(hash, size).toString("hex");
+}
+
+/** Sorted, without overlaps, and to whole blocks. Pure. */
+export function mergeExtents(...lists: readonly (readonly Extent[])[]): readonly Extent[] {
+  const merged: { start: number; end: number }[] = [];
+  for (const { start, end } of lists.flat().toSorted((a, b) => a.start - b.start)) {
+    const from = Math.floor(start / BLOCK_BYTES) * BLOCK_BYTES;
+    const to = Math.ceil(end / BLOCK_BYTES) * BLOCK_BYTES;
+    const last = merged.at(-1);
+    if (last !== undefined && from <= last.end) last.end = Math.max(last.end, to);
+    else if (to > from) merged.push({ start: from, end: to });
+  }
+  return merged;
+}
+
 export interface WrittenBlocks {
   readonly size: number;
+  /** Where its blocks are. */
+  readonly extents: readonly Extent[];
   /** The content's hash, as the sender has it. The caller compares it with that of the written file. */
   readonly sha256: string;
 }
@@ -77,7 +123,8 @@ export async function writeBlocks(
   stream: AsyncIterable<Buffer>,
   onBytes: (bytes: number) => Promise<void> | void,
 ): Promise<WrittenBlocks> {
-  const reader = new Reader(stream);
+  const reader = new BytesReader(stream);
+  const extents: { start: number; end: number }[] = [];
   let reached = 0;
   for (;;) {
     const header = await reader.take(HEAD_BYTES);
@@ -88,12 +135,15 @@ export async function writeBlocks(
       const sha256 = (await reader.take(HASH_BYTES)).toString("hex");
       await file.truncate(offset);
       await file.sync();
-      return { size: offset, sha256 };
+      return { size: offset, extents, sha256 };
     }
     if (length === 0 || length > RECORD_BYTES_MAX) throw new Error(`a record of blocks has ${length} bytes`);
     const data = await reader.take(length);
     for (let at = 0; at < length; ) at += (await file.write(data, at, length - at, offset + at)).bytesWritten;
     reached = offset + length;
+    const last = extents.at(-1);
+    if (last?.end === offset) last.end = reached;
+    else extents.push({ start: offset, end: reached });
     await onBytes(length);
   }
 }
@@ -130,12 +180,22 @@ function number(value: number): Buffer {
 }
 
 async function* piecesOf(file: FileHandle, path: string, size: number): AsyncGenerator<Piece, void> {
+  for await (const { offset, data } of piecesIn(file, extentsOf(file, path, size), size))
+    yield* withoutZeros(data, offset);
+}
+
+/** The data is valid until the next piece is requested. */
+async function* piecesIn(
+  file: FileHandle,
+  extents: AsyncIterable<Extent> | Iterable<Extent>,
+  size: number,
+): AsyncGenerator<Piece, void> {
   const buffer = Buffer.alloc(RECORD_BYTES_MAX);
-  for await (const { start, end } of extentsOf(file, path, size)) {
-    for (let at = start; at < end; ) {
-      const length = await readFully(file, buffer, at, Math.min(RECORD_BYTES_MAX, end - at));
+  for await (const { start, end } of extents) {
+    for (let at = start; at < Math.min(end, size); ) {
+      const length = await readFully(file, buffer, at, Math.min(RECORD_BYTES_MAX, end - at, size - at));
       if (length === 0) return;
-      yield* withoutZeros(buffer.subarray(0, length), at);
+      yield { offset: at, data: buffer.subarray(0, length) };
       at += length;
     }
   }
@@ -210,7 +270,7 @@ async function* mappedExtents(path: string): AsyncGenerator<Extent, void> {
 }
 
 /** Bytes of a stream, in portions that the caller chooses. */
-class Reader {
+export class BytesReader {
   readonly #chunks: AsyncIterator<Buffer>;
   #held: Buffer = Buffer.alloc(0);
 
@@ -224,7 +284,7 @@ class Reader {
     while (missing > 0) {
       if (this.#held.byteLength === 0) {
         const next = await this.#chunks.next();
-        if (next.done === true) throw new Error("the stream of blocks broke off");
+        if (next.done === true) throw new Error("the stream broke off");
         this.#held = next.value;
       }
       const part = this.#held.subarray(0, missing);

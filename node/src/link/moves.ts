@@ -16,6 +16,7 @@ import type { MoveProgress } from "@flotilla/contract/link/moves";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Fleet } from "../machines/fleet.ts";
+import { UnknownPoint } from "../machines/disk-changes.ts";
 import { ContentDiffers, type Incoming, OlderCopy, UnknownMove } from "../machines/incoming.ts";
 import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../machines/outgoing.ts";
 import { Supervisor } from "../machines/supervisor.ts";
@@ -50,23 +51,35 @@ export async function serveOutgoing(
     const hasContent = query.get("content") === "1";
     return sendJson(response, 200, await describeOutgoing(machine, parts.outgoing, { hasContent, signal }));
   }
-  const name = fileNameOf(file);
-  const blocks = machine.isAtRest
-    ? await outgoingBlocks(machine, name, fromOf(query)).catch((error: NodeJS.ErrnoException) => {
-        // A stop has discarded the memory.
-        if (error.code !== "ENOENT") throw error;
-      })
-    : undefined;
-  if (blocks === undefined) {
-    const message = `machine ${machineId} is not stopped, or has no ${name} any more`;
-    return sendJson(response, 409, { code: "not_stopped", message } satisfies LinkError);
+  const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file) };
+  const { earlySlots } = parts.outgoing;
+  const release = part.point === null ? null : await earlySlots.take(machine.spec?.tenantId ?? "", signal);
+  try {
+    const blocks = await outgoingBlocks(machine, part, signal).catch((error: NodeJS.ErrnoException) => {
+      // A stop has discarded the memory.
+      if (error.code === "ENOENT") throw new UnknownPoint(`machine ${machineId} has no ${part.name} any more`);
+      throw error;
+    });
+    response.writeHead(200, { "content-type": "application/octet-stream" });
+    const stream = Readable.from(blocks, { objectMode: false, highWaterMark: BLOCK_BYTES });
+    await pipeline(stream, response, { signal }).catch((error: unknown) => {
+      // A caller that has gone asks again.
+      if (!signal.aborted) throw error;
+    });
+  } finally {
+    release?.();
   }
-  response.writeHead(200, { "content-type": "application/octet-stream" });
-  const stream = Readable.from(blocks, { objectMode: false, highWaterMark: BLOCK_BYTES });
-  await pipeline(stream, response, { signal }).catch((error: unknown) => {
-    // A caller that has gone asks again.
-    if (!signal.aborted) throw error;
-  });
+}
+
+/** The move has ended: what the machine writes is not watched any more. */
+export async function releaseOutgoing(
+  { request, response, parameters }: Exchange,
+  { fleet }: Pick<MoveParts, "fleet">,
+): Promise<void> {
+  request.resume();
+  const machine = fleet.find(parameters["id"] ?? "");
+  if (machine instanceof Supervisor) await machine.forgetPoints();
+  sendJson(response, 200, {});
 }
 
 export async function beginIncoming(exchange: Exchange, { incoming, clock }: MoveParts): Promise<void> {
@@ -79,7 +92,8 @@ export async function beginIncoming(exchange: Exchange, { incoming, clock }: Mov
 export async function receiveIncoming(exchange: Exchange, { incoming, clock }: MoveParts): Promise<void> {
   const { request, parameters, query } = exchange;
   const { move } = idsOf(parameters);
-  const part = { name: fileNameOf(parameters["file"] ?? ""), from: fromOf(query) };
+  const { file = "" } = parameters;
+  const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file) };
   using _silence = endWhenSilent(request, clock, SILENCE_MAX_MS);
   await serveArrival(exchange, clock, (onBytes) => incoming.receive(move, part, request, onBytes));
 }
@@ -157,11 +171,23 @@ async function serveArrival(
 /** How a failure of a move is answered; null: it is none of these. */
 export function refusalOf(error: unknown): { readonly status: number; readonly error: LinkError } | null {
   const message = messageOf(error);
+  if (error instanceof UnknownPoint) return { status: 409, error: { code: "not_stopped", message } };
   if (error instanceof OlderCopy) return { status: 409, error: { code: "older_copy", message } };
   if (error instanceof UnknownMove) return { status: 404, error: { code: "not_found", message } };
   if (error instanceof ContentDiffers) return { status: 409, error: { code: "hash_differs", message } };
   const full = asDiskFull(error);
   return full instanceof DiskFull ? { status: 507, error: { code: "no_space", message: full.message } } : null;
+}
+
+/** The points of a request for a disk. Throws InvalidMessage. */
+function pointsOf(query: URLSearchParams, file: string): { point: string | null; since: string | null } {
+  const [point, since] = ["point", "since"].map((name) => {
+    const id = query.get(name);
+    if (id !== null && (file !== "disk" || !/^[0-9a-f]{32}$/.test(id)))
+      throw new InvalidMessage(name, "32 hex digits, of a disk");
+    return id;
+  });
+  return { point: point ?? null, since: since ?? null };
 }
 
 function fromOf(query: URLSearchParams): number {

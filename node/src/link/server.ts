@@ -48,7 +48,15 @@ import type { Exchange } from "./exchange.ts";
 import { serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
-import { beginIncoming, commitIncoming, discardIncoming, receiveIncoming, refusalOf, serveOutgoing } from "./moves.ts";
+import {
+  beginIncoming,
+  commitIncoming,
+  discardIncoming,
+  receiveIncoming,
+  refusalOf,
+  releaseOutgoing,
+  serveOutgoing,
+} from "./moves.ts";
 import type { Peer } from "./parking.ts";
 
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
@@ -146,6 +154,7 @@ class Link {
     pullImage: (exchange) => this.#pullImage(exchange),
     importImage: (exchange) => this.#importImage(exchange),
     outgoing: (exchange) => serveOutgoing(exchange, this.#options),
+    releaseOutgoing: (exchange) => releaseOutgoing(exchange, this.#options),
     outgoingFile: (exchange) => serveOutgoing(exchange, this.#options),
     beginIncoming: (exchange) => beginIncoming(exchange, this.#options),
     receiveIncoming: (exchange) => receiveIncoming(exchange, this.#options),

@@ -2,10 +2,12 @@
  * Machines that come from other nodes: receives their files, and makes a stopped machine of them.
  *
  * Owns `<node>/incoming/<move>/`: `request.json`, `root.ext4`, and `machine/`, which becomes the machine's directory by one
- * rename.
+ * rename. Of a disk that is sent while its machine runs, `disk.early`, and `point`, the id of the last point that is complete.
  *
  * Always:
  * - A file has its name only when its content's hash is the sender's and it is synced. Before, it is `<name>.part`.
+ * - While `point` exists, each block of `disk.early` that has not changed since that point is on the disk with the sender's content,
+ *   and was compared by its hash. So the disk is complete after one stream of what changed since then.
  * - A machine comes into being as a whole: journal and files appear together under the machine's id.
  * - No disk of a machine that is here already is replaced.
  * - Memory comes with the machine only when all of it has arrived. The journal then says what its files are here, after their
@@ -19,11 +21,18 @@ import { dirname, join } from "node:path";
 import type { Log } from "@flotilla/base/log";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { readIncomingMachine } from "@flotilla/contract/link/generated";
-import type { AwaitedFile, IncomingMachine, IncomingState, MovedMemory } from "@flotilla/contract/link/moves";
+import type {
+  AwaitedFile,
+  IncomingMachine,
+  IncomingState,
+  MovedMemory,
+  MovedRoot,
+} from "@flotilla/contract/link/moves";
 import type { MemoryFiles } from "../driver/driver.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
-import { contentHash, resumeAt, type WrittenBlocks, writeBlocks } from "../images/blocks.ts";
+import { contentHash, resumeAt, type WrittenBlocks, writeBlocks, writtenHash } from "../images/blocks.ts";
 import { DiskFull } from "../images/space.ts";
+import { UnknownPoint } from "./disk-changes.ts";
 import type { Fleet } from "./fleet.ts";
 import { type Journal, JournalFile } from "./journal.ts";
 import type { MachineDeps } from "./machine-deps.ts";
@@ -45,6 +54,14 @@ export class OlderCopy extends Error {}
 export class UnknownMove extends Error {}
 /** The content of a file is not the sender's; what had arrived of it is removed. */
 export class ContentDiffers extends Error {}
+
+/** A file as it arrives. Points are of the disk only, as in contract/src/link/moves.ts. */
+export interface ReceivedFile extends AwaitedFile {
+  /** The point that is complete with this stream; null: the file is. */
+  readonly point: string | null;
+  /** The point since which this has changed; null: everything arrives. */
+  readonly since: string | null;
+}
 
 export interface IncomingOptions {
   /** `<node>/incoming`. */
@@ -82,19 +99,32 @@ export class Incoming {
   begin(machineId: string, move: string, request: IncomingMachine): Promise<IncomingState> {
     return this.#inTurn(move, async (signal) => {
       const { fleet, deps } = this.#options;
-      if (this.#arrived(machineId, move) !== null) return { isMachine: true, awaited: [] };
+      const known = { takesEarly: true, point: null };
+      if (this.#arrived(machineId, move) !== null) return { ...known, isMachine: true, awaited: [] };
       if (fleet.find(machineId) !== undefined)
         throw new OlderCopy(`this node has an earlier copy of machine ${machineId}`);
       deps.imagesArriving.set(move, request.image.digest);
       await mkdir(logsPathOf(this.#staging(move)), { recursive: true, mode: 0o700 });
+      await this.#replace(move, request);
       const path = join(this.#place(move), "request.json");
       await writeFile(`${path}.new`, JSON.stringify(request), { mode: 0o600 });
       await syncToDisk(`${path}.new`);
       await rename(`${path}.new`, path);
       const awaited = await this.#awaited(move, request, signal);
       await this.#checkSpace(move, request, awaited);
-      return { isMachine: false, awaited };
+      const isDiskAwaited = awaited.some(({ name }) => name === "disk");
+      return { ...known, isMachine: false, awaited, point: isDiskAwaited ? await this.#point(move) : null };
     });
+  }
+
+  /** An earlier request of the move: what came for it may not fit. Throws OlderCopy when it is the newer one. */
+  async #replace(move: string, request: IncomingMachine): Promise<void> {
+    const before = await this.#request(move).catch(() => null);
+    if (before === null) return;
+    if (before.generation > request.generation) throw new OlderCopy("a newer request of this move is known");
+    if (baseOf(before)?.sha256 === baseOf(request)?.sha256) return;
+    const path = this.#path(move, "memory-base");
+    for (const each of [path, `${path}.part`]) await rm(each, { force: true });
   }
 
   /**
@@ -103,7 +133,7 @@ export class Incoming {
    */
   async receive(
     move: string,
-    { name, from }: AwaitedFile,
+    { name, from, point, since }: ReceivedFile,
     stream: AsyncIterable<Buffer>,
     onBytes: (bytes: number) => void,
   ): Promise<{ readonly bytes: number; readonly sha256: string }> {
@@ -113,11 +143,16 @@ export class Incoming {
     this.#receiving.set(key, own);
     return await this.#inTurn(move, async () => {
       const path = this.#path(move, name);
-      const part = `${path}.part`;
-      if ((await resumeAt(part)) < from) throw new Error(`there is no part of ${name} up to byte ${from}`);
+      const isEarly = point !== null || since !== null;
+      const part = isEarly ? this.#earlyPath(move) : `${path}.part`;
+      if (!isEarly && (await resumeAt(part)) < from) throw new Error(`there is no part of ${name} up to byte ${from}`);
+      if (since !== null && since !== (await this.#point(move))) throw new UnknownPoint(`there is no point ${since}`);
+      // Durably, before the file is something else.
+      if (name === "disk" && since === null) await this.#forgetEarly(move);
       let unchecked = 0;
       let bytes = 0;
-      const written = await this.#write(part, from, stream, async (more) => {
+      const mode = since === null && from === 0 ? "w" : "r+";
+      const written = await this.#write(part, mode, stream, async (more) => {
         own.signal.throwIfAborted();
         bytes += more;
         onBytes(bytes);
@@ -126,23 +161,46 @@ export class Incoming {
         unchecked = 0;
         if ((await this.#freeBytes(move)) < 0) throw new DiskFull("it filled up while a machine arrived");
       });
-      if ((await contentHash(part, own.signal)) !== written.sha256) {
+      const found = isEarly ? writtenHash(part, written, own.signal) : contentHash(part, own.signal);
+      if ((await found) !== written.sha256) {
+        if (isEarly) await this.#forgetEarly(move);
         await rm(part, { force: true });
         throw new ContentDiffers(`the content of ${name} differs from what was sent; it is sent again`);
       }
-      await rename(part, path);
-      await syncToDisk(dirname(path));
+      if (point === null) {
+        await rename(part, path);
+        await syncToDisk(dirname(path));
+        if (since !== null) await rm(this.#pointPath(move), { force: true });
+      } else {
+        await writeFile(`${this.#pointPath(move)}.new`, point, { mode: 0o600 });
+        await syncToDisk(`${this.#pointPath(move)}.new`);
+        await rename(`${this.#pointPath(move)}.new`, this.#pointPath(move));
+        await syncToDisk(this.#place(move));
+      }
       return { bytes, sha256: written.sha256 };
     });
   }
 
+  /** The point up to which the early part of the disk is complete; null: there is none. */
+  async #point(move: string): Promise<string | null> {
+    const id = await readFile(this.#pointPath(move), "utf8").catch(() => null);
+    const isThere = await stat(this.#earlyPath(move)).catch(() => null);
+    return isThere === null ? null : id;
+  }
+
+  async #forgetEarly(move: string): Promise<void> {
+    await rm(this.#pointPath(move), { force: true });
+    await syncToDisk(this.#place(move));
+    await rm(this.#earlyPath(move), { force: true });
+  }
+
   async #write(
     path: string,
-    from: number,
+    mode: "w" | "r+",
     stream: AsyncIterable<Buffer>,
     onBytes: (more: number) => Promise<void>,
   ): Promise<WrittenBlocks> {
-    await using file = await open(path, from === 0 ? "w" : "r+", 0o600);
+    await using file = await open(path, mode, 0o600);
     return await writeBlocks(file, stream, onBytes);
   }
 
@@ -226,21 +284,25 @@ export class Incoming {
   }
 
   /** Whether the base of the memory must be sent. An equal file of this node gets its name here. */
-  async #needsBase(move: string, { memory }: IncomingMachine, signal: AbortSignal): Promise<boolean> {
-    if (memory === null || memory.base === null) return false;
+  async #needsBase(move: string, request: IncomingMachine, signal: AbortSignal): Promise<boolean> {
+    const base = baseOf(request);
+    if (base === null) return false;
     const path = this.#path(move, "memory-base");
     const found = await stat(path).catch(() => null);
-    return found === null && !(await this.#options.deps.memoryBases.linkEqual(memory.base, path, signal));
+    return found === null && !(await this.#options.deps.memoryBases.linkEqual(base, path, signal));
   }
 
   async #checkSpace(move: string, request: IncomingMachine, awaited: readonly AwaitedFile[]): Promise<void> {
     const sizes = new Map([
       ["root", request.root.bytes],
       ["memory", request.memory?.bytes ?? 0],
-      ["memory-base", request.memory?.base?.bytes ?? 0],
+      ["memory-base", baseOf(request)?.bytes ?? 0],
       ...request.files.map((file) => [file.name, file.bytes] as const),
     ]);
-    const needed = awaited.reduce((sum, { name, from }) => sum + Math.max(0, (sizes.get(name) ?? 0) - from), 0);
+    const early = await stat(this.#earlyPath(move)).catch(() => null);
+    const rest = ({ name, from }: AwaitedFile): number =>
+      Math.max(0, (sizes.get(name) ?? 0) - (name === "disk" && early !== null ? early.blocks * 512 : from));
+    const needed = awaited.reduce((sum, file) => sum + rest(file), 0);
     const short = needed - (await this.#freeBytes(move));
     if (short > 0)
       throw new DiskFull(`the machine needs ${megabytes(needed)} MB, and ${megabytes(short)} MB are missing`);
@@ -301,9 +363,10 @@ export class Incoming {
     if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
     const memoryPaths = [memoryPathOf(staging), memoryBasePathOf(staging)];
     for (const path of memoryPaths) await rm(`${path}.part`, { force: true });
-    if (memory === null) for (const path of memoryPaths) await rm(path, { force: true });
+    if (memory === null) await rm(memoryPathOf(staging), { force: true });
+    if ((memory?.base ?? null) === null) await rm(memoryBasePathOf(staging), { force: true });
     // VMMs of other users map it.
-    else if (memory.base !== null) await chmod(memoryBasePathOf(staging), 0o444);
+    else await chmod(memoryBasePathOf(staging), 0o444);
     const moved = memory === null ? null : await driver.memoryFiles({ directory: staging, diskPath });
     const complete = { ...journal, ...keptMemory(memory, moved) };
     await new JournalFile(staging).save(complete);
@@ -329,6 +392,14 @@ export class Incoming {
     return join(this.#place(move), "machine");
   }
 
+  #earlyPath(move: string): string {
+    return join(this.#place(move), "disk.early");
+  }
+
+  #pointPath(move: string): string {
+    return join(this.#place(move), "point");
+  }
+
   #path(move: string, name: string): string {
     return name === "root" ? join(this.#place(move), "root.ext4") : movedPath(this.#staging(move), name);
   }
@@ -343,6 +414,10 @@ export class Incoming {
     return done;
   }
 }
+
+/** The base of the memory that comes with the machine, or will come. */
+const baseOf = ({ memory, memoryBase }: IncomingMachine): MovedRoot | null =>
+  memory === null ? memoryBase : memory.base;
 
 /** What the journal says of memory that came with the machine. It is kept until the server says otherwise. */
 function keptMemory(memory: MovedMemory | null, moved: MemoryFiles | null): Partial<Journal> {

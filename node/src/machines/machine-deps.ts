@@ -15,6 +15,7 @@ import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import type { RunJournal } from "./run-journal.ts";
 
 const SUSPENDS_MAX = 2;
+const SENT_EARLY_MAX = 2;
 
 export interface RemovedMachine {
   readonly machineId: string;
@@ -36,6 +37,8 @@ export interface MachineDeps {
   readonly wakeSlots: BootSlots;
   /** For machines whose memory is being saved: more at a time would share the disk, and be paused longer. */
   readonly suspendSlots: BootSlots;
+  /** For disks that are sent to other nodes while their machines run. */
+  readonly earlySlots: BootSlots;
   readonly prepared: PreparedVms;
   readonly memoryBases: MemoryBases;
   readonly runs: RunJournal;
@@ -97,6 +100,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     memoryBases: new MemoryBases({ driver, machinesDirectory }),
     bootSlots: new BootSlots(driver.concurrentStartsMax.boots),
     suspendSlots: new BootSlots(SUSPENDS_MAX),
+    earlySlots: new BootSlots(SENT_EARLY_MAX),
     wakeSlots: new BootSlots(driver.concurrentStartsMax.wakes),
     ensureMemoryRoom: () => ensureMemoryRoom(room),
   };

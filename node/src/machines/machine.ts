@@ -14,6 +14,7 @@ import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
+import { DiskChanges } from "./disk-changes.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { type Journal, JournalFile } from "./journal.ts";
 import { MachineDisk } from "./machine-disk.ts";
@@ -37,6 +38,8 @@ export class Machine {
   /** Also of a machine that is stopped. */
   readonly machineLog: MachineLog;
   readonly timings: AttemptTimings;
+  /** For a move, which sends the disk while the machine runs. */
+  readonly changes: DiskChanges;
   readonly secondTry = new SecondTry();
   readonly watchers: Watchers;
   readonly #file: JournalFile;
@@ -62,6 +65,7 @@ export class Machine {
     this.timings = new AttemptTimings(clock, journal.boot?.timings ?? null);
     this.#file = new JournalFile(directory);
     this.disk = new MachineDisk(deps, directory);
+    this.changes = new DiskChanges(this.log);
     this.machineLog = new MachineLog(logsPathOf(directory));
     const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { contentHash } from "../images/blocks.ts";
 import { MemoryBases } from "./memory-bases.ts";
+import { memoryBasePathOf } from "./paths.ts";
 
 const { signal } = new AbortController();
 
@@ -37,6 +38,9 @@ test("an equal file of a template or of a machine gets another name, and one tha
     assert.equal((await stat(path)).ino, (await stat(source)).ino);
   }
   assert.equal(await bases.linkEqual(await wanted(3), path, signal), false);
-  const { sha256 } = await bases.describe(join(machinesDirectory, "one"), { hasContent: true, signal });
+  const { sha256 } = await bases.describe(memoryBasePathOf(join(machinesDirectory, "one")), {
+    hasContent: true,
+    signal,
+  });
   assert.equal(sha256, (await wanted(2)).sha256);
 });

@@ -30,12 +30,11 @@ export class MemoryBases {
     this.#options = options;
   }
 
-  /** What a move must know of a machine's base. `hasContent`: with its hash, which is computed once for each file. */
+  /** What a move must know of a base. `hasContent`: with its hash, which is computed once for each file. */
   async describe(
-    directory: string,
+    path: string,
     { hasContent, signal }: { readonly hasContent: boolean; readonly signal: AbortSignal },
   ): Promise<MovedRoot> {
-    const path = memoryBasePathOf(directory);
     const { blocks, size } = await stat(path);
     return { bytes: blocks * 512, size, sha256: hasContent ? await this.#hashOf(path, signal) : null };
   }

@@ -2,17 +2,20 @@
  * A machine's files as they leave for another node: what there is, and their blocks. Of a suspended machine also its memory, and
  * the base of that.
  *
- * Only reads. Always: files are read while nothing of the machine runs here and it is to stay stopped; the server starts it again
- * only after the move has ended, here or on the other node. They stay here until the server says that the machine is elsewhere.
+ * Only reads. Always: files that change are read while nothing of the machine runs here and it is to stay stopped; the server starts
+ * it again only after the move has ended, here or on the other node. They stay here until the server says that the machine is
+ * elsewhere. Only a stream with a point (disk-changes.ts) is read from a disk that is in use.
  */
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { MovedImage, MovedMemory, OutgoingMachine } from "@flotilla/contract/link/moves";
+import type { MovedImage, MovedMemory, MovedRoot, OutgoingMachine } from "@flotilla/contract/link/moves";
 import type { Images, UnpackedImage } from "../images/images.ts";
-import { readBlocks } from "../images/blocks.ts";
+import { readBlocks, readExtents } from "../images/blocks.ts";
 import type { Driver } from "../driver/driver.ts";
+import type { BootSlots } from "./boot-slots.ts";
+import { UnknownPoint } from "./disk-changes.ts";
 import type { MemoryBases } from "./memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
 import type { Supervisor } from "./supervisor.ts";
@@ -23,6 +26,8 @@ export interface OutgoingDeps {
   readonly images: Images;
   readonly driver: Driver;
   readonly memoryBases: MemoryBases;
+  /** For disks that are read while their machines run. */
+  readonly earlySlots: BootSlots;
   readonly log: Log;
 }
 
@@ -51,7 +56,21 @@ export async function describeOutgoing(
   );
   const memory = isStopped ? await describeMemory(supervisor, deps, options) : null;
   const memoryFormat = memory?.format ?? supervisor.memoryFormat;
-  return { isStopped, image: movedImage(base.image), root, files, memory, memoryFormat };
+  const { canSendEarly } = supervisor;
+  const memoryBase = hasContent && canSendEarly ? await describeBase(supervisor, deps, options) : null;
+  const points = isStopped ? await supervisor.points() : [];
+  const image = movedImage(base.image);
+  return { isStopped, image, root, files, memory, memoryFormat, canSendEarly, memoryBase, points };
+}
+
+/** Of a machine that runs. */
+async function describeBase(
+  supervisor: Supervisor,
+  { memoryBases }: OutgoingDeps,
+  options: DescribeOptions,
+): Promise<MovedRoot | null> {
+  const path = await supervisor.memoryBase();
+  return path === null ? null : await memoryBases.describe(path, options);
 }
 
 /** The machine's memory; null: none is kept, or it does not fit the machine's files any more. */
@@ -66,7 +85,7 @@ async function describeMemory(
     const place = { directory, diskPath: diskPathOf(directory) };
     const { format, hasBase } = await driver.describeMemory(place, { memoryId, moved });
     const bytes = await allocated(memoryPathOf(directory));
-    const base = hasBase ? await memoryBases.describe(directory, options) : null;
+    const base = hasBase ? await memoryBases.describe(memoryBasePathOf(directory), options) : null;
     return { memoryId, format, suspendedAt, guestBootId, workload, bytes, base };
   } catch (error) {
     options.signal.throwIfAborted();
@@ -75,15 +94,36 @@ async function describeMemory(
   }
 }
 
-/** The blocks of a file from byte `from` on. The caller has checked that the machine's files do not change. Throws ENOENT. */
+export interface OutgoingBlocks {
+  readonly name: string;
+  readonly from: number;
+  /** Of the disk only. */
+  readonly point: string | null;
+  readonly since: string | null;
+}
+
+/** The blocks of a file, as the request for it says. Throws UnknownPoint, and ENOENT. */
 export async function outgoingBlocks(
   supervisor: Supervisor,
-  name: string,
-  from: number,
+  { name, from, point, since }: OutgoingBlocks,
+  signal: AbortSignal,
 ): Promise<AsyncIterable<Buffer>> {
-  const path = name === "root" ? (await supervisor.diskBase()).root.rootPath : movedPath(supervisor.directory, name);
+  if (point !== null) {
+    const path = diskPathOf(supervisor.directory);
+    const changed = await supervisor.nextPoint({ point, since }, signal);
+    return changed === null ? readBlocks(path, 0) : readExtents(path, changed);
+  }
+  const path = await outgoingPath(supervisor, name);
   await stat(path);
-  return readBlocks(path, from);
+  return since === null ? readBlocks(path, from) : readExtents(path, await supervisor.changesSince(since));
+}
+
+/** Throws UnknownPoint when the machine's files may change. Those that others share never do. */
+async function outgoingPath(supervisor: Supervisor, name: string): Promise<string> {
+  if (name === "root") return (await supervisor.diskBase()).root.rootPath;
+  if (name === "memory-base" && supervisor.canSendEarly) return (await supervisor.memoryBase()) ?? "";
+  if (supervisor.isAtRest) return movedPath(supervisor.directory, name);
+  throw new UnknownPoint(`machine ${supervisor.machineId} is not stopped`);
 }
 
 /** The path of a moved file in a machine's directory. */

@@ -13,17 +13,27 @@
  */
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
-import type { VmNetwork } from "../network/vm-network.ts";
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import type { BootRequest, Vm } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
+import { syncToDisk } from "../host/sync-to-disk.ts";
+import type { Extent } from "../images/blocks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
+import type { VmNetwork } from "../network/vm-network.ts";
+import { diskRoot, requestOf } from "./actions/boot.ts";
 import { discardMemory } from "./actions/suspend.ts";
+import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
 import type { Journal, JournaledMemory } from "./journal.ts";
 import { Machine } from "./machine.ts";
 import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
+import { diskPathOf } from "./paths.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
+
+/** For a guest to write its files to the disk. */
+const SYNC_DEADLINE_MS = 60_000;
 
 export class Supervisor {
   readonly #machine: Machine;
@@ -77,6 +87,58 @@ export class Supervisor {
   get isAtRest(): boolean {
     const { held, journal } = this.#machine;
     return journal.desired === "stopped" && journal.boot === null && held.state === null && this.#queue.action === null;
+  }
+
+  /** Whether it runs, is to run and can be watched, so that its files may be sent to another node before it is stopped. */
+  get canSendEarly(): boolean {
+    const { held, journal } = this.#machine;
+    return this.guest !== null && journal.boot !== null && (held.vm?.watchDisk ?? null) !== null;
+  }
+
+  /**
+   * Begins a point of the running machine's disk, as `DiskChanges.next`. What its guest has written until now is in the file. Throws
+   * UnknownPoint.
+   */
+  async nextPoint(next: NextPoint, signal: AbortSignal): Promise<readonly Extent[] | null> {
+    const machine = this.#machine;
+    const { vm, boot } = await this.#running();
+    // Otherwise its guest and this host would write it in the pause.
+    const deadline = deadlineSignal(machine.deps.clock, SYNC_DEADLINE_MS, signal);
+    await orAborted(vm.guest.sync(), deadline.signal)
+      .catch(() => undefined)
+      .finally(() => deadline.dispose());
+    await syncToDisk(diskPathOf(this.directory));
+    signal.throwIfAborted();
+    return await machine.changes.next(vm, boot, next);
+  }
+
+  /** The base that the memory of the running machine will have; null: none, or it cannot be suspended. */
+  async memoryBase(): Promise<string | null> {
+    const { vm, boot } = await this.#running();
+    return await vm.memoryBase(boot, this.directory).catch(() => null);
+  }
+
+  /** The points of the stopped machine's disk. */
+  points(): Promise<readonly string[]> {
+    return this.#machine.changes.points(diskPathOf(this.directory));
+  }
+
+  /** What has changed on the stopped machine's disk since a point. Throws UnknownPoint. */
+  changesSince(point: string): Promise<readonly Extent[]> {
+    return this.#machine.changes.since(point, diskPathOf(this.directory));
+  }
+
+  forgetPoints(): Promise<void> {
+    return this.#machine.changes.forget();
+  }
+
+  async #running(): Promise<{ readonly vm: Vm; readonly boot: BootRequest }> {
+    const machine = this.#machine;
+    const { held, journal } = machine;
+    const root = await diskRoot(machine);
+    if (!this.canSendEarly || held.vm === null || journal.boot === null)
+      throw new UnknownPoint(`machine ${journal.machineId} does not run`);
+    return { vm: held.vm, boot: requestOf(machine, journal.boot.bootId, root) };
   }
 
   /** The image that the disk is made from, and the file that it is based on. Rejects when there is no disk. */

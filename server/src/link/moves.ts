@@ -89,16 +89,39 @@ export async function discardIncoming(link: NodeLink, node: NodeAddress, call: M
   await json(link, node, { method: "DELETE", path: incomingPath(call), signal: call.signal }, () => undefined);
 }
 
+/** The node forgets the points of a machine, whose move has ended. */
+export async function releaseOutgoing(
+  link: NodeLink,
+  node: NodeAddress,
+  call: Pick<MoveCall, "machineId" | "signal">,
+): Promise<void> {
+  const path = `/v1/machines/${call.machineId}/outgoing`;
+  await json(link, node, { method: "DELETE", path, signal: call.signal }, () => undefined);
+}
+
+export interface RelayOptions {
+  readonly file: AwaitedFile;
+  /** Of the disk: the point that the stream begins. */
+  readonly point?: string;
+  /** Of the disk: the point that the target has; only what has changed since then is sent. */
+  readonly since?: string;
+  /** Called with how many bytes have arrived. */
+  readonly onBytes: (bytes: number) => void;
+}
+
 /**
- * Copies a file from one node to the other. `onBytes`: how many bytes have arrived. Throws NodeUnreachable when either side broke
+ * Copies a file from one node to the other. Resolves with the bytes that were sent. Throws NodeUnreachable when either side broke
  * off, ContentDiffers, and a Refusal with what a node says.
  */
 export async function relayFile(
   link: NodeLink,
   { source, target }: { readonly source: NodeAddress; readonly target: NodeAddress },
   call: MoveCall,
-  { file, onBytes }: { readonly file: AwaitedFile; readonly onBytes: (bytes: number) => void },
+  { file, point, since, onBytes }: RelayOptions,
 ): Promise<number> {
+  const query = new URLSearchParams({ from: `${file.from}` });
+  if (point !== undefined) query.set("point", point);
+  if (since !== undefined) query.set("since", since);
   const over = new AbortController();
   const signal = AbortSignal.any([call.signal, over.signal]);
   const input = new PassThrough({ highWaterMark: RELAY_BYTES_MAX });
@@ -108,7 +131,7 @@ export async function relayFile(
     const blocks = await explained(source, call.signal, () =>
       link.open(source, {
         method: "GET",
-        path: `/v1/machines/${call.machineId}/outgoing/${file.name}?from=${file.from}`,
+        path: `/v1/machines/${call.machineId}/outgoing/${file.name}?${query}`,
         headersTimeout: ANSWER_TIMEOUT_MS,
         bodyTimeout: SOURCE_SILENCE_MAX_MS,
         signal,
@@ -116,7 +139,7 @@ export async function relayFile(
     );
     const answer = link.open(target, {
       method: "POST",
-      path: `${incomingPath(call)}/${file.name}?from=${file.from}`,
+      path: `${incomingPath(call)}/${file.name}?${query}`,
       body: input,
       contentType: "application/octet-stream",
       headersTimeout: ANSWER_TIMEOUT_MS,

@@ -2,7 +2,8 @@
  * Copies a held machine's files to the target of its move, and continues after interruptions with what has arrived.
  *
  * Always:
- * - Only the target says what is missing, so that a copy continues on any server.
+ * - Only the target says what is missing, so that a copy continues on any server. Of a disk that was sent while the machine ran
+ *   (early.ts), that is what has changed since.
  * - A machine that is stopped in another way meanwhile has discarded its memory: the copy continues without it.
  * - A node that does not answer for `patienceMs` without any byte having arrived ends the copy: the machine is stopped meanwhile.
  */
@@ -23,9 +24,9 @@ import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { canLoad } from "./memory.ts";
 
-const RETRY_MS = 1_000;
+export const RETRY_MS = 1_000;
 /** More often than this, the source's disk or memory is faulty. */
-const CONTENT_TRIES_MAX = 3;
+export const CONTENT_TRIES_MAX = 3;
 
 export interface CopyOptions {
   readonly say: (message: string) => void;
@@ -52,24 +53,27 @@ export async function copyFiles(
       const outgoing = { ...found, memory: isLoadable ? found.memory : null };
       const total = fileBytes(outgoing);
       if (!outgoing.isStopped) throw new NotStopped(`machine ${machine.id} is not stopped on node ${source.nodeId}`);
-      const { isMachine, awaited } = await begin(services, machine, target, call, outgoing);
-      const [file] = awaited;
-      if (isMachine || file === undefined) return { bytes: state.bytes };
-      const before = state.bytes;
-      const onBytes = (bytes: number): void => {
-        if (before + bytes > state.bytes) state.movedAt = clock.monotonic();
-        state.bytes = before + bytes;
-        say(`${file.name}: ${megabytes(state.bytes)} of ${megabytes(total)} MB`);
-      };
-      await relayFile(services.link, { source, target }, call, { file, onBytes });
+      const { isMachine, awaited, point } = await begin(services, machine, target, call, outgoing);
+      if (isMachine) return { bytes: state.bytes };
+      for (const file of awaited) {
+        const before = state.bytes;
+        const onBytes = (bytes: number): void => {
+          if (before + bytes > state.bytes) state.movedAt = clock.monotonic();
+          state.bytes = before + bytes;
+          say(`${file.name}: ${megabytes(state.bytes)} of ${megabytes(total)} MB`);
+        };
+        const isLatter = file.name === "disk" && point !== null && outgoing.points.includes(point);
+        await relayFile(services.link, { source, target }, call, {
+          file,
+          ...(isLatter ? { since: point } : {}),
+          onBytes,
+        });
+      }
+      return { bytes: state.bytes };
     } catch (error) {
       call.signal.throwIfAborted();
       if (error instanceof ContentDiffers && (state.differed += 1) < CONTENT_TRIES_MAX) continue;
-      if (error instanceof ContentDiffers)
-        throw new Refusal(
-          "unavailable",
-          `the copy is not what was sent, ${CONTENT_TRIES_MAX} times: check both hosts' disks`,
-        );
+      if (error instanceof ContentDiffers) throw contentRefusal();
       const isTransient = error instanceof NodeUnreachable || error instanceof NotStopped;
       if (!isTransient || clock.monotonic() - state.movedAt > patienceMs) throw error;
       say(error.message);
@@ -78,17 +82,20 @@ export async function copyFiles(
   }
 }
 
+export const contentRefusal = (): Refusal =>
+  new Refusal("unavailable", `the copy is not what was sent, ${CONTENT_TRIES_MAX} times: check both hosts' disks`);
+
 /** Has the target expect the machine. An earlier copy that it has is removed first. */
-async function begin(
+export async function begin(
   { link, nodeWaitMs }: MachineServices,
   machine: MachineRecord,
   target: NodeAddress,
   call: MoveCall,
-  { image, root, files, memory }: OutgoingMachine,
+  { image, root, files, memory, memoryBase }: OutgoingMachine,
 ): Promise<IncomingState> {
   if (image === null || root === null)
     throw new Refusal("conflict", `machine ${machine.id} has no disk on node ${machine.nodeId}`);
-  const incoming = { generation: machine.generation, image, root, files, memory };
+  const incoming = { generation: machine.generation, image, root, files, memory, memoryBase };
   try {
     return await beginIncoming(link, target, call, incoming);
   } catch (error) {
@@ -116,4 +123,4 @@ export async function nodeAddress(
   return { nodeId: node.id, address: node.address };
 }
 
-const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);
+export const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);

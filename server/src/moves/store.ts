@@ -80,6 +80,17 @@ export async function holdMachine(
   return await changed(context, row);
 }
 
+/** Records that a node will have files of a machine that still runs on another one. */
+export async function noteCopy(
+  db: Queryable,
+  { machineId, nodeId }: { readonly machineId: string; readonly nodeId: string },
+): Promise<void> {
+  await db.execute(sql`
+    INSERT INTO machine_copies (machine_id, node_id)
+    SELECT id, ${nodeId}::text FROM machines WHERE id = ${machineId} AND node_id <> ${nodeId} AND deleted_at IS NULL
+    ON CONFLICT DO NOTHING`);
+}
+
 const MEMORY_LOST = "the machine's memory was lost, because it could not be moved to the other node; it boots there";
 
 /**

@@ -1,8 +1,9 @@
 /**
- * Moves a machine to another node: suspends it, copies its files and its memory, makes the target the owner, and continues it there
- * if it is to run. Where its memory cannot be kept or loaded it is stopped, and boots there.
+ * Moves a machine to another node: sends its files while it runs, suspends it, copies its memory and what has changed, makes the
+ * target the owner, and continues it there if it is to run. Where its memory cannot be kept or loaded it is stopped, and boots there.
  *
- * docs/decisions/0041-moves.md has the states of a move and what a crash leaves in each, 0047-warm-moves.md what becomes of memory.
+ * docs/decisions/0041-moves.md has the states of a move and what a crash leaves in each, 0047-warm-moves.md what becomes of memory,
+ * 0049-early-copies.md what is sent before.
  *
  * Always:
  * - The machine's row names the one node on which it may run. It changes in one statement, after the target has verified every
@@ -15,16 +16,17 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { commitIncoming, describeOutgoing, discardIncoming, type MoveCall } from "../link/moves.ts";
+import { commitIncoming, describeOutgoing, discardIncoming, type MoveCall, releaseOutgoing } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { awaitRunning } from "../machines/start.ts";
-import { isSettled } from "../machines/state.ts";
+import { isActive, isSettled } from "../machines/state.ts";
 import type { OperationRun, OperationWorker, StepResult } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
 import { copyFiles, fileBytes, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
+import { copyEarly, type EarlyCopy, isSentEarly } from "./early.ts";
 import { type EffectOfMove, effectOf, type MoveEffect, preferredFormat } from "./memory.ts";
 import {
   changeOwner,
@@ -32,9 +34,10 @@ import {
   holdMachine,
   listObsoleteCopies,
   MOVES_PER_NODE_MAX,
+  noteCopy,
   releaseMachine,
 } from "./store.ts";
-import { chooseTarget } from "./target.ts";
+import { chooseTarget, type TargetRequest } from "./target.ts";
 
 export interface MoveInput {
   readonly machineId: string;
@@ -92,6 +95,9 @@ class Move {
   readonly #run: OperationRun;
   readonly #machineId: string;
   readonly #moveId: string;
+  #early: EarlyCopy | null = null;
+  /** Targets to which files were sent early, or cannot be. */
+  readonly #earlyTried = new Set<string>();
 
   constructor(services: MachineServices, run: OperationRun) {
     this.#services = services;
@@ -118,8 +124,12 @@ class Move {
       const { memoryFormat } = outgoing;
       const preferred = preferredFormat(machine, memoryFormat);
       const request = { toId: nodeId, diskBytes: fileBytes(outgoing), memoryFormat: preferred };
-      const target = await chooseTarget(this.#services, machine, request);
+      const target = await this.#chooseTarget(machine, request);
       const { effect, reason } = await this.#effectOn(target, machine, memoryFormat);
+      if (isActive(machine) && isSentEarly(effect, outgoing) && !this.#earlyTried.has(target)) {
+        await this.#copyEarly(machine, { nodeId: target, movesMemory: effect === "migrate" }, say);
+        continue;
+      }
       const held = await holdMachine(context, machine, {
         moveId: this.#moveId,
         nodeId: target,
@@ -153,22 +163,57 @@ class Move {
     }
   }
 
+  /** Where files were sent already, if that node still admits the machine. */
+  async #chooseTarget(machine: MachineRecord, request: TargetRequest): Promise<string> {
+    const known = this.#early?.target.nodeId ?? null;
+    if (known !== null && request.toId === null) {
+      const found = await chooseTarget(this.#services, machine, { ...request, toId: known }).catch((error: unknown) => {
+        if (!(error instanceof Refusal)) throw error;
+      });
+      if (found !== undefined) return found;
+    }
+    return await chooseTarget(this.#services, machine, request);
+  }
+
+  /** Sends files while the machine runs. Ends when it is deleted. */
+  async #copyEarly(
+    machine: MachineRecord,
+    { nodeId, movesMemory }: { readonly nodeId: string; readonly movesMemory: boolean },
+    say: Say,
+  ): Promise<void> {
+    const { db } = this.#services.context;
+    this.#earlyTried.add(nodeId);
+    await noteCopy(db, { machineId: machine.id, nodeId });
+    const target = await nodeAddress(this.#services, nodeId);
+    this.#early = await this.#whileWanted(
+      () => this.#read(),
+      (signal) => {
+        const options = { say, patienceMs: PATIENCE_MS, movesMemory };
+        return copyEarly(this.#services, machine, target, this.#call(machine, signal), options);
+      },
+    );
+  }
+
   /** Copies what the target lacks, until it has all of it. Ends early when the machine is deleted or released. */
   async copy(say: Say): Promise<string> {
     const machine = await this.#held();
+    const { bytes } = await this.#whileWanted(
+      () => this.#held(),
+      (signal) => copyFiles(this.#services, machine, this.#call(machine, signal), { say, patienceMs: PATIENCE_MS }),
+    );
+    const early = this.#early === null ? "" : `, after ${(this.#early.bytes / 1e6).toFixed(1)} MB while it ran`;
+    return `${(bytes / 1e6).toFixed(1)} MB were copied${early}`;
+  }
+
+  /** Does work that ends when `check` refuses, which then explains its failure. */
+  async #whileWanted<T>(check: () => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const ended = new AbortController();
-    const signal = AbortSignal.any([this.#run.signal, ended.signal]);
-    const watching = this.#watch(ended);
+    const watching = this.#watch(ended, check);
     try {
-      const { bytes } = await copyFiles(this.#services, machine, this.#call(machine, signal), {
-        say,
-        patienceMs: PATIENCE_MS,
-      });
-      return `${(bytes / 1e6).toFixed(1)} MB were copied`;
+      return await work(AbortSignal.any([this.#run.signal, ended.signal]));
     } catch (error) {
       this.#run.signal.throwIfAborted();
-      // That the machine was deleted explains the rest.
-      await this.#held();
+      await check();
       throw error;
     } finally {
       ended.abort();
@@ -196,6 +241,8 @@ class Move {
       machine = moved ?? (await this.#read());
     }
     this.#services.cache.forget(this.#machineId);
+    // The removal of a large disk takes a while.
+    if (machine.desiredState === "running") this.#startSoon(machine);
     const left = await removeCopies(this.#services, this.#machineId);
     const copy = left === 0 ? "the former copy is removed" : "the former copy is removed when its node answers";
     return `node ${machine.nodeId} owns it; ${copy}`;
@@ -204,9 +251,8 @@ class Move {
   /** Sends the target what is desired, and waits for it. */
   async start(): Promise<string | StepResult> {
     const machine = await this.#read();
-    const { nodeWaitMs: waitMs } = this.#services;
     if (machine.desiredState !== "running") {
-      this.#services.inBackground(`move of ${machine.id}`, () => converge(this.#services, machine, { waitMs }));
+      this.#startSoon(machine);
       return machine.keepsMemory ? "it stays suspended, with its memory" : "it stays stopped";
     }
     try {
@@ -219,6 +265,12 @@ class Move {
         `it is on node ${machine.nodeId} now, and does not run there: ${error.message}`,
       );
     }
+  }
+
+  /** Sends its node what is desired. */
+  #startSoon(machine: MachineRecord): void {
+    const { nodeWaitMs: waitMs } = this.#services;
+    this.#services.inBackground(`move of ${machine.id}`, () => converge(this.#services, machine, { waitMs }));
   }
 
   /** How long the machine did not run. */
@@ -268,13 +320,13 @@ class Move {
     throw new Refusal("conflict", `the move of machine ${this.#machineId} was ended by another server`);
   }
 
-  /** Aborts when the move does not hold the machine any more. Resolves after the signal was aborted. */
-  async #watch(ended: AbortController): Promise<void> {
+  /** Aborts when `check` refuses. Resolves after the signal was aborted. */
+  async #watch(ended: AbortController, check: () => Promise<unknown>): Promise<void> {
     const { clock } = this.#services.context;
     while (!ended.signal.aborted) {
       await clock.sleep(PERIOD_MS, ended.signal);
       if (ended.signal.aborted) return;
-      await this.#held().catch((error: unknown) => {
+      await check().catch((error: unknown) => {
         if (error instanceof Refusal && (error.code === "not_found" || error.code === "conflict")) ended.abort(error);
       });
     }
@@ -311,6 +363,7 @@ async function undo(services: MachineServices, operation: OperationRecord): Prom
   if (released !== undefined)
     activity.note(machineId, "warn", `the move was ended; the machine is on node ${nodeOf(released).nodeId} as before`);
   const signal = AbortSignal.timeout(DISCARD_TIMEOUT_MS);
+  await forgetPoints(services, machineId, signal);
   for (const { nodeId, address } of await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null })) {
     const call = { tenantId: operation.tenantId, machineId, moveId: operation.id, signal };
     // A node that does not answer removes the parts by itself after two days.
@@ -319,4 +372,11 @@ async function undo(services: MachineServices, operation: OperationRecord): Prom
     );
   }
   await removeCopies(services, machineId);
+}
+
+/** The machine runs on where it is. A node that does not answer watches in vain until the machine stops. */
+async function forgetPoints({ cache, link }: MachineServices, machineId: string, signal: AbortSignal): Promise<void> {
+  const machine = await cache.readAny(machineId);
+  if (machine === undefined || machine.nodeId === null) return;
+  await releaseOutgoing(link, nodeOf(machine), { machineId, signal }).catch(() => undefined);
 }

@@ -9,6 +9,7 @@
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  the guest powers off
  *     FAKE_SUSPEND_FAIL=CODE    it cannot be suspended (no_space, conflict)   FAKE_RESUME_FAIL=1   its memory cannot be loaded
  *     FAKE_SUSPEND_MS=N         time that saving its memory takes (default 0)
+ *     FAKE_UNWATCHED=1          what it writes to its disk cannot be watched     FAKE_WATCH_FAIL=1   and that shows late
  *     FAKE_IGNORE_SHUTDOWN=1    the guest ignores a shutdown request
  *     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands
@@ -26,6 +27,7 @@ import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import {
   type BootRequest,
+  type DiskWatch,
   type Driver,
   type DriverFacts,
   type FoundVm,
@@ -41,6 +43,7 @@ import {
   type VmRecord,
 } from "../driver.ts";
 import type { VmNetwork } from "../../network/vm-network.ts";
+import { FakeDiskWatch } from "./disk-watch.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeConfiguration, FakeGuest } from "./guest.ts";
 import { FakeNetwork } from "./network.ts";
@@ -295,6 +298,7 @@ class FakeVm implements Vm {
   readonly origin: VmOrigin | null;
   readonly guest: FakeGuest;
   readonly network: VmNetwork;
+  readonly watchDisk: Vm["watchDisk"];
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
   readonly #environment: FakeVmParts["environment"];
@@ -318,6 +322,7 @@ class FakeVm implements Vm {
     this.origin = origin;
     this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt, format: FORMAT };
     this.exited = this.#ending.promise;
+    this.watchDisk = environment["FAKE_UNWATCHED"] === undefined ? (boot) => this.#watchDisk(boot) : null;
     this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
@@ -354,6 +359,15 @@ class FakeVm implements Vm {
     await rename(`${path}.new`, path);
     if (this.#hasEnded) throw new Error("the VM ended while its memory was saved");
     return pausedAt;
+  }
+
+  memoryBase(): Promise<null> {
+    return Promise.resolve(null);
+  }
+
+  async #watchDisk({ diskPath }: BootRequest): Promise<DiskWatch> {
+    if (this.#environment["FAKE_WATCH_FAIL"] !== undefined) throw new Error("FAKE_WATCH_FAIL is set");
+    return await FakeDiskWatch.begin(diskPath);
   }
 
   async kill(): Promise<void> {

@@ -39,6 +39,7 @@ import type {
   VmRecord,
 } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
+import { watchDisk } from "./disk-watch.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
@@ -47,7 +48,7 @@ import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
 import type { Template } from "./save-template.ts";
-import { describeMemory, memoryFiles, resumeVm, saveMemory } from "./suspend.ts";
+import { describeMemory, memoryBase, memoryFiles, resumeVm, saveMemory } from "./suspend.ts";
 import { templateIngredients, Templates } from "./template.ts";
 import { emulationTuning } from "./tcg/tuning.ts";
 import { KVM_TUNING, type Tuning } from "./tuning.ts";
@@ -390,6 +391,8 @@ class QemuDriver implements Driver {
       guest,
       network: guestNetwork?.vmNetwork() ?? null,
       exited: vmm.exited,
+      watchDisk: (boot) => watchDisk(vmm, boot, this.#launcher),
+      memoryBase: (boot, directory) => memoryBase(vmm, boot, { templates, directory, format }),
       suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
       kill: () => vmm.kill(),
       release: () => {

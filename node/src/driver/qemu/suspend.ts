@@ -193,26 +193,48 @@ async function openPages(vmm: Vmm, range: MemoryRange): Promise<ProcessPages> {
  * Keeps the file from which the guest's memory differs, and returns its identity; null: there is none. A template may be removed
  * while its VMs run or are suspended; a second name keeps its content.
  */
-async function baseOf(
+async function baseOf(vmm: Vmm, range: MemoryRange, context: BaseContext): Promise<string | null> {
+  const found = await findBase(vmm, range, context);
+  if (found === null) return null;
+  const path = memoryBasePathOf(context.directory);
+  if (found !== path) {
+    await rm(path, { force: true });
+    await link(found, path);
+  }
+  return await identityOf(path);
+}
+
+interface BaseContext extends Pick<SuspendContext, "templates"> {
+  readonly directory: string;
+}
+
+/** The file that the guest's memory is a private mapping of: the machine's own, or a template; null: none. */
+async function findBase(
   vmm: Vmm,
   { address }: MemoryRange,
-  { templates, directory }: Pick<SuspendContext, "templates"> & { readonly directory: string },
+  { templates, directory }: BaseContext,
 ): Promise<string | null> {
   const inode = inodeAt(await readFile(`/proc/${vmm.record.pid}/maps`, "utf8"), address);
   if (inode === 0n) return null;
   const path = memoryBasePathOf(directory);
   const kept = await stat(path, { bigint: true }).catch(() => null);
-  if (kept?.ino !== inode) {
-    const template = await templates.memoryWithInode(inode);
-    if (template === null)
-      throw new SuspendRefused(
-        "conflict",
-        "the template from which the machine was started is gone; stop it and start it, then it can be suspended",
-      );
-    await rm(path, { force: true });
-    await link(template, path);
-  }
-  return await identityOf(path);
+  if (kept?.ino === inode) return path;
+  const template = await templates.memoryWithInode(inode);
+  if (template !== null) return template;
+  throw new SuspendRefused(
+    "conflict",
+    "the template from which the machine was started is gone; stop it and start it, then it can be suspended",
+  );
+}
+
+/** As `Vm.memoryBase`. `format`: that of the VMM; absent: unknown. */
+export async function memoryBase(
+  vmm: Vmm,
+  { memoryMb }: BootRequest,
+  { format, ...context }: BaseContext & { readonly format: string | undefined },
+): Promise<string | null> {
+  if (format !== context.templates.format) throw new Error("the machine cannot be suspended");
+  return await findBase(vmm, await guestMemory(vmm.control, memoryMb), context);
 }
 
 /** The inode of the file that a process has mapped at an address; 0: none. Pure. */

@@ -54,6 +54,8 @@ export class Vmm {
   readonly record: VmRecord;
   readonly group: VmmOptions["group"];
   readonly exited: Promise<VmExit>;
+  /** Called when the guest has powered off, before its VMM ends; may take QUIT_MS. */
+  beforeQuit: (() => Promise<unknown>) | null = null;
   readonly #child: ChildProcess | null;
   #logPath: string;
   readonly #clock: Clock;
@@ -92,6 +94,12 @@ export class Vmm {
     if (status === "paused") await qmp.execute("cont");
   }
 
+  /** The control channel. Throws when it is closed. */
+  get control(): Qmp {
+    if (this.#qmp === null) throw new Error("the VMM's control channel is closed");
+    return this.#qmp;
+  }
+
   /** Whether the guest has shut down; the VMM ends soon after. */
   get hasShutDown(): boolean {
     return this.#shutdownReason !== null;
@@ -124,8 +132,7 @@ export class Vmm {
    * with SuspendRefused when the guest does not run.
    */
   async pauseFor(work: (qmp: Qmp) => Promise<void>): Promise<void> {
-    const qmp = this.#qmp;
-    if (qmp === null) throw new Error("the VMM's control channel is closed");
+    const qmp = this.control;
     const status = await statusOf(qmp);
     if (status !== "running") throw new SuspendRefused("conflict", `the machine's VM does not run: it is ${status}`);
     this.#isHeld = true;
@@ -195,6 +202,10 @@ export class Vmm {
     this.#shutdownReason = reason ?? "guest-shutdown";
     await this.#readConsole();
     if (reason === null) this.#shutdownReason = shutdownReasonIn(this.#console);
+    const prepared = this.beforeQuit?.().catch((error: unknown) =>
+      this.#log.warn({ reason: messageOf(error) }, "what the guest wrote last is not known"),
+    );
+    await Promise.race([prepared, this.#clock.sleep(QUIT_MS, this.#released.signal)]);
     this.#qmp?.execute("quit").catch(() => {});
     await Promise.race([this.exited, this.#clock.sleep(QUIT_MS, this.#released.signal)]);
     if (!this.#released.signal.aborted) killNow(this.record);

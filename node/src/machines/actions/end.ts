@@ -15,7 +15,7 @@ import type { EndedRun } from "@flotilla/contract/link";
 import type { RunEndCause } from "@flotilla/contract/runs";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
-import { bootDirectoryName, bootsPathOf } from "../paths.ts";
+import { bootDirectoryName, bootsPathOf, diskPathOf } from "../paths.ts";
 import { removeMachineFiles } from "../remove-machine-files.ts";
 
 /** From the request to shut down until the VMM is ended. */
@@ -38,6 +38,7 @@ export async function shutDown(machine: Machine, signal: AbortSignal): Promise<v
   } finally {
     deadline.dispose();
   }
+  await machine.changes.finish(vm, diskPathOf(machine.directory));
   held.forget(machine.journal.boot !== null);
 }
 

@@ -58,7 +58,7 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     // crash of this agent.
     held.isEnding = true;
     held.lastSeenAt = suspendedAt;
-    await saved.catch(() => undefined);
+    await Promise.all([saved.catch(() => undefined), machine.changes.finish(vm, request.boot.diskPath)]);
     // The guest sends again what is not in the log.
     await workload.release();
     await kill(machine);

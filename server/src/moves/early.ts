@@ -1,0 +1,103 @@
+/**
+ * Sends a machine's files to the target of its move while it still runs, so that little is left for the time in which it does not: the
+ * bases of its disk and its memory, and its disk in rounds, each with what has changed since the one before.
+ *
+ * Always:
+ * - Nothing of the machine changes on its node or in its row. A machine whose files cannot be sent early moves as before.
+ * - Only the nodes know what has arrived. Another server, or a second try, continues from the last complete round.
+ * - Nodes that do not answer for `patienceMs` without a byte having arrived end the move before the machine is stopped.
+ */
+import { randomBytes } from "node:crypto";
+import type { OutgoingMachine } from "@flotilla/contract/link/moves";
+import { ContentDiffers, describeOutgoing, type MoveCall, NotStopped, relayFile } from "../link/moves.ts";
+import type { NodeAddress } from "../link/node-link.ts";
+import { NodeUnreachable } from "../link/refusals.ts";
+import { type MachineRecord, nodeOf } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { begin, CONTENT_TRIES_MAX, contentRefusal, type CopyOptions, megabytes, RETRY_MS } from "./copy.ts";
+
+const ROUNDS_MAX = 6;
+/** So much is sent within the pause. */
+const ROUND_BYTES_ENOUGH = 16 * 1024 * 1024;
+/** A round that is not this much smaller than the one before says that the machine writes as fast as it is sent. */
+const ROUND_SHRINKS = 0.7;
+/** The machine has stopped, or its node cannot watch it. */
+const REFUSALS_MAX = 3;
+
+export interface EarlyCopy {
+  readonly target: NodeAddress;
+  readonly bytes: number;
+}
+
+export interface EarlyOptions extends CopyOptions {
+  readonly movesMemory: boolean;
+}
+
+/** Resolves with how much was sent; null: this machine's files cannot be sent early. Throws a Refusal when the move cannot succeed. */
+export async function copyEarly(
+  services: MachineServices,
+  machine: MachineRecord,
+  target: NodeAddress,
+  call: MoveCall,
+  { say, patienceMs, movesMemory }: EarlyOptions,
+): Promise<EarlyCopy | null> {
+  const { clock } = services.context;
+  const state = { bytes: 0, movedAt: clock.monotonic(), differed: 0, refused: 0 };
+  const onBytes = (before: number, name: string) => (bytes: number) => {
+    if (before + bytes > state.bytes) state.movedAt = clock.monotonic();
+    state.bytes = Math.max(state.bytes, before + bytes);
+    say(`while it runs: ${name}: ${megabytes(state.bytes)} MB`);
+  };
+  const send = (name: string, points: { readonly point?: string; readonly since?: string } = {}): Promise<number> => {
+    const options = { file: { name, from: 0 }, ...points, onBytes: onBytes(state.bytes, name) };
+    return relayFile(services.link, { source: nodeOf(machine), target }, call, options);
+  };
+  for (;;) {
+    call.signal.throwIfAborted();
+    try {
+      const found = await describeOutgoing(services.link, nodeOf(machine), call, { hasContent: true });
+      if (!found.canSendEarly) return null;
+      const memoryBase = movesMemory ? found.memoryBase : null;
+      const outgoing = { ...found, files: found.files.filter(({ name }) => name === "disk"), memoryBase };
+      const { takesEarly, awaited, point } = await begin(services, machine, target, call, outgoing);
+      if (!takesEarly) return null;
+      for (const { name } of awaited) if (name === "root" || name === "memory-base") await send(name);
+      await sendDisk(send, point);
+      return { target, bytes: state.bytes };
+    } catch (error) {
+      call.signal.throwIfAborted();
+      if (error instanceof ContentDiffers && (state.differed += 1) >= CONTENT_TRIES_MAX) throw contentRefusal();
+      // It knows nothing of the point that the target has, and begins again, or it cannot be watched.
+      if (error instanceof NotStopped && (state.refused += 1) >= REFUSALS_MAX) return null;
+      const isTransient =
+        error instanceof NodeUnreachable || error instanceof NotStopped || error instanceof ContentDiffers;
+      if (!isTransient || clock.monotonic() - state.movedAt > patienceMs) throw error;
+      say(error.message);
+    }
+    await clock.sleep(RETRY_MS, call.signal);
+  }
+}
+
+type Send = (name: string, points: { readonly point: string; readonly since?: string }) => Promise<number>;
+
+/** In rounds, from the last one that the target has. The node refuses one that it does not know: then everything is sent. */
+async function sendDisk(send: Send, reached: string | null): Promise<void> {
+  let since = reached ?? undefined;
+  let before = Number.POSITIVE_INFINITY;
+  for (let round = 1; round <= ROUNDS_MAX; round += 1) {
+    const point = randomBytes(16).toString("hex");
+    const wasWhole = since === undefined;
+    const bytes = await send("disk", since === undefined ? { point } : { point, since }).catch((error: unknown) => {
+      if (!(error instanceof NotStopped) || since === undefined) throw error;
+      return null;
+    });
+    since = bytes === null ? undefined : point;
+    if (bytes === null) continue;
+    if (!wasWhole && (bytes <= ROUND_BYTES_ENOUGH || bytes > before * ROUND_SHRINKS)) return;
+    before = bytes;
+  }
+}
+
+/** Whether a move of the machine copies while it runs: it does not help one that is to stay stopped. */
+export const isSentEarly = (effect: string, { canSendEarly }: Pick<OutgoingMachine, "canSendEarly">): boolean =>
+  canSendEarly && (effect === "migrate" || effect === "restart");
