@@ -20,6 +20,7 @@ import { ingress } from "./ingress.ts";
 import { manyCreates } from "./many-creates.ts";
 import { monthEnd } from "./month-end.ts";
 import { poolClaim } from "./pool-claim.ts";
+import { movePause } from "./move-pause.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
 import { rateLimitedFlood } from "./rate-limited-flood.ts";
 import { execThroughput, read } from "./server-load.ts";
@@ -41,6 +42,8 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
   "pool-claim": { run: poolClaim, samplesDefault: 20, samplesMax: 90 },
+  "move-pause": { run: (n) => movePause(n, { writtenGb: 0 }), samplesDefault: 20, samplesMax: 100 },
+  "move-written": { run: (n) => movePause(n, { writtenGb: 10 }), samplesDefault: 1, samplesMax: 10 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
   "cold-boot": { run: coldBoot, samplesDefault: 10, samplesMax: 90 },
   "control-plane": { run: controlPlane, samplesDefault: 300, samplesMax: 2_000 },

@@ -1,0 +1,93 @@
+/**
+ * How long a running machine is down while it moves between two nodes of this host, back and forth: `downtimeMs` of the operation.
+ *
+ * The machine was restored from a template. Where nothing is written on its disk its first two moves are not counted: they carry what
+ * the nodes have from then on.
+ */
+import type { Flotilla, Operation } from "@flotilla/sdk/client";
+import { sleep } from "./support/clock.ts";
+import { BenchFlotilla } from "./support/flotilla.ts";
+import type { Finding } from "./support/report.ts";
+import { startSecondNode } from "./support/second-node.ts";
+import { atMost, summarize } from "./support/statistics.ts";
+
+const SIZE = { cpus: 1, memoryMb: 512 } as const;
+const WARM_UPS = 2;
+const POLL_MS = 50;
+const MIB = 2 ** 20;
+
+interface MovePauseOptions {
+  /** On its disk, before it moves. */
+  readonly writtenGb: number;
+}
+
+export async function movePause(n: number, { writtenGb }: MovePauseOptions): Promise<Finding> {
+  await using flotilla = await BenchFlotilla.start({
+    driver: "qemu",
+    environment: { FLOTILLA_JOIN_TOKEN: JOIN_TOKEN },
+  });
+  flotilla.requireOwn();
+  await using _second = await startSecondNode(flotilla);
+  const { client } = flotilla;
+  const id = await machineOfTemplate(flotilla, writtenGb + 5);
+  if (writtenGb > 0) await write(client, id, writtenGb);
+  const downtimes = { migrate: [] as number[], restart: [] as number[] };
+  const notes: string[] = [];
+  const first = writtenGb > 0 ? 0 : WARM_UPS;
+  for (const kind of ["migrate", "restart"] as const) {
+    await client.updateMachine(id, { disruption: kind });
+    for (let move = 0; move < first + n; move += 1) {
+      const { steps } = await moved(client, id);
+      if (move < first) continue;
+      downtimes[kind].push(steps[4]?.downtimeMs ?? Number.NaN);
+      if (move === first) notes.push(`${kind}: ${steps[2]?.message}`);
+    }
+  }
+  await client.deleteMachine(id);
+  while ((await client.listMachines()).length > 0) await sleep(POLL_MS);
+  const ours = summarize(downtimes.migrate);
+  const restarts = summarize(downtimes.restart);
+  const small = [atMost("p50", ours.p50Ms, 60), atMost("p99", ours.p99Ms, 200)];
+  const large = [atMost("slowest", ours.maxMs, 3000), atMost("slowest restart", restarts.maxMs, 3000)];
+  return {
+    name: writtenGb === 0 ? "move-pause" : "move-written",
+    series: [
+      { what: "pause with its memory", summary: ours },
+      { what: "down with a restart", summary: restarts },
+    ],
+    reaches: writtenGb === 0 ? small : large,
+    setting: { size: `${SIZE.cpus} processor, ${SIZE.memoryMb} MB`, "written on the disk": `${writtenGb} GiB` },
+    notes,
+  };
+}
+
+/** As bench/support/programs.ts gives it to other programs. */
+const JOIN_TOKEN = "join-token-of-the-bench";
+
+async function moved(client: Flotilla, id: string): Promise<Operation> {
+  const asked = await client.moveMachine(id);
+  for (;;) {
+    const operation = await client.getOperation(asked.id);
+    if (operation.status === "succeeded") return operation;
+    if (operation.status !== "running") throw new Error(`the move ended: ${operation.error}`);
+    await sleep(POLL_MS);
+  }
+}
+
+/** A machine whose memory is that of a template, but for what it changed. */
+async function machineOfTemplate(flotilla: BenchFlotilla, diskGb: number): Promise<string> {
+  for (;;) {
+    const { id } = await flotilla.create({ resources: { ...SIZE, diskGb } });
+    const { startTimings } = await flotilla.client.startMachine(id);
+    if ((startTimings?.vm ?? "boot") !== "boot") return id;
+    await flotilla.client.deleteMachine(id);
+  }
+}
+
+/** The same random MiB again and again after a number, so that no two blocks are alike and a guest writes them fast. */
+async function write(client: Flotilla, id: string, gib: number): Promise<void> {
+  const fill = `i=0; while [ $i -lt ${gib * 1024} ]; do echo $i; cat /dev/shm/random; i=$((i+1)); done >/workspace/written`;
+  const all = `head -c ${MIB} /dev/urandom >/dev/shm/random; ${fill}; sync; rm /dev/shm/random; touch /workspace/done`;
+  await client.exec(id, { command: `(${all}) >/dev/null 2>&1 &` });
+  while ((await client.exec(id, { command: "test -e /workspace/done" })).exitCode !== 0) await sleep(POLL_MS * 20);
+}
