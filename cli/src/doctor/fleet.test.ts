@@ -84,6 +84,8 @@ test("a node whose processes wait for memory needs action, and one that is short
   const none = { some: 0, full: 0 };
   const calm = { cpu: { some: 60, full: 0 }, memory: { some: 30, full: 5 }, io: { some: 95, full: 20 } };
   assert.deepEqual(found(checksOf({ pressure: calm })), []);
+  const { pressure: _, ...older } = NODE;
+  assert.deepEqual(found(checksOf({}, { nodes: [older as typeof NODE] })), []);
   assert.deepEqual(found(checksOf({ pressure: { ...calm, memory: { some: 40, full: 12 } } })), [
     "bad node a: all its processes waited for memory for 12 % of the last minute",
   ]);

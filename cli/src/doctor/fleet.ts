@@ -151,8 +151,11 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
   return [finding(name, "ok", facts.join(", "), labels["acceleratorReason"] ?? "")];
 }
 
-/** What makes the node's machines wait. A node that reports no pressure has none to show. */
-function pressureChecks(name: string, { pressure }: NodeInfo): readonly (Check | null)[] {
+/** What makes the node's machines wait. A node that reports no pressure has none to show, nor has one of a server of the release before. */
+function pressureChecks(
+  name: string,
+  { pressure = null }: { readonly pressure?: NodeInfo["pressure"] },
+): readonly (Check | null)[] {
   if (pressure === null) return [];
   const percent = (waits: number): string => `${Math.round(waits)} % of the last minute`;
   const { cpu, memory, io } = pressure;

@@ -61,7 +61,10 @@ const seen = ({ lastHeartbeatAt }: NodeInfo, now: number): string =>
 
 const percent = (waits: number): string => `${Math.round(waits)} %`;
 
-function highestPressure({ pressure }: NodeInfo): string {
+/** A server of the release before says nothing of it. */
+type Pressed = { readonly pressure?: NodeInfo["pressure"] };
+
+function highestPressure({ pressure = null }: Pressed): string {
   if (pressure === null) return "unknown";
   const { cpu, memory, io } = pressure;
   const all = [
@@ -73,7 +76,7 @@ function highestPressure({ pressure }: NodeInfo): string {
   return some < 0.5 ? "none" : `${name} ${percent(some)}`;
 }
 
-function allPressure({ pressure }: NodeInfo): string {
+function allPressure({ pressure = null }: Pressed): string {
   if (pressure === null) return "not reported: its kernel does not measure it, or its agent is older";
   const { cpu, memory, io } = pressure;
   const of = (name: string, { some, full }: typeof cpu): string => `${name} ${percent(some)} (all ${percent(full)})`;
