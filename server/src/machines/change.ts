@@ -40,7 +40,7 @@ export interface TimelineEntry {
 /** A run that the node reported together with the state of its machine. Written once, however often it is reported. */
 export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
 
-/** What a start takes of its node, or of the one to which the machine is being moved. */
+/** What a start takes of its node, and of the one to which the machine is being moved. */
 export interface Reservation {
   /** The machine is placed on the node by this start. Otherwise its disk is there already. */
   readonly isNew: boolean;
@@ -118,16 +118,19 @@ export function requestStart(
     readyAt: null,
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
-  // One that is still stopping is counted already.
-  if (isActive(machine)) return { next, timeline: [], activeMax: null, startedBy: keyId };
-  // One that is being moved starts where its move ends: the statement reserves its share there.
+  // One that is still stopping is counted already, except by the node to which it moves to be stopped there.
+  if (isActive(machine) && !machine.moveStops) return { next, timeline: [], activeMax: null, startedBy: keyId };
+  // One that is being moved starts where its move ends, or where it is: the statement reserves its share of both.
   const reservation = { isNew: machine.nodeId === null, overcommit };
-  return { next, timeline: [], activeMax, reservation, startedBy: keyId };
+  return { next, timeline: [], activeMax: isActive(machine) ? null : activeMax, reservation, startedBy: keyId };
 }
 
-/** A stop in a phase from which it leads to `stopping`, or of a machine whose memory is to be discarded. */
+/**
+ * A stop in a phase from which it leads to `stopping`, or of a machine whose memory is to be discarded. Of one whose start its node may
+ * have received and not answered something may run: it keeps its share until the node says otherwise.
+ */
 export function requestStop(machine: MutableMachine, now: number, keepsMemory = false): Change {
-  const next: MutableMachine = {
+  const stopped: MutableMachine = {
     ...machine,
     desiredState: "stopped",
     keepsMemory,
@@ -138,6 +141,8 @@ export function requestStop(machine: MutableMachine, now: number, keepsMemory = 
     readyAt: null,
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
+  const mayRun = machine.moveId === null && isActive(machine) && !isActive(stopped);
+  const next: MutableMachine = mayRun ? { ...stopped, observedState: "preparing" } : stopped;
   return { next, timeline: [], activeMax: null };
 }
 

@@ -46,8 +46,18 @@ test("a machine that its move stops is shown as stopping, until a start or a sto
   assert.deepEqual([phaseOf(stops), sentState(stops), isActive(stops)], ["stopping", "stopped", true]);
   assert.equal(phaseOf({ ...stops, moveId: null }), "running", "the mark means nothing without a move");
   const request = { nodeId: "node-a", overcommit: { cpus: null, memory: null }, activeMax: 10 } as const;
-  const { next } = requestStart(stops, { ...request, isAutomatic: false, keyId: "key-a", now: NOW });
+  const { next, reservation, activeMax } = requestStart(stops, {
+    ...request,
+    isAutomatic: false,
+    keyId: "key-a",
+    now: NOW,
+  });
   assert.deepEqual([phaseOf(next), next.moveStops], ["starting", false]);
+  assert.deepEqual(
+    [reservation?.isNew, activeMax],
+    [false, null],
+    "the node where it was to be stopped has kept no room for it",
+  );
   const stopped = requestStop(stops, NOW).next;
   assert.deepEqual([stopped.desiredState, stopped.moveStops], ["stopped", false]);
 });
@@ -76,6 +86,7 @@ test("a start and a stop meanwhile change what is desired, and not the move", ()
   };
   const started = { ...stopped, ...requestStart(stopped, start).next };
   assert.deepEqual([phaseOf(started), sentState(started), started.generation], ["starting", "stopped", 6]);
+  assert.equal(requestStart(stopped, start).reservation?.isNew, false, "it takes its share of both nodes");
   const again = { ...started, ...requestStop(started, NOW).next };
   assert.deepEqual([again.desiredState, again.moveId, again.generation], ["stopped", held.moveId, 7]);
 });

@@ -87,10 +87,9 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     const accepted = written.get(machine.id);
     if (accepted !== undefined) return accepted;
     const fresh = await cache.read(options);
-    if (fresh?.revision === machine.revision && !isActive(fresh)) {
-      const held = await readTotals(context.db, machine.tenantId);
-      const refusal = activeRefusal(fresh, held, await services.ceilingsOf(machine.tenantId), services.plansUrl);
-      if (refusal !== undefined) throw refusal;
+    if (fresh?.revision === machine.revision && (!isActive(fresh) || fresh.moveStops)) {
+      await refuseOverCeilings(services, fresh);
+      if (fresh.moveId !== null && attempt > 0) throw noRoomInMove(fresh);
       // The tenant has capacity again, or the node does not admit the start any more.
       services.nodes.forget();
     }
@@ -98,6 +97,20 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
   }
   throw new Refusal("conflict", `start of machine ${options.id} kept conflicting with concurrent changes; try again`);
 }
+
+/** Throws a Refusal when another active machine exceeds the tenant's plan. */
+async function refuseOverCeilings(services: MachineServices, machine: MachineRecord): Promise<void> {
+  if (isActive(machine)) return;
+  const held = await readTotals(services.context.db, machine.tenantId);
+  const refusal = activeRefusal(machine, held, await services.ceilingsOf(machine.tenantId), services.plansUrl);
+  if (refusal !== undefined) throw refusal;
+}
+
+const noRoomInMove = ({ id, moveId }: MachineRecord): Refusal =>
+  new Refusal(
+    "no_capacity",
+    `machine ${id} cannot be started while it moves (${moveId}): a node of its move has no room for it; try again when the move has ended`,
+  );
 
 /** A cached machine is used only if a fenced write follows: another server may have changed it just now. */
 function usableFromCache(machine: MachineRecord | undefined): MachineRecord | undefined {

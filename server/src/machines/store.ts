@@ -238,7 +238,9 @@ export async function writeChanges(
           ELSE active_machines_locked(m.tenant_id) < c.active_max
             AND totals_allow_start_locked(m.tenant_id, m.cpus, m.memory_mb) END
         AND CASE WHEN c.reserves
-          THEN node_admits_start(coalesce(m.move_node_id, c.node_id), c.is_new, m.cpus, m.memory_mb, c.cpu_overcommit, c.memory_overcommit)
+          THEN CASE WHEN m.move_id IS NULL
+            THEN node_admits_start(c.node_id, c.is_new, m.cpus, m.memory_mb, c.cpu_overcommit, c.memory_overcommit)
+            ELSE nodes_admit_start_in_move(m.id, m.node_id, m.move_node_id, m.cpus, m.memory_mb, c.cpu_overcommit, c.memory_overcommit) END
           ELSE true END
       RETURNING m.*, c.runs, c.timeline),
     run AS (
