@@ -1,13 +1,13 @@
 /**
  * Requests the drain of a node, as an operation, and cancels it. drain-worker.ts does the work.
  *
- * Always: a node is `draining` only while an operation works on it; if the server dies between the two writes, the same request
- * repairs it. A request for a node that is being drained returns the running operation.
+ * Always: a node is `draining` only while an operation works on it: both are written in one transaction. A request for a node that is
+ * being drained returns the running operation.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { beginOperation } from "../operations/begin.ts";
+import { writeOperation } from "../operations/begin.ts";
 import { findRunningOperation, requestCancel } from "../operations/store.ts";
 import { DRAIN_STEPS, type DrainInput } from "./drain-worker.ts";
 import { beginDrain, findNode, type NodeRecord, reopenNode } from "./store.ts";
@@ -37,13 +37,9 @@ export async function requestDrain(
   // Its end makes the node ready, which must not happen during another drain.
   if (running?.isCancelRequested === true)
     throw new Refusal("conflict", `the drain of node ${nodeId} is being canceled; try again in a few seconds`);
-  const node = await beginDrain(context.db, nodeId);
-  if (node === undefined) throw await notDrainable(context, nodeId);
-  await context.db.notify("nodes", nodeId);
-  if (running !== undefined) return { node, operationId: running.id };
   const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
   const input: DrainInput = { nodeId, stopAt: context.clock.now() + seconds * 1000 };
-  const { id } = await beginOperation(context, {
+  const drain = {
     id: request.operationId,
     tenantId,
     kind: "node drain",
@@ -51,8 +47,16 @@ export async function requestDrain(
     input,
     steps: Object.values(DRAIN_STEPS),
     deadlineMs: seconds * 1000 + MOVES_MS_MAX,
+  } as const;
+  const begun = await context.db.transaction(async (transaction) => {
+    const node = await beginDrain(transaction, nodeId);
+    if (node === undefined) return undefined;
+    return { node, operationId: running?.id ?? (await writeOperation(context, transaction, drain)).id };
   });
-  return { node, operationId: id };
+  if (begun === undefined) throw await notDrainable(context, nodeId);
+  await context.db.notify("nodes", nodeId);
+  if (running === undefined) await context.db.notify("operations", begun.operationId);
+  return begun;
 }
 
 /** Opens a node again. Its drain and the moves that this one has begun end within seconds. `operationId`: null when none runs. */

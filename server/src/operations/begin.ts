@@ -8,6 +8,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
+import type { Queryable } from "../db/database.ts";
 import { plannedStep } from "./steps.ts";
 import { findOperation, insertOperation, type OperationRecord } from "./store.ts";
 
@@ -28,7 +29,18 @@ const RUNNING_PER_TENANT_MAX = 100;
 const RETRY_AFTER_SECONDS = 10;
 
 export async function beginOperation(context: Context, request: OperationRequest): Promise<OperationRecord> {
-  const now = context.clock.now();
+  const operation = await writeOperation(context, context.db, request);
+  await context.db.notify("operations", operation.id);
+  return operation;
+}
+
+/** As `beginOperation`, as a part of a transaction: the caller notifies after its end. */
+export async function writeOperation(
+  { clock }: Pick<Context, "clock">,
+  db: Queryable,
+  request: OperationRequest,
+): Promise<OperationRecord> {
+  const now = clock.now();
   const operation: OperationRecord = {
     id: request.id,
     tenantId: request.tenantId,
@@ -46,12 +58,11 @@ export async function beginOperation(context: Context, request: OperationRequest
     attempt: 0,
     isCancelRequested: false,
   };
-  if ((await insertOperation(context.db, operation, RUNNING_PER_TENANT_MAX)) === "refused") {
-    const known = await findOperation(context.db, request);
+  if ((await insertOperation(db, operation, RUNNING_PER_TENANT_MAX)) === "refused") {
+    const known = await findOperation(db, request);
     if (known !== undefined) return known;
     const text = `${RUNNING_PER_TENANT_MAX} operations of the tenant are running; wait until some of them have ended`;
     throw new Refusal("rate_limited", text, { "retry-after": String(RETRY_AFTER_SECONDS) });
   }
-  await context.db.notify("operations", operation.id);
   return operation;
 }
