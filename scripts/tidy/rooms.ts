@@ -62,6 +62,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "ingress",
         "link",
         "machines",
+        "moves",
         "nodes",
         "operations",
         "pools",

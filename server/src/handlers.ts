@@ -57,6 +57,7 @@ import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops, type Reconciler } from "./reconcilers/driver.ts";
+import { copyReconciler } from "./reconcilers/copies.ts";
 import { budgetReconciler } from "./reconcilers/budgets.ts";
 import { ingressReconciler } from "./reconcilers/ingresses.ts";
 import { invoiceReconciler } from "./reconcilers/invoices.ts";
@@ -228,6 +229,7 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
   return [
     machineReconciler(machines),
     lifetimeReconciler(machines),
+    copyReconciler(machines),
     budgetReconciler(machines),
     invoiceReconciler(billing),
     noticeReconciler(machines.context),

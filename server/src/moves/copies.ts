@@ -30,7 +30,8 @@ export async function removeReportedCopies(
   return new Set(copies.map(({ machineId }) => machineId));
 }
 
-async function removeCopy({ context, link, nodeWaitMs }: MachineServices, copy: ObsoleteCopy): Promise<boolean> {
+/** Whether the node has confirmed that it has none. */
+export async function removeCopy({ context, link, nodeWaitMs }: MachineServices, copy: ObsoleteCopy): Promise<boolean> {
   const { machineId, nodeId, address, generation } = copy;
   try {
     const desired = { generation, state: "absent", spec: null } as const;

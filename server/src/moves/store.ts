@@ -213,17 +213,30 @@ export interface ObsoleteCopy {
   readonly generation: number;
 }
 
+/** From `c`, a row of machine_copies, `m`, its machine, and `n`, its node. */
+const COPY_COLUMNS = sql`c.machine_id AS "machineId", c.node_id AS "nodeId", n.address, m.generation`;
+/** Neither the machine's owner has it, nor the target of its move. */
+const IS_OBSOLETE = sql`m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id`;
+
 /** Copies that are to be removed now: of one machine, or of some machines on one node. */
 export function listObsoleteCopies(
   db: Queryable,
   { machineIds, nodeId }: { readonly machineIds: readonly string[]; readonly nodeId: string | null },
 ): Promise<readonly ObsoleteCopy[]> {
   return db.query<ObsoleteCopy>(sql`
-    SELECT c.machine_id AS "machineId", c.node_id AS "nodeId", n.address, m.generation
+    SELECT ${COPY_COLUMNS}
     FROM machine_copies c JOIN machines m ON m.id = c.machine_id JOIN nodes n ON n.id = c.node_id
     WHERE c.machine_id = ANY(${machineIds}::text[]) AND (${nodeId}::text IS NULL OR c.node_id = ${nodeId}::text)
-      AND m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id`);
+      AND ${IS_OBSOLETE}`);
 }
+
+/** Copies that are to be removed now, from nodes that report. */
+export const listRemovableCopies = (db: Queryable, limit: number): Promise<readonly ObsoleteCopy[]> =>
+  db.query<ObsoleteCopy>(sql`
+    SELECT ${COPY_COLUMNS}
+    FROM machine_copies c JOIN machines m ON m.id = c.machine_id JOIN nodes n ON n.id = c.node_id
+    WHERE n.status NOT IN ('unreachable', 'revoked') AND ${IS_OBSOLETE}
+    ORDER BY c.machine_id, c.node_id LIMIT ${limit}`);
 
 /** The node has confirmed that the copy is gone. */
 export async function forgetCopy(db: Queryable, { machineId, nodeId }: ObsoleteCopy): Promise<void> {
