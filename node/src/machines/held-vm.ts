@@ -42,6 +42,8 @@ export class HeldVm {
   #vm: Vm | null = null;
   #isReleased = false;
   state: VmState | null;
+  /** The boot was begun by an earlier agent, which may have reported more of it than it wrote down. */
+  isInherited: boolean;
   /** The agent is ending the VM, so its end is expected. */
   isEnding = false;
   /** Why the VM ended or is being ended; the first cause is kept. null: not known yet. */
@@ -53,6 +55,7 @@ export class HeldVm {
     this.#options = options;
     this.readiness = new Readiness(options.clock);
     this.state = options.hasBoot ? "lost" : null;
+    this.isInherited = options.hasBoot;
     this.lastSeenAt = options.lastSeenAt;
   }
 

@@ -21,7 +21,8 @@ const BOOT_ID_CHARACTERS_MAX = 128;
 /**
  * Writes the runs of the relation `run`. A run is inserted with its first report and ended with the report of its end; an
  * ended run does not change. An open run is not inserted while another run of the machine is open: the end of that one, or a
- * report of all open runs, is written first.
+ * report of all open runs, is written first. An unseen one without length is not inserted: with it a node ends what it
+ * may have reported of a boot and has not written down.
  */
 export const RUNS_WRITTEN = sql`
     ended_run AS (
@@ -40,7 +41,7 @@ export const RUNS_WRITTEN = sql`
         CASE WHEN ended_at IS NULL THEN NULL ELSE greatest(started_at, ended_at) END, end_cause, deleted_at, sequence,
         recorded_at
       FROM run
-      WHERE tenant_id IS NOT NULL AND boot_id NOT IN (SELECT boot_id FROM ended_run)
+      WHERE tenant_id IS NOT NULL AND NOT is_empty AND boot_id NOT IN (SELECT boot_id FROM ended_run)
       ON CONFLICT DO NOTHING)`;
 
 /** A run in the format of the statements. A node's clock may be ahead, so times are bounded by the present. */
@@ -66,7 +67,7 @@ export async function writeRuns(context: Context, nodeId: string, runs: readonly
   const unknown = await context.db.query<{ bootId: string }>(sql`
     WITH run AS (
       SELECT r.boot_id, r.machine_id, ${nodeId}::text AS node_id, m.tenant_id, m.cpus, m.memory_mb, m.deleted_at,
-        greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.sequence,
+        coalesce(r.started_at = r.ended_at AND r.end_cause = 'unseen', false) AS is_empty, greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.sequence,
         ${instantOf(context.clock.now())}::timestamptz AS recorded_at, log.written_at
       FROM (SELECT pg_logical_emit_message(true, 'flotilla', ''::text) AS written_at) log
       CROSS JOIN jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(

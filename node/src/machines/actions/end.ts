@@ -72,6 +72,7 @@ export async function cleanBoot(machine: Machine): Promise<void> {
   held.isEnding = false;
   held.endCause = null;
   held.lastSeenAt = null;
+  held.isInherited = false;
   machine.adoptAttempts = 0;
 }
 
@@ -81,14 +82,19 @@ function causeOf({ journal }: Machine): RunEndCause {
   return journal.desired === "absent" ? "delete" : "stop";
 }
 
-/** null for a boot that never ran. */
+/**
+ * null for a boot that never ran. One of an earlier agent may have been reported as running before that was on the disk: it gets a
+ * run without length, so that the server ends its own.
+ */
 function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: JournaledBoot): EndedRun | null {
   const { runs, clock } = deps;
-  if (runningSince === null && !runs.isOpen(bootId)) return null;
+  const wasWritten = runningSince !== null || runs.isOpen(bootId);
+  if (!wasWritten && !held.isInherited) return null;
+  const lastSeenAt = Math.floor(held.lastSeenAt ?? clock.now());
   // Recorded already, unless the agent died before the start was on the disk.
-  const startedAt = runs.open({ bootId, machineId: journal.machineId, startedAt: runningSince ?? clock.now() });
-  const endedAt = Math.max(startedAt, Math.floor(held.lastSeenAt ?? clock.now()));
-  return { bootId, startedAt, endedAt, cause: held.endCause ?? "unseen" };
+  const startedAt = runs.open({ bootId, machineId: journal.machineId, startedAt: runningSince ?? lastSeenAt });
+  const endedAt = Math.max(startedAt, lastSeenAt);
+  return { bootId, startedAt, endedAt, cause: wasWritten ? (held.endCause ?? "unseen") : "unseen" };
 }
 
 export async function removeFiles(machine: Machine): Promise<void> {
