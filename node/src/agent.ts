@@ -1,0 +1,159 @@
+/**
+ * The life of one node agent: what it opens, in which order, and in which order it ends. main.ts makes it a process.
+ *
+ * Time, the backends and the signal that stops it are parameters, so that a simulation runs the same agent.
+ *
+ * Always: what an earlier agent left is found before the link answers. When `runAgent` resolves, VMs of machines run on and all
+ * others have ended.
+ */
+import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
+import type { NodeFacts } from "@flotilla/contract/link";
+import type { NodeConfig } from "./config.ts";
+import { isNearlyFull } from "./disks/disks.ts";
+import type { LastError } from "./link/last-error.ts";
+import { Outbox } from "./link/outbox.ts";
+import { openReach, type Reach } from "./link/reach.ts";
+import { Reporter } from "./link/report.ts";
+import { type ServedLink, serveLink } from "./link/server.ts";
+import { linkSocketPath } from "./link/socket-path.ts";
+import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
+import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
+import { Fleet } from "./machines/fleet.ts";
+import { Incoming } from "./machines/incoming.ts";
+import { type MachineDeps, makeMachineDeps } from "./machines/machine-deps.ts";
+import { RunJournal } from "./machines/run-journal.ts";
+import { type NodeBackends, type NodeBackendsOptions, nodeArch } from "./node-backends.ts";
+
+export interface AgentOptions {
+  readonly config: NodeConfig;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly errors: LastError;
+  /** Ends the agent. */
+  readonly stop: AbortSignal;
+  readonly openBackends: (options: NodeBackendsOptions) => Promise<NodeBackends>;
+  /** Called with the machines before any of them is read. */
+  readonly onFleet?: (fleet: Fleet) => void;
+  /** Called when servers can reach the agent. */
+  readonly onReady?: () => void;
+}
+
+/** Resolves when the agent has ended. Rejects with an Error for the operator when it cannot run. */
+export async function runAgent(options: AgentOptions): Promise<void> {
+  const { config, clock, log, errors, stop, openBackends, onFleet, onReady } = options;
+  const outbox = new Outbox(clock);
+  // Filled in below: the backends are created before the fleet, but use it only when machines exist.
+  const machines: { fleet?: Fleet } = {};
+  const runs = await RunJournal.open({
+    path: join(config.nodeDirectory, "runs.journal"),
+    clock,
+    log,
+    onChange: () => outbox.wake(),
+  });
+  const backends = await openBackends({
+    config,
+    clock,
+    log,
+    imagesInUse: async () => {
+      if (machines.fleet === undefined) throw new Error("the machines have not been read yet");
+      return await machines.fleet.imagesInUse();
+    },
+    environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
+    onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
+  });
+  backends.images.watch(() => outbox.changeImages());
+  const alivePath = join(config.nodeDirectory, "alive");
+  const deps = makeMachineDeps({
+    ...backends,
+    machinesDirectory: config.machinesDirectory,
+    preparedDirectory: config.preparedDirectory,
+    runs,
+    lastAliveAt: await readLastAlive(alivePath),
+    clock,
+    log,
+    onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
+    onChange: (machineId) => outbox.change(machineId),
+  });
+  const fleet = new Fleet(deps);
+  machines.fleet = fleet;
+  onFleet?.(fleet);
+  const facts = nodeFacts(config, backends);
+  const socketPath = linkSocketPath(config.nodeDirectory);
+  const reach = await openReach({ ...config, clock, log });
+  const address = reach?.address ?? `unix:${socketPath}`;
+  const reporter = makeReporter({ config, clock, log, fleet, facts, backends, outbox, runs, reach, address, errors });
+  void keepAlive(alivePath, clock, log, stop);
+  const adoption = await adoptMachines(fleet, deps);
+  log.info({ ...adoption }, describeAdoption(adoption));
+  await backends.prepareImages();
+  const link = await openLink({ config, socketPath, fleet, deps, log });
+  const reached = await reach?.open(link.serve);
+  log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");
+  onReady?.();
+  await deps.prepared.begin();
+  await reporter.run(stop);
+
+  await reached?.[Symbol.asyncDispose]();
+  await link[Symbol.asyncDispose]();
+  await fleet.release();
+  await runs.saved();
+  await backends[Symbol.asyncDispose]();
+}
+
+/** Serves the server, after what an earlier agent had received of machines has been found. */
+async function openLink(parts: {
+  readonly config: NodeConfig;
+  readonly socketPath: string;
+  readonly fleet: Fleet;
+  readonly deps: MachineDeps;
+  readonly log: Log;
+}): Promise<ServedLink> {
+  const { config, deps } = parts;
+  const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), ...parts });
+  await incoming.open();
+  const { images, clock } = deps;
+  return await serveLink({ ...config, ...parts, incoming, outgoing: deps, images, isNearlyFull, clock });
+}
+
+function nodeFacts(config: NodeConfig, { driver }: NodeBackends): NodeFacts {
+  const { name, accelerator, acceleratorReason, runtime } = driver.facts;
+  const { nodeId } = config;
+  const { memoryFormat } = driver;
+  return { nodeId, driver: name, accelerator, acceleratorReason, runtime, arch: nodeArch(), memoryFormat };
+}
+
+function makeReporter(parts: {
+  readonly config: NodeConfig;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly fleet: Fleet;
+  readonly facts: NodeFacts;
+  readonly backends: NodeBackends;
+  readonly outbox: Outbox;
+  readonly runs: RunJournal;
+  readonly reach: Reach | null;
+  readonly address: string;
+  readonly errors: LastError;
+}): Reporter {
+  const { config, clock, log, fleet, facts, backends, outbox, runs, reach, address, errors } = parts;
+  return new Reporter({
+    serverUrl: config.serverUrl,
+    serverSocket: config.nodeSocket,
+    remote: reach?.server ?? null,
+    joinToken: config.joinToken,
+    nodeDirectory: config.nodeDirectory,
+    address,
+    facts,
+    outbox,
+    runs,
+    observeResources: backends.observeResources,
+    listImages: () => backends.images.list(),
+    observe: (machineId) => fleet.observe(machineId),
+    observeAll: () => fleet.list().map((machine) => machine.observe()),
+    lastError: () => errors.last,
+    clock,
+    log,
+  });
+}
