@@ -1,0 +1,154 @@
+/**
+ * A simulated cluster: servers, hosts, their network and database, and the watcher of what really runs.
+ */
+import { bootDirectoryName } from "../../node/src/machines/paths.ts";
+import { readSettings, type ServerSettings } from "../../server/src/config.ts";
+import { Databases, type RealDatabase } from "./database.ts";
+import { Files, ROOT } from "./files.ts";
+import { setHost } from "./host.ts";
+import { Network } from "./network.ts";
+import { SimulatedNode } from "./node.ts";
+import { JOIN_TOKEN, SimulatedServer } from "./server.ts";
+import { World } from "./world.ts";
+
+/** A VM that runs or ran. Times are virtual. */
+export interface Vm {
+  readonly bootId: string;
+  readonly machineId: string;
+  readonly node: string;
+  readonly from: number;
+  to: number | null;
+  /** It was configured, so it is a run that is billed. */
+  isConfigured: boolean;
+}
+
+const NODE_CPUS = 4;
+const NODE_MEMORY_MB = 4_096;
+
+export class Cluster {
+  readonly world: World;
+  readonly files: Files;
+  readonly network: Network;
+  readonly databases: Databases;
+  readonly nodes: readonly SimulatedNode[];
+  readonly servers = new Map<string, SimulatedServer>();
+  /** By boot id. */
+  readonly vms = new Map<string, Vm>();
+  /** By machine: how often a disk was made for it. */
+  readonly disksMade = new Map<string, number>();
+  /** Boots that a journal says have run, with the node's time of it. */
+  readonly ran = new Map<string, { readonly machineId: string; readonly node: string; readonly since: number }>();
+  readonly #settings: ServerSettings;
+  readonly #making = new Set<string>();
+
+  constructor(seed: number, real: RealDatabase, { nodes }: { readonly nodes: number }) {
+    const world = new World(seed);
+    this.world = world;
+    this.files = new Files(world);
+    this.network = new Network(world);
+    this.databases = new Databases(world, real);
+    setHost(this);
+    this.files.watcher = {
+      appeared: (path, content) => this.#appeared(path, content),
+      vanished: (path) => this.#vanished(path),
+    };
+    this.#settings = {
+      ...readSettings([]),
+      dataDirectory: `${ROOT}/server`,
+      joinToken: JOIN_TOKEN,
+      cpuOvercommit: 1,
+      memoryOvercommit: null,
+    };
+    const resources = { cpus: NODE_CPUS, memoryMb: NODE_MEMORY_MB };
+    this.nodes = Array.from({ length: nodes }, (_, at) => {
+      const name = `node-${at + 1}`;
+      const onLog = (level: string, message: string): void => {
+        if (level === "error" && message === "refused to run a machine twice") world.violate(`${name}: ${message}`);
+      };
+      return new SimulatedNode(world, this.files, { name, resources, onLog });
+    });
+  }
+
+  get liveServers(): readonly SimulatedServer[] {
+    return [...this.servers.values()].filter(({ program }) => program.isAlive);
+  }
+
+  startServer(name: string, aheadMs = 0): void {
+    if (this.servers.get(name)?.program.isAlive === true) return;
+    const { world, databases, network } = this;
+    this.servers.set(
+      name,
+      new SimulatedServer({
+        ...{ world, databases, network, name },
+        settings: this.#settings,
+        clock: { aheadMs, rate: 1 },
+        onFault: (text) => world.violate(text),
+      }),
+    );
+  }
+
+  close(): void {
+    for (const program of [...this.world.programs]) program.kill();
+    setHost(null);
+  }
+
+  /** The VMs that exist now. */
+  get running(): readonly Vm[] {
+    return [...this.vms.values()].filter(({ to }) => to === null);
+  }
+
+  #appeared(path: string, content: Buffer): void {
+    const [, , node = "", , kind, machineId = "", ...rest] = path.split("/");
+    if (kind !== "machines") return;
+    const name = rest.join("/");
+    if (name === "disk.new") this.#making.add(`${node} ${machineId}`);
+    // One that arrives from another node is renamed with its directory.
+    if (name === "disk" && this.#making.delete(`${node} ${machineId}`))
+      this.disksMade.set(machineId, (this.disksMade.get(machineId) ?? 0) + 1);
+    if (name === "journal.json") return this.#journaled(node, machineId, content);
+    if (!name.endsWith("/vm.json")) return;
+    const { bootId, configuration } = parsed(content) as { bootId: string; configuration: unknown };
+    const known = this.vms.get(bootId);
+    if (known?.to === null) {
+      if (configuration !== null) known.isConfigured = true;
+      return;
+    }
+    const others = this.running.filter((vm) => vm.machineId === machineId);
+    if (others.length > 0)
+      this.world.violate(
+        `machine ${machineId} runs twice: as ${bootId} on ${node}, and as ${others[0]?.bootId} on ${others[0]?.node}`,
+      );
+    this.world.note(`VM ${bootId.slice(0, 11)} of ${machineId.slice(0, 11)} begins on ${node}`);
+    this.vms.set(bootId, {
+      bootId,
+      machineId,
+      node,
+      from: this.world.now,
+      to: null,
+      isConfigured: configuration !== null,
+    });
+  }
+
+  #vanished(path: string): void {
+    const [, , node, , kind, , , boot, file] = path.split("/");
+    if (kind !== "machines" || file !== "vm.json") return;
+    const vm = this.running.find((each) => each.node === node && bootDirectoryName(each.bootId) === boot);
+    if (vm === undefined) return;
+    vm.to = this.world.now;
+    this.world.note(`VM ${vm.bootId.slice(0, 11)} of ${vm.machineId.slice(0, 11)} ends on ${vm.node}`);
+  }
+
+  #journaled(node: string, machineId: string, content: Buffer): void {
+    const { boot } = parsed(content) as { boot?: { bootId: string; runningSince: number | null } | null };
+    if (typeof boot?.runningSince === "number")
+      this.ran.set(boot.bootId, { machineId, node, since: boot.runningSince });
+  }
+}
+
+function parsed(content: Buffer): unknown {
+  try {
+    return JSON.parse(content.toString());
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,42 @@
+/**
+ * What the system gives to programs of a simulation: random bytes, files and sockets, of the world that runs now. Import it before
+ * the programs.
+ */
+import crypto from "node:crypto";
+import { syncBuiltinESMExports } from "node:module";
+import { type Files, patchFiles } from "./files.ts";
+import { type Network, patchNetwork } from "./network.ts";
+import type { World } from "./world.ts";
+
+/** What runs now; one at a time in this process. */
+interface Host {
+  readonly world: World;
+  readonly files: Files;
+  readonly network: Network;
+}
+
+let current: Host | null = null;
+
+function host(): Host {
+  if (current === null) throw new Error("no simulation runs");
+  return current;
+}
+
+export function setHost(next: Host | null): void {
+  current = next;
+}
+
+const { randomBytes } = crypto;
+crypto.randomBytes = ((...parameters: Parameters<typeof randomBytes>) =>
+  current?.world.maybeProgram === undefined
+    ? randomBytes(...parameters)
+    : current.world.ids.bytes(parameters[0])) as typeof randomBytes;
+syncBuiltinESMExports();
+patchFiles(
+  () => host().world.program,
+  () => host().files,
+);
+patchNetwork(
+  () => host().network,
+  (path) => host().files.put(path),
+);

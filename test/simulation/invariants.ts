@@ -1,0 +1,147 @@
+/**
+ * What must be true of a cluster: after every step, and at the end, when no request comes any more and every fault has healed.
+ * That no machine runs twice and that no second disk is made is watched at every write of a file (cluster.ts).
+ */
+import { isSettled, phaseOf } from "../../server/src/machines/state.ts";
+import type { Cluster } from "./cluster.ts";
+import type { MachineRow, Rows, RunRow } from "./rows.ts";
+
+const ENDED = new Set(["succeeded", "failed", "canceled"]);
+
+/** What callers rely on. */
+export interface Promised {
+  /** Machines whose creation was acknowledged. */
+  readonly created: ReadonlySet<string>;
+  /** Machines whose deletion was requested, whatever came of it. */
+  readonly deletions: ReadonlySet<string>;
+}
+
+/** After every step. */
+export function checkStep(cluster: Cluster, rows: Rows, { created, deletions }: Promised): void {
+  const { world, running } = cluster;
+  const byId = new Map(rows.machines.map((machine) => [machine.id, machine]));
+  for (const id of created) {
+    const machine = byId.get(id);
+    if (machine === undefined || (machine.isDeleted && !deletions.has(id)))
+      world.violate(`machine ${id} is lost: its creation was acknowledged, and no caller deleted it`);
+  }
+  for (const [id, count] of cluster.disksMade)
+    if (count > 1 && !deletions.has(id)) world.violate(`machine ${id} got another, empty disk: its first one is lost`);
+  for (const { machineId, node } of running) {
+    const machine = byId.get(machineId);
+    if (machine === undefined)
+      world.violate(`a VM of machine ${machineId} runs on ${node}, and the machine does not exist`);
+    else if (machine.nodeId !== node && !machine.isDeleted)
+      world.violate(`machine ${machineId} runs on ${node}, and ${machine.nodeId} owns it`);
+  }
+  for (const { id, nodeId, isDeleted } of rows.machines) {
+    if (isDeleted || !cluster.disksMade.has(id) || nodeId === null) continue;
+    if (!cluster.files.has(`/simulated/${nodeId}/node/machines/${id}/disk`))
+      world.violate(`machine ${id} has no disk any more on its node ${nodeId}`);
+  }
+  checkCapacity(cluster, rows);
+}
+
+/** Of the plan and of each node, as promised and as it really runs. */
+function checkCapacity({ world, nodes, running }: Cluster, { machines, activeMax }: Rows): void {
+  const active = machines.filter(({ isActive }) => isActive);
+  if (active.length > activeMax)
+    world.violate(`${active.length} machines are active, and the plan allows ${activeMax}`);
+  const byId = new Map(machines.map((machine) => [machine.id, machine]));
+  for (const { name, resources } of nodes) {
+    const promised = sum(active.filter((machine) => isHeldFor(machine, name)).map(({ cpus }) => cpus));
+    if (promised > resources.cpus)
+      world.violate(
+        `${promised} processors of ${name} are promised, and it has ${resources.cpus}: ${JSON.stringify(active.filter((machine) => isHeldFor(machine, name)))}`,
+      );
+    const used = sum(
+      running.map((vm) => {
+        const machine = byId.get(vm.machineId);
+        return vm.node === name && machine?.isDeleted === false ? machine.cpus : 0;
+      }),
+    );
+    if (used > resources.cpus) world.violate(`VMs use ${used} processors of ${name}, and it has ${resources.cpus}`);
+  }
+}
+
+const isHeldFor = ({ nodeId, moveNodeId, moveStops }: MachineRow, name: string): boolean =>
+  nodeId === name || (moveNodeId === name && !moveStops);
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((total, each) => total + each, 0);
+
+/** Why the cluster is not at its end; null: the desired state is reached. */
+export function whatIsOpen(cluster: Cluster, rows: Rows): string | null {
+  for (const { id, kind, status } of rows.operations)
+    if (!ENDED.has(status)) return `operation ${id} (${kind}) is ${status}`;
+  for (const machine of rows.machines) {
+    if (machine.moveId !== null) return `machine ${machine.id} is still held by a move`;
+    if (!isSettled(machine)) return `machine ${machine.id} is ${phaseOf(machine)}`;
+    const vms = cluster.running.filter(({ machineId }) => machineId === machine.id);
+    const isToRun = !machine.isDeleted && phaseOf(machine) === "running";
+    if (isToRun !== vms.length > 0) return `machine ${machine.id} is ${phaseOf(machine)} and has ${vms.length} VMs`;
+    if (isToRun && vms[0]?.bootId !== machine.observedBootId) return `machine ${machine.id} runs in another boot`;
+  }
+  for (const { name, directory, isRunning } of cluster.nodes) {
+    if (!isRunning) return `${name} has no agent`;
+    const status = rows.nodes.find(({ id }) => id === name)?.status;
+    if (status !== "ready" && status !== "drained") return `${name} is ${status}`;
+    for (const id of cluster.files.names(`${directory}/machines`)) {
+      const machine = rows.machines.find((each) => each.id === id);
+      if (machine === undefined || machine.isDeleted || machine.nodeId !== name)
+        return `${name} has files of machine ${id}`;
+    }
+  }
+  if (rows.copies.length > 0) return `copies are left: ${JSON.stringify(rows.copies)}`;
+  for (const { id, isDeleted } of rows.pools) if (isDeleted) return `pool ${id} is deleted and not gone`;
+  return null;
+}
+
+/** At the end: what is billed is what ran. */
+export function checkRuns(
+  cluster: Cluster,
+  rows: Rows,
+  runs: readonly RunRow[],
+  { toleranceMs, isForgiven }: { readonly toleranceMs: number; readonly isForgiven: (node: string) => boolean },
+): void {
+  const { world, vms, ran } = cluster;
+  const byBoot = new Map(runs.map((run) => [run.bootId, run]));
+  for (const [bootId, { machineId, node }] of ran) {
+    const vm = vms.get(bootId);
+    if (byBoot.has(bootId) || vm === undefined || (vm.to !== null && isForgiven(node))) continue;
+    world.violate(`machine ${machineId} ran as ${bootId} on ${node}, and no run was recorded`);
+  }
+  for (const run of runs) {
+    const vm = vms.get(run.bootId);
+    if (vm === undefined) {
+      world.violate(`a run was recorded of boot ${run.bootId}, which never was`);
+      continue;
+    }
+    if (vm.node !== run.nodeId || vm.machineId !== run.machineId)
+      world.violate(`the run of ${run.bootId} is recorded for ${run.machineId} on ${run.nodeId}`);
+    if ((run.endedAt === null) !== (vm.to === null))
+      world.violate(
+        `the run of ${run.bootId} is ${run.endedAt === null ? "open" : "ended"}, and its VM ${vm.to === null ? "runs" : "has ended"}`,
+      );
+    checkTimes(cluster, run, toleranceMs);
+  }
+  const open = rows.machines.filter((machine) => !machine.isDeleted && phaseOf(machine) === "running");
+  for (const { id, observedBootId } of open)
+    if (byBoot.get(observedBootId ?? "")?.endedAt !== null)
+      world.violate(`machine ${id} runs, and its run is not open`);
+}
+
+function checkTimes({ world, vms }: Cluster, run: RunRow, toleranceMs: number): void {
+  const vm = vms.get(run.bootId);
+  if (vm === undefined) return;
+  const [from, to] = [world.toEpoch(vm.from), vm.to === null ? null : world.toEpoch(vm.to)];
+  if (run.startedAt < from - toleranceMs)
+    world.violate(`the run of ${run.bootId} began ${from - run.startedAt} ms before its VM`);
+  if (run.endedAt !== null && to !== null && run.endedAt > to + toleranceMs)
+    world.violate(`the run of ${run.bootId} ended ${run.endedAt - to} ms after its VM, because of ${run.cause}`);
+  if (run.endedAt === null) return;
+  const lengths = [run.endedAt - run.startedAt];
+  // A deleted machine counts up to its deletion, also when its node reports an earlier end afterwards.
+  if (run.countedUntil !== null) lengths.push(Math.max(0, run.countedUntil - run.startedAt));
+  if (!lengths.some((length) => run.counted !== null && Math.abs(run.counted - length) <= 2))
+    world.violate(`the run of ${run.bootId} took ${lengths.join(" or ")} ms, and ${run.counted} ms of it are counted`);
+}

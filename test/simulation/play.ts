@@ -1,0 +1,79 @@
+/**
+ * Plays seeds in separate processes, each with a database of one PostgreSQL, as many at a time as there are processors.
+ */
+import { spawn } from "node:child_process";
+import { realpath, rm } from "node:fs/promises";
+import { availableParallelism } from "node:os";
+import { createInterface } from "node:readline";
+import type { ConnectionOptions } from "../../server/src/db/hosts.ts";
+import { createLog } from "../../server/src/log.ts";
+import { administer, startTestCluster, TEMPLATE } from "../../server/test/support/cluster.ts";
+import { RealDatabase } from "./database.ts";
+import { TENANT } from "./tenant.ts";
+import type { Job, Line } from "./worker.ts";
+
+const BEGINNING = "simulated";
+
+export class Player implements AsyncDisposable {
+  readonly #connection: ConnectionOptions;
+  readonly #end: () => Promise<void>;
+  #databases = 0;
+
+  private constructor(connection: ConnectionOptions, end: () => Promise<void>) {
+    this.#connection = connection;
+    this.#end = end;
+  }
+
+  static async open(): Promise<Player> {
+    const { directory, postgres } = await startTestCluster(createLog("error"));
+    // The path of its socket is one of this process.
+    const host = await realpath((postgres.connection as { readonly host: string }).host);
+    const connection = { ...postgres.connection, host, database: BEGINNING };
+    await administer(connection, `CREATE DATABASE ${BEGINNING} TEMPLATE ${TEMPLATE}`);
+    const database = await RealDatabase.open(connection);
+    await database.query(`
+      UPDATE plans SET max_machines = 12, max_concurrent_machines = 6, max_cpus = 4 WHERE is_default;
+      INSERT INTO tenants (id, name) VALUES ('${TENANT}', 'simulated');
+      UPDATE tenants SET created_at = '2040-01-02'`);
+    await database.keepAsBeginning();
+    await database.close();
+    return new Player(connection, async () => {
+      await postgres.stop();
+      await rm(directory, { recursive: true, force: true });
+    });
+  }
+
+  /** Plays seeds over all processors. `onLine` is called for each, in any order. */
+  async play(seeds: readonly number[], onLine: (line: Line) => void, isVerbose = false): Promise<void> {
+    const count = Math.min(seeds.length, availableParallelism());
+    const parts = Array.from({ length: count }, (_, at) => seeds.filter((_seed, index) => index % count === at));
+    await Promise.all(parts.map((part) => this.#run({ seeds: part, bug: null, isVerbose }, onLine)));
+  }
+
+  /** The first of the seeds that finds a planted bug; null: none. */
+  async find(bug: string, seeds: readonly number[]): Promise<Line | null> {
+    let found: Line | null = null;
+    await this.#run({ seeds, bug, isVerbose: false }, (line) => {
+      if (line.violation !== null) found ??= line;
+    });
+    return found;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#end();
+  }
+
+  async #run(job: Omit<Job, "connection">, onLine: (line: Line) => void): Promise<void> {
+    this.#databases += 1;
+    const database = `${BEGINNING}_${this.#databases}`;
+    await administer(this.#connection, `CREATE DATABASE ${database} TEMPLATE ${BEGINNING}`);
+    const argument = JSON.stringify({ ...job, connection: { ...this.#connection, database } } satisfies Job);
+    const child = spawn(process.execPath, [new URL("worker.ts", import.meta.url).pathname, argument], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
+    for await (const line of createInterface({ input: child.stdout })) onLine(JSON.parse(line) as Line);
+    const code = await ended;
+    if (code !== 0) throw new Error(`the process that plays seeds ended with ${code}`);
+  }
+}

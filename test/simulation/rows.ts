@@ -1,0 +1,83 @@
+/**
+ * What the invariants read of the database, at one moment.
+ */
+import type { MachineFacts } from "../../server/src/machines/state.ts";
+import type { Databases } from "./database.ts";
+
+export interface MachineRow extends MachineFacts {
+  readonly id: string;
+  readonly moveNodeId: string | null;
+  readonly isDeleted: boolean;
+  readonly isActive: boolean;
+  readonly cpus: number;
+  readonly revision: number;
+  readonly hasRun: boolean;
+  readonly createdAt: number;
+}
+
+export interface RunRow {
+  readonly bootId: string;
+  readonly machineId: string;
+  readonly nodeId: string;
+  readonly startedAt: number;
+  readonly endedAt: number | null;
+  readonly cause: string | null;
+  /** Of its uptime, in milliseconds; null: still counted. */
+  readonly counted: number | null;
+  readonly countedUntil: number | null;
+}
+
+export interface Rows {
+  readonly machines: readonly MachineRow[];
+  readonly operations: readonly {
+    readonly id: string;
+    readonly kind: string;
+    readonly status: string;
+    readonly error: string | null;
+  }[];
+  readonly nodes: readonly { readonly id: string; readonly status: string }[];
+  readonly copies: readonly { readonly machineId: string; readonly nodeId: string }[];
+  readonly pools: readonly {
+    readonly id: string;
+    readonly targetSize: number;
+    readonly waiting: number;
+    readonly isDeleted: boolean;
+    readonly error: string | null;
+  }[];
+  readonly activeMax: number;
+}
+
+const ROWS = `SELECT json_build_object(
+  'machines', (SELECT coalesce(json_agg(m ORDER BY m.id), '[]') FROM (
+    SELECT id, desired_state AS "desiredState", generation, node_id AS "nodeId", move_id AS "moveId", move_node_id AS "moveNodeId",
+      move_stops AS "moveStops", error, observed_state AS "observedState", observed_generation AS "observedGeneration",
+      observed_boot_id AS "observedBootId", observed_reason AS "observedReason", deleted_at IS NOT NULL AS "isDeleted",
+      is_active AS "isActive", cpus, revision, has_run AS "hasRun", extract(epoch FROM created_at) * 1000 AS "createdAt"
+    FROM machines) m),
+  'operations', (SELECT coalesce(json_agg(o ORDER BY o.id), '[]') FROM (SELECT id, kind, status, error FROM operations) o),
+  'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (SELECT id, status FROM nodes) n),
+  'copies', (SELECT coalesce(json_agg(c), '[]') FROM (
+    SELECT machine_id AS "machineId", node_id AS "nodeId" FROM machine_copies ORDER BY 1, 2) c),
+  'pools', (SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM (
+    SELECT p.id, target_size AS "targetSize", deleted_at IS NOT NULL AS "isDeleted", error,
+      (SELECT count(*) FROM pool_machines w JOIN machines m ON m.id = w.machine_id
+       WHERE w.pool_id = p.id AND w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at IS NULL
+         AND m.desired_state = 'running') AS waiting
+    FROM pools p) p),
+  'activeMax', (SELECT max_concurrent_machines FROM plans WHERE is_default)) AS rows`;
+
+export async function readRows(databases: Databases): Promise<Rows> {
+  const [row] = await databases.look<{ rows: Rows }>(ROWS);
+  if (row === undefined) throw new Error("no rows");
+  return row.rows;
+}
+
+const RUNS = `SELECT r.boot_id AS "bootId", r.machine_id AS "machineId", r.node_id AS "nodeId",
+  floor(extract(epoch FROM r.started_at) * 1000)::float8 AS "startedAt", floor(extract(epoch FROM r.ended_at) * 1000)::float8 AS "endedAt",
+  r.end_cause AS cause, floor(extract(epoch FROM r.counted_until) * 1000)::float8 AS "countedUntil",
+  (SELECT CASE WHEN count(*) = count(u.ended_at)
+     THEN coalesce(sum(round(extract(epoch FROM u.ended_at - u.started_at) * 1000)), 0) END
+   FROM usage_intervals u WHERE u.boot_id = r.boot_id AND u.meter = 'uptime')::float8 AS counted
+  FROM machine_runs r ORDER BY r.boot_id`;
+
+export const readRuns = (databases: Databases): Promise<readonly RunRow[]> => databases.look<RunRow>(RUNS);
