@@ -17,7 +17,10 @@ import { freshDatabase } from "./support/server.ts";
 const BATCH = 500;
 /** Batches at the same time, each in its own database: enough for two processors. */
 const SIDES = 4;
-const HISTORIES = Number(process.env["FLOTILLA_TEST_HISTORIES"] ?? 100_000);
+const ASKED = process.env["FLOTILLA_TEST_HISTORIES"];
+const HISTORIES = Number(ASKED ?? 100_000);
+/** A slow host plays fewer: no batch begins after this time, unless a number was asked for. Four minutes are usual. */
+const BEGIN_MS_MAX = 7 * 60_000;
 const SEED = Number(process.env["FLOTILLA_SEED"] ?? randomInt(2 ** 31));
 
 /** The generator mulberry32. */
@@ -31,21 +34,25 @@ function randomFrom(seed: number): (max: number) => number {
   };
 }
 
-/** One database: its index against overlaps is slower the more it holds, and to make one costs as much as a hundred histories. */
-async function playBatches(batches: Iterable<readonly [number, number]>): Promise<void> {
+/** In one database: its index against overlaps is slower the more it holds, and to make one costs as much as a hundred histories. Returns how many it played. */
+async function playBatches(batches: Iterable<readonly [number, number]>): Promise<number> {
+  let played = 0;
   const log = createLog("error");
   const db = openDatabase({ connection: { connectionString: await freshDatabase() }, clock: systemClock, log });
   const context = { db, clock: systemClock, log, ids: randomIds(randomBytes), randomBytes };
   try {
     for (const [at, tenants] of batches) {
+      if (ASKED === undefined && performance.now() > BEGIN_MS_MAX) break;
       const seed = SEED + at;
       try {
         await new HistoryBatch(context, { name: String(at), tenants, draw: randomFrom(seed) }).play();
       } catch (error) {
         throw new Error(`FLOTILLA_SEED=${seed} FLOTILLA_TEST_HISTORIES=${tenants} repeats it`, { cause: error });
       }
+      played += tenants;
     }
     await assertSound(db);
+    return played;
   } finally {
     await db.close();
   }
@@ -56,6 +63,9 @@ test("after thousands of random histories every invoice and every sum is what it
   for (let left = HISTORIES; left > 0; left -= BATCH) sizes.push(Math.min(BATCH, left));
   const started = performance.now();
   const batches = sizes.entries();
-  await Promise.all(Array.from({ length: SIDES }, () => playBatches(batches)));
-  t.diagnostic(`${HISTORIES} histories in ${Math.round(performance.now() - started)} ms from seed ${SEED}`);
+  const played = await Promise.all(Array.from({ length: SIDES }, () => playBatches(batches)));
+  const count = played.reduce((sum, each) => sum + each, 0);
+  if (count < HISTORIES)
+    await t.test("the other histories", { skip: `${count} of ${HISTORIES} were played: this host is slow` }, () => {});
+  t.diagnostic(`${count} histories in ${Math.round(performance.now() - started)} ms from seed ${SEED}`);
 });
