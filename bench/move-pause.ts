@@ -6,15 +6,16 @@
  */
 import type { Flotilla, Operation } from "@flotilla/sdk/client";
 import { sleep } from "./support/clock.ts";
-import { BenchFlotilla } from "./support/flotilla.ts";
+import { IMAGE } from "./support/flotilla.ts";
 import type { Finding } from "./support/report.ts";
-import { startSecondNode } from "./support/second-node.ts";
 import { atMost, summarize } from "./support/statistics.ts";
+import { startTwoNodes } from "./support/two-nodes.ts";
 
 const SIZE = { cpus: 1, memoryMb: 512 } as const;
 const WARM_UPS = 2;
 const POLL_MS = 50;
-const MIB = 2 ** 20;
+const GIB = 2 ** 30;
+const WRITE_BYTES = 64 * 2 ** 20;
 
 interface MovePauseOptions {
   /** On its disk, before it moves. */
@@ -22,14 +23,9 @@ interface MovePauseOptions {
 }
 
 export async function movePause(n: number, { writtenGb }: MovePauseOptions): Promise<Finding> {
-  await using flotilla = await BenchFlotilla.start({
-    driver: "qemu",
-    environment: { FLOTILLA_JOIN_TOKEN: JOIN_TOKEN },
-  });
-  flotilla.requireOwn();
-  await using _second = await startSecondNode(flotilla);
-  const { client } = flotilla;
-  const id = await machineOfTemplate(flotilla, writtenGb + 5);
+  await using fleet = await startTwoNodes();
+  const { client } = fleet;
+  const id = await machineOfTemplate(client, writtenGb + 5);
   if (writtenGb > 0) await write(client, id, writtenGb);
   const downtimes = { migrate: [] as number[], restart: [] as number[] };
   const notes: string[] = [];
@@ -61,9 +57,6 @@ export async function movePause(n: number, { writtenGb }: MovePauseOptions): Pro
   };
 }
 
-/** As bench/support/programs.ts gives it to other programs. */
-const JOIN_TOKEN = "join-token-of-the-bench";
-
 async function moved(client: Flotilla, id: string): Promise<Operation> {
   const asked = await client.moveMachine(id);
   for (;;) {
@@ -75,19 +68,20 @@ async function moved(client: Flotilla, id: string): Promise<Operation> {
 }
 
 /** A machine whose memory is that of a template, but for what it changed. */
-async function machineOfTemplate(flotilla: BenchFlotilla, diskGb: number): Promise<string> {
+async function machineOfTemplate(client: Flotilla, diskGb: number): Promise<string> {
   for (;;) {
-    const { id } = await flotilla.create({ resources: { ...SIZE, diskGb } });
-    const { startTimings } = await flotilla.client.startMachine(id);
+    const source = { type: "image", reference: IMAGE } as const;
+    const { id } = await client.createMachine({ source, resources: { ...SIZE, diskGb } });
+    const { startTimings } = await client.startMachine(id);
     if ((startTimings?.vm ?? "boot") !== "boot") return id;
-    await flotilla.client.deleteMachine(id);
+    await client.deleteMachine(id);
   }
 }
 
-/** The same random MiB again and again after a number, so that no two blocks are alike and a guest writes them fast. */
+/** The same random bytes again and again, each time after a number, so that no two blocks are alike and a guest writes them fast. */
 async function write(client: Flotilla, id: string, gib: number): Promise<void> {
-  const fill = `i=0; while [ $i -lt ${gib * 1024} ]; do echo $i; cat /dev/shm/random; i=$((i+1)); done >/workspace/written`;
-  const all = `head -c ${MIB} /dev/urandom >/dev/shm/random; ${fill}; sync; rm /dev/shm/random; touch /workspace/done`;
+  const fill = `i=0; while [ $i -lt ${(gib * GIB) / WRITE_BYTES} ]; do echo $i; cat /dev/shm/random; i=$((i+1)); done >/workspace/written`;
+  const all = `head -c ${WRITE_BYTES} /dev/urandom >/dev/shm/random; ${fill}; sync; rm /dev/shm/random; touch /workspace/done`;
   await client.exec(id, { command: `(${all}) >/dev/null 2>&1 &` });
   while ((await client.exec(id, { command: "test -e /workspace/done" })).exitCode !== 0) await sleep(POLL_MS * 20);
 }

@@ -359,3 +359,32 @@ test("on a connection with an ingress ports of machines may be opened, and nothi
     listener.close();
   }
 });
+
+test("two disks of running machines are sent at a time, and a point is forgotten when the move has ended", async () => {
+  await using link = await startTestLink();
+  const body = { generation: 1, state: "running", spec: specOf(A) };
+  await answerOf(link, "PUT", `/v1/machines/${A}?waitMs=10000`, body);
+  const [first, second] = ["1".repeat(32), "2".repeat(32)];
+  const sent = async (query: string) => (await raw(link, `/v1/machines/${A}/outgoing/disk?${query}`)).status;
+  assert.equal(await sent("from=0"), 409, "its disk may change");
+  const taken = [link.node.deps.earlySlots.tryTake(), link.node.deps.earlySlots.tryTake()];
+  assert.equal(await sent(`point=${first}`), 503);
+  for (const release of taken) release?.();
+  assert.equal(await sent(`point=${first}`), 200);
+  assert.equal(await sent(`point=${second}&since=${first}`), 200);
+  assert.equal(await sent(`point=${first}&since=${"3".repeat(32)}`), 409);
+  assert.equal((await answerOf(link, "DELETE", `/v1/machines/${A}/outgoing`)).status, 200);
+  assert.equal(await sent(`point=${first}&since=${second}`), 409);
+  assert.equal(await sent("point=short"), 400);
+  assert.equal((await raw(link, `/v1/machines/${A}/outgoing/root?point=${first}`)).status, 400);
+});
+
+/** A request whose answer is not a text. */
+function raw({ socketPath }: TestLink, path: string): Promise<{ status: number }> {
+  return new Promise((resolve, reject) => {
+    const request = httpRequest({ socketPath, path }, (response) => {
+      response.resume().once("end", () => resolve({ status: response.statusCode ?? 0 }));
+    });
+    request.once("error", reject).end();
+  });
+}

@@ -53,7 +53,11 @@ export async function serveOutgoing(
   }
   const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file) };
   const { earlySlots } = parts.outgoing;
-  const release = part.point === null ? null : await earlySlots.take(machine.spec?.tenantId ?? "", signal);
+  const release = part.point === null ? null : earlySlots.tryTake();
+  if (release === undefined) {
+    const message = "as many disks of running machines as may be at once are being sent from this node";
+    return sendJson(response, 503, { code: "busy", message } satisfies LinkError);
+  }
   try {
     const blocks = await outgoingBlocks(machine, part, signal).catch((error: NodeJS.ErrnoException) => {
       // A stop has discarded the memory.

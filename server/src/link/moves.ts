@@ -41,6 +41,8 @@ export interface MoveCall {
 export class OlderCopy extends Error {}
 /** The machine's files changed, because a stop discards its memory: its node must be asked again what there is. */
 export class NotStopped extends Error {}
+/** As many disks of running machines as may be at once are being sent from the node. */
+export class NodeBusy extends Error {}
 /** What arrived was not what was sent; it is sent again. */
 export class ContentDiffers extends Error {}
 
@@ -232,6 +234,8 @@ function refusal(nodeId: string, { code, message, status }: NodeRefused): Error 
       return new ContentDiffers(message);
     case "not_stopped":
       return new NotStopped(message);
+    case "busy":
+      return new NodeBusy(`waiting: node ${nodeId}: ${message}`);
     case "no_space":
       return new Refusal("no_space", `node ${nodeId}: ${message}`);
     case "not_found": {

@@ -5,11 +5,13 @@
  * Always:
  * - Nothing of the machine changes on its node or in its row. A machine whose files cannot be sent early moves as before.
  * - Only the nodes know what has arrived. Another server, or a second try, continues from the last complete round.
+ * - A machine waits for its turn as long as it takes: it runs.
  * - Nodes that do not answer for `patienceMs` without a byte having arrived end the move before the machine is stopped.
  */
 import { randomBytes } from "node:crypto";
+import { messageOf } from "@flotilla/base/errors";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
-import { ContentDiffers, describeOutgoing, type MoveCall, NotStopped, relayFile } from "../link/moves.ts";
+import { ContentDiffers, describeOutgoing, type MoveCall, NodeBusy, NotStopped, relayFile } from "../link/moves.ts";
 import type { NodeAddress } from "../link/node-link.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
@@ -69,10 +71,10 @@ export async function copyEarly(
       if (error instanceof ContentDiffers && (state.differed += 1) >= CONTENT_TRIES_MAX) throw contentRefusal();
       // It knows nothing of the point that the target has, and begins again, or it cannot be watched.
       if (error instanceof NotStopped && (state.refused += 1) >= REFUSALS_MAX) return null;
-      const isTransient =
-        error instanceof NodeUnreachable || error instanceof NotStopped || error instanceof ContentDiffers;
+      if (error instanceof NodeBusy) state.movedAt = clock.monotonic();
+      const isTransient = [NodeUnreachable, NotStopped, ContentDiffers, NodeBusy].some((kind) => error instanceof kind);
       if (!isTransient || clock.monotonic() - state.movedAt > patienceMs) throw error;
-      say(error.message);
+      say(messageOf(error));
     }
     await clock.sleep(RETRY_MS, call.signal);
   }

@@ -35,6 +35,7 @@ import {
   listObsoleteCopies,
   MOVES_PER_NODE_MAX,
   noteCopy,
+  type ObsoleteCopy,
   releaseMachine,
 } from "./store.ts";
 import { chooseTarget, type TargetRequest } from "./target.ts";
@@ -243,6 +244,8 @@ class Move {
     this.#services.cache.forget(this.#machineId);
     // The removal of a large disk takes a while.
     if (machine.desiredState === "running") this.#startSoon(machine);
+    // Another target may have had parts, before it did not admit the machine any more.
+    await discardParts(this.#services, this.#call(machine, this.#run.signal));
     const left = await removeCopies(this.#services, this.#machineId);
     const copy = left === 0 ? "the former copy is removed" : "the former copy is removed when its node answers";
     return `node ${machine.nodeId} owns it; ${copy}`;
@@ -356,27 +359,32 @@ class Move {
 
 /** Leaves the machine where it was. The order matters: once it is released, no server completes the move. */
 async function undo(services: MachineServices, operation: OperationRecord): Promise<void> {
-  const { context, cache, activity, link } = services;
+  const { context, cache, activity } = services;
   const { machineId } = operation.input as MoveInput;
   const released = await releaseMachine(context, { machineId, moveId: operation.id });
   cache.forget(machineId);
   if (released !== undefined)
     activity.note(machineId, "warn", `the move was ended; the machine is on node ${nodeOf(released).nodeId} as before`);
-  const signal = AbortSignal.timeout(DISCARD_TIMEOUT_MS);
-  await forgetPoints(services, machineId, signal);
-  for (const { nodeId, address } of await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null })) {
-    const call = { tenantId: operation.tenantId, machineId, moveId: operation.id, signal };
-    // A node that does not answer removes the parts by itself after two days.
-    await discardIncoming(link, { nodeId, address }, call).catch((error: unknown) =>
-      context.log.info({ error, nodeId, machineId }, "a node keeps parts of a move that was ended"),
-    );
-  }
+  const call = { tenantId: operation.tenantId, machineId, moveId: operation.id };
+  await Promise.all([forgetPoints(services, machineId), discardParts(services, call)]);
   await removeCopies(services, machineId);
 }
 
+/** Removes what has arrived of the machine on nodes that do not own it. A node that does not answer does it by itself after two days. */
+async function discardParts({ context, link }: MachineServices, call: Omit<MoveCall, "signal">): Promise<void> {
+  const { machineId } = call;
+  const copies = await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null });
+  const discard = ({ nodeId, address }: ObsoleteCopy): Promise<void> =>
+    discardIncoming(link, { nodeId, address }, { ...call, signal: AbortSignal.timeout(DISCARD_TIMEOUT_MS) }).catch(
+      (error: unknown) => context.log.info({ error, nodeId, machineId }, "a node keeps parts of a move that has ended"),
+    );
+  await Promise.all(copies.map(discard));
+}
+
 /** The machine runs on where it is. A node that does not answer watches in vain until the machine stops. */
-async function forgetPoints({ cache, link }: MachineServices, machineId: string, signal: AbortSignal): Promise<void> {
+async function forgetPoints({ cache, link }: MachineServices, machineId: string): Promise<void> {
   const machine = await cache.readAny(machineId);
   if (machine === undefined || machine.nodeId === null) return;
+  const signal = AbortSignal.timeout(DISCARD_TIMEOUT_MS);
   await releaseOutgoing(link, nodeOf(machine), { machineId, signal }).catch(() => undefined);
 }
