@@ -137,8 +137,9 @@ function* situations(vm: Situation["vm"], desired: Situation["desired"]): Genera
       [true, true],
     ] as const) {
       const ended = ending === null ? null : { generation: 1, kind: ending, reason: "", restartAt: 0 };
-      for (const memory of MEMORY_FACTS)
-        yield { desired, generation: 1, hasImage, hasDisk, vm, ending: ended, ...memory };
+      for (const hostStop of [null, "suspend", "shutDown"] as const)
+        for (const memory of MEMORY_FACTS)
+          yield { desired, generation: 1, hasImage, hasDisk, vm, ending: ended, ...memory, hostStop };
     }
 }
 

@@ -40,6 +40,8 @@ export function buildProgram(tree: Tree): Command {
     .configureHelp({ subcommandTerm: termOf })
     .showHelpAfterError("(--help shows the options)")
     .helpCommand(false)
+    // `flotilla node VERB --data-dir …` is an option of the verb, though the program `node` has it as well.
+    .enablePositionalOptions()
     .helpOption("-h, --help", "show this help");
   root.commandsGroup("Use:");
   addMachineCommands(tree, root);

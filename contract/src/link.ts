@@ -44,6 +44,16 @@ export interface LogLine {
 /** `next` follows some lines: `after=<next>` continues from there without a gap and without a repetition. */
 export type LogMessage = LogLine | { readonly next: string };
 
+/** What became of the machines of a node whose host goes down: their ids. */
+export interface SuspendedMachines {
+  /** With their memory. */
+  readonly suspended: readonly string[];
+  /** Without it; they boot when the host is back. */
+  readonly stopped: readonly string[];
+  /** Still running at the deadline. They end with the host, as at a loss of power. */
+  readonly running: readonly string[];
+}
+
 /** In the server's data directory: the Unix socket on which it listens for the node of its host. */
 export const NODE_SOCKET_NAME = "nodes.sock";
 

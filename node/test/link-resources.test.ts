@@ -131,6 +131,9 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
     isSilent: true,
   },
   readLogs: { path: `/v1/machines/${A}/logs?follow=1`, first: "" },
+  // The host would go down.
+  suspendAll: null,
+  resumeAll: null,
   listImages: null,
   pullImage: { path: "/v1/images", first: PULL, isSilent: true },
   importImage: { path: "/v1/images/import?reference=local/half", first: "half", isUpload: true },

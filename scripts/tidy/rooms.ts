@@ -87,7 +87,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       link: ["guest", "images", "machines", "network"],
       doctor: ["driver", "host"],
     },
-    top: ["node-backends.ts", "agent.ts", "main.ts"],
+    top: ["node-backends.ts", "agent.ts", "main.ts", "suspend-main.ts"],
   },
 };
 

@@ -2,9 +2,11 @@
  * A real machine is suspended and continues: its processes, its files in memory and its workload's output.
  */
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { existsSync, readdirSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
@@ -80,6 +82,19 @@ describe("a suspended machine", { skip: skipReason }, () => {
     });
     await flotilla.start(id);
     assert.equal(await bootOfGuest(), boot);
+  });
+
+  test("before its host goes down it is suspended, and continues with the next agent, still desired to run", async () => {
+    await flotilla.start(id);
+    const boot = await bootOfGuest();
+    const directory = flotilla.nodes[0]?.directory ?? "";
+    const main = join(import.meta.dirname, "../../node/src/suspend-main.ts");
+    const environment = { ...process.env, FLOTILLA_DATA_DIR: directory };
+    const { stdout } = await promisify(execFile)(process.execPath, [main, "suspend", "60000"], { env: environment });
+    assert.deepEqual(JSON.parse(stdout), { suspended: [id], stopped: [], running: [] });
+    await flotilla.nodes[0]?.kill();
+    await flotilla.startNode();
+    await until(async () => (await bootOfGuest()) === boot, { what: "the guest to continue", ...LONG });
   });
 
   test("memory that cannot be loaded is discarded with an event, and the machine boots with its disk", async () => {

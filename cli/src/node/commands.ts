@@ -59,6 +59,7 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     summary: "place new machines on nodes again, and end their maintenance (needs an admin key)",
     load: () => import("./uncordon.ts"),
   });
+  addHostVerbs(tree, node);
   addVerb(tree, node, {
     usage: "revoke <nodes...>",
     summary:
@@ -70,5 +71,21 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     summary:
       "remove drained, unreachable or revoked nodes for good, once no machine has its disk there (needs an admin key)",
     load: () => import("./decommission.ts"),
+  });
+}
+
+/** Verbs for the host on which they are called; they need no key. */
+function addHostVerbs(tree: Tree, node: Command): void {
+  addVerb(tree, node, {
+    usage: "suspend",
+    summary:
+      "before this host goes down: suspend its machines, or shut down those whose owner does not permit it; they run again when the node starts",
+    options: (command) => command.option("--deadline <time>", "until when, such as 80s or 5m (default: 80s)", seconds),
+    load: async () => (await import("./suspend.ts")).suspend,
+  });
+  addVerb(tree, node, {
+    usage: "resume",
+    summary: "run the machines of this host again after `suspend`, if the host did not go down",
+    load: async () => (await import("./suspend.ts")).resume,
   });
 }

@@ -19,6 +19,7 @@ export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 export const SERVER_MAIN = `${ROOT}server/src/main.ts`;
 export const INGRESS_MAIN = `${ROOT}server/src/ingress-main.ts`;
 export const BACKUP_MAIN = `${ROOT}server/src/backup/main.ts`;
+export const SUSPEND_MAIN = `${ROOT}node/src/suspend-main.ts`;
 export const NODE_MAIN = `${ROOT}node/src/main.ts`;
 
 /** The directories that the server's program is read from: this checkout, and Node's where it is elsewhere. */

@@ -37,6 +37,7 @@ const SPEC = {
   command: ["sh", "-c", "true"],
   ports: [{ port: 80 }],
   restart: "never",
+  disruption: "migrate",
 };
 const DESIRED = { generation: 1, state: "running", spec: SPEC };
 
@@ -71,9 +72,9 @@ test("a reason code that is missing or unknown is none, because other versions h
 });
 
 test("unknown fields are dropped, and a field that a version added has its default", () => {
-  const { restart: _, ...older } = SPEC;
+  const { restart: _restart, disruption: _disruption, ...older } = SPEC;
   const read = readDesiredMachine({ ...DESIRED, spec: { ...older, colour: "red" }, mood: 1 });
-  assert.deepEqual(read, { ...DESIRED, spec: { ...older, restart: "always" } });
+  assert.deepEqual(read, { ...DESIRED, spec: { ...older, restart: "always", disruption: "restart" } });
   assert.equal(readNodeImage({ ...IMAGE, colour: "red" }).tenantId, null);
 });
 

@@ -3,7 +3,7 @@
  * `npm run golden`. Reads the messages of the link as read.ts says.
  */
 import type { FleetFacts, FleetListener } from "./membership.ts";
-import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine } from "./machines.ts";
+import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendAllRequest } from "./machines.ts";
 import type { Run, RunReport } from "./runs.ts";
 import type {
   Heartbeat,
@@ -56,6 +56,7 @@ const MACHINE_SPEC_IMAGE_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,5
 const MACHINE_SPEC_IMAGE_ARCH = ["amd64", "arm64"] as const;
 const MACHINE_SPEC_NETWORK_MODE = ["open", "blocked", "allowCidrs"] as const;
 const MACHINE_SPEC_RESTART = ["always", "never"] as const;
+const MACHINE_SPEC_DISRUPTION = ["migrate", "restart", "stop"] as const;
 const OBSERVED_MACHINE_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const OBSERVED_MACHINE_STATE = ["absent", "stopped", "preparing", "booting", "running", "stopping", "failed"] as const;
 const OBSERVED_MACHINE_REASON_CODE = [
@@ -230,6 +231,7 @@ export function readMachineSpec(value: unknown): MachineSpec {
           ),
     ports: list(fields["ports"], "MachineSpec.ports", 16, partMachineSpecPorts),
     restart: oneOf(fields["restart"] ?? "always", "MachineSpec.restart", MACHINE_SPEC_RESTART),
+    disruption: oneOf(fields["disruption"] ?? "restart", "MachineSpec.disruption", MACHINE_SPEC_DISRUPTION),
   };
 }
 
@@ -316,6 +318,13 @@ export function readObservedMachine(value: unknown): ObservedMachine {
       fields["suspendRefusal"] === undefined || fields["suspendRefusal"] === null
         ? null
         : partObservedMachineSuspendRefusal(fields["suspendRefusal"]),
+  };
+}
+
+export function readSuspendAllRequest(value: unknown): SuspendAllRequest {
+  const fields = record(value, "SuspendAllRequest");
+  return {
+    deadlineMs: whole(fields["deadlineMs"], "SuspendAllRequest.deadlineMs", 1000, 86400000),
   };
 }
 

@@ -11,7 +11,7 @@ import {
   MEMORY_MB_MIN,
   PORTS_PER_MACHINE_MAX,
 } from "../limits.ts";
-import { RESTARTS, VM_ORIGINS } from "../machines.ts";
+import { DISRUPTIONS, RESTARTS, VM_ORIGINS } from "../machines.ts";
 import { RUN_END_CAUSES } from "../runs.ts";
 import { DESIRED_STATES, OBSERVED_STATES } from "./states.ts";
 import {
@@ -71,6 +71,8 @@ export const MachineSpec = Type.Object({
   ports: list(Type.Object({ port: whole(1, 65_535) }), PORTS_PER_MACHINE_MAX),
   /** Whether the node starts it again when it ends without being asked to. */
   restart: oneOf(RESTARTS, { default: "always" }),
+  /** Whether it is suspended before its host goes down: with `migrate`. A server of an earlier version says nothing. */
+  disruption: oneOf(DISRUPTIONS, { default: "restart" }),
 });
 export type MachineSpec = Message<typeof MachineSpec>;
 
@@ -85,6 +87,13 @@ export const DesiredMachine = Type.Object({
   keepsMemory: Type.Optional(Type.Boolean()),
 });
 export type DesiredMachine = Message<typeof DesiredMachine>;
+
+/** The body of `POST /v1/suspended`: the host goes down. */
+export const SuspendAllRequest = Type.Object({
+  /** Until then, in milliseconds, machines are suspended or shut down. */
+  deadlineMs: whole(1_000, 24 * 3_600_000),
+});
+export type SuspendAllRequest = Message<typeof SuspendAllRequest>;
 
 /** A boot that ran and has ended. Epoch milliseconds of the node's clock. */
 export const EndedRun = Type.Object({

@@ -17,6 +17,10 @@ export const LINK_ROUTES = {
   file: { method: "POST", path: "/v1/machines/{id}/files/{operation}" },
   putMachine: { method: "PUT", path: "/v1/machines/{id}" },
   readLogs: { method: "GET", path: "/v1/machines/{id}/logs" },
+  /** The host goes down: SuspendAllRequest → SuspendedMachines, when all is done or at the deadline. From node/src/suspend-main.ts. */
+  suspendAll: { method: "POST", path: "/v1/suspended" },
+  /** It did not go down: the machines run again. */
+  resumeAll: { method: "DELETE", path: "/v1/suspended" },
   listImages: { method: "GET", path: "/v1/images" },
   pullImage: { method: "PUT", path: "/v1/images" },
   importImage: { method: "POST", path: "/v1/images/import" },

@@ -24,7 +24,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, ImageProgress, LinkError } from "@flotilla/contract/link";
 import { LINK_FILE_OPERATIONS } from "@flotilla/contract/link-files";
-import { readDesiredMachine, readPullRequest } from "@flotilla/contract/link/generated";
+import { readDesiredMachine, readPullRequest, readSuspendAllRequest } from "@flotilla/contract/link/generated";
 import { InvalidMessage, whole } from "@flotilla/contract/link/read";
 import { findLinkRoute, type LinkRouteName } from "@flotilla/contract/link/routes";
 import {
@@ -150,6 +150,8 @@ class Link {
     file: (exchange) => this.#file(exchange),
     putMachine: (exchange) => this.#putMachine(exchange),
     readLogs: (exchange) => this.#readLogs(exchange),
+    suspendAll: (exchange) => this.#suspendAll(exchange),
+    resumeAll: (exchange) => this.#resumeAll(exchange),
     listImages: (exchange) => this.#listImages(exchange),
     pullImage: (exchange) => this.#pullImage(exchange),
     importImage: (exchange) => this.#importImage(exchange),
@@ -271,6 +273,16 @@ class Link {
     const waitMs = Math.min(Math.max(Number(query.get("waitMs") ?? 0) || 0, 0), WAIT_MS_MAX);
     const { outcome, observed } = await this.#options.fleet.apply(machineId, desired, { waitMs, signal });
     send(response, outcome === "stale" ? 409 : 200, observed);
+  }
+
+  async #suspendAll({ request, response, signal }: Exchange): Promise<void> {
+    const { deadlineMs } = readSuspendAllRequest(await readJson(request, this.#options.clock));
+    send(response, 200, await this.#options.fleet.suspendAll(deadlineMs, signal));
+  }
+
+  #resumeAll({ response }: Exchange): void {
+    this.#options.fleet.resumeAll();
+    send(response, 200, {});
   }
 
   async #listImages({ response, query }: Exchange): Promise<void> {

@@ -20,6 +20,7 @@ const spec: MachineSpec = {
   command: null,
   ports: [],
   restart: "always",
+  disruption: "migrate",
 };
 const image = { env: ["GREETING=image", "LANG=C"], workdir: "/app", user: "1000:1000", entrypoint: [], command: [] };
 const facts = {

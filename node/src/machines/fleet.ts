@@ -9,7 +9,7 @@
  *   cannot outlive its connection.
  */
 import { join } from "node:path";
-import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredMachine, ObservedMachine, SuspendedMachines } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import type { Journal } from "./journal.ts";
 import { Supervisor } from "./supervisor.ts";
@@ -124,6 +124,31 @@ export class Fleet {
     await this.#deps.prepared.release();
     await Promise.all(this.list().map((supervisor) => supervisor.release()));
     await this.endUnknownVms();
+  }
+
+  /**
+   * The host is about to go down: suspends every machine that runs and whose owner permits it, shuts the others down, and starts
+   * none until `resumeAll` or the next agent. Resolves when that is done, at the latest after `deadlineMs`.
+   */
+  async suspendAll(deadlineMs: number, signal: AbortSignal): Promise<SuspendedMachines> {
+    const { hostStop } = this.#deps;
+    const machines = this.list().filter((machine) => machine instanceof Supervisor);
+    if (!hostStop.isStopping) for (const machine of machines) machine.noteBeforeHostStop();
+    hostStop.begin(deadlineMs);
+    const ended: Record<"suspended" | "stopped" | "running", string[]> = { suspended: [], stopped: [], running: [] };
+    await Promise.all(
+      machines.map(async (machine) => {
+        const how = await machine.endForHost(deadlineMs, signal);
+        if (how !== null) ended[how].push(machine.machineId);
+      }),
+    );
+    return ended;
+  }
+
+  /** The host did not go down: what is to run runs again. */
+  resumeAll(): void {
+    this.#deps.hostStop.end();
+    for (const machine of this.list()) if (machine instanceof Supervisor) machine.resume();
   }
 
   /** Ends every VM that belongs to no machine. Returns how many there were. */

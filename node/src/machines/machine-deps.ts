@@ -8,6 +8,7 @@ import type { Disks } from "../disks/disks.ts";
 import type { Driver } from "../driver/driver.ts";
 import { UserIds } from "../host/user-ids.ts";
 import type { Images } from "../images/images.ts";
+import { HostStop } from "./host-stop.ts";
 import { BootSlots } from "./boot-slots.ts";
 import { MemoryBases } from "./memory-bases.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
@@ -39,6 +40,8 @@ export interface MachineDeps {
   readonly suspendSlots: BootSlots;
   /** For disks that are sent to other nodes while their machines run. */
   readonly earlySlots: BootSlots;
+  /** Whether the host is about to go down. */
+  readonly hostStop: HostStop;
   readonly prepared: PreparedVms;
   readonly memoryBases: MemoryBases;
   readonly runs: RunJournal;
@@ -96,6 +99,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     users,
     liveBoots,
     imagesArriving: new Map(),
+    hostStop: new HostStop(shared.clock),
     prepared,
     memoryBases: new MemoryBases({ driver, machinesDirectory }),
     bootSlots: new BootSlots(driver.concurrentStartsMax.boots),

@@ -113,7 +113,9 @@ export class Machine {
 
   situation(): Situation {
     const { desired, generation, hasDisk, ending, keepsMemory = false, memory = null, suspendRefusal } = this.#journal;
+    const permitted = this.#journal.spec?.disruption === "migrate" ? "suspend" : "shutDown";
     return {
+      hostStop: this.deps.hostStop.isStopping ? permitted : null,
       ...{ desired, generation, hasDisk, ending, keepsMemory },
       hasImage: this.disk.heldDigest !== null,
       vm: this.held.state,

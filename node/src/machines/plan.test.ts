@@ -17,6 +17,7 @@ const situations: fc.Arbitrary<Situation> = fc.record({
   keepsMemory: fc.boolean(),
   hasMemory: fc.boolean(),
   isSuspendRefused: fc.boolean(),
+  hostStop: fc.constantFrom(null, "suspend" as const, "shutDown" as const),
   ending: fc.option(
     fc.record({
       generation: fc.integer({ min: 1, max: 3 }),
@@ -51,6 +52,17 @@ test("memory is saved and kept only as long as that is desired", () => {
       const next = plan({ ...situation, desired: "stopped", keepsMemory: false });
       if (next.kind === "act") assert.notEqual(next.action, "suspend");
       else assert.ok(!situation.hasMemory, JSON.stringify(situation));
+    }),
+  );
+});
+
+test("while the host goes down nothing starts, and only what may be suspended is", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan({ ...situation, desired: "running" });
+      if (situation.hostStop === null || next.kind !== "act") return;
+      assert.ok(!["boot", "resume", "ensureImage", "makeDisk", "awaitRestart"].includes(next.action), next.action);
+      if (next.action === "suspend") assert.equal(situation.hostStop, "suspend");
     }),
   );
 });
@@ -119,6 +131,8 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
   const after: Record<Exclude<Action, "removeFiles">, Partial<Situation>> = {
     adopt: { vm: "up" },
     awaitRestart: { ending: null },
+    // The host did not go down.
+    awaitHost: { hostStop: null },
     ensureImage: { hasImage: true },
     makeDisk: { hasDisk: true },
     boot: { vm: "up" },
@@ -174,6 +188,7 @@ test("the whole life of a machine", () => {
     keepsMemory: false,
     hasMemory: false,
     isSuspendRefused: false,
+    hostStop: null,
   };
   const steps: [Partial<Situation>, string][] = [
     [{}, "ensureImage"],

@@ -13,7 +13,8 @@
  * 3. Absent wins in every state, and never waits for a guest agent's answer.
  * 4. While the machine's memory is saved, no VM of it runs: one that exists is killed, since a guest that runs changes the disk,
  *    which then does not fit the memory.
- * 5. Executing the plan leads to a settled state in a bounded number of steps, from any state.
+ * 5. While the host is about to go down, nothing is started, and what runs is suspended or shut down; it is still to run.
+ * 6. Executing the plan leads to a settled state in a bounded number of steps, from any state.
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 import { type Action, type Ending, STATE_DURING, type Situation, type VmState } from "./state.ts";
@@ -55,6 +56,8 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     lost         any                                    → adopt
  *     up, conf'd   running  failed in this generation     → kill
  *     up           running                                → configure
+ *     configured   running  host goes down, may suspend   → suspend
+ *     configured   running  host goes down                → shutDown
  *     configured   running                                → settled: running
  *     up           stopped                                → kill
  *     configured   stopped  keeps memory, was refused     → settled: running
@@ -64,6 +67,7 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     none         stopped                                → settled: stopped
  *     none         running  powered off in this gen.      → settled: stopped
  *     none         running  failed in this generation     → settled: failed
+ *     none         running  host goes down                → awaitHost
  *     none         running  crashed in this generation    → awaitRestart
  *     none         running  memory is saved               → resume
  *     none         running  no disk, no image             → ensureImage
@@ -79,6 +83,20 @@ const RULES: readonly Rule[] = [
   { when: "the VM is not connected", vm: ["lost"], desired: "any", next: "adopt" },
   { when: "its start failed", vm: ["up", "configured"], desired: ["running"], test: endedAs("failed"), next: "kill" },
   { when: "its agent has answered", vm: ["up"], desired: ["running"], next: "configure" },
+  {
+    when: "its host goes down",
+    vm: ["configured"],
+    desired: ["running"],
+    test: ({ hostStop, isSuspendRefused }) => hostStop === "suspend" && !isSuspendRefused,
+    next: "suspend",
+  },
+  {
+    when: "its host goes down",
+    vm: ["configured"],
+    desired: ["running"],
+    test: ({ hostStop }) => hostStop !== null,
+    next: "shutDown",
+  },
   { when: "it runs", vm: ["configured"], desired: ["running"], next: settled("running") },
   { when: "it is to stop before it ran", vm: ["up"], desired: ["stopped"], next: "kill" },
   {
@@ -106,6 +124,13 @@ const RULES: readonly Rule[] = [
   { when: "it is stopped", vm: [null], desired: ["stopped"], next: settled("stopped") },
   { when: "it powered off", vm: [null], desired: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
   { when: "its start failed", vm: [null], desired: ["running"], test: endedAs("failed"), next: settled("failed") },
+  {
+    when: "its host goes down",
+    vm: [null],
+    desired: ["running"],
+    test: ({ hostStop }) => hostStop !== null,
+    next: "awaitHost",
+  },
   { when: "it ended unexpectedly", vm: [null], desired: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
   { when: "its memory is saved", vm: [null], desired: ["running"], test: hasMemory, next: "resume" },
   {

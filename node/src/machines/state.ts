@@ -45,11 +45,14 @@ export interface Situation {
   readonly hasMemory: boolean;
   /** It could not be suspended in this generation. */
   readonly isSuspendRefused: boolean;
+  /** Its host is about to go down, and what its owner permits meanwhile: that it is suspended, or only shut down. */
+  readonly hostStop: "suspend" | "shutDown" | null;
 }
 
 const ACTIONS = [
   "adopt",
   "awaitRestart",
+  "awaitHost",
   "ensureImage",
   "makeDisk",
   "boot",
@@ -68,6 +71,7 @@ export type Action = (typeof ACTIONS)[number];
 export const STATE_DURING = {
   adopt: "booting",
   awaitRestart: "preparing",
+  awaitHost: "preparing",
   ensureImage: "preparing",
   makeDisk: "preparing",
   boot: "booting",
@@ -88,6 +92,7 @@ export const STATE_DURING = {
 const INTERRUPTED_BY = {
   adopt: ["stopped", "absent"],
   awaitRestart: ["stopped", "absent"],
+  awaitHost: ["stopped", "absent"],
   ensureImage: ["stopped", "absent"],
   makeDisk: [],
   boot: ["stopped", "absent"],

@@ -38,6 +38,8 @@ const SYNC_DEADLINE_MS = 60_000;
 export class Supervisor {
   readonly #machine: Machine;
   readonly #queue: MachineQueue;
+  /** What was observed of a machine that ran before its host began to go down. */
+  #beforeHostStop: ObservedMachine | null = null;
 
   /** Makes the machine's directory if it is missing. Nothing else happens before `accept` or `resume`. */
   constructor(deps: SupervisorDeps, directory: string, journal: Journal) {
@@ -176,6 +178,9 @@ export class Supervisor {
     const machine = this.#machine;
     const known = machine.journal;
     if (generation === known.generation && state === known.desired) {
+      // The only fact of a specification that its owner changes.
+      if (spec !== null && known.spec !== null && known.spec.disruption !== spec.disruption)
+        void machine.update({ spec: { ...known.spec, disruption: spec.disruption } });
       await machine.saved();
       return "accepted";
     }
@@ -203,7 +208,42 @@ export class Supervisor {
     void this.#queue.run();
   }
 
+  /** What is reported of it from now on. */
+  noteBeforeHostStop(): void {
+    this.#beforeHostStop = this.guest === null ? null : this.#observeNow();
+  }
+
+  /**
+   * The host is about to go down: what runs is suspended or shut down, and nothing starts. Resolves when no VM of a machine that
+   * is to run is left, or after `waitMs`.
+   */
+  async endForHost(waitMs: number, signal: AbortSignal): Promise<"suspended" | "stopped" | "running" | null> {
+    const machine = this.#machine;
+    if (machine.journal.desired !== "running") return null;
+    const hasVm = (): boolean => machine.journal.boot !== null || machine.held.state !== null;
+    if (!hasVm() && this.memory === null) return null;
+    // It may be possible this time.
+    if (machine.journal.suspendRefusal) void machine.update({ suspendRefusal: null });
+    this.#queue.wake();
+    await machine.watchers.until(() => !hasVm() || machine.journal.desired !== "running", waitMs, signal);
+    if (hasVm()) return "running";
+    await machine.saved();
+    return this.memory === null ? "stopped" : "suspended";
+  }
+
+  /**
+   * What is reported. While the host is about to go down, a machine that ran is reported as it was before, and its run as ended: it
+   * is neither stopped nor started, and no start of it can take too long while its host is away.
+   */
   observe(): ObservedMachine {
+    const before = this.#beforeHostStop;
+    const { hostStop } = this.#machine.deps;
+    const { generation, desired } = this.#machine.journal;
+    const isKept = hostStop.isStopping && desired === "running" && before?.generation === generation;
+    return before !== null && isKept ? before : this.#observeNow();
+  }
+
+  #observeNow(): ObservedMachine {
     const { journal, held, timings, isQueued, progress } = this.#machine;
     const { machineId, generation, boot, ending, lastRun = null, memory = null, suspendRefusal = null } = journal;
     const state = this.#observedState();

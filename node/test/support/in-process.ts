@@ -57,6 +57,7 @@ export function specOf(machineId: string, { spec, env, image }: Want = {}): Mach
     command: null,
     ports: [],
     restart: "always",
+    disruption: "migrate",
     ...spec,
   };
 }

@@ -87,6 +87,7 @@ export function specOf(machine: MachineRecord, secrets: Pick<Secrets, "open">): 
     command: machine.command,
     ports: machine.ports,
     restart: machine.restart,
+    disruption: machine.disruption,
   };
 }
 

@@ -1,24 +1,29 @@
 /**
  * Changes what an owner may change of a machine.
  *
- * Always: the change is one statement, and does not reach the machine's node.
+ * Always: the change is one statement. The node of a machine that is to run receives it afterwards, or with the next start
+ * if it does not answer.
  */
 import type { UpdateMachineRequest } from "@flotilla/contract/machines";
 import type { MachineName, MachineRecord } from "./record.ts";
+import { converge } from "./converge.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "./start.ts";
 import { updateDescription } from "./store.ts";
 
 /** The machine as it is now. Throws a Refusal when there is none. */
 export async function updateMachine(
-  { context, cache }: Pick<MachineServices, "context" | "cache">,
+  services: MachineServices,
   { tenantId, id, request }: MachineName & { readonly request: UpdateMachineRequest },
 ): Promise<MachineRecord> {
+  const { context, cache } = services;
   const disruption = request.disruption ?? null;
   const [machine] = await cache.keep([id], async () => {
     const updated = await updateDescription(context, { tenantId, id, disruption });
     return updated === undefined ? [] : [updated];
   });
   if (machine === undefined) throw machineNotFound(id);
+  if (machine.desiredState === "running" && machine.nodeId !== null)
+    services.inBackground(`what moves do to ${id}`, () => converge(services, machine, { waitMs: 0 }));
   return machine;
 }

@@ -4,6 +4,7 @@
 import type { Machine } from "../machine.ts";
 import type { Action } from "../state.ts";
 import { adopt } from "./adopt.ts";
+import { awaitHost } from "./await-host.ts";
 import { awaitRestart } from "./await-restart.ts";
 import { boot } from "./boot.ts";
 import { configure } from "./configure.ts";
@@ -17,6 +18,7 @@ type ActionFunction = (machine: Machine, signal: AbortSignal) => Promise<void>;
 export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   adopt,
   awaitRestart,
+  awaitHost,
   ensureImage,
   makeDisk,
   boot,

@@ -40,6 +40,8 @@ export async function shutDown(machine: Machine, signal: AbortSignal): Promise<v
   }
   await machine.changes.finish(vm, diskPathOf(machine.directory));
   held.forget(machine.journal.boot !== null);
+  // As after a loss of power, unless its owner wants no restarts.
+  if (endsWithHost(machine)) machine.crashed("its host was about to go down, and it was shut down");
 }
 
 export async function kill(machine: Machine): Promise<void> {
@@ -77,10 +79,16 @@ export async function cleanBoot(machine: Machine): Promise<void> {
 }
 
 /** Why the agent ends a VM. */
-function causeOf({ journal }: Machine): RunEndCause {
+function causeOf(machine: Machine): RunEndCause {
+  const { journal } = machine;
+  if (endsWithHost(machine)) return "stop";
   if (journal.desired === "running") return "unresponsive";
   return journal.desired === "absent" ? "delete" : "stop";
 }
+
+/** Whether it is ended because its host is about to go down, and is to run again afterwards. */
+export const endsWithHost = ({ journal, deps }: Machine): boolean =>
+  journal.desired === "running" && deps.hostStop.isStopping;
 
 /**
  * null for a boot that never ran. One of an earlier agent may have been reported as running before that was on the disk: it gets a

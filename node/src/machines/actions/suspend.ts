@@ -21,7 +21,7 @@ import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { MEMORY_NAMES } from "../paths.ts";
 import { BOOT_DEADLINE_MS, diskRoot, requestOf, takeSlot } from "./boot.ts";
-import { kill } from "./end.ts";
+import { endsWithHost, kill } from "./end.ts";
 
 /** For the guest to write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
@@ -41,7 +41,8 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
   const deadline = deadlineSignal(deps.clock, SUSPEND_DEADLINE_MS, signal);
   let release = (): void => undefined;
   try {
-    release = await deps.suspendSlots.take(machine.requiredSpec().tenantId, deadline.signal);
+    const inTime = AbortSignal.any([deadline.signal, deps.hostStop.tooLate]);
+    release = await deps.suspendSlots.take(machine.requiredSpec().tenantId, inTime);
     await syncGuest(machine, deadline.signal);
     const memoryId = randomBytes(16).toString("hex");
     const root = await diskRoot(machine).catch(() => null);
@@ -59,6 +60,8 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     held.isEnding = true;
     held.lastSeenAt = suspendedAt;
     await Promise.all([saved.catch(() => undefined), machine.changes.finish(vm, request.boot.diskPath)]);
+    if (endsWithHost(machine))
+      machine.event("info", "suspended, because its host is about to go down; it is resumed when the host is back");
     // The guest sends again what is not in the log.
     await workload.release();
     await kill(machine);
