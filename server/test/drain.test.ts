@@ -278,7 +278,8 @@ test("of two nodes", async (t) => {
       let held = "";
       await onNodeA(async () => {
         moved = await started();
-        held = await started();
+        // Stopped before its files are sent.
+        held = await started({ FAKE_UNWATCHED: "1" });
       });
       const first = (await client.post(`/v1/machines/${moved}/move`, { nodeId: "node-b" })).json.id;
       assert.equal((await ended(first)).status, "succeeded");

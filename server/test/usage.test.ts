@@ -404,7 +404,10 @@ test("a machine that is deleted and forgotten stays in its tenant's usage", asyn
 });
 
 test("a budget is used up in the millisecond in which the cost reaches it, and until the next check costs what runs costs", async () => {
-  const [micros, plan] = [999_999_937, { name: "bounded", budgetPolicy: "stop", rateMemoryGbHourMicros: 0 }];
+  const [micros, plan] = [
+    999_999_937,
+    { name: "bounded", budgetPolicy: "stop", rateMemoryGbHourMicros: 0, maxTotalCpus: 8 },
+  ];
   const usedMs = 40_000;
   const cost = (ms: number): number => Number((2n * 3n * BigInt(ms) * BigInt(micros)) / BigInt(HOUR));
   const budget = cost(usedMs);
