@@ -302,12 +302,22 @@ export class Connection implements Database {
   }
 }
 
+/** Whether the statement itself orders its rows. An order in parentheses is that of a part of it. */
+function isOrdered(text: string): boolean {
+  let outer = text;
+  for (let before = ""; outer !== before; ) {
+    before = outer;
+    outer = outer.replaceAll(/\([^()]*\)/g, "");
+  }
+  return /ORDER BY/i.test(outer);
+}
+
 async function inOrder<Row extends object>(
   { text }: Statement,
   running: Promise<pg.QueryResult<Row>>,
 ): Promise<pg.QueryResult<Row>> {
   const result = await running;
-  if (result.rows.length > 1 && !/ORDER BY/i.test(text)) {
+  if (result.rows.length > 1 && !isOrdered(text)) {
     const keys = new Map(result.rows.map((row) => [row, JSON.stringify(row)]));
     result.rows.sort((one, other) => ((keys.get(one) ?? "") < (keys.get(other) ?? "") ? -1 : 1));
   }
