@@ -18,10 +18,13 @@ const WRITE_TRIES_MAX = 4;
 /** A complete report that was written before a machine came to the node may arrive after it. */
 const NO_TRACE_AFTER_MS = 15_000;
 
-/** Returns the machines that the node has and does not own. */
+/**
+ * Returns the machines that the node has and does not own. `isRestored`: it is the node's first report since the database was
+ * restored, until which no machine came to the node: what it does not have is gone, however short ago its row was changed.
+ */
 export async function applyReports(
   services: MachineServices,
-  nodeId: string,
+  { id: nodeId, isRestored }: { readonly id: string; readonly isRestored: boolean },
   heartbeat: Heartbeat,
 ): Promise<readonly string[]> {
   const { context, cache } = services;
@@ -32,7 +35,9 @@ export async function applyReports(
     : await listMachinesOfNodeById(context.db, nodeId, [...reports.keys()]);
   const unknown = unknownOf(reports, held);
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held.length > 0; attempt += 1) {
-    const changes = held.flatMap((machine) => changeOf(machine, reports.get(machine.id), context.clock.now()));
+    const changes = held.flatMap((machine) =>
+      changeOf(machine, reports.get(machine.id), { now: context.clock.now(), isRestored }),
+    );
     if (changes.length === 0) break;
     const written = await cache.write(changes);
     const lost = changes.map(({ next }) => next.id).filter((id) => !written.has(id));
@@ -41,9 +46,12 @@ export async function applyReports(
   return unknown;
 }
 
-function changeOf(machine: MachineRecord, report: ObservedMachine | undefined, now: number): readonly Change[] {
-  const isQuiet = report === undefined && now - machine.updatedAt < NO_TRACE_AFTER_MS;
-  if (isQuiet) return [];
+function changeOf(
+  machine: MachineRecord,
+  report: ObservedMachine | undefined,
+  { now, isRestored }: { readonly now: number; readonly isRestored: boolean },
+): readonly Change[] {
+  if (report === undefined && !isRestored && now - machine.updatedAt < NO_TRACE_AFTER_MS) return [];
   const observation = report === undefined ? applyNoTrace(machine, now) : applyObservation(machine, report, now);
   return observation.outcome === "news" ? [observation.change] : [];
 }

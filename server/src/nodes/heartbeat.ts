@@ -58,7 +58,7 @@ export async function applyHeartbeat(
     // Placement caches which nodes have an image.
     await context.db.notify("nodes", nodeId);
   }
-  await handleUnknown(services, { id: nodeId, known: before.unknownMachines }, heartbeat);
+  await handleUnknown(services, { id: nodeId, ...before }, heartbeat);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };
 }
@@ -66,16 +66,16 @@ export async function applyHeartbeat(
 /** Applies the report of machines, and removes what moves left on the node. Other machines that it does not own are recorded. */
 async function handleUnknown(
   services: MachineServices,
-  node: { readonly id: string; readonly known: readonly string[] },
+  node: { readonly id: string; readonly unknownMachines: readonly string[]; readonly isRestored: boolean },
   heartbeat: Heartbeat,
 ): Promise<void> {
-  const unknown = await applyReports(services, node.id, heartbeat);
+  const unknown = await applyReports(services, node, heartbeat);
   const copies = unknown.length === 0 ? new Set() : await removeReportedCopies(services, node.id, unknown);
   const others = unknown.filter((id) => !copies.has(id));
   const reported = new Set(heartbeat.machines.map(({ machineId }) => machineId));
-  const unchanged = heartbeat.isComplete ? [] : node.known.filter((id) => !reported.has(id));
+  const unchanged = heartbeat.isComplete ? [] : node.unknownMachines.filter((id) => !reported.has(id));
   const next = [...new Set([...unchanged, ...others])].toSorted().slice(0, UNKNOWN_MAX);
-  if (next.join() === node.known.join()) return;
+  if (next.join() === node.unknownMachines.join()) return;
   await writeUnknownMachines(services.context.db, node.id, next);
   const machines = next.slice(0, LOGGED_MAX);
   services.context.log.warn({ nodeId: node.id, machines, count: next.length }, "node reports unknown machines");

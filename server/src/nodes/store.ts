@@ -163,7 +163,10 @@ export function admitNode(
 }
 
 /** What a node's row had before a heartbeat. */
-export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines">;
+export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines"> & {
+  /** It had not reported since the database was restored. */
+  readonly isRestored: boolean;
+};
 
 /** What an agent says of itself; null fields: it has an earlier version, or logged no error. */
 export interface AgentFacts {
@@ -195,7 +198,7 @@ export async function updateHeartbeat(
 ): Promise<BeforeHeartbeat | undefined> {
   const { id, agentBootId, isComplete, resources, agent, clockAheadMs, certificateExpiresAt, now } = options;
   return await db.queryOne<BeforeHeartbeat>(sql`
-    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines FROM nodes n 
+    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines, n.agent_boot_id FROM nodes n 
       WHERE n.id = ${id} AND ${permits("heartbeat")} AND (${isComplete}::boolean OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
         AND set_config('synchronous_commit', 'off', true) = 'off'
       FOR UPDATE)
@@ -219,6 +222,7 @@ export async function updateHeartbeat(
       pressure = CASE WHEN ${resources !== null}::boolean THEN ${pressureOf(resources)}::jsonb ELSE n.pressure END
     FROM before WHERE n.id = before.id
     RETURNING before.status, before.unknown_machines AS "unknownMachines",
+      before.agent_boot_id IS NOT DISTINCT FROM ${RESTORED_AGENT} AS "isRestored",
       floor(extract(epoch FROM before.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
 }
 
