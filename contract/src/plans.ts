@@ -42,10 +42,8 @@ export const PlanInfo = Type.Object({
 });
 export type PlanInfo = Static<typeof PlanInfo>;
 
-export const CreatePlanRequest = Type.Object({
-  name: text({ minLength: 1, maxLength: 100 }),
-  id: optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
-  isDefault: optional(Type.Boolean()),
+/** What a plan is made with, and what may be changed of it. */
+const chosenCeilings = {
   budgetPolicy: optional(oneOf(BUDGET_POLICIES)),
   maxApps: optional(int32()),
   maxCpus: optional(int32()),
@@ -56,11 +54,21 @@ export const CreatePlanRequest = Type.Object({
   maxTotalCpus: optional(int64()),
   maxTotalMemoryMb: optional(int64()),
   maxTotalDiskGb: optional(int64()),
-  rateCpuHourMicros: optional(price()),
-  rateMemoryGbHourMicros: optional(price()),
+};
+const chosenRates = {
   rateExecMicros: optional(int64()),
   rateRequestsPerSecond: optional(int32({ minimum: 1 })),
   rateBurst: optional(int32({ minimum: 1 })),
+};
+
+export const CreatePlanRequest = Type.Object({
+  name: text({ minLength: 1, maxLength: 100 }),
+  id: optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
+  isDefault: optional(Type.Boolean()),
+  ...chosenCeilings,
+  rateCpuHourMicros: optional(price()),
+  rateMemoryGbHourMicros: optional(price()),
+  ...chosenRates,
   maxEgressGb: optional(int64()),
   monthlyBudgetMicros: optional(int64()),
 });
@@ -69,21 +77,10 @@ export type CreatePlanRequest = Static<typeof CreatePlanRequest>;
 export const UpdatePlanRequest = Type.Object({
   name: optional(text({ minLength: 1, maxLength: 100 })),
   isDefault: optional(Type.Boolean({ description: "only as it is: a new default plan is made with POST /v1/plans" })),
-  budgetPolicy: optional(oneOf(BUDGET_POLICIES)),
-  maxApps: optional(int32()),
-  maxCpus: optional(int32()),
-  maxMemoryMb: optional(int64()),
-  maxDiskGb: optional(int64()),
-  maxMachines: optional(int32()),
-  maxConcurrentMachines: optional(int32()),
-  maxTotalCpus: optional(int64()),
-  maxTotalMemoryMb: optional(int64()),
-  maxTotalDiskGb: optional(int64()),
+  ...chosenCeilings,
   rateCpuHourMicros: optional(price("only as it is: prices are set with POST /v1/plans/{id}/rates")),
   rateMemoryGbHourMicros: optional(price("only as it is")),
-  rateExecMicros: optional(int64()),
-  rateRequestsPerSecond: optional(int32({ minimum: 1 })),
-  rateBurst: optional(int32({ minimum: 1 })),
+  ...chosenRates,
   maxEgressGb: optional(int64({ description: "null: no limit" })),
   monthlyBudgetMicros: optional(int64({ description: "null: no budget" })),
 });

@@ -75,6 +75,9 @@ test("a node that another start locks is passed over for one that does almost as
   assert.equal(placed([full, emptier], []), "full");
   assert.equal(placed([full, emptier], ["full"]), "emptier");
   assert.equal(placed([full, busy], ["full"]), "full");
+  const none = { some: 0, full: 0 };
+  const pressed = { ...emptier, pressure: { cpu: { some: 60, full: 0 }, memory: none, io: none } };
+  assert.equal(placed([full, pressed], ["full"]), "full");
   assert.equal(placed([full, emptier], ["full", "emptier"]), "full");
   assert.equal(placed([full, emptier], ["full"], { ids: new Set(["full"]), isRequired: false }), "full");
 });

@@ -321,8 +321,8 @@ export function placeBeside(
   const other = free.find(({ id }) => id === otherId);
   if (other === undefined) return placement;
   const costOf = (node: CandidateNode): number => {
-    const { promised, busy, image } = scoreOf({ node, request, overcommit });
-    return promised + busy + image;
+    const score = scoreOf({ node, request, overcommit });
+    return total(score) - score.packing;
   };
   return costOf(other) <= costOf(best) + DETOUR_COST ? { nodeId: other.id } : placement;
 }
