@@ -88,8 +88,11 @@ test("a body needs no content type, and an unknown one is ignored", async () => 
 });
 
 test("every answer shows the caller's rate limit", async () => {
-  const answer = await client.get("/v1/me");
-  assert.equal(answer.headers.get("ratelimit-limit"), "1000");
+  const plan = await client.post("/v1/plans", { name: "shown", rateBurst: 77 });
+  const tenant = await client.post("/v1/tenants", { name: "shown", planId: plan.json.id });
+  const { key } = (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json;
+  const answer = await client.withKey(key).get("/v1/me");
+  assert.equal(answer.headers.get("ratelimit-limit"), "77");
   assert.equal(answer.headers.get("x-ratelimit-remaining"), answer.headers.get("ratelimit-remaining"));
 });
 
@@ -193,7 +196,7 @@ test("a request lost in a crash may run again when its lease has run out", async
     UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() + interval '1 minute'
     WHERE idempotency_key = 'order-5'`);
   assert.equal((await client.post("/v1/apikeys", { description: "lost" }, { headers })).status, 409);
-  await db.execute(sql`UPDATE idempotency_keys SET lease_until = now() WHERE idempotency_key = 'order-5'`);
+  await db.execute(sql`UPDATE idempotency_keys SET lease_until = now() - interval '1 second' WHERE idempotency_key = 'order-5'`);
   const again = await client.post("/v1/apikeys", { description: "lost" }, { headers });
   assert.deepEqual([again.status, again.json], [200, first.json]);
 });

@@ -24,9 +24,6 @@ const { dataDirectory } = here;
 const there = await startTestServer({ databaseUrl: proxy.url, joinToken: TEST_JOIN_TOKEN, dataDirectory });
 after(() => proxy.close());
 const node = await startTestNode(here);
-const rate = 1_000_000;
-const plan = { name: "fast", isDefault: true, rateRequestsPerSecond: rate, rateBurst: rate };
-assert.equal((await here.client.post("/v1/plans", plan)).status, 201);
 
 const state = async (id: string, server = here) => (await server.client.get(`/v1/machines/${id}`)).json.state as string;
 

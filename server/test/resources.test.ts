@@ -21,7 +21,7 @@ import { startTestIngress } from "./support/ingress.ts";
 import { createMachine } from "./support/machine-server.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { samplePath } from "./support/sample.ts";
-import { startTestServer, type TestServer } from "./support/server.ts";
+import { startTestServer } from "./support/server.ts";
 
 /** Of those that are held open. */
 const CALLERS_EACH = 3;
@@ -30,18 +30,10 @@ const DEADLINE_MS = 60_000;
 /** Minutes pass in less than a second. */
 const SPEED = 300;
 
-/** A plan whose rate would refuse most of these calls before they reach their endpoint. */
-async function liftRates({ client }: TestServer): Promise<void> {
-  const rate = 1_000_000;
-  const plan = { name: "any rate", isDefault: true, rateRequestsPerSecond: rate, rateBurst: rate };
-  assert.equal((await client.post("/v1/plans", plan)).status, 201);
-}
-
 test("no endpoint lets a slow, huge, endless or vanished body keep a connection or memory, on any listener", async () => {
   const clock = fastClock(SPEED);
   const nodeListen = { host: "127.0.0.1", port: 0 };
   const server = await startTestServer({ clock, joinToken: TEST_JOIN_TOKEN, nodeListen });
-  await liftRates(server);
   const ingress = await startTestIngress(server, { clock });
   const machineId = await createMachine(server.client);
   const registered = await server.client
@@ -161,7 +153,6 @@ function heldRequests(url: string, what: string, serves: (name: EndpointName) =>
 
 test("no connection that is held open, not read or abandoned keeps memory or descriptors of server, ingress or node", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-  await liftRates(server);
   const node = await startTestNode(server);
   const ingress = await startTestIngress(server);
   const guest = await httpGuest((_, response) => {

@@ -22,6 +22,8 @@ import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/embedded
 
 export const TEMPLATE = "flotilla_template";
 const UNUSED_MS = 24 * 60 * 60_000;
+/** A quick host reaches the rate of the plan as it ships. Tests of rates make their own plans. */
+const ANY_RATE = "UPDATE plans SET rate_requests_per_second = 1000000, rate_burst = 1000000 WHERE is_default";
 /** Nothing of it outlives the test; the tests of durability start their own. */
 const SETTINGS = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
 
@@ -52,6 +54,7 @@ export async function keptCluster(log: Log): Promise<string> {
     const postgres = await start(directory, log);
     await administer(postgres.connection, `CREATE DATABASE ${TEMPLATE}`);
     await migrate({ connection: { ...postgres.connection, database: TEMPLATE }, log });
+    await administer(postgres.connection, ANY_RATE, TEMPLATE);
     await postgres.stop();
     // Of its disk; made again by each start.
     await rm(join(directory, "reserve"), { force: true });
@@ -66,10 +69,10 @@ export async function keptCluster(log: Log): Promise<string> {
 const start = (directory: string, log: Log): Promise<EmbeddedPostgres> =>
   startEmbeddedPostgres({ directory, clock: systemClock, log, randomBytes, settings: SETTINGS });
 
-/** What a cluster depends on: who runs it, PostgreSQL and the migrations. */
+/** What a cluster depends on: who runs it, PostgreSQL, the migrations and what is changed after them. */
 async function fingerprint(): Promise<string> {
   const packages = await readFile(new URL("../../../package-lock.json", import.meta.url), "utf8");
-  const hash = createHash("sha256").update(`${process.getuid?.()}\0${packages}`);
+  const hash = createHash("sha256").update(`${process.getuid?.()}\0${packages}\0${ANY_RATE}`);
   for (const { name, text } of await readMigrations()) hash.update(`${name}\0${text}\0`);
   return hash.digest("hex").slice(0, 16);
 }
@@ -85,9 +88,9 @@ async function removeUnused(place: string): Promise<void> {
   }
 }
 
-/** Runs a statement in the database `postgres`. */
-export async function administer(connection: ConnectionOptions, statement: string): Promise<void> {
-  const client = new pg.Client({ ...connection, database: "postgres" });
+/** Runs a statement. */
+export async function administer(connection: ConnectionOptions, statement: string, database = "postgres") {
+  const client = new pg.Client({ ...connection, database });
   await client.connect();
   try {
     await client.query(statement);
