@@ -196,7 +196,9 @@ test("a request lost in a crash may run again when its lease has run out", async
     UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() + interval '1 minute'
     WHERE idempotency_key = 'order-5'`);
   assert.equal((await client.post("/v1/apikeys", { description: "lost" }, { headers })).status, 409);
-  await db.execute(sql`UPDATE idempotency_keys SET lease_until = now() - interval '1 second' WHERE idempotency_key = 'order-5'`);
+  await db.execute(
+    sql`UPDATE idempotency_keys SET lease_until = now() - interval '1 second' WHERE idempotency_key = 'order-5'`,
+  );
   const again = await client.post("/v1/apikeys", { description: "lost" }, { headers });
   assert.deepEqual([again.status, again.json], [200, first.json]);
 });
