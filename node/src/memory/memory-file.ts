@@ -15,6 +15,7 @@
  * Always:
  * - Records are ordered by their offset, do not overlap, and are inside the guest's memory.
  * - A reader buffers one record, at most RECORD_PAGES_MAX pages. It refuses a file at the first byte that does not fit.
+ * - A writer writes BATCH_BYTES at a time, since most records have one page.
  * - Pages that were read are trusted only when the reader has ended without an error: only then their hash is known to fit.
  */
 import { createHash } from "node:crypto";
@@ -27,6 +28,7 @@ const HEADER_BYTES_MAX = 65_536;
 const STATE_BYTES_MAX = 16 * 2 ** 20;
 const RECORD_HEAD_BYTES = 16;
 const HASH_BYTES = 32;
+const BATCH_BYTES = 2 ** 20;
 const KINDS = { data: 1, zero: 2, end: 3 } as const;
 
 /** The file is not one of this format, or is damaged. */
@@ -36,10 +38,12 @@ export type PageRecord =
   | { readonly kind: "data"; readonly offset: number; readonly bytes: Buffer }
   | { readonly kind: "zero"; readonly offset: number; readonly pages: number };
 
-/** Writes one file. `write` is called in order, and each call is awaited. */
+/** Writes one file. `write` is called in order, and each call is awaited; its bytes are valid until then. */
 export class MemoryWriter {
   readonly #write: (bytes: Buffer) => Promise<void>;
   readonly #hash = createHash("sha256");
+  readonly #batch = Buffer.allocUnsafe(BATCH_BYTES);
+  #held = 0;
   #pages = 0;
 
   constructor(write: (bytes: Buffer) => Promise<void>) {
@@ -64,14 +68,26 @@ export class MemoryWriter {
 
   async end(): Promise<void> {
     await this.#put(head(KINDS.end, 0, this.#pages));
+    await this.#flush();
     await this.#write(this.#hash.digest());
   }
 
   async #put(...parts: readonly Buffer[]): Promise<void> {
     for (const part of parts) {
-      this.#hash.update(part);
-      await this.#write(part);
+      for (let done = 0; done < part.byteLength; ) {
+        if (this.#held === BATCH_BYTES) await this.#flush();
+        const length = part.copy(this.#batch, this.#held, done);
+        done += length;
+        this.#held += length;
+      }
     }
+  }
+
+  async #flush(): Promise<void> {
+    const bytes = this.#batch.subarray(0, this.#held);
+    this.#hash.update(bytes);
+    await this.#write(bytes);
+    this.#held = 0;
   }
 }
 

@@ -3,8 +3,12 @@
  *
  * Reads /proc/<pid>/pagemap and /proc/<pid>/mem, which the kernel permits to root with CAP_SYS_PTRACE.
  *
- * Always: the open file belongs to the process's memory. When the process ends, reads and writes fail, whatever gets its id.
+ * Always:
+ * - The open file belongs to the process's memory. When the process ends, reads and writes fail, whatever gets its id.
+ * - Pages are read and written synchronously, at most a record at a time. That takes microseconds, and less than it takes to hand the
+ *   call to another thread; most runs are of one page, and the guest is paused meanwhile.
  */
+import { readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { PAGE_BYTES, type PageRecord, RECORD_PAGES_MAX } from "./memory-file.ts";
 
@@ -69,16 +73,16 @@ export class ProcessPages {
     const buffer = Buffer.allocUnsafe(RECORD_PAGES_MAX * PAGE_BYTES);
     for await (const run of this.#runs()) {
       const bytes = buffer.subarray(0, run.pages * PAGE_BYTES);
-      await this.#readAt(bytes, run.offset);
+      this.#readAt(bytes, run.offset);
       for (const record of split(run.offset, bytes)) if (record.kind === "data" || hasBase) yield record;
     }
   }
 
-  async write(record: PageRecord): Promise<void> {
+  write(record: PageRecord): void {
     const bytes = record.kind === "data" ? record.bytes : ZEROS.subarray(0, record.pages * PAGE_BYTES);
     for (let done = 0; done < bytes.byteLength; ) {
       const at = this.#range.address + record.offset + done;
-      const { bytesWritten } = await this.#memory.write(bytes, done, bytes.byteLength - done, at);
+      const bytesWritten = writeSync(this.#memory.fd, bytes, done, bytes.byteLength - done, at);
       if (bytesWritten === 0) throw new Error("a page could not be written: the process has ended");
       done += bytesWritten;
     }
@@ -96,10 +100,10 @@ export class ProcessPages {
     }
   }
 
-  async #readAt(bytes: Buffer, offset: number): Promise<void> {
+  #readAt(bytes: Buffer, offset: number): void {
     for (let done = 0; done < bytes.byteLength; ) {
       const at = this.#range.address + offset + done;
-      const { bytesRead } = await this.#memory.read(bytes, done, bytes.byteLength - done, at);
+      const bytesRead = readSync(this.#memory.fd, bytes, done, bytes.byteLength - done, at);
       if (bytesRead === 0) throw new Error("a page could not be read: the process has ended");
       done += bytesRead;
     }

@@ -411,7 +411,7 @@ async function load(vmm: Vmm, { request, memory, reader, state, launcher, signal
     try {
       for await (const record of reader.records(range.bytes)) {
         either.throwIfAborted();
-        await pages.write(record);
+        pages.write(record);
       }
     } finally {
       await pages.close();
