@@ -122,16 +122,19 @@ export type InvoiceCost = Static<typeof InvoiceCost>;
 export const LEDGER_KINDS = ["invoice", "credit", "adjustment"] as const;
 /** As the CHECK of ledger_entries. */
 export const LEDGER_ACCOUNTS = ["balance", "usage", "adjustment", "credit"] as const;
+/** What a machine may still cost until it is checked again is held of its tenant's budget: from `budget` to `held`. Not posted yet. */
+const HOLD_KIND = "hold";
+const HOLD_ACCOUNTS = ["budget", "held"] as const;
 /** Ten million units of the currency in one posting. */
 export const POSTING_MICROS_MAX = 10_000_000_000_000;
 
 export const LedgerTransaction = Type.Object({
   id: Type.String(),
-  kind: oneOf(LEDGER_KINDS),
+  kind: oneOf([...LEDGER_KINDS, HOLD_KIND]),
   invoice: nullable(Type.String({ description: "of an invoice: its month" })),
   note: Type.String(),
   createdAt: timestamp(),
-  entries: Type.Array(Type.Object({ account: oneOf(LEDGER_ACCOUNTS), micros: micros() }), {
+  entries: Type.Array(Type.Object({ account: oneOf([...LEDGER_ACCOUNTS, ...HOLD_ACCOUNTS]), micros: micros() }), {
     description: "the sum is 0; `balance` is what the tenant has, or owes when it is negative",
   }),
   balanceMicros: micros("the tenant's balance after it"),
@@ -270,7 +273,9 @@ export const billingEndpoints = {
     method: "GET",
     path: "/v1/billing/ledger",
     family: "billing",
-    summary: "List what changed the tenant's balance, in order",
+    summary: "List what changed the tenant's balance, in order, then what is held of its budget",
+    description:
+      "A transaction of kind `hold` is not posted: it is what a running machine may still cost until it is checked again. It is there while the machine runs, if the plan's budget blocks or stops.",
     access: ["billing:read"],
     query: Type.Object({ ...pageQuery, tenantId }),
     answers: { 200: json(Type.Array(LedgerTransaction)) },

@@ -45,7 +45,13 @@ export const AccountInfo = Type.Object({
   effectiveMaxTotalMemoryMb: int64(),
   effectiveMaxTotalDiskGb: int64(),
   monthlyBudgetMicros: nullable(int64()),
-  budgetRemainingMicros: nullable(int64()),
+  budgetRemainingMicros: nullable(
+    int64({ description: "the budget less the cost of the month; what is held is not subtracted" }),
+  ),
+  heldMicros: int64({
+    description:
+      "what running machines may still cost until they are checked again, at most 60 s later; 0 unless the budget's policy is block or stop",
+  }),
   prepaidCreditMicros: int64({ description: "what is left of credit after the final invoices" }),
   periodUsage: UsageResponse,
   periodCost: CostBreakdown,

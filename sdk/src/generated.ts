@@ -155,7 +155,10 @@ export abstract class Methods {
   }
 
   /**
-   * List what changed the tenant's balance, in order.
+   * List what changed the tenant's balance, in order, then what is held of its budget.
+   *
+   * A transaction of kind `hold` is not posted: it is what a running machine may still cost until it is checked
+   * again. It is there while the machine runs, if the plan's budget blocks or stops.
    *
    * `GET /v1/billing/ledger`; needs scope billing:read.
    * Refuses with invalid_body.
@@ -1636,7 +1639,13 @@ export interface AccountInfo {
   effectiveMaxTotalMemoryMb: number;
   effectiveMaxTotalDiskGb: number;
   monthlyBudgetMicros: number | null;
+  /** the budget less the cost of the month; what is held is not subtracted */
   budgetRemainingMicros: number | null;
+  /**
+   * what running machines may still cost until they are checked again, at most 60 s later; 0 unless the budget's
+   * policy is block or stop
+   */
+  heldMicros: number;
   /** what is left of credit after the final invoices */
   prepaidCreditMicros: number;
   periodUsage: UsageResponse;
@@ -2502,7 +2511,7 @@ export interface LeaseInfo {
 
 export interface LedgerTransaction {
   id: string;
-  kind: "invoice" | "credit" | "adjustment";
+  kind: "invoice" | "credit" | "adjustment" | "hold";
   /** of an invoice: its month */
   invoice: string | null;
   note: string;
@@ -2510,7 +2519,7 @@ export interface LedgerTransaction {
   createdAt: string;
   /** the sum is 0; `balance` is what the tenant has, or owes when it is negative */
   entries: readonly {
-    account: "balance" | "usage" | "adjustment" | "credit";
+    account: "balance" | "usage" | "adjustment" | "credit" | "budget" | "held";
     micros: number;
   }[];
   /** the tenant's balance after it */

@@ -8,9 +8,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { sql } from "../src/db/database.ts";
 import { instantOf } from "../src/db/instant.ts";
-import { BUDGET_PERIOD_MS, budgetReconciler } from "../src/reconcilers/budgets.ts";
-import { costOfMonth, refuseOverBudget } from "../src/usage/budget.ts";
-import { readCeilings } from "../src/usage/store.ts";
+import { budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { noticeReconciler } from "../src/reconcilers/notices.ts";
 import { eachUsageOf, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
 import { costBreakdown, METERS, type Meter, monthUpTo, type Usage } from "../src/usage/usage.ts";
@@ -403,31 +401,6 @@ test("a machine that is deleted and forgotten stays in its tenant's usage", asyn
   assert.equal(amountOf(ofMachine, "uptime"), 1_000n);
 });
 
-test("a budget is used up in the millisecond in which the cost reaches it, and until the next check costs what runs costs", async () => {
-  const [micros, plan] = [
-    999_999_937,
-    { name: "bounded", budgetPolicy: "stop", rateMemoryGbHourMicros: 0, maxTotalCpus: 8 },
-  ];
-  const usedMs = 40_000;
-  const cost = (ms: number): number => Number((2n * 3n * BigInt(ms) * BigInt(micros)) / BigInt(HOUR));
-  const budget = cost(usedMs);
-  const { id } = (await admin.post("/v1/plans", { ...plan, rateCpuHourMicros: micros, monthlyBudgetMicros: budget }))
-    .json;
-  const tenantId: string = (await admin.post("/v1/tenants", { name: "bounded", planId: id })).json.id;
-  const from = Date.UTC(2026, 6, 10);
-  for (const boot of ["bounded-1", "bounded-2"])
-    await db.execute(sql`
-      INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, recorded_at)
-      VALUES (${boot}, ${boot}, 'node-x', ${tenantId}, 3, 1, ${instantOf(from)}, now())`);
-  const at = (now: number) => ({ ...server.context, clock: { ...server.context.clock, now: () => now } });
-  const ceilings = await readCeilings(db, tenantId);
-  await refuseOverBudget(at(from + usedMs - 1), tenantId, ceilings);
-  await assert.rejects(refuseOverBudget(at(from + usedMs), tenantId, ceilings), /monthly budget used up/);
-  assert.equal(await costOfMonth(at(from + usedMs), tenantId), budget);
-  const overshoot = (await costOfMonth(at(from + usedMs + BUDGET_PERIOD_MS), tenantId)) - budget;
-  assert.equal(overshoot, cost(usedMs + BUDGET_PERIOD_MS) - cost(usedMs));
-});
-
 test("a tenant gets one event at 80 % of its budget and one at 100 %, from any number of servers and restarts", async () => {
   const budget = 1_000_000;
   const plan = { name: "watched", budgetPolicy: "notify", monthlyBudgetMicros: budget, rateMemoryGbHourMicros: 0 };
@@ -517,7 +490,7 @@ test("a budget that is used up refuses creates and starts, and stops machines wh
   assert.equal((await spender.get(`/v1/machines/${id}`)).json.state, "started", "what runs keeps running");
   const services = openTestServices(served);
   const sweep = () => budgetReconciler(services).activate(new AbortController().signal);
-  assert.deepEqual(await sweep(), { counts: { stopped: 0 }, errors: [] });
+  assert.equal((await sweep()).counts["stopped"], 0);
   await client.patch(`/v1/tenants/${tenantId}`, { planId: planIds.stop });
   await sweep();
   await until(async () => (await spender.get(`/v1/machines/${id}`)).json.state === "stopped");

@@ -40,6 +40,9 @@ export function checkStep(cluster: Cluster, rows: Rows, { created, deletions }: 
       world.violate(`machine ${id} has no disk any more on its node ${nodeId}`);
   }
   checkCapacity(cluster, rows);
+  const active = rows.machines.filter(({ isActive }) => isActive).map(({ id }) => id);
+  if (active.join() !== rows.held.join())
+    world.violate(`something is held for ${rows.held.join()}, and ${active.join()} are active`);
 }
 
 /** Of the plan and of each node, as promised and as it really runs. */

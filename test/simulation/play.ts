@@ -32,7 +32,8 @@ export class Player implements AsyncDisposable {
     await administer(connection, `CREATE DATABASE ${BEGINNING} TEMPLATE ${TEMPLATE}`);
     const database = await RealDatabase.open(connection);
     await database.query(`
-      UPDATE plans SET max_machines = 12, max_concurrent_machines = 6, max_cpus = 4 WHERE is_default;
+      UPDATE plans SET max_machines = 12, max_concurrent_machines = 6, max_cpus = 4, budget_policy = 'stop', monthly_budget_micros = 1000000
+      WHERE is_default;
       INSERT INTO tenants (id, name) VALUES ('${TENANT}', 'simulated');
       UPDATE tenants SET created_at = '2040-01-02'`);
     await database.keepAsBeginning();

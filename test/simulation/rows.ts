@@ -45,6 +45,8 @@ export interface Rows {
     readonly error: string | null;
   }[];
   readonly activeMax: number;
+  /** The machines for which something is held of the tenant's budget. */
+  readonly held: readonly string[];
 }
 
 const ROWS = `SELECT json_build_object(
@@ -64,6 +66,7 @@ const ROWS = `SELECT json_build_object(
        WHERE w.pool_id = p.id AND w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at IS NULL
          AND m.desired_state = 'running') AS waiting
     FROM pools p) p),
+  'held', (SELECT coalesce(json_agg(machine_id ORDER BY machine_id), '[]') FROM ledger_holds WHERE ended_at IS NULL),
   'activeMax', (SELECT max_concurrent_machines FROM plans WHERE is_default)) AS rows`;
 
 export async function readRows(databases: Databases): Promise<Rows> {

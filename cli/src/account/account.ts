@@ -31,8 +31,10 @@ export async function run(call: Call): Promise<void> {
 const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>
   `at most ${cpus} CPUs, ${renderMemory(memoryMb)} memory, ${diskGb} GB disk`;
 
-function budget({ monthlyBudgetMicros, budgetRemainingMicros, plan }: AccountInfo): string | null {
+function budget({ monthlyBudgetMicros, budgetRemainingMicros, heldMicros, plan }: AccountInfo): string | null {
   if (monthlyBudgetMicros === null || budgetRemainingMicros === null) return null;
   const policy = plan === null ? "" : ` (policy: ${plan.budgetPolicy})`;
-  return `${renderMicros(monthlyBudgetMicros)} a month, ${renderMicros(budgetRemainingMicros)} remaining${policy}`;
+  // Servers of the release before do not send it.
+  const held = (heldMicros ?? 0) === 0 ? "" : `, ${renderMicros(heldMicros)} of it held for running machines`;
+  return `${renderMicros(monthlyBudgetMicros)} a month, ${renderMicros(budgetRemainingMicros)} remaining${held}${policy}`;
 }

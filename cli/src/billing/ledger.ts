@@ -1,5 +1,5 @@
 /**
- * `flotilla billing ledger`: what changed a tenant's balance, and the balance after each.
+ * `flotilla billing ledger`: what changed a tenant's balance, and the balance after each; then what is held of its budget.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
@@ -14,7 +14,11 @@ export async function run(call: Call, _operands: readonly string[], { tenant }: 
   call.output.table(
     ["TIME", "KIND", "AMOUNT", "BALANCE", "NOTE"],
     ledger.map(({ createdAt, kind, entries, balanceMicros, note }) => [
-      ...[createdAt, kind, renderMicros(entries.find(({ account }) => account === "balance")?.micros ?? 0)],
+      ...[
+        createdAt,
+        kind,
+        renderMicros(entries.find(({ account }) => account === "balance" || account === "held")?.micros ?? 0),
+      ],
       ...[renderMicros(balanceMicros), note],
     ]),
   );

@@ -10,6 +10,7 @@ import { getPlanOf } from "../plans/store.ts";
 import { planInfo } from "../plans/view.ts";
 import { findTenant, listTenants } from "../tenants/store.ts";
 import { testClockView } from "../tenants/view.ts";
+import { readHeld } from "../usage/holds-store.ts";
 import { eachUsageOf, readTenantUsage } from "../usage/intervals-store.ts";
 import { readBillingTime, readCeilings } from "../usage/store.ts";
 import { costBreakdown, monthUpTo, type Usage, usageResponse } from "../usage/usage.ts";
@@ -37,10 +38,11 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
       if (tenant === undefined)
         throw new Refusal("not_found", `tenant ${tenantId} was not found; GET /v1/tenants lists them`);
       const billingNow = now + tenant.clockAheadMs;
-      const [plan, ceilings, usage] = await Promise.all([
+      const [plan, ceilings, usage, heldMicros] = await Promise.all([
         getPlanOf(db, tenantId, billingNow),
         readCeilings(db, tenantId),
         readTenantUsage(db, { tenantId, now, ...monthUpTo(billingNow) }),
+        readHeld(db, { tenantId, now }),
       ]);
       const periodCost = costBreakdown(usage.lines);
       const budget = plan.monthlyBudgetMicros;
@@ -58,6 +60,7 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
         effectiveMaxTotalDiskGb: ceilings.maxTotalDiskGb,
         monthlyBudgetMicros: budget,
         budgetRemainingMicros: budget === null ? null : Math.max(0, budget - periodCost.totalMicros),
+        heldMicros,
         prepaidCreditMicros: tenant.creditMicros,
         periodUsage: usageResponse(usage),
         periodCost,

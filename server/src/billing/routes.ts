@@ -10,13 +10,14 @@ import { listPage } from "../http/list-page.ts";
 import type { CostGroup } from "./costs-store.ts";
 import { costsOf } from "./costs.ts";
 import { diffPlan } from "./diff.ts";
+import { listHolds } from "../usage/holds-store.ts";
 import { readBillingTime } from "../usage/store.ts";
 import { type Billing, getInvoice, listInvoices, requireMonth } from "./invoices.ts";
 import { post } from "./ledger.ts";
 import { listLedger } from "./ledger-store.ts";
 import { parseMonth } from "./month.ts";
 import { listFinalInvoices, listIntervals } from "./store.ts";
-import { costView, intervalView, invoiceInfo, invoiceView, ledgerView } from "./view.ts";
+import { costView, holdView, intervalView, invoiceInfo, invoiceView, ledgerView } from "./view.ts";
 
 const INTERVALS_DEFAULT = 1000;
 
@@ -71,7 +72,10 @@ export function billingHandlers(
     diffPlan: async ({ params, query }) => ({ status: 200, body: await diffPlan(context, params.id, query) }),
     listLedger: async ({ caller, query }) => {
       const tenantId = tenantOf(caller, query.tenantId);
-      const found = (await listLedger(context.db, tenantId)).map(ledgerView);
+      const posted = (await listLedger(context.db, tenantId)).map(ledgerView);
+      const balance = posted.at(-1)?.balanceMicros ?? 0;
+      const holds = await listHolds(context.db, tenantId);
+      const found = [...posted, ...holds.map((hold) => holdView(hold, balance))];
       const kept = query.tenantId === undefined ? {} : { tenantId };
       const places = new Map(found.map((transaction, at) => [transaction, String(at).padStart(9, "0")]));
       const keyOf = (transaction: (typeof found)[number]): string => places.get(transaction) ?? "";

@@ -10,6 +10,7 @@ import type {
   LedgerTransaction,
 } from "@flotilla/contract/billing";
 import type { Static } from "@flotilla/contract/schema";
+import type { Hold } from "../usage/holds-store.ts";
 import type { CostRow } from "./costs-store.ts";
 import type { InvoiceRecord, InvoiceSummary } from "./invoices.ts";
 import type { LedgerRow } from "./ledger-store.ts";
@@ -68,6 +69,23 @@ export const ledgerView = (row: LedgerRow): LedgerTransaction => ({
   ...row,
   createdAt: time(row.createdAt),
   entries: [...row.entries],
+});
+
+/** Not posted, so the balance is as before it: from the budget to what is held. */
+export const holdView = (
+  { number, machineId, placedAt, until, micros }: Hold,
+  balanceMicros: number,
+): LedgerTransaction => ({
+  id: `hold-${number}`,
+  kind: "hold",
+  invoice: null,
+  note: `machine ${machineId} until ${time(until)}`,
+  createdAt: time(placedAt),
+  entries: [
+    { account: "budget", micros: -micros },
+    { account: "held", micros },
+  ],
+  balanceMicros,
 });
 
 export const intervalView = (row: IntervalRow): Static<typeof InvoiceInterval> => ({

@@ -295,6 +295,36 @@ CREATE TABLE ledger_entries (
   CONSTRAINT ledger_entries_micros_check CHECK ((micros <> 0))
 );
 
+-- What active machines may cost until they are checked again: from the account budget of their tenant to its account held. Only of tenants whose budget blocks or stops. Written by a trigger of machines, renewed by server/src/usage/holds-store.ts.
+CREATE TABLE ledger_holds (
+  -- The order in which they were placed.
+  number bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+  -- Whose budget.
+  tenant_id text NOT NULL,
+  -- Which machine; it may be gone.
+  machine_id text NOT NULL,
+  -- When the machine was started, or its tenant got such a budget. This and the other times: in the billing time of the tenant.
+  placed_at timestamp with time zone NOT NULL,
+  -- From then on its usage was not counted when this was last renewed.
+  held_from timestamp with time zone NOT NULL,
+  -- Not after the end of the month of held_from: the next one has its own budget.
+  held_until timestamp with time zone NOT NULL,
+  -- The price from held_from to held_until, rounded up for each meter and rate.
+  micros bigint NOT NULL,
+  -- posted: usage of the machine replaced it; voided: the machine did not run. Null while it is held.
+  outcome text,
+  -- When it was posted or voided, which happens once. Null while it is held.
+  ended_at timestamp with time zone,
+  CONSTRAINT ledger_holds_pkey PRIMARY KEY (number),
+  CONSTRAINT ledger_holds_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT ended_with_an_outcome CHECK (((ended_at IS NULL) = (outcome IS NULL))),
+  CONSTRAINT ledger_holds_check CHECK ((held_from >= placed_at)),
+  CONSTRAINT ledger_holds_check1 CHECK ((held_until >= held_from)),
+  CONSTRAINT ledger_holds_check2 CHECK ((ended_at >= placed_at)),
+  CONSTRAINT ledger_holds_micros_check CHECK ((micros >= 0)),
+  CONSTRAINT ledger_holds_outcome_check CHECK ((outcome = ANY (ARRAY['posted'::text, 'voided'::text])))
+);
+
 -- What changed the balance of a tenant; rows are never changed. Invoices by a trigger of invoices, others by server/src/billing/ledger-store.ts.
 CREATE TABLE ledger_transactions (
   -- post-<32 hex>.
@@ -1179,6 +1209,10 @@ CREATE UNIQUE INDEX fleet_authorities_signing ON public.fleet_authorities USING 
 
 CREATE INDEX idempotency_keys_by_expiry ON public.idempotency_keys USING btree (expires_at);
 
+CREATE INDEX ledger_holds_of_tenant ON public.ledger_holds USING btree (tenant_id) WHERE (ended_at IS NULL);
+
+CREATE UNIQUE INDEX ledger_holds_open ON public.ledger_holds USING btree (machine_id) WHERE (ended_at IS NULL);
+
 CREATE INDEX machine_exec_months_of_tenant ON public.machine_exec_months USING btree (tenant_id, month);
 
 CREATE INDEX machine_runs_machine ON public.machine_runs USING btree (machine_id, started_at);
@@ -1338,6 +1372,23 @@ BEGIN
     SELECT max(c.ahead_ms) FROM clock_advances c WHERE c.tenant_id = tenant AND c.active_from <= real_at), 0) * interval '1 millisecond';
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.budget_allows_start_locked(tenant text, machine text, cpus integer, memory_mb integer, real_at timestamp with time zone)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  budget bigint;
+  taken numeric;
+  at timestamptz;
+BEGIN
+  PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
+  budget := held_budget(tenant);
+  IF budget IS NULL THEN RETURN true; END IF;
+  taken := spent_in_month(tenant, real_at)::numeric + held_in_month(tenant, real_at, machine);
+  at := billing_time(tenant, real_at);
+  RETURN taken < budget AND taken + hold_micros(tenant, cpus, memory_mb, at, hold_until(at)) <= budget;
+END $function$;
+
 CREATE OR REPLACE FUNCTION public.change_tenant_plan(tenant text, plan text, at timestamp with time zone)
  RETURNS void
  LANGUAGE sql
@@ -1480,6 +1531,25 @@ BEGIN
     WHERE tenant_id = tenant AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > at));
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.held_budget(tenant text)
+ RETURNS bigint
+ LANGUAGE sql
+ STABLE
+AS $function$
+  SELECT p.monthly_budget_micros FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+  WHERE t.id = tenant AND p.budget_policy IN ('block', 'stop')
+$function$;
+
+CREATE OR REPLACE FUNCTION public.held_in_month(tenant text, real_at timestamp with time zone, without_machine text)
+ RETURNS bigint
+ LANGUAGE sql
+ STABLE
+AS $function$
+  SELECT coalesce(sum(h.micros), 0)::bigint FROM ledger_holds h
+  WHERE h.tenant_id = tenant AND h.ended_at IS NULL AND h.machine_id IS DISTINCT FROM without_machine
+    AND h.held_until > month_of(billing_time(tenant, real_at))
+$function$;
+
 CREATE OR REPLACE FUNCTION public.held_machines_locked(tenant text)
  RETURNS integer
  LANGUAGE plpgsql
@@ -1488,6 +1558,44 @@ BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
   RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND deleted_at IS NULL);
 END $function$;
+
+CREATE OR REPLACE FUNCTION public.hold_micros(tenant text, cpus integer, memory_mb integer, from_at timestamp with time zone, until_at timestamp with time zone)
+ RETURNS bigint
+ LANGUAGE sql
+ STABLE
+AS $function$
+  SELECT coalesce(sum(div(cpus * p.ms * r.cpu_hour_micros + 3599999, 3600000)
+    + div(memory_mb * p.ms * r.memory_gb_hour_micros + 3686399999, 3686400000)), 0)::bigint
+  FROM (
+    SELECT rate_id, sum(ceil(1000 * extract(epoch FROM ended_at - started_at))) AS ms FROM rated_parts(tenant, from_at, until_at) GROUP BY 1) p
+  JOIN rates r ON r.id = p.rate_id
+$function$;
+
+CREATE OR REPLACE FUNCTION public.hold_outcome(machine text, since timestamp with time zone)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+AS $function$
+  SELECT CASE WHEN EXISTS (
+    SELECT FROM usage_intervals u WHERE u.machine_id = machine AND u.boot_id IS NOT NULL AND (u.ended_at IS NULL OR u.ended_at > since))
+    THEN 'posted' ELSE 'voided' END
+$function$;
+
+CREATE OR REPLACE FUNCTION public.hold_until(at timestamp with time zone)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  SELECT least(at + interval '60 seconds', (date_trunc('month', at AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC')
+$function$;
+
+CREATE OR REPLACE FUNCTION public.month_of(at timestamp with time zone)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  SELECT date_trunc('month', at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'
+$function$;
 
 CREATE OR REPLACE FUNCTION public.moves_from_locked(node text)
  RETURNS integer
@@ -1632,6 +1740,30 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.record_hold()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  held ledger_holds;
+  at timestamptz;
+BEGIN
+  IF NEW.is_active THEN
+    IF held_budget(NEW.tenant_id) IS NULL THEN RETURN NULL; END IF;
+    at := billing_time(NEW.tenant_id, NEW.updated_at);
+    INSERT INTO ledger_holds (tenant_id, machine_id, placed_at, held_from, held_until, micros)
+    VALUES (NEW.tenant_id, NEW.id, at, at, hold_until(at), hold_micros(NEW.tenant_id, NEW.cpus, NEW.memory_mb, at, hold_until(at)))
+    ON CONFLICT DO NOTHING;
+  ELSE
+    SELECT * INTO held FROM ledger_holds h WHERE h.machine_id = NEW.id AND h.ended_at IS NULL;
+    IF NOT FOUND THEN RETURN NULL; END IF;
+    UPDATE ledger_holds h SET outcome = hold_outcome(NEW.id, held.placed_at),
+      ended_at = greatest(held.placed_at, billing_time(NEW.tenant_id, NEW.updated_at))
+    WHERE h.number = held.number AND h.ended_at IS NULL;
+  END IF;
+  RETURN NULL;
+END $function$;
+
 CREATE OR REPLACE FUNCTION public.record_plan()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1750,6 +1882,31 @@ BEGIN
   RETURN NEW;
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.spent_in_month(tenant text, real_at timestamp with time zone)
+ RETURNS bigint
+ LANGUAGE sql
+ STABLE
+AS $function$
+  WITH month AS MATERIALIZED (SELECT billing_time(tenant, real_at) AS to_at, month_of(billing_time(tenant, real_at)) AS from_at),
+  parts AS (
+    SELECT u.meter, u.quantity, u.rate_id, u.started_at, u.ended_at FROM usage_intervals u
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.ended_at > (SELECT from_at FROM month)
+    UNION ALL
+    SELECT u.meter, u.quantity, p.rate_id, p.started_at, p.ended_at
+    FROM usage_intervals u
+    LEFT JOIN machines m ON m.id = u.machine_id
+    LEFT JOIN nodes n ON n.id = m.node_id
+    CROSS JOIN LATERAL rated_parts(tenant, u.started_at,
+      greatest(u.started_at, billing_time(tenant, least(real_at, n.last_heartbeat_at)))) p
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.ended_at IS NULL),
+  lines AS (
+    SELECT p.meter, p.rate_id, sum(p.quantity * greatest(0, floor(1000 * extract(epoch FROM
+      least(p.ended_at, m.to_at) - greatest(p.started_at, m.from_at))))) AS amount
+    FROM parts p CROSS JOIN month m GROUP BY 1, 2)
+  SELECT coalesce(sum(usage_micros(l.meter, l.amount, r.cpu_hour_micros, r.memory_gb_hour_micros)), 0)::bigint
+  FROM lines l JOIN rates r ON r.id = l.rate_id
+$function$;
+
 CREATE VIEW tenant_rates AS
  SELECT p.tenant_id,
     r.id AS rate_id,
@@ -1840,6 +1997,10 @@ CREATE TRIGGER ledger_entries_checked AFTER INSERT ON public.ledger_entries REFE
 
 CREATE TRIGGER ledger_entries_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_entries FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
+CREATE TRIGGER ledger_holds_final BEFORE UPDATE ON public.ledger_holds FOR EACH ROW WHEN (((old.ended_at IS NOT NULL) OR (((old.tenant_id IS DISTINCT FROM new.tenant_id) OR (old.machine_id IS DISTINCT FROM new.machine_id)) OR (old.placed_at IS DISTINCT FROM new.placed_at)))) EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER ledger_holds_kept BEFORE DELETE OR TRUNCATE ON public.ledger_holds FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
 CREATE TRIGGER ledger_transactions_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_transactions FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER machine_runs_final BEFORE UPDATE ON public.machine_runs FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change_of_ended_run();
@@ -1849,6 +2010,8 @@ CREATE TRIGGER machine_runs_kept BEFORE DELETE ON public.machine_runs FOR EACH R
 CREATE TRIGGER machine_runs_not_truncated BEFORE TRUNCATE ON public.machine_runs FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER machine_runs_used AFTER INSERT OR UPDATE OF ended_at, counted_until ON public.machine_runs FOR EACH ROW EXECUTE FUNCTION record_run();
+
+CREATE TRIGGER machines_held AFTER UPDATE ON public.machines FOR EACH ROW WHEN ((old.is_active IS DISTINCT FROM new.is_active)) EXECUTE FUNCTION record_hold();
 
 CREATE TRIGGER machines_host_label BEFORE INSERT ON public.machines FOR EACH ROW EXECUTE FUNCTION set_host_label();
 

@@ -60,6 +60,8 @@ export interface Change {
   readonly activeMax: number | null;
   /** Of a start: the change has no effect when its node does not admit it any more. */
   readonly reservation?: Reservation;
+  /** Of a start: the change has no effect when the tenant's budget has no room for its first window. Absent: its plan has no such budget. */
+  readonly isBudgeted?: boolean;
   /** The API key that starts the machine. Absent: the last one that did. */
   readonly startedBy?: string;
 }
@@ -91,6 +93,7 @@ export interface StartRequest {
   readonly nodeId: string;
   readonly overcommit: Overcommit;
   readonly activeMax: number;
+  readonly isBudgeted: boolean;
   readonly isAutomatic: boolean;
   readonly keyId: string;
   readonly now: number;
@@ -99,7 +102,7 @@ export interface StartRequest {
 /** A start in a phase from which it leads to `starting`. */
 export function requestStart(
   machine: MutableMachine,
-  { nodeId, overcommit, activeMax, isAutomatic, keyId, now }: StartRequest,
+  { nodeId, overcommit, activeMax, isBudgeted, isAutomatic, keyId, now }: StartRequest,
 ): Change {
   const next: MutableMachine = {
     ...machine,
@@ -119,10 +122,11 @@ export function requestStart(
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
   // One that is still stopping is counted already, except by the node to which it moves to be stopped there.
-  if (isActive(machine) && !machine.moveStops) return { next, timeline: [], activeMax: null, startedBy: keyId };
+  const start = { next, timeline: [], isBudgeted, startedBy: keyId };
+  if (isActive(machine) && !machine.moveStops) return { ...start, activeMax: null };
   // One that is being moved starts where its move ends, or where it is: the statement reserves its share of both.
   const reservation = { isNew: machine.nodeId === null, overcommit };
-  return { next, timeline: [], activeMax: isActive(machine) ? null : activeMax, reservation, startedBy: keyId };
+  return { ...start, activeMax: isActive(machine) ? null : activeMax, reservation };
 }
 
 /**

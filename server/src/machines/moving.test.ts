@@ -45,7 +45,12 @@ test("a machine that its move stops is shown as stopping, until a start or a sto
   const stops = machineRecord({ ...held, desiredState: "running", observedState: "running", moveStops: true });
   assert.deepEqual([phaseOf(stops), sentState(stops), isActive(stops)], ["stopping", "stopped", true]);
   assert.equal(phaseOf({ ...stops, moveId: null }), "running", "the mark means nothing without a move");
-  const request = { nodeId: "node-a", overcommit: { cpus: null, memory: null }, activeMax: 10 } as const;
+  const request = {
+    nodeId: "node-a",
+    overcommit: { cpus: null, memory: null },
+    activeMax: 10,
+    isBudgeted: false,
+  } as const;
   const { next, reservation, activeMax } = requestStart(stops, {
     ...request,
     isAutomatic: false,
@@ -80,6 +85,7 @@ test("a start and a stop meanwhile change what is desired, and not the move", ()
     nodeId: "node-a",
     overcommit: { cpus: null, memory: null },
     activeMax: 10,
+    isBudgeted: false,
     isAutomatic: false,
     keyId: "key-a",
     now: NOW,

@@ -86,6 +86,9 @@ async function requestOf(services: MachineServices, machine: Described): Promise
   return { ...described, holders: holders ?? { ids: new Set(), isRequired: false } };
 }
 
+/** One that does not exist yet has no hold. */
+const sizeOf = ({ record, cpus, memoryMb }: Described) => ({ id: record?.id ?? "", cpus, memoryMb });
+
 /** Why the tenant may not start the machine now; null: it may. */
 async function tenantRefusal(services: MachineServices, machine: Described): Promise<Reason | null> {
   const { context, plansUrl } = services;
@@ -96,7 +99,7 @@ async function tenantRefusal(services: MachineServices, machine: Described): Pro
       advice: `\`flotilla tenant reactivate ${tenantId}\` ends the suspension`,
     };
   const ceilings = await services.ceilingsOf(tenantId);
-  const overBudget = await refuseOverBudget(context, tenantId, ceilings).then(
+  const overBudget = await refuseOverBudget(context, tenantId, ceilings, sizeOf(machine)).then(
     () => undefined,
     (error: unknown) => {
       if (error instanceof Refusal) return error;

@@ -3,7 +3,7 @@
  *
  * Always:
  * - Two concurrent starts lead to one boot: the second loses the fenced write, finds the request in the row and waits for it.
- * - The statement that writes the request also checks the concurrency ceiling, so concurrent starts never exceed it.
+ * - The statement that writes the request also checks the concurrency ceiling and the budget, so concurrent starts never exceed them.
  * - A refused start changes nothing. An accepted one continues whatever happens to this server or to the caller.
  * - A start of a machine that is being moved waits for the end of the move, and happens on the node that owns the disk then.
  * - A caller waits until the start has ended, however long that takes: the machine reconciler abandons a start after
@@ -15,7 +15,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { placementRequest } from "./placement-request.ts";
 import { requestStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
-import { refuseOverBudget } from "../usage/budget.ts";
+import { hasBlockingBudget, refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
@@ -73,12 +73,12 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
-    await refuseOverBudget(context, machine.tenantId, ceilings);
     const nodeId = await chooseNode(services, machine, attempt > 0);
     const change = requestStart(machine, {
       nodeId,
       overcommit: services.nodes.overcommit,
       activeMax: ceilings.maxConcurrentMachines,
+      isBudgeted: hasBlockingBudget(ceilings),
       isAutomatic: options.isAutomatic,
       keyId: options.keyId,
       now: context.clock.now(),
@@ -87,6 +87,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     const accepted = written.get(machine.id);
     if (accepted !== undefined) return accepted;
     const fresh = await cache.read(options);
+    if (fresh?.revision === machine.revision) await refuseOverBudget(context, fresh.tenantId, ceilings, fresh);
     if (fresh?.revision === machine.revision && (!isActive(fresh) || fresh.moveStops)) {
       await refuseOverCeilings(services, fresh);
       if (fresh.moveId !== null && attempt > 0) throw noRoomInMove(fresh);

@@ -24,6 +24,7 @@ const START = {
   nodeId: "node-a",
   overcommit: NO_CEILINGS,
   activeMax: 10,
+  isBudgeted: false,
   isAutomatic: false,
   keyId: "key-a",
   now: NOW,

@@ -221,7 +221,7 @@ export async function writeChanges(
         id text, revision int, desired_state text, keeps_memory boolean, move_stops boolean, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
-        ready_at timestamptz, reconcile_at timestamptz, active_max int, reserves boolean, is_new boolean, cpu_overcommit float8,
+        ready_at timestamptz, reconcile_at timestamptz, active_max int, is_budgeted boolean, reserves boolean, is_new boolean, cpu_overcommit float8,
         memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)
       WHERE CASE WHEN ${durability === "later"}::boolean THEN set_config('synchronous_commit', 'off', true) = 'off' ELSE true END),
     written AS (
@@ -237,6 +237,7 @@ export async function writeChanges(
         AND CASE WHEN c.active_max IS NULL THEN true
           ELSE active_machines_locked(m.tenant_id) < c.active_max
             AND totals_allow_start_locked(m.tenant_id, m.cpus, m.memory_mb) END
+        AND CASE WHEN c.is_budgeted THEN budget_allows_start_locked(m.tenant_id, m.id, m.cpus, m.memory_mb, ${now}::timestamptz) ELSE true END
         AND CASE WHEN c.reserves
           THEN CASE WHEN m.move_id IS NULL
             THEN node_admits_start(c.node_id, c.is_new, m.cpus, m.memory_mb, c.cpu_overcommit, c.memory_overcommit)
@@ -260,7 +261,10 @@ export async function writeChanges(
   return written;
 }
 
-function wire(context: Context, { next, timeline, runs = [], activeMax, reservation, startedBy }: Change): object {
+function wire(
+  context: Context,
+  { next, timeline, runs = [], activeMax, isBudgeted = false, reservation, startedBy }: Change,
+): object {
   return {
     id: next.id,
     revision: next.revision,
@@ -282,6 +286,7 @@ function wire(context: Context, { next, timeline, runs = [], activeMax, reservat
     ready_at: instantOf(next.readyAt),
     reconcile_at: instantOf(next.reconcileAt),
     active_max: activeMax,
+    is_budgeted: isBudgeted,
     reserves: reservation !== undefined,
     is_new: reservation?.isNew ?? false,
     cpu_overcommit: reservation?.overcommit.cpus ?? null,

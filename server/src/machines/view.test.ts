@@ -50,6 +50,7 @@ test("after an accepted start no reader sees `stopped`, whatever was observed be
         nodeId: "node-a",
         overcommit: NO_CEILINGS,
         activeMax: 1,
+        isBudgeted: false,
         isAutomatic: false,
         keyId: "key-a",
         now: NOW,

@@ -1,13 +1,13 @@
 /**
- * Writes an event for a tenant when 80 % and 100 % of its monthly budget are used, whatever the policy does besides.
+ * Writes an event for a tenant when 80 % and 100 % of its monthly budget are used or held, whatever the policy does besides.
  *
  * Reads usage of tenants that used something lately; writes budget_notices and tenant_events in one statement (usage/notices-store.ts), so
  * an event is written once by any number of servers. A crash before the write leaves the event to the next activation.
  */
 import type { Context } from "../context.ts";
 import { readUsageOf } from "../usage/intervals-store.ts";
-import { type Notice, insertNotices, listBudgeted } from "../usage/notices-store.ts";
-import { noticeText, reachedPercents } from "../usage/notices.ts";
+import { insertNotices, listBudgeted } from "../usage/notices-store.ts";
+import { noticesOf } from "../usage/notices.ts";
 import { costBreakdown, monthUpTo } from "../usage/usage.ts";
 import type { Reconciler } from "./driver.ts";
 
@@ -32,12 +32,9 @@ export function noticeReconciler(context: Context): Reconciler {
       for (const [aheadMs, tenants] of Map.groupBy(budgeted, ({ clockAheadMs }) => clockAheadMs)) {
         const period = monthUpTo(now + aheadMs);
         const usage = await readUsageOf(db, { tenantIds: tenants.map(({ tenantId }) => tenantId), now, ...period });
-        const notices = tenants.flatMap((each): Notice[] => {
+        const notices = tenants.flatMap((each) => {
           const used = costBreakdown(usage.get(each.tenantId)?.lines ?? []).totalMicros;
-          return reachedPercents(used, each.budgetMicros).map((percent) => ({
-            ...{ eventId: ids.make("event"), tenantId: each.tenantId, percent },
-            message: noticeText(each, used, percent),
-          }));
+          return noticesOf(each, used, () => ids.make("event"));
         });
         if (notices.length > 0) noted += await insertNotices(db, { notices, month: period.from, now });
       }

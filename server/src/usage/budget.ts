@@ -3,34 +3,39 @@
  *
  * Always:
  * - A plan without a budget, or with a policy that only notifies, costs no query.
- * - Running machines continue under `block`, and stop within a period of the budget loop under `stop`. So a month may cost
- *   more than its budget.
+ * - What machines may still cost until they are checked again is held (holds-store.ts), and counts as used: a start is refused when
+ *   what is spent, what is held and its own first window do not fit. The statement that starts a machine decides that again under a lock.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { renderMicros } from "@flotilla/base/money";
 import type { Context } from "../context.ts";
-import { readTenantUsage } from "./intervals-store.ts";
+import { HOLD_MS, readCommitment } from "./holds-store.ts";
 import type { Ceilings } from "./quota.ts";
-import { readBillingTime } from "./store.ts";
-import { costBreakdown, monthUpTo } from "./usage.ts";
 
-/** The cost of a tenant's usage in its current month up to now, in micros. */
-export async function costOfMonth({ clock, db }: Context, tenantId: string): Promise<number> {
-  const now = clock.now();
-  const month = monthUpTo(await readBillingTime(db, tenantId, now));
-  return costBreakdown((await readTenantUsage(db, { tenantId, now, ...month })).lines).totalMicros;
-}
+/** Whether the budget of the plan refuses starts. */
+export const hasBlockingBudget = ({ budgetPolicy, monthlyBudgetMicros }: Ceilings): boolean =>
+  monthlyBudgetMicros !== null && (budgetPolicy === "block" || budgetPolicy === "stop");
 
-/** Throws a Refusal when the plan's policy blocks at its budget and the budget is used up. */
-export async function refuseOverBudget(context: Context, tenantId: string, ceilings: Ceilings): Promise<void> {
-  const { budgetPolicy, monthlyBudgetMicros, planName } = ceilings;
-  if (monthlyBudgetMicros === null || (budgetPolicy !== "block" && budgetPolicy !== "stop")) return;
-  const used = await costOfMonth(context, tenantId);
-  if (used < monthlyBudgetMicros) return;
-  const now = new Date(await readBillingTime(context.db, tenantId, context.clock.now()));
-  const next = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1)).toISOString();
+/**
+ * Throws a Refusal when the plan's policy blocks at its budget and the budget is used up, or has no room for the machine that is to
+ * be started.
+ */
+export async function refuseOverBudget(
+  { clock, db }: Pick<Context, "clock" | "db">,
+  tenantId: string,
+  ceilings: Ceilings,
+  machine?: { readonly id: string; readonly cpus: number; readonly memoryMb: number },
+): Promise<void> {
+  const { monthlyBudgetMicros, planName } = ceilings;
+  if (monthlyBudgetMicros === null || !hasBlockingBudget(ceilings)) return;
+  const { spent, held, asked, nextMonth } = await readCommitment(db, { tenantId, now: clock.now(), machine });
+  const taken = spent + held;
+  if (taken < monthlyBudgetMicros && taken + asked <= monthlyBudgetMicros) return;
+  const windows = `the next ${HOLD_MS / 1000} s of running machines`;
   throw new Refusal(
     "payment_required",
-    `monthly budget used up: your ${planName} plan has a budget of ${renderMicros(monthlyBudgetMicros)}, and ${renderMicros(used)} are used; ask the operator for a larger budget, or wait for the next month, which begins at ${next}`,
+    `monthly budget used up: your ${planName} plan has a budget of ${renderMicros(monthlyBudgetMicros)}, and ${renderMicros(spent)} are used${
+      held > 0 ? `, with ${renderMicros(held)} held for ${windows}` : ""
+    }${asked > 0 ? `; a start needs ${renderMicros(asked)}` : ""}; ask the operator for a larger budget, or wait for the next month, which begins at ${new Date(nextMonth).toISOString()}`,
   );
 }

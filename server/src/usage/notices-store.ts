@@ -6,7 +6,7 @@
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
-import type { Budgeted, NoticePercent } from "./notices.ts";
+import type { Budgeted, Notice } from "./notices.ts";
 
 /** Usage that ended longer ago was checked before, or is checked when the tenant uses something again. */
 const RECENT_MS = 24 * 60 * 60_000;
@@ -21,7 +21,8 @@ export const listBudgeted = (
   { now, after, limit }: { readonly now: number; readonly after: string; readonly limit: number },
 ): Promise<readonly Budgeted[]> =>
   db.query<Budgeted>(sql`
-    SELECT t.id AS "tenantId", p.budget_policy AS policy, p.monthly_budget_micros AS "budgetMicros", t.clock_ahead_ms AS "clockAheadMs"
+    SELECT t.id AS "tenantId", p.budget_policy AS policy, p.monthly_budget_micros AS "budgetMicros", t.clock_ahead_ms AS "clockAheadMs",
+      held_in_month(t.id, ${instantOf(now)}::timestamptz, NULL) AS "heldMicros"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE p.budget_policy <> 'none' AND p.monthly_budget_micros IS NOT NULL AND t.id > ${after}
       AND NOT EXISTS (SELECT FROM budget_notices n WHERE n.tenant_id = t.id AND n.percent = 100
@@ -30,13 +31,6 @@ export const listBudgeted = (
         OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at > ${instantOf(now - RECENT_MS)}::timestamptz + t.clock_ahead_ms * interval '1 ms')
         OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at IS NULL AND u.meter = 'uptime' OFFSET 0))
     ORDER BY t.id LIMIT ${limit}::int`);
-
-export interface Notice {
-  readonly eventId: string;
-  readonly tenantId: string;
-  readonly percent: NoticePercent;
-  readonly message: string;
-}
 
 /** Returns how many were written; the others existed. `month`: its first instant. */
 export const insertNotices = (

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { noticeText, reachedPercents } from "./notices.ts";
+import { isUsedUp, noticeText, reachedPercents } from "./notices.ts";
 
 test("a share is reached to the micro, also of budgets that floating point cannot divide", () => {
   assert.deepEqual(reachedPercents(79_999_999, 100_000_000), []);
@@ -17,7 +17,23 @@ test("a share is reached to the micro, also of budgets that floating point canno
 });
 
 test("an event says how much is used, and at 100 % what happens then", () => {
-  const budgeted = { tenantId: "t", policy: "stop", budgetMicros: 100_000_000, clockAheadMs: 0 } as const;
+  const budgeted = {
+    tenantId: "t",
+    policy: "stop",
+    budgetMicros: 100_000_000,
+    heldMicros: 0,
+    clockAheadMs: 0,
+  } as const;
   assert.equal(noticeText(budgeted, 80_500_000, 80), "80 % of the monthly budget is used: 80.50 of 100.00");
   assert.match(noticeText(budgeted, 100_000_001, 100), /100\.000001 of 100\.00; creates .* are stopped$/);
+  const held = { ...budgeted, heldMicros: 500_000 };
+  assert.match(noticeText(held, 99_600_000, 100), /: 99\.60 of 100\.00, with 0\.50 held for running machines; creates/);
+});
+
+test("a budget is used up when nothing is left, or when what is held does not fit in what is left", () => {
+  const budgeted = { tenantId: "t", policy: "stop", budgetMicros: 100, heldMicros: 10, clockAheadMs: 0 } as const;
+  assert.equal(isUsedUp(budgeted, 90), false, "it fits to the micro");
+  assert.equal(isUsedUp(budgeted, 91), true);
+  assert.equal(isUsedUp({ ...budgeted, heldMicros: 0 }, 99), false);
+  assert.equal(isUsedUp({ ...budgeted, heldMicros: 0 }, 100), true);
 });

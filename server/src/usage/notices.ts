@@ -5,7 +5,7 @@ import { renderMicros } from "@flotilla/base/money";
 import type { BudgetPolicy } from "@flotilla/contract/plans";
 
 /** As the CHECK of budget_notices. */
-const NOTICE_PERCENTS = [80, 100] as const;
+export const NOTICE_PERCENTS = [80, 100] as const;
 export type NoticePercent = (typeof NOTICE_PERCENTS)[number];
 
 /** Money in micros. */
@@ -13,13 +13,19 @@ export interface Budgeted {
   readonly tenantId: string;
   readonly policy: BudgetPolicy;
   readonly budgetMicros: number;
+  /** What running machines may still cost until they are checked again; 0 unless the policy blocks or stops. */
+  readonly heldMicros: number;
   /** How far its test clock is ahead, in milliseconds; 0 without one. */
   readonly clockAheadMs: number;
 }
 
 /** The shares that are reached, smallest first. */
-export const reachedPercents = (usedMicros: number, budgetMicros: number): readonly NoticePercent[] =>
-  NOTICE_PERCENTS.filter((percent) => BigInt(usedMicros) * 100n >= BigInt(budgetMicros) * BigInt(percent));
+export const reachedPercents = (takenMicros: number, budgetMicros: number): readonly NoticePercent[] =>
+  NOTICE_PERCENTS.filter((percent) => BigInt(takenMicros) * 100n >= BigInt(budgetMicros) * BigInt(percent));
+
+/** Whether no start fits any more, and running machines are stopped where the policy says so. */
+export const isUsedUp = ({ budgetMicros, heldMicros }: Budgeted, usedMicros: number): boolean =>
+  usedMicros >= budgetMicros || usedMicros + heldMicros > budgetMicros;
 
 const CONSEQUENCES: Readonly<Record<BudgetPolicy, string>> = {
   none: "",
@@ -28,7 +34,29 @@ const CONSEQUENCES: Readonly<Record<BudgetPolicy, string>> = {
   stop: "; creates and starts of machines are refused until the month ends, and running machines are stopped",
 };
 
-export function noticeText({ policy, budgetMicros }: Budgeted, usedMicros: number, percent: NoticePercent): string {
+export function noticeText(budgeted: Budgeted, usedMicros: number, percent: NoticePercent): string {
+  const { policy, budgetMicros, heldMicros } = budgeted;
   const consequence = percent === 100 ? CONSEQUENCES[policy] : "";
-  return `${percent} % of the monthly budget is used: ${renderMicros(usedMicros)} of ${renderMicros(budgetMicros)}${consequence}`;
+  const held = heldMicros === 0 ? "" : `, with ${renderMicros(heldMicros)} held for running machines`;
+  return `${percent} % of the monthly budget is used: ${renderMicros(usedMicros)} of ${renderMicros(budgetMicros)}${held}${consequence}`;
 }
+
+/** An event to write. */
+export interface Notice {
+  readonly eventId: string;
+  readonly tenantId: string;
+  readonly percent: NoticePercent;
+  readonly message: string;
+}
+
+/** The events of these shares, or of all that are reached. */
+export const noticesOf = (
+  budgeted: Budgeted,
+  usedMicros: number,
+  makeId: () => string,
+  percents: readonly NoticePercent[] = reachedPercents(usedMicros + budgeted.heldMicros, budgeted.budgetMicros),
+): readonly Notice[] =>
+  percents.map((percent) => ({
+    ...{ eventId: makeId(), tenantId: budgeted.tenantId, percent },
+    message: noticeText(budgeted, usedMicros, percent),
+  }));

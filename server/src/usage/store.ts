@@ -6,6 +6,7 @@
 import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import type { Budgeted } from "./notices.ts";
 import type { Ceilings, Totals } from "./quota.ts";
 
 /** The resources that all machines of a tenant use now. */
@@ -44,14 +45,11 @@ export async function readBillingTime(db: Queryable, tenantId: string, at: numbe
   return row?.at ?? at;
 }
 
-/** Tenants with running machines whose plan stops machines when the budget is used up. */
-export const listStoppable = (
-  db: Queryable,
-): Promise<
-  readonly { readonly tenantId: string; readonly monthlyBudgetMicros: number; readonly clockAheadMs: number }[]
-> =>
-  db.query(sql`
-    SELECT t.id AS "tenantId", p.monthly_budget_micros AS "monthlyBudgetMicros", t.clock_ahead_ms AS "clockAheadMs"
+/** Tenants with running machines whose plan stops machines when the budget is used up, with what is held at `now` (real time). */
+export const listStoppable = (db: Queryable, now: number): Promise<readonly Budgeted[]> =>
+  db.query<Budgeted>(sql`
+    SELECT t.id AS "tenantId", p.budget_policy AS policy, p.monthly_budget_micros AS "budgetMicros", t.clock_ahead_ms AS "clockAheadMs",
+      held_in_month(t.id, ${instantOf(now)}::timestamptz, NULL) AS "heldMicros"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE p.budget_policy = 'stop' AND p.monthly_budget_micros IS NOT NULL
       AND EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)

@@ -22,6 +22,7 @@ import { endForgottenRuns, writeRuns } from "../../src/machines/run-store.ts";
 import { removeMachine } from "../../src/machines/store.ts";
 import { insertRate } from "../../src/plans/rates-store.ts";
 import { insertPlan } from "../../src/plans/store.ts";
+import { renewHolds } from "../../src/usage/holds-store.ts";
 import { updateTenant } from "../../src/tenants/store.ts";
 import { readUsageOf } from "../../src/usage/intervals-store.ts";
 import { lineMicros } from "../../src/usage/usage.ts";
@@ -41,6 +42,10 @@ const SAMPLED = 5;
 const ONE_BY_ONE = 4;
 /** One of so many writes is killed, one of so many answers is lost. */
 const KILLED_ONE_OF = 8;
+/** In one of so many batches the server knows which machines run, so that plans with a budget hold what they cost. */
+const HOLDS_ONE_OF = 4;
+/** Of plans whose tenants have holds. */
+const BUDGET = 10 ** 12;
 
 export class HistoryBatch {
   readonly #context: Context;
@@ -49,6 +54,7 @@ export class HistoryBatch {
   readonly #nodes: BatchNode[] = [];
   readonly #lives: Life[];
   readonly #rounds: number;
+  readonly #holds: boolean;
   #now: number;
   #sequence = 0;
 
@@ -66,7 +72,9 @@ export class HistoryBatch {
       this.#plans.set(`plan-${name}-${at}`, {
         id: `plan-${name}-${at}`,
         rates: [{ from: 0, cpu: draw(100_000), memory: draw(100_000) }],
+        isHeld: at % 3 === 0,
       });
+    this.#holds = draw(HOLDS_ONE_OF) === 0;
     for (let at = 0; at < NODES; at += 1)
       this.#nodes.push({
         id: `node-${name}-${at}`,
@@ -95,6 +103,7 @@ export class HistoryBatch {
       await this.#makeMachines();
       await this.#remove();
       for (const node of this.#nodes) await this.#report(node, before);
+      if (this.#holds) await this.#hold();
       await this.#invoice();
     }
     await this.#compareUsage();
@@ -103,13 +112,14 @@ export class HistoryBatch {
 
   async #begin(): Promise<void> {
     const { db } = this.#context;
-    for (const { id, rates } of this.#plans.values()) {
+    for (const { id, rates, isHeld } of this.#plans.values()) {
       const limits = { maxApps: 1, maxCpus: 1, maxMemoryMb: 1, maxDiskGb: 1, maxMachines: 1, maxConcurrentMachines: 1 };
       const totals = { maxTotalCpus: 1, maxTotalMemoryMb: 1, maxTotalDiskGb: 1, rateExecMicros: 0, maxEgressGb: 0 };
       const pace = { rateRequestsPerSecond: 1, rateBurst: 1, monthlyBudgetMicros: null, budgetPolicy: "none" } as const;
+      const budget = isHeld === true ? ({ monthlyBudgetMicros: BUDGET, budgetPolicy: "block" } as const) : {};
       const prices = { rateCpuHourMicros: rates[0]?.cpu ?? 0, rateMemoryGbHourMicros: rates[0]?.memory ?? 0 };
       const plan = { id, name: id, isDefault: false, createdAt: this.#now };
-      assert.ok(await insertPlan(db, { ...plan, ...limits, ...totals, ...pace, ...prices }, id));
+      assert.ok(await insertPlan(db, { ...plan, ...limits, ...totals, ...pace, ...budget, ...prices }, id));
     }
     await db.execute(sql`
       INSERT INTO nodes (id, address, status, credential_hash, registered_at, last_heartbeat_at)
@@ -226,6 +236,33 @@ export class HistoryBatch {
       await this.#write((context) => writeRuns(context, node.id, some), { mayRepeat: true });
     }
     if (before > 0 && this.#draw(3) === 0) await this.#loseJournal(node, lives, lastReportAt);
+  }
+
+  /** The states of machines as reports have them, then a renewal: each machine that runs is held once, at its price. */
+  async #hold(): Promise<void> {
+    const at = sql`${instantOf(this.#now)}::timestamptz`;
+    const idsOf = (which: "active" | "idle"): readonly string[] =>
+      this.#lives.flatMap(({ machines }) => machines[which].map(({ id }) => id));
+    for (const [which, state] of [
+      ["idle", "stopped"],
+      ["active", "running"],
+    ] as const)
+      await this.#execute(sql`
+        UPDATE machines SET observed_state = ${state}, updated_at = ${at}
+        WHERE id = ANY(${idsOf(which)}::text[]) AND observed_state <> ${state}`);
+    await this.#write(({ db }) => renewHolds(db, this.#now), { mayRepeat: true });
+    for (const life of this.#lives) life.renewHolds(this.#now);
+    const ours = this.#lives.map(({ tenant }) => tenant);
+    const rows = await this.#context.db.query<{ id: string; micros: number; from: Date }>(sql`
+      SELECT machine_id AS id, micros, held_from AS from FROM ledger_holds
+      WHERE ended_at IS NULL AND tenant_id = ANY(${ours}::text[]) ORDER BY 1`);
+    const expected = this.#lives.flatMap(({ holds }) =>
+      [...holds].map(([id, { micros, from }]) => `${id} ${micros} ${instantOf(from)}`),
+    );
+    assert.deepEqual(
+      rows.map(({ id, micros, from }) => `${id} ${micros} ${instantOf(from.getTime())}`),
+      expected.sort(),
+    );
   }
 
   #numbered(run: Omit<Run, "sequence">): Run {

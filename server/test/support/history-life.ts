@@ -55,6 +55,9 @@ interface LifeOptions {
 }
 
 const MACHINES_MAX = 3;
+/** As decision 52 says. */
+const HOLD_MS = 60_000;
+const RENEW_AFTER_MS = 10_000;
 
 export class Life {
   readonly tenant: string;
@@ -65,6 +68,11 @@ export class Life {
   next: Month;
   /** Machines that were made in this round. */
   created: LifeMachine[] = [];
+  /** What is held for machines that run, by their ids. Instants in epoch milliseconds. */
+  readonly holds = new Map<
+    string,
+    { readonly placedAt: number; readonly from: number; readonly until: number; readonly micros: bigint }
+  >();
   readonly #draw: (max: number) => number;
   readonly #machines: LifeMachine[] = [];
   readonly #plans: readonly string[];
@@ -150,6 +158,32 @@ export class Life {
   /** Boots that the server knows and whose end it does not know. */
   openBoots(): readonly Boot[] {
     return this.#machines.flatMap(({ boots }) => boots.filter(({ spans, isEnded }) => spans !== null && !isEnded));
+  }
+
+  /** The machines that run as the server knows, and those that do not. */
+  get machines(): { readonly active: readonly LifeMachine[]; readonly idle: readonly LifeMachine[] } {
+    const open = new Set(this.openBoots().map(({ machine }) => machine));
+    const there = this.#machines.filter(({ deletedAt }) => deletedAt === null);
+    return { active: there.filter((each) => open.has(each)), idle: there.filter((each) => !open.has(each)) };
+  }
+
+  /** What is held after a renewal, by the rules of decision 52. */
+  renewHolds(now: number): void {
+    const { active } = this.machines;
+    const isHeld = this.history.plans.get(this.plan)?.isHeld === true;
+    const running = new Set(active.map(({ id }) => id));
+    for (const id of this.holds.keys()) if (!isHeld || !running.has(id)) this.holds.delete(id);
+    if (!isHeld) return;
+    const month = monthAt(now);
+    const until = Math.min(now + HOLD_MS, month.to);
+    for (const machine of active) {
+      const held = this.holds.get(machine.id);
+      if (held !== undefined && (this.node.isLost || held.until > until - RENEW_AFTER_MS)) continue;
+      const placedAt = held?.placedAt ?? now;
+      const from = held === undefined ? now : Math.max(placedAt, month.from, Math.min(now, this.node.heartbeat));
+      const micros = this.history.held(this.tenant, machine, from, until);
+      this.holds.set(machine.id, { placedAt, from, until, micros });
+    }
   }
 
   /** The node does not know these boots any more, and last reported at `lastReportAt`. */

@@ -6,7 +6,7 @@ import { type Queryable, sql } from "../../src/db/database.ts";
 
 /**
  * Without test clocks: exactly one open interval of each meter for each run that is open and each machine that is there; no gap, no overlap.
- * Numbers of invoices have no gap, and the ledger adds up to what was invoiced. Throws otherwise.
+ * Numbers of invoices have no gap, the ledger adds up to what was invoiced, and nothing is held for machines that do not run. Throws otherwise.
  */
 export async function assertSound(db: Queryable): Promise<void> {
   const wrong = await db.query(sql`
@@ -40,4 +40,8 @@ export async function assertSound(db: Queryable): Promise<void> {
   assert.deepEqual(unbalanced, []);
   const all = await db.queryOne(sql`SELECT coalesce(sum(micros), 0)::int AS sum FROM ledger_entries`);
   assert.deepEqual(all, { sum: 0 });
+  const wrongHolds = await db.query(sql`
+    SELECT h.number, h.machine_id FROM ledger_holds h LEFT JOIN machines m ON m.id = h.machine_id AND m.is_active
+    WHERE h.ended_at IS NULL AND m.id IS NULL`);
+  assert.deepEqual(wrongHolds, [], "nothing is held for what does not run");
 }

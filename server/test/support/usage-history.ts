@@ -9,6 +9,8 @@ import type { Meter } from "../../src/usage/usage.ts";
 
 export interface Plan {
   readonly id: string;
+  /** What machines of its tenants may still cost is held. */
+  readonly isHeld?: boolean;
   /** In order; the first since ever. */
   readonly rates: { readonly from: number; readonly cpu: number; readonly memory: number }[];
 }
@@ -102,6 +104,27 @@ export class History {
         : (amount * BigInt(rate.memory)) / (3_600_000n * 1024n);
     };
     return new Map([...amounts].map(([key, amount]) => [key, { amount, micros: micros(key, amount) }]));
+  }
+
+  /** What a machine costs from one instant to another: rounded up for each price and meter. */
+  held(tenant: string, { cpus, memory }: { cpus: number; memory: number }, from: number, to: number): bigint {
+    const edges = [from, ...this.edges(tenant).filter((edge) => edge > from && edge < to), to];
+    const sorted = [...new Set(edges)].sort((a, b) => a - b);
+    const times = new Map<string, bigint>();
+    for (const [at, edge] of sorted.entries()) {
+      const key = this.rateAt(tenant, edge);
+      times.set(key, (times.get(key) ?? 0n) + BigInt((sorted[at + 1] ?? edge) - edge));
+    }
+    const up = (amount: bigint, by: bigint): bigint => (amount + by - 1n) / by;
+    let sum = 0n;
+    for (const [key, ms] of times) {
+      const [plan, index] = key.split(" ");
+      const rate = this.plans.get(String(plan))?.rates[Number(index)];
+      if (rate === undefined) continue;
+      sum += up(BigInt(cpus) * ms * BigInt(rate.cpu), 3_600_000n);
+      sum += up(BigInt(memory) * ms * BigInt(rate.memory), 3_600_000n * 1024n);
+    }
+    return sum;
   }
 
   /** How far a span counts: what runs counts up to the last heartbeat. */
