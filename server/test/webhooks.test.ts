@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
+import type { ServerResponse } from "node:http";
 import { test } from "node:test";
 import { WEBHOOKS_MAX } from "@flotilla/contract/limits";
 import { sql } from "../src/db/database.ts";
@@ -264,6 +265,24 @@ test("after a rotation both secrets sign until the previous one ends, and answer
     assert.ok(!shown.includes(one.slice(6)), "a secret is shown");
     assert.ok(!shown.includes(Buffer.from(one.slice(6), "base64").toString("hex")), "a secret is stored in plain");
   }
+});
+
+test("a redelivery that is asked for during an attempt is another attempt", async () => {
+  const tenant = await newTenant();
+  const held: ServerResponse[] = [];
+  const receiver = await startReceiver((_, response) => {
+    if (held.length > 0) return 200;
+    held.push(response);
+    return null;
+  });
+  const { path } = await newWebhook(tenant, receiver.url);
+  await emit(tenant.id, { count: 1 });
+  await until(() => held.length === 1, { what: "the first attempt", deadlineMs: DEADLINE_MS });
+  const again = await tenant.caller.post(`${path}/deliveries/${receiver.requests[0]?.id}/redeliver`);
+  assert.equal(again.status, 202, again.text);
+  held[0]?.writeHead(200).end();
+  await until(() => receiver.requests.length === 2, { what: "the redelivery", deadlineMs: DEADLINE_MS });
+  assert.equal(receiver.requests[1]?.id, receiver.requests[0]?.id);
 });
 
 test("tests, redeliveries and replays arrive with the ids of their events", async () => {

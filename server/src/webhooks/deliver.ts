@@ -270,12 +270,20 @@ class Turn {
     return await attempt({ url: this.#webhook.url, headers, body }, options);
   }
 
-  #outcomeOf({ eventId, sequence, attempts }: DueDelivery, result: Attempt): Outcome {
+  #outcomeOf({ eventId, sequence, queuedAt, attempts }: DueDelivery, result: Attempt): Outcome {
     const { clock } = this.#options.context;
     const mayRetry = !result.isDelivered && attempts + 1 < ATTEMPTS_MAX;
     const waiting = mayRetry ? clock.now() + retryDelayMs(attempts + 1, this.#jitter()) : null;
     const status = result.isDelivered ? "delivered" : mayRetry ? "pending" : "failed";
-    return { eventId, sequence, status, nextAttemptAt: waiting, lastStatus: result.status, lastError: result.error };
+    return {
+      eventId,
+      sequence,
+      queuedAt,
+      status,
+      nextAttemptAt: waiting,
+      lastStatus: result.status,
+      lastError: result.error,
+    };
   }
 
   async #record(outcomes: readonly Outcome[]): Promise<void> {

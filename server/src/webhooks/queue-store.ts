@@ -151,6 +151,8 @@ export interface DueDelivery {
   readonly resourceId: string;
   readonly body: string;
   readonly attempts: number;
+  /** Epoch milliseconds. */
+  readonly queuedAt: number;
 }
 
 /** The first deliveries of each resource whose turn has come: at most `perResource` of one, in order. */
@@ -160,16 +162,14 @@ export const listDue = (
 ): Promise<readonly DueDelivery[]> =>
   db.query<DueDelivery>(sql`
     WITH waiting AS (
-      SELECT event_id, sequence, resource_id, body, attempts,
+      SELECT event_id, sequence, resource_id, body, attempts, floor(extract(epoch FROM queued_at) * 1000)::bigint AS "queuedAt",
         first_value(next_attempt_at) OVER (PARTITION BY resource_id ORDER BY sequence) AS head_at,
         row_number() OVER (PARTITION BY resource_id ORDER BY sequence) AS place
       FROM webhook_deliveries WHERE webhook_id = ${asked.webhookId} AND status = 'pending')
-    SELECT event_id AS "eventId", sequence, resource_id AS "resourceId", body, attempts FROM waiting
+    SELECT event_id AS "eventId", sequence, resource_id AS "resourceId", body, attempts, "queuedAt" FROM waiting
     WHERE head_at <= ${instantOf(asked.now)} AND place <= ${asked.perResource} ORDER BY sequence LIMIT ${asked.limit}`);
 
-export interface Outcome {
-  readonly eventId: string;
-  readonly sequence: number;
+export interface Outcome extends Pick<DueDelivery, "eventId" | "sequence" | "queuedAt"> {
   readonly status: DeliveryRecord["status"];
   /** null unless it is pending. */
   readonly nextAttemptAt: number | null;
@@ -191,7 +191,11 @@ export async function recordOutcomes(
   { id, turn }: Lease,
   { outcomes, now }: { readonly outcomes: readonly Outcome[]; readonly now: number },
 ): Promise<Health | undefined> {
-  const rows = outcomes.map((one) => ({ ...one, nextAttemptAt: instantOf(one.nextAttemptAt) }));
+  const rows = outcomes.map(({ nextAttemptAt, queuedAt, ...one }) => ({
+    ...one,
+    nextAttemptAt: instantOf(nextAttemptAt),
+    queuedAt: instantOf(queuedAt),
+  }));
   // The failures since the last success; all of them count when there was none.
   const lastSuccess = outcomes.findLastIndex(({ status }) => status === "delivered");
   const failures = outcomes.length - 1 - lastSuccess;
@@ -208,8 +212,9 @@ export async function recordOutcomes(
       UPDATE webhook_deliveries d SET status = o.status, attempts = d.attempts + 1, next_attempt_at = o."nextAttemptAt",
         last_attempt_at = ${instantOf(now)}::timestamptz, last_status = o."lastStatus", last_error = o."lastError"
       FROM health, jsonb_to_recordset(${JSON.stringify(rows)}::jsonb)
-        AS o("eventId" text, sequence bigint, status text, "nextAttemptAt" timestamptz, "lastStatus" int, "lastError" text)
-      WHERE d.webhook_id = health.id AND d.event_id = o."eventId" AND d.sequence = o.sequence AND d.status = 'pending')
+        AS o("eventId" text, sequence bigint, "queuedAt" timestamptz, status text, "nextAttemptAt" timestamptz, "lastStatus" int, "lastError" text)
+      WHERE d.webhook_id = health.id AND d.event_id = o."eventId" AND d.sequence = o.sequence AND d.status = 'pending'
+        AND date_trunc('milliseconds', d.queued_at) = o."queuedAt")
     SELECT failures, floor(extract(epoch FROM failing_since) * 1000)::bigint AS "failingSince" FROM health`);
 }
 
