@@ -192,7 +192,7 @@ export const billingEndpoints = {
     access: ["billing:read"],
     query: Type.Object({ ...pageQuery, tenantId }),
     answers: { 200: json(Type.Array(InvoiceInfo)) },
-    errors: ["invalid_body", "not_found"],
+    errors: ["conflict", "invalid_body", "not_found"],
     isExtra: true,
   }),
   getInvoice: endpoint({
@@ -203,7 +203,7 @@ export const billingEndpoints = {
     access: ["billing:read"],
     query: Type.Object({ tenantId, asOf }),
     answers: { 200: json(Invoice) },
-    errors: ["not_found", "invalid_request", "invalid_body"],
+    errors: ["conflict", "not_found", "invalid_request", "invalid_body"],
     isExtra: true,
   }),
   listInvoiceIntervals: endpoint({
@@ -247,7 +247,7 @@ export const billingEndpoints = {
       ),
     }),
     answers: { 200: json(Type.Array(InvoiceCost)) },
-    errors: ["not_found", "invalid_request", "invalid_body"],
+    errors: ["conflict", "not_found", "invalid_request", "invalid_body"],
     isExtra: true,
   }),
   diffPlan: endpoint({
@@ -266,7 +266,7 @@ export const billingEndpoints = {
       rateMemoryGbHourMicros: price("for one GiB of memory for an hour"),
     }),
     answers: { 200: json(PlanDiff) },
-    errors: ["invalid_request", "invalid_body", "not_found"],
+    errors: ["conflict", "invalid_request", "invalid_body", "not_found"],
     isExtra: true,
   }),
   listLedger: endpoint({

@@ -87,6 +87,7 @@ export const usageEndpoints = {
     summary: "The tenant's plan, ceilings, and this month's usage and cost",
     access: ["usage:read", "machine:read"],
     answers: { 200: json(AccountInfo) },
+    errors: ["conflict"],
   }),
   getCaller: endpoint({
     method: "GET",
@@ -104,6 +105,7 @@ export const usageEndpoints = {
     summary: "Every tenant's metered usage and cost of the current month",
     access: ["admin"],
     answers: { 200: json(Type.Array(TenantMeter)) },
+    errors: ["conflict"],
   }),
   getUsage: endpoint({
     method: "GET",

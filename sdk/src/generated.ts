@@ -59,6 +59,7 @@ export abstract class Methods {
    * The tenant's plan, ceilings, and this month's usage and cost.
    *
    * `GET /v1/account`; needs scope usage:read or machine:read.
+   * Refuses with conflict.
    */
   getAccount(options: CallOptions = {}): Promise<AccountInfo> {
     return this.call({ method: "GET", path: "/v1/account", answer: "json" }, options);
@@ -77,6 +78,7 @@ export abstract class Methods {
    * Every tenant's metered usage and cost of the current month.
    *
    * `GET /v1/billing/meters`; needs scope admin.
+   * Refuses with conflict.
    */
   listMeters(options: CallOptions = {}): Promise<readonly TenantMeter[]> {
     return this.call({ method: "GET", path: "/v1/billing/meters", answer: "json" }, options);
@@ -96,7 +98,7 @@ export abstract class Methods {
    * List the tenant's invoices, one for each month since it was made.
    *
    * `GET /v1/billing/invoices`; needs scope billing:read.
-   * Refuses with invalid_body, not_found.
+   * Refuses with conflict, invalid_body, not_found.
    */
   listInvoices(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly InvoiceInfo[]> {
     return this.call({ method: "GET", path: "/v1/billing/invoices", answer: "json" }, options);
@@ -106,7 +108,7 @@ export abstract class Methods {
    * Read the invoice of a month, with its lines.
    *
    * `GET /v1/billing/invoices/{id}`; needs scope billing:read.
-   * Refuses with not_found, invalid_request, invalid_body.
+   * Refuses with conflict, not_found, invalid_request, invalid_body.
    */
   getInvoice(id: string, options: CallOptions<GetInvoiceQuery> = {}): Promise<Invoice> {
     return this.call({ method: "GET", path: `/v1/billing/invoices/${segment(id)}`, answer: "json" }, options);
@@ -136,7 +138,7 @@ export abstract class Methods {
    * start of each run.
    *
    * `GET /v1/billing/invoices/{id}/costs`; needs scope billing:read.
-   * Refuses with not_found, invalid_request, invalid_body.
+   * Refuses with conflict, not_found, invalid_request, invalid_body.
    */
   listInvoiceCosts(id: string, options: CallOptions<ListInvoiceCostsQuery> = {}): Promise<readonly InvoiceCost[]> {
     return this.call({ method: "GET", path: `/v1/billing/invoices/${segment(id)}/costs`, answer: "json" }, options);
@@ -148,7 +150,7 @@ export abstract class Methods {
    * Changes nothing. Prices that are not given are those of the plan's newest rate, which may be in the future.
    *
    * `GET /v1/billing/plans/{id}/diff`; needs scope admin.
-   * Refuses with invalid_request, invalid_body, not_found.
+   * Refuses with conflict, invalid_request, invalid_body, not_found.
    */
   diffPlan(id: string, options: CallOptions<DiffPlanQuery> = {}): Promise<PlanDiff> {
     return this.call({ method: "GET", path: `/v1/billing/plans/${segment(id)}/diff`, answer: "json" }, options);

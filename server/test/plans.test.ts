@@ -3,11 +3,14 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { monthUpTo } from "../src/usage/usage.ts";
 import { Client } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
 
 const server = await startTestServer();
 const { client } = server;
+const { db } = server.context;
 
 interface Plan {
   readonly id: string;
@@ -212,4 +215,59 @@ test("bad prices, budgets, ids, dates and names are refused with a short 4xx, ev
     assert.ok(answer.text.length > 10 && answer.text.length < 1_000, `${what}: an answer of ${answer.text.length}`);
   }
   assert.ok((await list()).every(({ name }) => name !== "bad"));
+});
+
+test("prices of before the bound never give a 500: amounts beyond 2^53 are refused, and the plan can be changed without larger totals", async () => {
+  const budget = { budgetPolicy: "block", monthlyBudgetMicros: 1000 };
+  const planId: string = (await client.post("/v1/plans", { name: "of before", ...budget })).json.id;
+  const { id } = (await client.post("/v1/tenants", { name: "of before", planId })).json;
+  const theirs = client.withKey((await client.post("/v1/apikeys", { tenantId: id })).json.key);
+  const source = { type: "image", reference: "local/busybox" };
+  const machine: string = (await theirs.post("/v1/machines", { source })).json.id;
+  const [longAgo, now] = ["2020-01-01T00:00:00Z", new Date().toISOString()];
+  const monthStart = new Date(monthUpTo(Date.now()).from).toISOString();
+  await db.execute(sql`
+    INSERT INTO rates (id, plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+    VALUES (${`rate-${"0".repeat(32)}`}, ${planId}, ${longAgo}, 1000000000, 0, ${longAgo})`);
+  await db.execute(sql`
+    INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+    VALUES ('boot-of-before', ${machine}, 'node-x', ${id}, 2000000000, 1, ${monthStart}, ${now}, 'stop', now())`);
+  // At the very start of a month so much is not used yet.
+  const isLarge = Date.parse(now) - Date.parse(monthStart) > 60_000;
+  const month = monthStart.slice(0, 7);
+  for (const path of [
+    ...[
+      "/v1/account",
+      "/v1/usage",
+      `/v1/machines/${machine}/usage`,
+      "/v1/billing/ledger",
+      `/v1/billing/invoices/${month}/intervals`,
+    ],
+    ...["/v1/billing/invoices", `/v1/billing/invoices/${month}`, `/v1/billing/invoices/${month}/costs`],
+  ]) {
+    const answer = await theirs.get(path);
+    assert.ok(
+      answer.status === 200 ||
+        (answer.status === 409 && answer.text.startsWith("an amount in the answer is too large")),
+      `${path}: ${answer.text}`,
+    );
+    if (path === "/v1/account" && isLarge) assert.equal(answer.status, 409);
+  }
+  const refused = await theirs.post("/v1/machines", { source });
+  assert.equal(refused.status, 402, refused.text);
+  const path = `/v1/plans/${planId}`;
+  assert.equal((await client.patch(path, { name: "of before the bound" })).status, 200);
+  assert.equal((await client.patch(path, { maxTotalCpus: 1_000_000 })).status, 422, "larger totals");
+  assert.equal((await client.patch(path, { maxTotalCpus: 1 })).status, 200);
+  const rate = {
+    rateCpuHourMicros: 1_000_000_000,
+    rateMemoryGbHourMicros: 0,
+    activeFrom: new Date(Date.now() + 120_000).toISOString(),
+  };
+  assert.equal((await client.post(`${path}/rates`, rate)).status, 201, "a price that fits the lower totals");
+  assert.equal(
+    (await client.patch(path, { maxTotalCpus: 1_000 })).status,
+    422,
+    "totals that do not fit the price that was raised",
+  );
 });

@@ -15,6 +15,7 @@
  * delivers its own directly, and receives them once more from PostgreSQL.
  */
 import { createHash } from "node:crypto";
+import { InexactAmount } from "@flotilla/base/money";
 import type { Clock } from "@flotilla/base/clock";
 import { errorOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -66,7 +67,7 @@ const BIGINT_OID = 20;
 
 const parseBigint = (text: string): number => {
   const number = Number(text);
-  if (!Number.isSafeInteger(number)) throw new Error(`a bigint from the database is beyond 2^53: ${text}`);
+  if (!Number.isSafeInteger(number)) throw new InexactAmount(text);
   return number;
 };
 

@@ -1545,7 +1545,7 @@ CREATE OR REPLACE FUNCTION public.held_in_month(tenant text, real_at timestamp w
  LANGUAGE sql
  STABLE
 AS $function$
-  SELECT coalesce(sum(h.micros), 0)::bigint FROM ledger_holds h
+  SELECT least(coalesce(sum(h.micros), 0), 9007199254740991)::bigint FROM ledger_holds h
   WHERE h.tenant_id = tenant AND h.ended_at IS NULL AND h.machine_id IS DISTINCT FROM without_machine
     AND h.held_until > month_of(billing_time(tenant, real_at))
 $function$;
@@ -1903,7 +1903,7 @@ AS $function$
     SELECT p.meter, p.rate_id, sum(p.quantity * greatest(0, floor(1000 * extract(epoch FROM
       least(p.ended_at, m.to_at) - greatest(p.started_at, m.from_at))))) AS amount
     FROM parts p CROSS JOIN month m GROUP BY 1, 2)
-  SELECT coalesce(sum(usage_micros(l.meter, l.amount, r.cpu_hour_micros, r.memory_gb_hour_micros)), 0)::bigint
+  SELECT least(coalesce(sum(usage_micros(l.meter, l.amount, r.cpu_hour_micros, r.memory_gb_hour_micros)), 0), 9007199254740991)::bigint
   FROM lines l JOIN rates r ON r.id = l.rate_id
 $function$;
 

@@ -1,8 +1,9 @@
 /**
  * From whatever a step or a handler threw to the refusal that its caller gets.
  *
- * Always: an error that is not a Refusal is a fault of ours: the caller gets a request id, the log gets the message.
+ * Always: an error that is not a Refusal, nor of the database or of an amount beyond 2^53, is a fault of ours: the caller gets a request id, the log gets the message.
  */
+import { InexactAmount } from "@flotilla/base/money";
 import { Refusal } from "@flotilla/contract/errors";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
 import { CallerGone } from "./body.ts";
@@ -14,6 +15,9 @@ import { errorAnswer } from "./refuse.ts";
 export function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoing {
   return errorAnswer(asRefusal(parts, exchange, error), exchange.message.headers.accept, exchange.requestId);
 }
+
+/** As PostgreSQL calls it. */
+const NUMERIC_VALUE_OUT_OF_RANGE = "22003";
 
 const DISK_FULL =
   "the server's disk is full, so nothing can be written; delete machines or images, or ask its operator for room, then try again";
@@ -33,7 +37,16 @@ function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, 
       "retry-after": "1",
     });
   }
+  if (error instanceof InexactAmount || isOutOfRange(error))
+    return new Refusal(
+      "conflict",
+      `an amount in the answer is too large: ${error.message}; ask for a shorter period or another resource, and check the prices of the plan`,
+    );
   if (error instanceof CallerGone || presence.hasGone) return new Refusal("unavailable", "the caller went away");
   context.log.error({ requestId, error }, "a request failed");
   return new Refusal("internal", `the server failed; its log names the reason under request id ${requestId}`);
 }
+
+/** A sum is too large for the database as well. */
+const isOutOfRange = (error: unknown): error is Error =>
+  error instanceof Error && "code" in error && error.code === NUMERIC_VALUE_OUT_OF_RANGE;

@@ -18,10 +18,12 @@ export async function updatePlan(context: Context, id: string, request: UpdatePl
     if (before === undefined) throw new Refusal("not_found", `plan ${id} was not found; GET /v1/plans lists them`);
     refuseUnchangeable(before, request);
     const plan = changed(before, request);
-    // A price of the future must fit the new totals too.
-    for (const rate of (await listRates(transaction, id)).filter(({ activeFrom }) => activeFrom > now))
-      refuseUnsummable({ ...plan, ...rate });
-    refuseUnsummable(plan);
+    // Prices of before the bound stay, so only larger totals are checked. A price of the future must fit them too.
+    if (plan.maxTotalCpus > before.maxTotalCpus || plan.maxTotalMemoryMb > before.maxTotalMemoryMb) {
+      for (const rate of (await listRates(transaction, id)).filter(({ activeFrom }) => activeFrom > now))
+        refuseUnsummable({ ...plan, ...rate });
+      refuseUnsummable(plan);
+    }
     if (!(await writePlan(transaction, plan)))
       throw new Refusal("name_taken", `a plan with the name ${plan.name} exists; choose another one`);
     return plan;

@@ -21,7 +21,7 @@ import { readUsageOf } from "../usage/intervals-store.ts";
 import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../usage/notices.ts";
 import { insertNotices } from "../usage/notices-store.ts";
 import { listStoppable } from "../usage/store.ts";
-import { costBreakdown, monthUpTo } from "../usage/usage.ts";
+import { costOf, monthUpTo } from "../usage/usage.ts";
 import type { Reconciler } from "./driver.ts";
 import { each } from "./each.ts";
 
@@ -45,7 +45,7 @@ export function budgetReconciler(services: MachineServices): Reconciler {
         const tenantIds = group.map(({ tenantId }) => tenantId);
         const month = monthUpTo(now + aheadMs);
         const usage = await readUsageOf(db, { tenantIds, now, ...month });
-        const used = (tenantId: string): number => costBreakdown(usage.get(tenantId)?.lines ?? []).totalMicros;
+        const used = (tenantId: string): number => costOf(usage.get(tenantId)?.lines ?? []);
         const full = group.filter((tenant) => isUsedUp(tenant, used(tenant.tenantId)));
         if (full.length === 0) continue;
         const notices = full.flatMap((tenant) =>

@@ -8,7 +8,7 @@ import type { Context } from "../context.ts";
 import { readUsageOf } from "../usage/intervals-store.ts";
 import { insertNotices, listBudgeted } from "../usage/notices-store.ts";
 import { noticesOf } from "../usage/notices.ts";
-import { costBreakdown, monthUpTo } from "../usage/usage.ts";
+import { costOf, monthUpTo } from "../usage/usage.ts";
 import type { Reconciler } from "./driver.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 500;
@@ -33,7 +33,7 @@ export function noticeReconciler(context: Context): Reconciler {
         const period = monthUpTo(now + aheadMs);
         const usage = await readUsageOf(db, { tenantIds: tenants.map(({ tenantId }) => tenantId), now, ...period });
         const notices = tenants.flatMap((each) => {
-          const used = costBreakdown(usage.get(each.tenantId)?.lines ?? []).totalMicros;
+          const used = costOf(usage.get(each.tenantId)?.lines ?? []);
           return noticesOf(each, used, () => ids.make("event"));
         });
         if (notices.length > 0) noted += await insertNotices(db, { notices, month: period.from, now });

@@ -6,6 +6,7 @@
  * - amounts are integers: a quantity times milliseconds;
  * - commands are counted and free.
  */
+import { InexactAmount } from "@flotilla/base/money";
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { Static } from "@flotilla/contract/schema";
 import type { CostBreakdown, UsageResponse } from "@flotilla/contract/usage";
@@ -80,12 +81,16 @@ export function usageResponse(usage: Usage): UsageResponse {
   };
 }
 
-/** Unpriced items are 0, because existing clients expect numbers. */
+/** The cost of lines in micros, to compare with a budget. Exact up to 2^53, which is more than any budget. */
+export const costOf = (lines: readonly UsageLine[]): number => lines.reduce((sum, line) => sum + lineMicros(line), 0);
+
+/** Throws InexactAmount when the total is beyond 2^53. Unpriced items are 0, because existing clients expect numbers. */
 export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   const cost = (meter: Meter): number =>
     lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);
   const [cpuMicros, memoryMicros] = [cost("cpu"), cost("memory")];
   const totalMicros = cpuMicros + memoryMicros;
+  if (!Number.isSafeInteger(totalMicros)) throw new InexactAmount(String(totalMicros));
   const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0 };
   return { cpuMicros, memoryMicros, ...free, totalMicros, amountDueMicros: totalMicros };
 }
