@@ -149,7 +149,8 @@ export async function streamThroughput(n: number): Promise<Finding> {
       const megabytes = (n * OUTPUT_BYTES) / 1e6;
       return { tookMs, notes: [usedNote(before, await usedMs(), megabytes, "MB")] };
     },
-    async (guest) => {
+    async (guest, usedMs) => {
+      const before = await usedMs();
       const tookMs: number[] = [];
       const request = { argv: command, cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
       for (let turn = 0; turn < n; turn++)
@@ -161,7 +162,8 @@ export async function streamThroughput(n: number): Promise<Finding> {
             expectBytes(bytes, OUTPUT_BYTES);
           }),
         );
-      return { tookMs, notes: [] };
+      const megabytes = (n * OUTPUT_BYTES) / 1e6;
+      return { tookMs, notes: [`channel alone, ${usedNote(before, await usedMs(), megabytes, "MB")}`] };
     },
   );
   const [above, below] = [summarize(ours.tookMs), summarize(bare.tookMs)];
@@ -174,6 +176,6 @@ export async function streamThroughput(n: number): Promise<Finding> {
     ],
     reaches: [atLeast("of the channel alone", rate / bareRate, RATIO_MIN)],
     setting: { image: IMAGE, size: "default", bytes: OUTPUT_BYTES },
-    notes: [`${rate.toFixed(1)} MB/s, channel alone ${bareRate.toFixed(1)} MB/s`, ...ours.notes],
+    notes: [`${rate.toFixed(1)} MB/s, channel alone ${bareRate.toFixed(1)} MB/s`, ...ours.notes, ...bare.notes],
   };
 }

@@ -13,19 +13,16 @@ import { processorMs } from "./host.ts";
 export interface Above {
   readonly flotilla: BenchFlotilla;
   readonly id: string;
-  /** Processor time so far, in milliseconds: server, node agent, VMM. */
-  readonly usedMs: () => Promise<Used>;
+  readonly usedMs: UsedMs;
 }
 
-export interface Used {
-  readonly server: number;
-  readonly node: number;
-  readonly vmm: number;
-}
+/** Processor time of each program so far, in milliseconds. */
+export type Used = Readonly<Record<string, number>>;
+export type UsedMs = () => Promise<Used>;
 
 export async function aboveAndBelow<T>(
   above: (machine: Above) => Promise<T>,
-  below: (guest: Guest) => Promise<T>,
+  below: (guest: Guest, usedMs: UsedMs) => Promise<T>,
 ): Promise<{ readonly ours: T; readonly bare: T }> {
   await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
   flotilla.requireOwn();
@@ -35,25 +32,27 @@ export async function aboveAndBelow<T>(
   await flotilla.untilPrepared(1);
   const [vmm] = await flotilla.machineVmms();
   if (vmm === undefined) throw new Error("the machine has no VMM");
-  const [serverPid, nodePid] = [await flotilla.pidOf("server"), await flotilla.pidOf("node")];
-  const usedMs = async (): Promise<Used> => {
-    const [server = 0, node = 0, ofVmm = 0] = await Promise.all([serverPid, nodePid, vmm.pid].map(processorMs));
-    return { server, node, vmm: ofVmm };
-  };
-  const ours = await above({ flotilla, id: machine.id, usedMs });
+  const programs = { server: await flotilla.pidOf("server"), "node agent": await flotilla.pidOf("node") };
+  const ends = { VMM: vmm.pid, "this program": process.pid };
+  const ours = await above({ flotilla, id: machine.id, usedMs: () => usedBy({ ...programs, ...ends }) });
   await flotilla.stop();
   const guest = await channelBelow(flotilla.dataDirectory, vmm.bootId);
   try {
-    return { ours, bare: await below(guest) };
+    return { ours, bare: await below(guest, () => usedBy(ends)) };
   } finally {
     guest.close();
   }
 }
 
+async function usedBy(pids: Readonly<Record<string, number>>): Promise<Used> {
+  const used = Object.entries(pids).map(async ([name, pid]) => [name, await processorMs(pid)] as const);
+  return Object.fromEntries(await Promise.all(used));
+}
+
 /** Processor time per unit of work. */
 export function usedNote(before: Used, after: Used, units: number, unit: string): string {
-  const [server, node, vmm] = (["server", "node", "vmm"] as const).map((name) =>
-    ((after[name] - before[name]) / units).toFixed(2),
+  const parts = Object.entries(after).map(
+    ([name, ms]) => `${name} ${((ms - (before[name] ?? 0)) / units).toFixed(2)} ms`,
   );
-  return `processor time for each ${unit}: server ${server} ms, node agent ${node} ms, VMM ${vmm} ms`;
+  return `processor time for each ${unit}: ${parts.join(", ")}`;
 }
