@@ -8,6 +8,8 @@
  *   its pipe fills and it blocks. So a host that does not read one command blocks only that one.
  * - A channel ends when its process has exited and everything written until then is sent, even if its children keep the
  *   pipe open and continue to write.
+ * - A resumable command whose host was lost waits for the next host, at most RESUME_MS from its hello: it continues to run,
+ *   its output is read again after that host has said from where on, and its exit is kept until a host releases it.
  * - Pipes are watched level-triggered, and removed from the set while they may not be read, so an idle guest does nothing.
  */
 #include "channel.h"
@@ -26,15 +28,25 @@
 #include "watch.h"
 
 #define GRACE_MS_MAX 60000
+/* While the queue to the host has no room for the end of a command. */
+#define ABANDON_AGAIN_MS 1000
 
 static struct channel channels[CHANNELS_MAX];
+static int resume_ms = RESUME_MS;
 static int last_sender;
-static int graces; /* channels with kill_at_ms */
+static int timers; /* channels with kill_at_ms, and those with resume_until_ms */
 
 void channel_init(void)
 {
 	for (int at = 0; at < CHANNELS_MAX; at++)
 		channels[at].number = (uint32_t)at + 1;
+	kept_init();
+}
+
+/* For tests. */
+void channel_use_resume_ms(int ms)
+{
+	resume_ms = ms;
 }
 
 /* NULL for an invalid number; the channel may be closed. */
@@ -68,22 +80,40 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-static void set_grace(struct channel *channel, int64_t kill_at_ms)
+/* `timer`: one of the channel's times; 0 ends it. */
+static void set_timer(int64_t *timer, int64_t at_ms)
 {
-	graces += (kill_at_ms > 0) - (channel->kill_at_ms > 0);
-	channel->kill_at_ms = kill_at_ms;
+	timers += (at_ms > 0) - (*timer > 0);
+	*timer = at_ms;
 }
 
-/* Frees the channel. Remaining processes of its command stay in its control group. */
-void channel_close(struct channel *channel)
+/* Frees what a running command needs. Remaining processes of it stay in its control group. */
+static void end_command(struct channel *channel)
 {
 	input_close(channel);
 	for (int at = 0; at < OUTPUTS; at++)
 		close_fd(&channel->outputs[at].fd);
-	set_grace(channel, 0);
+	set_timer(&channel->kill_at_ms, 0);
 	cgroup_release(channel->cgroup);
-	channel->is_open = false;
+	channel->cgroup = CGROUP_NONE;
 	channel->pid = 0;
+}
+
+void channel_close(struct channel *channel)
+{
+	end_command(channel);
+	set_timer(&channel->resume_until_ms, 0);
+	for (int at = 0; at < OUTPUTS; at++)
+		kept_close(&channel->outputs[at].kept);
+	channel->is_open = false;
+}
+
+void channel_make_resumable(struct channel *channel, const uint8_t *key)
+{
+	channel->is_resumable = true;
+	memcpy(channel->resume_key, key, sizeof(channel->resume_key));
+	for (int at = 0; at < OUTPUTS; at++)
+		kept_open(&channel->outputs[at].kept);
 }
 
 static void watch_output(struct channel *channel, struct output_stream *stream, bool is_wanted)
@@ -104,27 +134,61 @@ void channel_watch_outputs(struct channel *channel)
 		watch_output(channel, &channel->outputs[at], true);
 }
 
-/* How many bytes of the stream may be sent now. */
-static size_t sendable(const struct channel *channel, const struct output_stream *stream)
+static size_t to_resend(const struct output_stream *stream)
+{
+	return (size_t)(stream->kept.total - stream->resent);
+}
+
+/* How many bytes the credit and the queue permit now. */
+static size_t permitted(const struct output_stream *stream)
 {
 	size_t size = output_data_room();
 
 	if (stream->credit <= OUTPUT_FRAME_COST_BYTES)
 		return 0;
-	if (size > stream->credit - OUTPUT_FRAME_COST_BYTES)
-		size = stream->credit - OUTPUT_FRAME_COST_BYTES;
+	return size > stream->credit - OUTPUT_FRAME_COST_BYTES ? stream->credit - OUTPUT_FRAME_COST_BYTES : size;
+}
+
+/* How many new bytes of the stream may be sent now. */
+static size_t sendable(const struct channel *channel, const struct output_stream *stream)
+{
+	size_t size = to_resend(stream) > 0 ? 0 : permitted(stream);
+
 	return channel->has_exited && size > stream->left ? stream->left : size;
+}
+
+static uint8_t frame_type_of(const struct channel *channel, const struct output_stream *stream)
+{
+	return stream == &channel->outputs[0] ? GUEST_FRAME_STDOUT : GUEST_FRAME_STDERR;
+}
+
+/* Sends again what the previous host may not have delivered. */
+static void resend(struct channel *channel, struct output_stream *stream)
+{
+	while (to_resend(stream) > 0) {
+		size_t size = permitted(stream);
+
+		if (size == 0)
+			return;
+		if (size > to_resend(stream))
+			size = to_resend(stream);
+		kept_read(&stream->kept, stream->resent, output_data(), size);
+		output_data_sent(frame_type_of(channel, stream), channel->number, size);
+		stream->resent += size;
+		stream->credit -= (uint32_t)size + OUTPUT_FRAME_COST_BYTES;
+	}
 }
 
 /* Reads once and sends the data. The caller knows that data or the end is available. Returns whether there may be more. */
 static bool send_some(struct channel *channel, struct output_stream *stream, size_t size)
 {
-	uint8_t type = stream == &channel->outputs[0] ? GUEST_FRAME_STDOUT : GUEST_FRAME_STDERR;
 	ssize_t got = read(stream->fd, output_data(), size);
 
 	if (got > 0) {
 		last_sender = (int)(channel - channels);
-		output_data_sent(type, channel->number, (size_t)got);
+		kept_append(&stream->kept, output_data(), (size_t)got);
+		stream->resent = stream->kept.total;
+		output_data_sent(frame_type_of(channel, stream), channel->number, (size_t)got);
 		stream->credit -= (uint32_t)got + OUTPUT_FRAME_COST_BYTES;
 		if (channel->has_exited)
 			stream->left -= (size_t)got;
@@ -160,12 +224,27 @@ static void drain(struct channel *channel, struct output_stream *stream)
 	close_fd(&stream->fd);
 }
 
+/* A killed command's output is sent only as far as the credit permits. */
+static bool has_to_resend(const struct channel *channel)
+{
+	return !channel->is_killed && to_resend(&channel->outputs[0]) + to_resend(&channel->outputs[1]) > 0;
+}
+
+static void report_exit(struct channel *channel, int exit_code)
+{
+	channel->has_reported_exit = true;
+	output_begin(GUEST_FRAME_EXIT, channel->number);
+	output_u32(FIELD_EXIT_CODE, (uint32_t)exit_code);
+	output_end();
+}
+
 /* Does everything that is possible for the channel now. Called after every change to it. */
 static void pump(struct channel *channel)
 {
 	for (int at = 0; at < OUTPUTS; at++) {
 		struct output_stream *stream = &channel->outputs[at];
 
+		resend(channel, stream);
 		if (channel->has_exited)
 			drain(channel, stream);
 		else
@@ -174,14 +253,16 @@ static void pump(struct channel *channel)
 	input_give_credit(channel);
 	if (!channel->has_exited || channel->outputs[0].fd >= 0 || channel->outputs[1].fd >= 0 || !output_has_room())
 		return;
+	if (channel->has_reported_exit || channel->resume_until_ms > 0 || has_to_resend(channel))
+		return;
 	/* Hung up, and the shell exited first: the rest of its command gets the rest of the grace. */
 	if (channel->kill_at_ms > 0 && cgroup_is_populated(channel->cgroup))
 		return;
-	set_grace(channel, 0);
-	output_begin(GUEST_FRAME_EXIT, channel->number);
-	output_u32(FIELD_EXIT_CODE, (uint32_t)channel->exit_code);
-	output_end();
-	channel_close(channel);
+	report_exit(channel, channel->exit_code);
+	if (channel->is_resumable)
+		end_command(channel);
+	else
+		channel_close(channel);
 }
 
 /*
@@ -224,12 +305,17 @@ void channel_signal(const struct channel *channel, uint32_t number)
 		kill(-channel->pid, (int)number);
 }
 
+static void kill_processes(const struct channel *channel)
+{
+	cgroup_kill(channel->cgroup);
+	channel_signal(channel, SIGKILL);
+}
+
 void channel_kill(struct channel *channel)
 {
 	channel->is_killed = true;
-	set_grace(channel, 0);
-	cgroup_kill(channel->cgroup);
-	channel_signal(channel, SIGKILL);
+	set_timer(&channel->kill_at_ms, 0);
+	kill_processes(channel);
 	pump(channel);
 }
 
@@ -242,7 +328,7 @@ void channel_hang_up(struct channel *channel, uint32_t grace_ms)
 	if (channel->is_killed)
 		return;
 	channel->is_killed = true;
-	set_grace(channel, clock_ms() + (grace_ms < GRACE_MS_MAX ? grace_ms : GRACE_MS_MAX));
+	set_timer(&channel->kill_at_ms, clock_ms() + (grace_ms < GRACE_MS_MAX ? grace_ms : GRACE_MS_MAX));
 	channel_signal(channel, SIGHUP);
 	channel_signal(channel, SIGCONT);
 	pump(channel);
@@ -253,22 +339,42 @@ int channel_timeout_ms(void)
 {
 	int64_t next = INT64_MAX;
 
-	if (graces == 0)
+	if (timers == 0)
 		return -1;
-	for (int at = 0; at < CHANNELS_MAX; at++)
+	for (int at = 0; at < CHANNELS_MAX; at++) {
 		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms < next)
 			next = channels[at].kill_at_ms;
+		if (channels[at].resume_until_ms > 0 && channels[at].resume_until_ms < next)
+			next = channels[at].resume_until_ms;
+	}
 	next -= clock_ms();
 	return next > 0 ? (int)next : 0;
 }
 
-/* Called after every event: kills commands whose grace is over, and ends those without remaining processes. */
+/* No host has resumed the command: ends it, and tells the host that its channel is free. */
+static void abandon(struct channel *channel, int64_t now)
+{
+	if (!output_has_room()) {
+		channel->resume_until_ms = now + ABANDON_AGAIN_MS;
+		return;
+	}
+	kill_processes(channel);
+	report_exit(channel, 128 + SIGKILL);
+	channel_close(channel);
+}
+
+/*
+ * Called after every event: kills commands whose grace is over, and ends those without remaining processes and those that
+ * no host has resumed.
+ */
 void channel_step(void)
 {
-	if (graces == 0)
+	if (timers == 0)
 		return;
 	int64_t now = clock_ms();
 	for (int at = 0; at < CHANNELS_MAX; at++) {
+		if (channels[at].resume_until_ms > 0 && channels[at].resume_until_ms <= now)
+			abandon(&channels[at], now);
 		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms <= now)
 			channel_kill(&channels[at]);
 		else if (channels[at].kill_at_ms > 0)
@@ -339,10 +445,84 @@ void channel_end_all(void)
 {
 	for (int at = 0; at < CHANNELS_MAX; at++)
 		if (channels[at].is_open) {
-			cgroup_kill(channels[at].cgroup);
-			channel_signal(&channels[at], SIGKILL);
+			kill_processes(&channels[at]);
 			channel_close(&channels[at]);
 		}
+}
+
+/* A host was lost, and the next one keeps commands: resumable ones wait for it, the others end. */
+void channel_keep_all(void)
+{
+	for (int at = 0; at < CHANNELS_MAX; at++) {
+		struct channel *channel = &channels[at];
+
+		if (!channel->is_open)
+			continue;
+		if (!channel->is_resumable) {
+			kill_processes(channel);
+			channel_close(channel);
+			continue;
+		}
+		set_timer(&channel->resume_until_ms, clock_ms() + resume_ms);
+		for (int output = 0; output < OUTPUTS; output++)
+			channel->outputs[output].credit = 0;
+		pump(channel); /* ends the watch of its outputs */
+	}
+}
+
+/* Writes KEPT_COMMAND_BYTES for each command that waits for a host: its channel and its key. Returns how many bytes. */
+size_t channel_list_kept(uint8_t *list)
+{
+	size_t size = 0;
+
+	for (int at = 0; at < CHANNELS_MAX; at++) {
+		if (!channels[at].is_open || channels[at].resume_until_ms == 0)
+			continue;
+		write_u32(list + size, channels[at].number);
+		memcpy(list + size + 4, channels[at].resume_key, RESUME_KEY_BYTES);
+		size += KEPT_COMMAND_BYTES;
+	}
+	return size;
+}
+
+/*
+ * Continues a command for a new host, which has its output before the offsets. If the rest is no longer kept, the command is
+ * ended. Returns -EBADMSG for a command that does not wait for a host.
+ */
+int channel_resume(struct channel *channel, uint64_t stdout_offset, uint64_t stderr_offset)
+{
+	const uint64_t offsets[OUTPUTS] = {stdout_offset, stderr_offset};
+
+	if (channel->resume_until_ms == 0)
+		return -EBADMSG;
+	for (int at = 0; at < OUTPUTS; at++) {
+		if (kept_check(&channel->outputs[at].kept, offsets[at]) == 0)
+			continue;
+		kill_processes(channel);
+		channel_close(channel);
+		output_failed(channel->number, 0, "the guest no longer has the output that was not received");
+		return 0;
+	}
+	set_timer(&channel->resume_until_ms, 0);
+	channel->has_reported_exit = false;
+	channel->stdin_consumed = 0;
+	for (int at = 0; at < OUTPUTS; at++) {
+		channel->outputs[at].resent = offsets[at];
+		channel->outputs[at].credit = OUTPUT_WINDOW_BYTES;
+	}
+	output_begin(GUEST_FRAME_RESUMED, channel->number);
+	output_u64(FIELD_STDIN_OFFSET, channel->stdin_total);
+	output_u32(FIELD_BYTES, STDIN_WINDOW_BYTES - (channel->stdin_tail - channel->stdin_head));
+	output_end();
+	pump(channel);
+	return 0;
+}
+
+/* The host has delivered everything of a command that has ended. */
+void channel_release(struct channel *channel)
+{
+	if (channel->has_reported_exit)
+		channel_close(channel);
 }
 
 void channel_signal_all(uint32_t number)

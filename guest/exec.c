@@ -33,6 +33,7 @@ struct request {
 	bool is_background;
 	bool needs_pid;
 	bool has_terminal;
+	const uint8_t *resume_key; /* NULL: ends with its host */
 	uint32_t cols;
 	uint32_t rows;
 };
@@ -116,6 +117,9 @@ static int read_field(const struct field *field, struct request *request)
 		error = field_u32(field, &number);
 		request->needs_pid = number != 0;
 		return error;
+	case FIELD_RESUME_KEY:
+		request->resume_key = field->value;
+		return field->length == RESUME_KEY_BYTES ? 0 : -EBADMSG;
 	default:
 		return 0; /* from a newer host */
 	}
@@ -306,6 +310,8 @@ int exec_request(struct channel *channel, struct fields fields)
 		return 0;
 	}
 	channel_open(channel);
+	if (request.resume_key != NULL && !request.is_background)
+		channel_make_resumable(channel, request.resume_key);
 	if (start(channel, &request, message, sizeof(message)) != 0) {
 		channel->pid = 0;
 		channel_close(channel);

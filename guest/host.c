@@ -7,7 +7,8 @@
  * - Nothing is done before a complete frame with its end byte has arrived, and nothing is read while the queue to the host
  *   has no room for the answers.
  * - After invalid bytes everything except a hello is ignored. A hello always works: it ends the commands of the previous
- *   host and discards its queued output. The guest need not have noticed the disconnect.
+ *   host, except those that it wants to resume, and discards the queued output. The guest need not have noticed the
+ *   disconnect.
  */
 #include "host.h"
 
@@ -61,6 +62,7 @@ void host_init(int port)
 
 static void answer_hello(const uint8_t *nonce)
 {
+	static uint8_t kept[CHANNELS_MAX * KEPT_COMMAND_BYTES];
 	struct timespec now;
 
 	clock_gettime(CLOCK_BOOTTIME, &now);
@@ -71,23 +73,9 @@ static void answer_hello(const uint8_t *nonce)
 	output_text(FIELD_AGENT_VERSION, AGENT_VERSION);
 	output_u32(FIELD_IS_CONFIGURED, machine.is_configured);
 	output_u64(FIELD_UPTIME_MS, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+	output_u32(FIELD_KEEPS_COMMANDS, 1);
+	output_field(FIELD_KEPT_COMMANDS, kept, channel_list_kept(kept));
 	output_end();
-}
-
-static int on_hello(const struct frame *frame)
-{
-	if (frame->length < HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES ||
-	    memcmp(frame->payload, HELLO_MAGIC, HELLO_MAGIC_BYTES) != 0)
-		return -EBADMSG;
-	is_lost = false;
-	message_is_open = false;
-	channel_end_all();
-	workload_detach();
-	for (int at = 0; at < WORKERS_MAX; at++)
-		workers[at].is_awaited = false;
-	output_discard();
-	answer_hello(frame->payload + HELLO_MAGIC_BYTES);
-	return 0;
 }
 
 static int find_u32(struct fields fields, uint8_t tag, uint32_t *number)
@@ -110,6 +98,29 @@ static int find_u64(struct fields fields, uint8_t tag, uint64_t *number)
 		if (field.tag == tag)
 			return field_u64(&field, number);
 	return -EBADMSG;
+}
+
+static int on_hello(const struct frame *frame)
+{
+	struct fields fields = {.at = frame->payload + HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES, .end = frame->payload + frame->length};
+	uint32_t keeps_commands = 0;
+
+	if (frame->length < HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES ||
+	    memcmp(frame->payload, HELLO_MAGIC, HELLO_MAGIC_BYTES) != 0)
+		return -EBADMSG;
+	is_lost = false;
+	message_is_open = false;
+	/* A host that is older than this field sends none. */
+	if (find_u32(fields, FIELD_KEEPS_COMMANDS, &keeps_commands) == 0 && keeps_commands != 0)
+		channel_keep_all();
+	else
+		channel_end_all();
+	workload_detach();
+	for (int at = 0; at < WORKERS_MAX; at++)
+		workers[at].is_awaited = false;
+	output_discard();
+	answer_hello(frame->payload + HELLO_MAGIC_BYTES);
+	return 0;
 }
 
 static void configure(uint32_t request, struct fields fields)
@@ -256,6 +267,7 @@ static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payl
 {
 	struct fields fields = {.at = payload, .end = payload + length};
 	uint32_t first = 0, second = 0;
+	uint64_t stdout_offset = 0, stderr_offset = 0;
 
 	if (type == HOST_FRAME_EXEC || type == HOST_FRAME_FILE)
 		return on_exec(type, channel, fields);
@@ -286,6 +298,14 @@ static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payl
 		if (find_u32(fields, FIELD_SIGNAL, &first) != 0)
 			return -EBADMSG;
 		channel_signal(channel, first);
+		return 0;
+	case HOST_FRAME_RESUME:
+		if (find_u64(fields, FIELD_STDOUT_OFFSET, &stdout_offset) != 0 ||
+		    find_u64(fields, FIELD_STDERR_OFFSET, &stderr_offset) != 0)
+			return -EBADMSG;
+		return channel_resume(channel, stdout_offset, stderr_offset);
+	case HOST_FRAME_RELEASE:
+		channel_release(channel);
 		return 0;
 	default:
 		return -EBADMSG;

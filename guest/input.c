@@ -42,7 +42,7 @@ void input_close(struct channel *channel)
 
 void input_give_credit(struct channel *channel)
 {
-	if (channel->stdin_consumed < STDIN_CREDIT_STEP_BYTES || !output_has_room())
+	if (channel->stdin_consumed < STDIN_CREDIT_STEP_BYTES || channel->resume_until_ms > 0 || !output_has_room())
 		return;
 	output_begin(GUEST_FRAME_STDIN_CREDIT, channel->number);
 	output_u32(FIELD_BYTES, channel->stdin_consumed);
@@ -110,10 +110,11 @@ int input_write(struct channel *channel, const uint8_t *bytes, uint32_t length)
 		channel->stdin_consumed += done;
 		input_give_credit(channel);
 	}
-	if (done == length)
-		return 0;
 	if (length - done > STDIN_WINDOW_BYTES - waiting)
 		return -EBADMSG;
+	channel->stdin_total += length;
+	if (done == length)
+		return 0;
 	if (channel->stdin_head > 0)
 		memmove(buffer, buffer + channel->stdin_head, waiting);
 	memcpy(buffer + waiting, bytes + done, length - done);

@@ -10,7 +10,7 @@
  * - the port is watched edge-triggered, because otherwise it would be reported continuously while no host is connected.
  *
  * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and does not change the
- * system. `--cgroup DIRECTORY` names a directory for control groups there.
+ * system. `--cgroup DIRECTORY` names a directory for control groups there, `--resume-ms N` replaces RESUME_MS.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -218,6 +218,8 @@ static int parse_arguments(int argc, char **argv)
 			port_fd = atoi(argv[at + 1]);
 		else if (strcmp(argv[at], "--cgroup") == 0)
 			cgroup_use(argv[at + 1]);
+		else if (strcmp(argv[at], "--resume-ms") == 0)
+			channel_use_resume_ms(atoi(argv[at + 1]));
 		else
 			return -EINVAL;
 	}

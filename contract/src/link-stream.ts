@@ -2,7 +2,9 @@
  * Frames of a running exec between server and node: one byte of type, four of length (little endian), then the
  * payload.
  *
- * Server → node: start (JSON, ExecStart), then stdin, resize and signal as they come, then stdinEnd.
+ * Server → node: start (JSON, ExecStart), then stdin, resize and signal as they come, then stdinEnd. Or resume (JSON,
+ * ExecResume) instead of start, for a command whose node agent was lost; then the node first answers resumed (JSON,
+ * ExecResumed), and the stdin that follows begins where that says. An older node refuses the frame.
  * Node → server: stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON,
  * ExecFailure). A body that ends without one of them means that the node died.
  *
@@ -15,10 +17,12 @@ export const LINK_FRAMES = {
   stdinEnd: 3,
   resize: 4,
   signal: 5,
+  resume: 6,
   stdout: 16,
   stderr: 17,
   exit: 18,
   failure: 19,
+  resumed: 20,
 } as const;
 
 export type LinkFrameType = keyof typeof LINK_FRAMES;

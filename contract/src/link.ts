@@ -28,7 +28,7 @@ export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendRef
 export type { Heartbeat, ImageReport, NodeEvent, NodePressure, NodeResources, ReportedImage } from "./link/reports.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
-export type { ExecExit, ExecStart, FileRequest } from "./link/streams.ts";
+export type { ExecExit, ExecResume, ExecStart, FileRequest } from "./link/streams.ts";
 export type { LinkError } from "./link/errors.ts";
 
 /** A line of a machine's log. */

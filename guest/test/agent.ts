@@ -102,6 +102,8 @@ export interface AgentOptions {
   readonly isSanitized?: boolean;
   /** Whether it gets a directory for control groups, if the host has one. */
   readonly hasCgroup?: boolean;
+  /** How long a command waits to be resumed, in milliseconds. */
+  readonly resumeMs?: number;
 }
 
 export function startAgent(options: AgentOptions = {}): TestAgent {
@@ -109,6 +111,7 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
   const program = isSanitized ? join(build("sanitized"), "agent-sanitized") : join(build("agent"), "agent");
   const cgroup = options.hasCgroup ? makeCgroup() : undefined;
   const args = ["--fd", "3", ...(cgroup === undefined ? [] : ["--cgroup", cgroup])];
+  if (options.resumeMs !== undefined) args.push("--resume-ms", String(options.resumeMs));
   const child: ChildProcess = spawn(program, args, {
     stdio: ["ignore", "ignore", "pipe", "pipe"],
     env: { ASAN_OPTIONS: "detect_leaks=0", UBSAN_OPTIONS: "print_stacktrace=1" },

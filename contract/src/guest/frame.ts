@@ -46,6 +46,12 @@ export const OUTPUT_FRAME_COST_BYTES = 256;
 /** Output of the workload that may be sent unacknowledged. */
 export const WORKLOAD_WINDOW_BYTES = 256 * 1024;
 
+/** The last bytes of each output of a resumable command, which the guest keeps for the next host. */
+export const KEPT_OUTPUT_BYTES = 512 * 1024;
+export const RESUME_KEY_BYTES = 16;
+/** How long a resumable command waits for a request to resume it, after a host that keeps commands has said hello. */
+export const RESUME_MS = 30_000;
+
 /** Host to guest. */
 export const HOST_FRAMES = {
   hello: 0x01,
@@ -63,6 +69,8 @@ export const HOST_FRAMES = {
   signal: 0x15,
   kill: 0x16,
   file: 0x17,
+  resume: 0x18,
+  release: 0x19,
 } as const;
 export type HostFrameType = keyof typeof HOST_FRAMES;
 
@@ -78,6 +86,7 @@ export const GUEST_FRAMES = {
   stderr: 0x92,
   stdinCredit: 0x93,
   exit: 0x94,
+  resumed: 0x95,
 } as const;
 export type GuestFrameType = keyof typeof GUEST_FRAMES;
 

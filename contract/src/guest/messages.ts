@@ -52,6 +52,12 @@ export const GUEST_FIELDS = {
   bulkDevice: 46,
   bulkOffset: 47,
   bulkBytes: 48,
+  resumeKey: 50,
+  keepsCommands: 51,
+  keptCommands: 52,
+  stdoutOffset: 53,
+  stderrOffset: 54,
+  stdinOffset: 55,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 
@@ -144,6 +150,11 @@ export class FieldReader {
     }
   }
 
+  /** For fields that an older sender does not know. */
+  has(field: GuestField): boolean {
+    return this.#values.has(GUEST_FIELDS[field]);
+  }
+
   u32(field: GuestField): number {
     return this.#sized(field, 4).readUInt32LE(0);
   }
@@ -167,6 +178,11 @@ export class FieldReader {
       throw new GuestProtocolError(`${field} of ${value.byteLength} bytes`);
     }
     return value;
+  }
+
+  /** Of any length. May share memory with the message. */
+  raw(field: GuestField): Buffer {
+    return this.#value(field);
   }
 
   #sized(field: GuestField, bytes: number): Buffer {

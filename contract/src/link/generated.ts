@@ -17,7 +17,15 @@ import type {
   ReportedImage,
 } from "./reports.ts";
 import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
-import type { ExecExit, ExecStart, FileRequest, SignalRequest, TerminalSize } from "./streams.ts";
+import type {
+  ExecExit,
+  ExecResume,
+  ExecResumed,
+  ExecStart,
+  FileRequest,
+  SignalRequest,
+  TerminalSize,
+} from "./streams.ts";
 import type { FileFacts, FileListLine, FilePath, FileRead, FileWrite, FileWritten, ListedFile } from "./files.ts";
 import type {
   AwaitedFile,
@@ -82,6 +90,8 @@ const IMAGE_PROGRESS_REASON_CODE = [
 const IMAGE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
 const PULL_REQUEST_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
 const PULL_REQUEST_ARCH = ["amd64", "arm64"] as const;
+const EXEC_RESUME_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
+const EXEC_START_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const FILE_REQUEST_OPERATION = ["read", "write", "stat", "list", "remove"] as const;
 const FILE_FACTS_MODE_PATTERN = /^[0-7]{4}$/;
 const FILE_LIST_LINE_KIND = ["entry", "done", "failed"] as const;
@@ -577,6 +587,30 @@ export function readExecExit(value: unknown): ExecExit {
   };
 }
 
+export function readExecResume(value: unknown): ExecResume {
+  const fields = record(value, "ExecResume");
+  return {
+    resumeKey: matching(fields["resumeKey"], "ExecResume.resumeKey", EXEC_RESUME_RESUME_KEY_PATTERN),
+    stdoutBytes: whole(fields["stdoutBytes"], "ExecResume.stdoutBytes", 0, 9007199254740991),
+    stderrBytes: whole(fields["stderrBytes"], "ExecResume.stderrBytes", 0, 9007199254740991),
+    elapsedMs: whole(fields["elapsedMs"], "ExecResume.elapsedMs", 0, 9007199254740991),
+    timeoutMs:
+      fields["timeoutMs"] === undefined || fields["timeoutMs"] === null
+        ? null
+        : whole(fields["timeoutMs"], "ExecResume.timeoutMs", 1, 86400000),
+    hasStdin: fields["hasStdin"] === true,
+    terminal:
+      fields["terminal"] === undefined || fields["terminal"] === null ? null : readTerminalSize(fields["terminal"]),
+  };
+}
+
+export function readExecResumed(value: unknown): ExecResumed {
+  const fields = record(value, "ExecResumed");
+  return {
+    stdinBytes: whole(fields["stdinBytes"], "ExecResumed.stdinBytes", 0, 9007199254740991),
+  };
+}
+
 export function readExecStart(value: unknown): ExecStart {
   const fields = record(value, "ExecStart");
   return {
@@ -596,6 +630,9 @@ export function readExecStart(value: unknown): ExecStart {
     hasStdin: fields["hasStdin"] === true,
     terminal:
       fields["terminal"] === undefined || fields["terminal"] === null ? null : readTerminalSize(fields["terminal"]),
+    ...(fields["resumeKey"] === undefined
+      ? undefined
+      : { resumeKey: matching(fields["resumeKey"], "ExecStart.resumeKey", EXEC_START_RESUME_KEY_PATTERN) }),
     ...(fields["file"] === undefined ? undefined : { file: readFileRequest(fields["file"]) }),
   };
 }

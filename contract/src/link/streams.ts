@@ -4,10 +4,15 @@
 import { ENV_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "../limits.ts";
 import { absolutePath, argv, PATH_CHARACTERS_MAX } from "./machines.ts";
 import { FILE_OPERATIONS } from "./states.ts";
-import { count, environment, flag, type Message, nullable, Type, text, whole, oneOf } from "./vocabulary.ts";
+import { count, environment, flag, matching, type Message, nullable, Type, text, whole, oneOf } from "./vocabulary.ts";
 
 const SIDE_MAX = 10_000;
 const SIZE_MAX = Number.MAX_SAFE_INTEGER;
+
+const resumeKey = () => matching(/^[0-9a-f]{32}$/);
+
+/** In the head of an answer: the guest keeps commands that have a `resumeKey`. */
+export const RESUMES_HEADER = "flotilla-resumes";
 
 /** The size of a terminal, in characters. */
 export const TerminalSize = Type.Object({ cols: whole(1, SIDE_MAX), rows: whole(1, SIDE_MAX) });
@@ -41,6 +46,8 @@ export const ExecStart = Type.Object({
   isBackground: flag(),
   hasStdin: flag(),
   terminal: nullable(TerminalSize),
+  /** By which the server resumes the command after a restart of the node's agent. Without it the command ends then. */
+  resumeKey: Type.Optional(resumeKey()),
   /**
    * Version 1 and 2: an operation on a file instead of a command; argv is empty, and the streams have the format of
    * GUEST-PROTOCOL.md, files.
@@ -48,6 +55,26 @@ export const ExecStart = Type.Object({
   file: Type.Optional(FileRequest),
 });
 export type ExecStart = Message<typeof ExecStart>;
+
+/** The first frame of an exec that began through an earlier agent of the node. */
+export const ExecResume = Type.Object({
+  resumeKey: resumeKey(),
+  /** How much of each output the server has received. */
+  stdoutBytes: whole(0, SIZE_MAX),
+  stderrBytes: whole(0, SIZE_MAX),
+  /** Since the command was started. */
+  elapsedMs: whole(0, SIZE_MAX),
+  /** Of the whole command; null: no limit. */
+  timeoutMs: nullable(whole(1, EXEC_TIMEOUT_MAX_SECONDS * 1000)),
+  hasStdin: flag(),
+  /** Its present size. */
+  terminal: nullable(TerminalSize),
+});
+export type ExecResume = Message<typeof ExecResume>;
+
+/** The first frame of the answer: how much of its input the guest has received. */
+export const ExecResumed = Type.Object({ stdinBytes: whole(0, SIZE_MAX) });
+export type ExecResumed = Message<typeof ExecResumed>;
 
 /** The last frame of an exec that ran. */
 export const ExecExit = Type.Object({

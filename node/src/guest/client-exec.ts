@@ -6,6 +6,7 @@
  *   has been read; output without credit violates the protocol.
  * - `exit` resolves when the readers have received all output. A stream without a reader does not delay it, and after
  *   `kill` no stream does.
+ * - A command of an earlier host sends nothing before the guest has said how much of its input it has.
  */
 import { Readable, Writable } from "node:stream";
 import {
@@ -29,6 +30,10 @@ const NOTHING = Buffer.alloc(0);
 
 export interface ClientExecOptions {
   readonly hasStdin: boolean;
+  /** It began with an earlier host. */
+  readonly isResumed: boolean;
+  /** Called once, if the guest keeps the command: when it has ended and was released. */
+  readonly onReleased: (() => void) | null;
   /** Does nothing once the command's channel is closed. */
   readonly send: (type: HostFrameType, payload: Buffer) => void;
 }
@@ -101,11 +106,18 @@ export class ClientExec implements GuestExec {
   #hasStarted = false;
   #isKilled = false;
   #exitCode: number | undefined;
-  #stdinCredit = STDIN_WINDOW_BYTES;
+  #stdinCredit: number;
+  readonly #stdinOffset: PromiseWithResolvers<number> | null;
+  readonly #onReleased: (() => void) | null;
+  #isReleased = false;
   #stdinWaiting: { bytes: Buffer; done: () => void } | undefined;
 
   constructor(options: ClientExecOptions) {
     this.#send = options.send;
+    this.#onReleased = options.onReleased;
+    this.#stdinCredit = options.isResumed ? 0 : STDIN_WINDOW_BYTES;
+    this.#stdinOffset = options.isResumed ? Promise.withResolvers<number>() : null;
+    this.#stdinOffset?.promise.catch(() => {});
     this.pid = this.#pidPromise.promise;
     this.exit = this.#exitPromise.promise;
     // The caller may await only one of them; a rejection of the other must not end this process.
@@ -157,7 +169,34 @@ export class ClientExec implements GuestExec {
     this.#pidPromise.resolve(pid);
   }
 
+  /** Of a command of an earlier host. */
+  get stdinOffset(): Promise<number> {
+    if (this.#stdinOffset === null) throw new Error("the command was not resumed");
+    return this.#stdinOffset.promise;
+  }
+
+  /** The guest continues a command of an earlier host: it has `offset` bytes of its input, and may get `credit` more. */
+  resumed(offset: number, credit: number): void {
+    if (this.#stdinOffset === null || this.#hasStarted) throw new GuestProtocolError("a command that was not resumed");
+    if (credit > STDIN_WINDOW_BYTES || !Number.isSafeInteger(offset)) throw new GuestProtocolError("wrong input credit");
+    this.#hasStarted = true;
+    this.#stdinCredit = credit;
+    this.#stdinOffset.resolve(offset);
+    this.#sendStdin();
+  }
+
+  get isResumable(): boolean {
+    return this.#onReleased !== null;
+  }
+
+  release(): void {
+    if (this.#isReleased) return;
+    this.#isReleased = true;
+    if (this.#exitCode !== undefined) this.#onReleased?.();
+  }
+
   receive(name: OutputName, payload: Buffer): void {
+    if (this.#stdinOffset !== null && !this.#hasStarted) throw new GuestProtocolError("output before it was resumed");
     this[name].accept(payload);
   }
 
@@ -171,15 +210,18 @@ export class ClientExec implements GuestExec {
   end(exitCode: number): void {
     this.#exitCode = exitCode;
     if (!this.#hasStarted) this.#pidPromise.reject(new Error("the command could not be run"));
+    if (!this.#hasStarted) this.#stdinOffset?.reject(new Error("the command ended before it was resumed"));
     this.#dropStdin();
     for (const output of [this.stdout, this.stderr]) if (!output.destroyed) output.push(null);
     this.#endWhenDelivered();
+    if (this.#isReleased) this.#onReleased?.();
   }
 
   /** The channel is lost, or the guest refused the command. */
   lose(error: Error): void {
     this.#dropStdin();
     this.#pidPromise.reject(error);
+    this.#stdinOffset?.reject(error);
     this.#exitPromise.reject(error);
     this.stdout.destroy(error);
     this.stderr.destroy(error);

@@ -5,20 +5,28 @@
  * random per connection, so no earlier data can look like the answer.
  */
 import {
+  CHANNELS_MAX,
   FRAME_HEADER_BYTES,
   type Frame,
   GUEST_FRAMES,
   GUEST_PROTOCOL,
   GuestProtocolError,
+  RESUME_KEY_BYTES,
 } from "@flotilla/contract/guest/frame";
-import { FieldReader, HELLO_MAGIC, HELLO_NONCE_BYTES } from "@flotilla/contract/guest/messages";
+import { FieldReader, FieldWriter, HELLO_MAGIC, HELLO_NONCE_BYTES } from "@flotilla/contract/guest/messages";
 import type { GuestHello } from "./guest.ts";
 
 /** More than guest, VMM and socket can buffer together. */
 const DISCARDED_BYTES_MAX = 64 * 1024 * 1024;
 
+export interface HelloAnswer extends GuestHello {
+  readonly keepsCommands: boolean;
+  /** The commands of an earlier host that can be resumed: their channels by their keys. */
+  readonly kept: Map<string, number>;
+}
+
 export class HelloSearch {
-  /** The payload of our hello, which the answer starts with. */
+  /** The start of our hello, and of its answer. */
   readonly hello: Buffer;
   #isFound = false;
   #held = Buffer.alloc(0);
@@ -26,6 +34,12 @@ export class HelloSearch {
 
   constructor(randomBytes: (size: number) => Buffer) {
     this.hello = Buffer.concat([HELLO_MAGIC, randomBytes(HELLO_NONCE_BYTES)]);
+  }
+
+  /** The payload of our hello. An older guest ignores what follows the nonce, and ends all commands. */
+  payload({ keepsCommands }: { readonly keepsCommands: boolean }): Buffer {
+    const fields = new FieldWriter().u32("keepsCommands", keepsCommands ? 1 : 0).end();
+    return Buffer.concat([this.hello, fields]);
   }
 
   /** Returns the data from the first byte of the answer's frame on; undefined until it has arrived. */
@@ -48,7 +62,7 @@ export class HelloSearch {
   }
 
   /** Parses the answer. Throws GuestProtocolError when it is invalid or has another protocol version. */
-  read(frame: Frame): GuestHello {
+  read(frame: Frame): HelloAnswer {
     const length = this.hello.byteLength;
     if (frame.type !== GUEST_FRAMES.helloAnswer || !frame.payload.subarray(0, length).equals(this.hello)) {
       throw new GuestProtocolError(`a frame of type ${frame.type} instead of the answer to the hello`);
@@ -58,6 +72,24 @@ export class HelloSearch {
     if (protocol !== GUEST_PROTOCOL) {
       throw new GuestProtocolError(`the guest has protocol version ${protocol}, not ${GUEST_PROTOCOL}`);
     }
-    return { isConfigured: fields.u32("isConfigured") !== 0 };
+    const keepsCommands = fields.has("keepsCommands") && fields.u32("keepsCommands") !== 0;
+    return { isConfigured: fields.u32("isConfigured") !== 0, keepsCommands, kept: keptIn(fields) };
   }
+}
+
+const KEPT_BYTES = 4 + RESUME_KEY_BYTES;
+
+function keptIn(fields: FieldReader): Map<string, number> {
+  const kept = new Map<string, number>();
+  const list = fields.has("keptCommands") ? fields.raw("keptCommands") : Buffer.alloc(0);
+  const count = list.byteLength / KEPT_BYTES;
+  if (!Number.isInteger(count) || count > CHANNELS_MAX) throw new GuestProtocolError("an invalid list of commands");
+  for (let at = 0; at < list.byteLength; at += KEPT_BYTES) {
+    const channel = list.readUInt32LE(at);
+    if (channel < 1 || channel > CHANNELS_MAX) throw new GuestProtocolError(`a command on channel ${channel}`);
+    kept.set(list.toString("hex", at + 4, at + KEPT_BYTES), channel);
+  }
+  if (kept.size !== count || new Set(kept.values()).size !== count)
+    throw new GuestProtocolError("a command or a channel appears twice");
+  return kept;
 }

@@ -8,13 +8,14 @@
  *   buffer more than the window of each stream.
  * - When the channel is lost, everything that waits for it ends: promises reject, readers of output get an error.
  * - Commands do not block each other: each stream has its own credit.
+ * - A resumable command that has ended keeps its channel until it was released, because the guest keeps its output.
  *
  * A node agent that dies leaves an incomplete frame and unread answers. So a new connection first sends zeros that
  * complete any frame, then a hello with a nonce, and discards everything before the nonce is repeated.
  */
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
-import { type Clock, systemClock } from "@flotilla/base/clock";
+import { type Clock, systemClock, type Timer } from "@flotilla/base/clock";
 import {
   CHANNELS_MAX,
   encodeFrame,
@@ -31,7 +32,7 @@ import { FieldReader, FieldWriter, GUEST_FILE_OPERATIONS } from "@flotilla/contr
 import type { BulkDisk, BulkWindow } from "./bulk-disk.ts";
 import { overBulkDisk } from "./bulk-file.ts";
 import { ClientExec } from "./client-exec.ts";
-import { HelloSearch } from "./client-hello.ts";
+import { type HelloAnswer, HelloSearch } from "./client-hello.ts";
 import { ClientWorkload } from "./client-workload.ts";
 import {
   type Guest,
@@ -41,8 +42,10 @@ import {
   type GuestExecRequest,
   type GuestFileRequest,
   type GuestHello,
+  type GuestResumeRequest,
   type GuestWorkload,
   type GuestWorkloadRequest,
+  type ResumedExec,
 } from "./guest.ts";
 
 export interface ConnectGuestOptions {
@@ -51,6 +54,8 @@ export interface ConnectGuestOptions {
   /** Cancels connecting and destroys the stream. Has no effect once connected. */
   readonly signal?: AbortSignal;
   readonly clock?: Clock;
+  /** Resumable commands of an earlier host wait for `resume`. Absent: they end, as when a copy of a VM begins. */
+  readonly keepsCommands?: boolean;
   /** Owned by the client from now on; null or absent: files are transferred over the channel. */
   readonly bulk?: BulkDisk | null;
 }
@@ -58,6 +63,8 @@ export interface ConnectGuestOptions {
 /** Max bytes queued for a guest that stopped reading. Above it, commands are refused; above 2×, the channel is closed. */
 const UNREAD_BYTES_MAX = 64 * 1024 * 1024;
 const REQUESTS_MAX = 1024;
+/** Releases are sent with the next command, or after this time. */
+const RELEASE_MS = 1_000;
 /**
  * How long a new connection does not use the bulk disk: after the hello, a worker of the previous host may still finish a
  * write to it.
@@ -70,6 +77,7 @@ export const BULK_QUIET_MS = 30_000;
  */
 export async function connectGuest(stream: Duplex, options: ConnectGuestOptions): Promise<Guest> {
   const clock = options.clock ?? systemClock;
+  const { keepsCommands = false } = options;
   const client = new GuestClient(stream, clock, options.bulk ?? null);
   const cancel = (): void => client.lose("the caller cancelled the connection");
   const timer = clock.timer(options.helloTimeoutMs, () =>
@@ -78,13 +86,21 @@ export async function connectGuest(stream: Duplex, options: ConnectGuestOptions)
   options.signal?.addEventListener("abort", cancel, { once: true });
   try {
     if (options.signal?.aborted) cancel();
-    await client.greet();
+    await client.greet(keepsCommands);
     return client;
   } finally {
     timer.cancel();
     options.signal?.removeEventListener("abort", cancel);
   }
 }
+
+interface Opening {
+  readonly hasStdin: boolean;
+  readonly isResumable?: boolean;
+  readonly isResumed?: boolean;
+}
+
+const NOTHING = Buffer.alloc(0);
 
 interface Pending {
   readonly resolve: () => void;
@@ -99,9 +115,15 @@ class GuestClient implements Guest {
   readonly #decoder = new FrameDecoder(FRAME_PADDING_BYTES);
   readonly #search: HelloSearch;
   readonly #execs = new Map<number, ClientExec>();
+  /** Channels of an earlier host's commands, by key. */
+  #kept = new Map<string, number>();
+  /** Ended and not released, oldest first. */
+  readonly #ended = new Map<number, ClientExec>();
+  #released: number[] = [];
+  #releaseTimer: Timer | null = null;
   readonly #requests = new Map<number, Pending>();
   readonly #onFrame = (frame: Frame): void => this.#receive(frame);
-  #hello: GuestHello | undefined;
+  #hello: HelloAnswer | undefined;
   #greeting: Pending | undefined;
   #lostBecause: string | undefined;
   #workload: ClientWorkload | undefined;
@@ -128,7 +150,7 @@ class GuestClient implements Guest {
   }
 
   /** Sends the hello and resolves with the answer. */
-  greet(): Promise<void> {
+  greet(keepsCommands: boolean): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.#lostBecause !== undefined) return reject(this.#lostError());
       this.#greeting = { resolve, reject };
@@ -139,13 +161,13 @@ class GuestClient implements Guest {
       stream.on("close", () => this.lose("its channel was closed"));
       if (stream.destroyed) return this.lose("its channel was closed");
       stream.write(Buffer.alloc(FRAME_PADDING_BYTES));
-      stream.write(encodeFrame({ type: HOST_FRAMES.hello, channel: 0 }, this.#search.hello));
+      stream.write(encodeFrame({ type: HOST_FRAMES.hello, channel: 0 }, this.#search.payload({ keepsCommands })));
     });
   }
 
   async configure(configuration: GuestConfiguration): Promise<void> {
     await this.#request("configure", configurationFields(configuration));
-    this.#hello = { ...this.hello, isConfigured: true };
+    if (this.#hello !== undefined) this.#hello = { ...this.#hello, isConfigured: true };
   }
 
   warmUp(configuration: GuestConfiguration): Promise<void> {
@@ -164,7 +186,24 @@ class GuestClient implements Guest {
     if (request.cwd !== null) fields.text("cwd", request.cwd);
     if (request.user !== null) fields.text("user", request.user);
     if (request.terminal !== null) fields.u32("cols", request.terminal.cols).u32("rows", request.terminal.rows);
-    return this.#open("exec", channel, fields, request.hasStdin || request.terminal !== null);
+    const { resumeKey = null } = request;
+    const isResumable = resumeKey !== null && this.keepsCommands && !request.isBackground;
+    if (isResumable) fields.bytes("resumeKey", Buffer.from(resumeKey, "hex"));
+    return this.#open("exec", channel, fields, { hasStdin: request.hasStdin || request.terminal !== null, isResumable });
+  }
+
+  get keepsCommands(): boolean {
+    return this.#hello?.keepsCommands ?? false;
+  }
+
+  resume({ resumeKey, stdoutOffset, stderrOffset }: GuestResumeRequest): ResumedExec {
+    if (this.#lostBecause !== undefined) throw this.#lostError();
+    const channel = this.#kept.get(resumeKey);
+    if (channel === undefined) throw new Error("the guest has no such command");
+    const fields = new FieldWriter().u64("stdoutOffset", stdoutOffset).u64("stderrOffset", stderrOffset);
+    const exec = this.#open("resume", channel, fields, { hasStdin: true, isResumable: true, isResumed: true });
+    this.#kept.delete(resumeKey);
+    return { exec, stdinOffset: exec.stdinOffset };
   }
 
   file(request: GuestFileRequest): GuestExec {
@@ -176,10 +215,11 @@ class GuestClient implements Guest {
     if (request.length !== null) fields.u64("length", request.length);
     const { operation } = request;
     const window = this.#bulkWindow(operation);
-    if (window === null) return this.#open("file", this.#freeChannel(), fields, operation === "write");
+    if (window === null)
+      return this.#open("file", this.#freeChannel(), fields, { hasStdin: operation === "write" });
     fields.text("bulkDevice", window.device).u64("bulkOffset", window.offset).u64("bulkBytes", window.bytes);
     try {
-      return overBulkDisk(this.#open("file", this.#freeChannel(), fields, true), window, operation === "write");
+      return overBulkDisk(this.#open("file", this.#freeChannel(), fields, { hasStdin: true }), window, operation === "write");
     } catch (error) {
       window.release();
       throw error;
@@ -191,21 +231,44 @@ class GuestClient implements Guest {
     return !hasContent || this.#clock.monotonic() < this.#bulkFromMs ? null : (this.#bulk?.claim() ?? null);
   }
 
-  #open(type: HostFrameType, channel: number, fields: FieldWriter, hasStdin: boolean): GuestExec {
+  #open(
+    type: HostFrameType,
+    channel: number,
+    fields: FieldWriter,
+    { hasStdin, isResumable = false, isResumed = false }: Opening,
+  ): ClientExec {
     const message = encodeMessage({ type: HOST_FRAMES[type], channel }, fields.end());
     if (this.#stream.writableLength + message.byteLength > UNREAD_BYTES_MAX) {
       throw new Error("cannot run the command: the guest agent has stopped reading");
     }
     const exec = new ClientExec({
       hasStdin,
+      isResumed,
+      onReleased: isResumable ? () => this.#release(channel, exec) : null,
       send: (frameType, payload) => {
         if (this.#execs.get(channel) === exec)
           this.#write(encodeFrame({ type: HOST_FRAMES[frameType], channel }, payload));
       },
     });
     this.#execs.set(channel, exec);
+    this.#sendReleases();
     this.#write(message);
     return exec;
+  }
+
+  #release(channel: number, exec: ClientExec): void {
+    if (this.#ended.get(channel) !== exec) return;
+    this.#ended.delete(channel);
+    this.#released.push(channel);
+    this.#releaseTimer ??= this.#clock.timer(RELEASE_MS, () => this.#sendReleases());
+  }
+
+  #sendReleases(): void {
+    this.#releaseTimer?.cancel();
+    this.#releaseTimer = null;
+    const released = this.#released;
+    this.#released = [];
+    for (const channel of released) this.#write(encodeFrame({ type: HOST_FRAMES.release, channel }, NOTHING));
   }
 
   workload(request: GuestWorkloadRequest): GuestWorkload {
@@ -239,6 +302,8 @@ class GuestClient implements Guest {
     for (const exec of this.#execs.values()) exec.lose(error);
     this.#requests.clear();
     this.#execs.clear();
+    this.#ended.clear();
+    this.#releaseTimer?.cancel();
     this.#bulk?.close().catch(() => {});
     this.#onClosed(reason);
   }
@@ -249,13 +314,22 @@ class GuestClient implements Guest {
 
   #freeChannel(): number {
     if (this.#lostBecause !== undefined) throw this.#lostError();
-    if (this.#execs.size >= CHANNELS_MAX) {
+    if (this.#execs.size + this.#kept.size >= CHANNELS_MAX) {
       throw new GuestBusy(`the guest already runs its maximum of ${CHANNELS_MAX} commands`);
     }
+    // What ended does not prevent new commands, even if its caller does not read.
+    const [oldest] = this.#ended;
+    if (oldest !== undefined && this.#execs.size + this.#kept.size + this.#ended.size >= CHANNELS_MAX)
+      this.#release(...oldest);
     do {
       this.#lastChannel = (this.#lastChannel % CHANNELS_MAX) + 1;
-    } while (this.#execs.has(this.#lastChannel));
+    } while (this.#isTaken(this.#lastChannel));
     return this.#lastChannel;
+  }
+
+  #isTaken(channel: number): boolean {
+    if (this.#execs.has(channel) || this.#ended.has(channel)) return true;
+    return this.#kept.size > 0 && [...this.#kept.values()].includes(channel);
   }
 
   #request(type: HostFrameType, fields = new FieldWriter()): Promise<void> {
@@ -316,6 +390,7 @@ class GuestClient implements Guest {
 
   #receiveHello(frame: Frame): void {
     this.#hello = this.#search.read(frame);
+    this.#kept = this.#hello.kept;
     if (this.#hello.isConfigured) this.#bulkFromMs = this.#clock.monotonic() + BULK_QUIET_MS;
     this.#greeting?.resolve();
     this.#greeting = undefined;
@@ -337,6 +412,7 @@ class GuestClient implements Guest {
 
   #receiveForExec(frame: Frame): void {
     const exec = this.#execs.get(frame.channel);
+    if (exec === undefined && this.#forget(frame)) return;
     if (exec === undefined) throw new GuestProtocolError(`a frame for channel ${frame.channel}, which is not open`);
     switch (frame.type) {
       case GUEST_FRAMES.stdout:
@@ -351,6 +427,7 @@ class GuestClient implements Guest {
         const exitCode = new FieldReader(frame.payload).u32("exitCode");
         if (exitCode > 255) throw new GuestProtocolError(`exit code ${exitCode}`);
         this.#execs.delete(frame.channel);
+        if (exec.isResumable) this.#ended.set(frame.channel, exec);
         return exec.end(exitCode);
       }
       case GUEST_FRAMES.failed: {
@@ -358,9 +435,20 @@ class GuestClient implements Guest {
         this.#execs.delete(frame.channel);
         return exec.lose(new Error(`cannot run the command: ${message}`));
       }
+      case GUEST_FRAMES.resumed: {
+        const fields = new FieldReader(frame.payload);
+        return exec.resumed(fields.u64("stdinOffset"), fields.u32("bytes"));
+      }
       default:
         throw new GuestProtocolError(`a frame of type ${frame.type} for a command`);
     }
+  }
+
+  /** The guest has ended a command that was not resumed in time. */
+  #forget({ type, channel }: Frame): boolean {
+    if (type !== GUEST_FRAMES.exit) return false;
+    for (const [key, kept] of this.#kept) if (kept === channel) return this.#kept.delete(key);
+    return false;
   }
 }
 

@@ -51,6 +51,22 @@ export interface GuestExecRequest {
    * a wake-up of the VMM and one of this process.
    */
   readonly needsPid?: boolean;
+  /** 32 hex: the next host can resume the command by this name. Absent: it ends with this host. */
+  readonly resumeKey?: string;
+}
+
+/** Which command to resume, and how much of its output was received before its host was lost. */
+export interface GuestResumeRequest {
+  readonly resumeKey: string;
+  readonly stdoutOffset: number;
+  readonly stderrOffset: number;
+}
+
+/** A command of an earlier host, which continues where that host had received its output. */
+export interface ResumedExec {
+  readonly exec: GuestExec;
+  /** How much of its input the guest has received; the rest is to be sent. Rejects when the command is not resumed. */
+  readonly stdinOffset: Promise<number>;
 }
 
 /** The guest runs its maximum of concurrent commands; try again later. */
@@ -97,6 +113,8 @@ export interface GuestExec {
    * and what remains after that time is killed. `exit` still resolves.
    */
   kill(graceMs?: number): void;
+  /** Everything of the command was delivered, or is not needed: the guest need not keep it. Absent: it keeps nothing. */
+  release?(): void;
 }
 
 export interface GuestWorkloadRequest {
@@ -133,6 +151,10 @@ export interface Guest {
    * arguments and environment larger than a message.
    */
   exec(request: GuestExecRequest): GuestExec;
+  /** Whether a command with a `resumeKey` outlives this channel. Absent: false. */
+  readonly keepsCommands?: boolean;
+  /** Throws like `exec`, and when the guest has no such command: it has ended, or an older guest has not kept it. */
+  resume?(request: GuestResumeRequest): ResumedExec;
   /** Like a command, whose streams contain what GUEST-PROTOCOL.md describes under files. */
   file(request: GuestFileRequest): GuestExec;
   /** Starts the machine's workload, once in the life of a guest, and receives its output from `offset` on. */

@@ -11,17 +11,19 @@
  *   period), unless it runs in the background.
  * - A caller that does not read pauses the command's output. A command that does not read pauses the request.
  *
- * If the node agent dies in the middle, the caller sees a body without an exit frame, and the guest ends the command when the
- * channel breaks.
+ * If the node agent dies or stops in the middle, the caller sees a body without an exit frame. A command with a resume key
+ * continues in the guest, and the caller resumes it through the next agent (decision 54). The guest ends any other when the
+ * next agent connects.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
-import type { ExecExit, ExecStart, LinkError } from "@flotilla/contract/link";
-import { readExecStart, readSignalRequest, readTerminalSize } from "@flotilla/contract/link/generated";
+import type { ExecExit, ExecResume, ExecStart, LinkError } from "@flotilla/contract/link";
+import { readExecResume, readExecStart, readSignalRequest, readTerminalSize } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
+import { RESUMES_HEADER } from "@flotilla/contract/link/streams";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
@@ -52,7 +54,12 @@ export interface LinkExecOptions {
   readonly hasRoom: () => Promise<boolean>;
   /** Whether the VMM pauses a guest that writes, because the host's disk is nearly full. */
   readonly isDiskFull: () => Promise<boolean>;
+  /** Whether this agent stops, and the next one serves its callers. Absent: never. */
+  readonly isStopping?: () => boolean;
 }
+
+/** What is known of the command, from a start or a resume frame. */
+type Begun = Pick<ExecStart, "hasStdin" | "terminal" | "isBackground" | "timeoutMs" | "resumeKey">;
 
 /** Serves the request until the command has ended or the caller disconnects. */
 export function serveExec(request: IncomingMessage, response: ServerResponse, options: LinkExecOptions): void {
@@ -67,7 +74,8 @@ class LinkExec {
   readonly #hasRoom: () => Promise<boolean>;
   readonly #isDiskFull: () => Promise<boolean>;
   readonly #decoder = new LinkDecoder();
-  #start: ExecStart | null = null;
+  readonly #isStopping: () => boolean;
+  #start: Begun | null = null;
   #exec: GuestExec | null = null;
   #exit: ExecExit | null = null;
   #startedAt = 0;
@@ -83,7 +91,7 @@ class LinkExec {
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
-    { guest, clock, hasRoom, isDiskFull }: LinkExecOptions,
+    { guest, clock, hasRoom, isDiskFull, isStopping = () => false }: LinkExecOptions,
   ) {
     this.#request = request;
     this.#response = response;
@@ -91,10 +99,12 @@ class LinkExec {
     this.#clock = clock;
     this.#hasRoom = hasRoom;
     this.#isDiskFull = isDiskFull;
+    this.#isStopping = isStopping;
   }
 
   serve(): void {
-    this.#response.writeHead(200, { "content-type": "application/octet-stream" });
+    const resumes = this.#guest.keepsCommands === true ? { [RESUMES_HEADER]: "1" } : {};
+    this.#response.writeHead(200, { "content-type": "application/octet-stream", ...resumes });
     this.#timers.push(this.#clock.timer(HEAD_DELAY_MS, () => this.#onHeadDelay()));
     this.#request.on("data", (chunk: Buffer) => this.#onRequestData(chunk));
     this.#request.on("end", () => this.#onRequestEnd());
@@ -133,8 +143,10 @@ class LinkExec {
 
   #onFrame({ type, payload }: LinkFrame): void {
     const exec = this.#exec;
-    if (type === "start" && this.#start !== null) throw new Error("a second start frame came");
+    const isFirst = type === "start" || type === "resume";
+    if (isFirst && this.#start !== null) throw new Error(`a second ${type} frame came`);
     if (type === "start") return this.#onStart(execStart(parseJson(payload)));
+    if (type === "resume") return this.#onResume(readExecResume(parseJson(payload)));
     if (exec === null) throw new Error(`a ${type} frame came before the start frame`);
     switch (type) {
       case "stdin":
@@ -171,9 +183,34 @@ class LinkExec {
   #onStart(start: ExecStart): void {
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
-    const { hasStdin, isBackground } = start;
     const exec = this.#begin(start);
-    if (exec === null) return;
+    if (exec !== null) this.#follow(exec, start);
+  }
+
+  /** The command began through an earlier agent. Its output comes after the frame that says how much input it has. */
+  #onResume(resume: ExecResume): void {
+    const { resumeKey, stdoutBytes, stderrBytes, elapsedMs, timeoutMs, terminal } = resume;
+    this.#start = { ...resume, isBackground: false };
+    this.#startedAt = this.#clock.monotonic() - elapsedMs;
+    const refuse = (error: unknown): void => this.#fail({ code: "not_found", message: messageOf(error) });
+    try {
+      const request = { resumeKey, stdoutOffset: stdoutBytes, stderrOffset: stderrBytes };
+      const resumed = this.#guest.resume?.(request);
+      if (resumed === undefined) return refuse(new Error("the guest resumes no command"));
+      this.#exec = resumed.exec;
+      resumed.stdinOffset.then((stdinBytes) => {
+        if (this.#isFinished) return;
+        this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes })));
+        if (terminal !== null) resumed.exec.resize(terminal);
+        const left = timeoutMs === null ? null : Math.max(1, timeoutMs - elapsedMs);
+        this.#follow(resumed.exec, { ...resume, isBackground: false, timeoutMs: left });
+      }, refuse);
+    } catch (error) {
+      refuse(error);
+    }
+  }
+
+  #follow(exec: GuestExec, { hasStdin, isBackground, terminal, timeoutMs }: Begun): void {
     this.#exec = exec;
     exec.stdin.on("drain", () => this.#request.resume());
     // A command may close its input, or end, while more input arrives.
@@ -182,12 +219,12 @@ class LinkExec {
     if (!hasStdin) exec.stdin.end();
     this.#forward("stdout", exec.stdout);
     this.#forward("stderr", exec.stderr);
-    if (start.timeoutMs !== null && !isBackground) {
-      this.#timers.push(this.#clock.timer(start.timeoutMs, () => this.#onTimeout()));
+    if (timeoutMs !== null && !isBackground) {
+      this.#timers.push(this.#clock.timer(timeoutMs, () => this.#onTimeout()));
     }
     exec.pid.then(
       // A caller that opens a terminal waits for it, and the terminal may be silent.
-      () => (start.terminal === null ? undefined : this.#response.flushHeaders()),
+      () => (terminal === null ? undefined : this.#response.flushHeaders()),
       () => undefined,
     );
     exec.exit.then(
@@ -198,11 +235,12 @@ class LinkExec {
 
   /** null: the guest accepts no command now, and the failure was sent. Throws a RangeError when the request is too large. */
   #begin(start: ExecStart): GuestExec | null {
-    const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
+    const { argv, cwd, env, user, hasStdin, terminal, isBackground, resumeKey } = start;
     const needsPid = terminal !== null || isBackground;
+    const name = resumeKey === undefined ? {} : { resumeKey };
     try {
       return start.file === undefined
-        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground, needsPid })
+        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground, needsPid, ...name })
         : beginFileExec(start.file, { guest: this.#guest, clock: this.#clock, hasRoom: this.#hasRoom });
     } catch (error) {
       if (error instanceof RangeError) throw error;
@@ -322,8 +360,12 @@ class LinkExec {
   }
 
   #onClose(): void {
+    const isLeft = this.#isStopping() && this.#start?.resumeKey !== undefined && this.#guest.keepsCommands === true;
+    // The whole answer has been given to the kernel, which delivers it also when this process dies, or it has no reader.
+    if (!isLeft) this.#exec?.release?.();
     if (this.#isFinished) return;
     this.#release();
+    if (isLeft) return;
     if (this.#start?.isBackground !== true) this.#kill();
     // The output is dropped, but the channel's credit must flow.
     this.#exec?.stdout.resume();

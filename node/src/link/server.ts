@@ -122,6 +122,7 @@ export async function serveLink(options: LinkOptions): Promise<ServedLink> {
       socket.resume();
     },
     [Symbol.asyncDispose]: async () => {
+      link.stop();
       server.closeAllConnections();
       await new Promise<void>((resolve) => {
         server.close(() => resolve());
@@ -145,6 +146,7 @@ class Link {
   readonly #options: LinkOptions;
   readonly #dials = new Dials();
   readonly #limited = new WeakSet<Socket>();
+  #isStopping = false;
   readonly #serve: Readonly<Record<Exclude<LinkRouteName, "exec">, (exchange: Exchange) => Promise<void> | void>> = {
     dial: (exchange) => this.#dial(exchange),
     file: (exchange) => this.#file(exchange),
@@ -166,6 +168,11 @@ class Link {
 
   constructor(options: LinkOptions) {
     this.#options = options;
+  }
+
+  /** The connections that now end are not left by their callers. */
+  stop(): void {
+    this.#isStopping = true;
   }
 
   /** On this connection ports of machines may be opened, and nothing else. */
@@ -224,6 +231,7 @@ class Link {
       clock,
       hasRoom: () => hasRoom(temporaryDirectory),
       isDiskFull: () => isNearlyFull(temporaryDirectory),
+      isStopping: () => this.#isStopping,
     });
   }
 

@@ -193,6 +193,8 @@ interface Opening {
   /** What its saved memory depends on; undefined: unknown. */
   readonly format: string | undefined;
   readonly callerSignal: AbortSignal;
+  /** Default: every command in the guest ends. */
+  readonly keepsCommands?: boolean;
 }
 
 class QemuDriver implements Driver {
@@ -279,7 +281,7 @@ class QemuDriver implements Driver {
       return "gone";
     }
     try {
-      return await this.#open(vmm, request, { origin: null, format, callerSignal: signal });
+      return await this.#open(vmm, request, { origin: null, format, callerSignal: signal, keepsCommands: true });
     } catch (error) {
       // The guest powered off in the meantime. `exited` reports that, which "gone" could not.
       if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null }, format);
@@ -418,7 +420,7 @@ class QemuDriver implements Driver {
   }
 
   /** Connects to a VMM's channels and waits for the agent's hello; ends early when the VMM does. */
-  async #open(vmm: Vmm, channels: Channels, { origin, format, callerSignal }: Opening): Promise<Vm> {
+  async #open(vmm: Vmm, channels: Channels, { origin, format, callerSignal, keepsCommands = false }: Opening): Promise<Vm> {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
     const signal = AbortSignal.any([callerSignal, ended.signal]);
@@ -431,7 +433,7 @@ class QemuDriver implements Driver {
       const { machineId, network, publishedPorts = [] } = channels;
       guestNetwork = network === undefined ? null : this.#launcher.attachNetwork(vmm, channels.uid);
       if (network !== undefined) await guestNetwork?.open({ machineId, network, publishedPorts });
-      const guest = await this.#launcher.guest(channels, signal);
+      const guest = await this.#launcher.guest(channels, signal, { keepsCommands });
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
       this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest agent answered");
       return this.#asVm({ vmm, guest, guestNetwork, origin }, format);

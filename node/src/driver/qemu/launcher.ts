@@ -218,15 +218,19 @@ export class Launcher {
     return qmp;
   }
 
-  /** Connects to the guest and waits for its agent's hello. */
-  async guest(launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Guest> {
+  /** Connects to the guest and waits for its agent's hello. Without `keepsCommands` every command in it ends. */
+  async guest(
+    launch: Pick<Launch, "bootDirectory" | "uid">,
+    signal: AbortSignal,
+    { keepsCommands = false } = {},
+  ): Promise<Guest> {
     const place = { path: join(launch.bootDirectory, "guest.sock"), uid: this.uidOf(launch) };
     const bulk = await openBulkDisk({ ...place, path: bulkPathIn(launch.bootDirectory) });
     const channel = await connectWhenReady(place, this.clock, signal).catch(async (error: unknown) => {
       await bulk?.close();
       throw error;
     });
-    return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, bulk });
+    return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, keepsCommands, bulk });
   }
 
   /** The network of a running VMM; null if it has none. Closed when the VMM ends, or by the caller on release. */
