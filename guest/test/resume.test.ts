@@ -189,7 +189,7 @@ test("commands end that no host resumes, those without a name, and all of them f
       guest = await host(agent);
       await until(() => !isRunning(nameless));
       await until(() => !isRunning(waiting));
-      // The channel that it had is free again, and its end is no violation of the protocol.
+      // The channel that it had is free again, and its end does not violate the protocol.
       for (let at = 0; at < CHANNELS_MAX + 5; at += 1) await outcome(guest.exec(request(["true"])));
       const kept = await start(guest, { resumeKey: keyOf() });
       guest.close();
@@ -206,7 +206,9 @@ test("what is not kept any more, or was never written, is refused, and the comma
     for (const stdoutOffset of offsets) {
       const resumeKey = keyOf();
       let guest = await host(agent);
-      const exec = guest.exec(request(["sh", "-c", `head -c ${KEPT_OUTPUT_BYTES * 2} /dev/zero; sleep 100`], { resumeKey }));
+      const exec = guest.exec(
+        request(["sh", "-c", `head -c ${KEPT_OUTPUT_BYTES * 2} /dev/zero; sleep 100`], { resumeKey }),
+      );
       const received = new Received();
       received.follow(exec);
       await received.more(KEPT_OUTPUT_BYTES * 2);

@@ -46,7 +46,7 @@ export const ExecStart = Type.Object({
   isBackground: flag(),
   hasStdin: flag(),
   terminal: nullable(TerminalSize),
-  /** By which the server resumes the command after a restart of the node's agent. Without it the command ends then. */
+  /** The server resumes the command with it after a restart of the node's agent. Without it the command ends then. */
   resumeKey: Type.Optional(resumeKey()),
   /**
    * Version 1 and 2: an operation on a file instead of a command; argv is empty, and the streams have the format of

@@ -178,7 +178,8 @@ export class ClientExec implements GuestExec {
   /** The guest continues a command of an earlier host: it has `offset` bytes of its input, and may get `credit` more. */
   resumed(offset: number, credit: number): void {
     if (this.#stdinOffset === null || this.#hasStarted) throw new GuestProtocolError("a command that was not resumed");
-    if (credit > STDIN_WINDOW_BYTES || !Number.isSafeInteger(offset)) throw new GuestProtocolError("wrong input credit");
+    if (credit > STDIN_WINDOW_BYTES || !Number.isSafeInteger(offset))
+      throw new GuestProtocolError("wrong input credit");
     this.#hasStarted = true;
     this.#stdinCredit = credit;
     this.#stdinOffset.resolve(offset);

@@ -189,7 +189,10 @@ class GuestClient implements Guest {
     const { resumeKey = null } = request;
     const isResumable = resumeKey !== null && this.keepsCommands && !request.isBackground;
     if (isResumable) fields.bytes("resumeKey", Buffer.from(resumeKey, "hex"));
-    return this.#open("exec", channel, fields, { hasStdin: request.hasStdin || request.terminal !== null, isResumable });
+    return this.#open("exec", channel, fields, {
+      hasStdin: request.hasStdin || request.terminal !== null,
+      isResumable,
+    });
   }
 
   get keepsCommands(): boolean {
@@ -215,11 +218,14 @@ class GuestClient implements Guest {
     if (request.length !== null) fields.u64("length", request.length);
     const { operation } = request;
     const window = this.#bulkWindow(operation);
-    if (window === null)
-      return this.#open("file", this.#freeChannel(), fields, { hasStdin: operation === "write" });
+    if (window === null) return this.#open("file", this.#freeChannel(), fields, { hasStdin: operation === "write" });
     fields.text("bulkDevice", window.device).u64("bulkOffset", window.offset).u64("bulkBytes", window.bytes);
     try {
-      return overBulkDisk(this.#open("file", this.#freeChannel(), fields, { hasStdin: true }), window, operation === "write");
+      return overBulkDisk(
+        this.#open("file", this.#freeChannel(), fields, { hasStdin: true }),
+        window,
+        operation === "write",
+      );
     } catch (error) {
       window.release();
       throw error;

@@ -5,14 +5,15 @@
  * - Output is delivered in order, and the node is read no faster than the sink accepts it.
  * - An aborted signal breaks the connection. Then the node ends the command with all its descendants, unless it runs in the
  *   background.
+ * - When the connection breaks although the node has the command, a command with a resume key is resumed (open-exec.ts).
  *
  * The request's body is sent whole, with its length: without a terminal all input is known when the command starts.
  */
 import { reasonOf } from "@flotilla/base/abort";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit, ExecStart, LinkError } from "@flotilla/contract/link";
-import { readExecExit, readLinkError } from "@flotilla/contract/link/generated";
+import type { ExecExit, ExecStart } from "@flotilla/contract/link";
+import { RESUMES_HEADER } from "@flotilla/contract/link/streams";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
@@ -21,20 +22,11 @@ import {
   type LinkFrame,
 } from "@flotilla/contract/link-stream";
 import type { Dispatcher } from "undici";
+import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
+import { OpenExec } from "./open-exec.ts";
 import { NodeUnreachable, NotRunning, refusalOf } from "./refusals.ts";
 
-export interface OutputSink {
-  /** If it returns a promise, reading continues when that resolves. The chunk may be kept. */
-  onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void>;
-  /** The node has accepted the command. */
-  onStarted?(): void;
-  /** Whether the sink has returned a promise that is pending, so that the sink delays the command. */
-  readonly isFull?: boolean;
-}
-
-/** The node answers within this time that the command runs, even if the command is silent. */
-export const HEADERS_TIMEOUT_MS = 15_000;
 /** How long after a command's time limit its node may take to end it, before it counts as unreachable. */
 const NODE_GRACE_MS = 30_000;
 const REFUSAL_CHARACTERS_MAX = 64 * 1024;
@@ -60,7 +52,7 @@ export function runOnNode(
 ): Promise<ExecExit> {
   const { promise, resolve, reject } = Promise.withResolvers<ExecExit>();
   if (options.signal.aborted) return Promise.reject(reasonOf(options.signal));
-  const command = new NodeCommand(link, node.nodeId, options, clock, { resolve, reject });
+  const command = new NodeCommand(link, node, options, clock, { resolve, reject });
   const { body, bytes } = requestBody(options.start, options.stdin);
   const path = `/v1/machines/${options.machineId}/exec`;
   try {
@@ -82,6 +74,7 @@ interface Settle {
  */
 class NodeCommand implements Dispatcher.DispatchHandler {
   readonly #link: NodeLink;
+  readonly #node: NodeAddress;
   readonly #nodeId: string;
   readonly #options: NodeExecOptions;
   readonly #clock: Clock;
@@ -97,10 +90,20 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #hasEnded = false;
   #isSettled = false;
   #deadline: Timer | null = null;
+  readonly #startedAt: number;
+  /** Delivered to the sink. */
+  readonly #received = { stdout: 0, stderr: 0 };
+  #isKept = false;
+  /** What the sink has not accepted yet. */
+  #pending: Promise<unknown> = Promise.resolve();
+  /** The connection broke, and the command continues here. */
+  #resumed: OpenExec | null = null;
 
-  constructor(link: NodeLink, nodeId: string, options: NodeExecOptions, clock: Clock, settle: Settle) {
+  constructor(link: NodeLink, node: NodeAddress, options: NodeExecOptions, clock: Clock, settle: Settle) {
     this.#link = link;
-    this.#nodeId = nodeId;
+    this.#node = node;
+    this.#nodeId = node.nodeId;
+    this.#startedAt = clock.monotonic();
     this.#options = options;
     this.#clock = clock;
     this.#settle = settle;
@@ -114,13 +117,18 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     if (this.#isSettled) controller.abort(new Error("the command was cancelled"));
   }
 
-  onResponseStart(_controller: Dispatcher.DispatchController, status: number): void {
+  onResponseStart(
+    _controller: Dispatcher.DispatchController,
+    status: number,
+    headers: Readonly<Record<string, string | string[] | undefined>>,
+  ): void {
     this.#status = status;
+    this.#isKept = headers[RESUMES_HEADER] !== undefined;
     if (status === 200 && !this.#isSettled) this.#options.sink.onStarted?.();
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    if (this.#isSettled) return;
+    if (this.#isSettled || this.#resumed !== null) return;
     if (this.#status !== 200) {
       if (this.#refusal.length < REFUSAL_CHARACTERS_MAX) this.#refusal += chunk.toString("utf8");
       return;
@@ -152,8 +160,10 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
   /** Delivers frames; returns the sink's promise if it is full. */
   #deliver(): Promise<null> | undefined {
-    if (this.#isSettled) return undefined;
+    if (this.#isSettled || this.#resumed !== null) return undefined;
     for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
+      const { type, payload } = frame;
+      if (type === "stdout" || type === "stderr") this.#received[type] += payload.byteLength;
       const taken = deliverFrame(frame, this.#options.sink, this.#options.machineId);
       // Most output is accepted synchronously.
       if (taken instanceof Promise) return taken;
@@ -168,9 +178,10 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
   #waitFor(something: Promise<unknown>): void {
     this.#isWaiting = true;
+    this.#pending = something;
     this.#controller?.pause();
     const resume = (): void => {
-      if (this.#isSettled) return;
+      if (this.#isSettled || this.#resumed !== null) return;
       this.#isWaiting = false;
       if (this.#frames.length > 0 || this.#hasEnded) this.#proceed();
       if (!this.#isWaiting && !this.#isSettled) this.#controller?.resume();
@@ -192,15 +203,40 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #cancel(error: Error): void {
     this.#finish(() => this.#settle.reject(error));
     this.#controller?.abort(error);
+    this.#resumed?.close();
   }
 
   #fail(error: unknown): void {
-    if (this.#isSettled) return;
+    if (this.#isSettled || this.#resumed !== null) return;
     const isFinal = error instanceof Refusal || error instanceof NotRunning;
     const { machineId } = this.#options;
     if (isFinal) this.#finish(() => this.#settle.reject(error));
+    else if (this.#canResume) this.#resume(error);
     else if (this.#status === 200) this.#cancel(this.#link.cutOff(this.#nodeId, machineId, "command", error));
     else this.#cancel(new NodeUnreachable(this.#nodeId, error));
+  }
+
+  /** An agent that died before the head of its answer may have started the command. */
+  get #canResume(): boolean {
+    if (this.#options.start.resumeKey === undefined || this.#controller === null) return false;
+    return this.#status === 0 || (this.#status === 200 && this.#isKept);
+  }
+
+  #resume(cause: unknown): void {
+    const { sink, stdin } = this.#options;
+    const before = { startedAt: this.#startedAt, stdin, received: this.#received };
+    const exec = OpenExec.broken(this.#link, this.#node, this.#options, before);
+    this.#resumed = exec;
+    this.#frames = [];
+    this.#controller?.abort(new Error("the connection broke"));
+    const failed = (error: unknown): void => {
+      const hadNoHead = this.#status === 0 && !(error instanceof Refusal && error.code !== "unavailable");
+      this.#finish(() => this.#settle.reject(hadNoHead ? new NodeUnreachable(this.#nodeId, cause) : (error as Error)));
+    };
+    const began = (): void => (this.#status === 0 ? sink.onStarted?.() : undefined);
+    this.#pending
+      .then(() => exec.run({ onOutput: (stream, chunk) => sink.onOutput(stream, chunk) }, began))
+      .then((exit) => this.#finish(() => this.#settle.resolve(exit)), failed);
   }
 
   #finish(settle: () => void): void {
@@ -209,7 +245,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     this.#frames = [];
     this.#deadline?.cancel();
     this.#options.signal.removeEventListener("abort", this.#onAbort);
-    if (this.#isWaiting) this.#controller?.resume();
+    if (this.#isWaiting && this.#resumed === null) this.#controller?.resume();
     settle();
   }
 }
@@ -226,43 +262,4 @@ function requestBody(start: ExecStart, stdin: Buffer | null): { body: Buffer | B
   }
   const bytes = frames.reduce((sum, frame) => sum + frame.byteLength, 0);
   return { body: bytes <= COPIED_BYTES_MAX ? Buffer.concat(frames, bytes) : frames, bytes };
-}
-
-/** Delivers a frame of the node. Returns the exit, or null while the command runs. Throws the error of a failure frame. */
-export function deliverFrame(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
-  if (frame.type === "stdout" || frame.type === "stderr") {
-    // With an empty frame the node checks the connection.
-    if (frame.payload.byteLength === 0) return null;
-    const waiting = sink.onOutput(frame.type, frame.payload);
-    return waiting instanceof Promise ? waiting.then(() => null) : null;
-  }
-  if (frame.type === "exit") return readExecExit(parse(frame));
-  if (frame.type === "failure") throw failure(readLinkError(parse(frame)), machineId);
-  throw new Error(`a ${frame.type} frame does not come from a node`);
-}
-
-function parse({ payload }: LinkFrame): unknown {
-  return JSON.parse(Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString("utf8"));
-}
-
-function failure({ code, message }: LinkError, machineId: string): Error {
-  switch (code) {
-    case "not_running":
-      return new NotRunning(message);
-    case "busy": {
-      const text = `exec in ${machineId} was refused: ${message}; try again when one of them has ended`;
-      return new Refusal("conflict", text);
-    }
-    case "no_space": {
-      const text = `the command in machine ${machineId} did not end: ${message}; free disk space there to resume it`;
-      return new Refusal("unavailable", text);
-    }
-    case "invalid":
-      return new Refusal("invalid_request", `exec in ${machineId} was refused: ${message}`);
-    default: {
-      const why = `its agent does not answer: ${message}`;
-      const text = `exec in ${machineId} failed, ${why}; stop and start the machine if it still runs`;
-      return new Refusal("guest_unreachable", text);
-    }
-  }
 }

@@ -90,14 +90,16 @@ export class NodeLink {
   readonly #pools = new Map<string, Pool>();
   /** For streams between nodes and callers. */
   readonly turns: Turns;
+  readonly clock: Clock;
   readonly #log: Log;
   readonly #fleet: FleetReach | null;
 
   /** `fleet` null: only nodes of this host are reached. */
-  constructor(log: Log, clock: Pick<Clock, "monotonic">, fleet: FleetReach | null = null) {
+  constructor(log: Log, clock: Clock, fleet: FleetReach | null = null) {
     this.#log = log;
     this.#fleet = fleet;
     this.turns = new Turns(clock);
+    this.clock = clock;
   }
 
   /** The refusal for work that had begun: it must not be repeated without its owner's decision. */

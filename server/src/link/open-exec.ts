@@ -1,19 +1,36 @@
 /**
  * A command on a node with input that is sent while output arrives, for terminals and files. Commands whose input is known at
- * their start use exec-link.ts, which costs less.
+ * their start use exec-link.ts, which costs less, until their connection breaks.
  *
  * Always:
  * - No input is consumed before the node has accepted the command, so after NotRunning the whole input can be sent again.
  * - Input is consumed no faster than the node reads. Output is read no faster than the sink accepts it.
  * - `close`, or an aborted signal, breaks the connection. Then the node ends the command with all its descendants.
+ * - When the connection of a command with a resume key breaks, because the node's agent was restarted, the command is resumed
+ *   through the next agent, for RESUME_MS: each output after what the sink got, the input after what the guest got. It is
+ *   never started again. A caller that leaves in the meantime is not waited for; the command is ended when it is found.
  */
 import { Readable } from "node:stream";
+import { reasonOf } from "@flotilla/base/abort";
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit, ExecStart } from "@flotilla/contract/link";
-import { encodeLinkFrame, LinkDecoder, type LinkFrame, type LinkFrameType } from "@flotilla/contract/link-stream";
-import { HEADERS_TIMEOUT_MS, type OutputSink, deliverFrame } from "./exec-link.ts";
+import type { ExecExit, ExecResume, ExecStart } from "@flotilla/contract/link";
+import { readExecResumed } from "@flotilla/contract/link/generated";
+import { RESUMES_HEADER } from "@flotilla/contract/link/streams";
+import {
+  encodeLinkFrame,
+  LINK_PAYLOAD_BYTES_MAX,
+  LinkDecoder,
+  type LinkFrame,
+  type LinkFrameType,
+} from "@flotilla/contract/link-stream";
+import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeUnreachable, NotRunning } from "./refusals.ts";
+import { SentInput } from "./sent-input.ts";
+
+/** How long to look for the next agent of the node. Its guests keep a command for longer. */
+const RESUME_MS = 20_000;
+const RESUME_PAUSE_MS = 50;
 
 /** Max bytes queued for a node that does not read. */
 const INPUT_BYTES_MAX = 256 * 1024;
@@ -50,12 +67,12 @@ export interface OpenExecOptions {
 
 /** Resolves when the node has accepted the command. Throws like runOnNode. */
 export async function openOnNode(link: NodeLink, node: NodeAddress, options: OpenExecOptions): Promise<OpenExec> {
-  const { tenantId, machineId, start, signal } = options;
+  const { machineId, start, signal } = options;
   const gone = new AbortController();
   const input = new Input();
   input.push(encodeLinkFrame("start", JSON.stringify(start)));
   try {
-    const body = await link.open(node, {
+    const { headers, body } = await link.openAnswer(node, {
       method: "POST",
       path: `/v1/machines/${machineId}/exec`,
       body: input,
@@ -63,16 +80,9 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
       headersTimeout: HEADERS_TIMEOUT_MS,
       signal: AbortSignal.any([signal, gone.signal]),
     });
-    const exec = new OpenExec({
-      link,
-      work: start.file === undefined ? "command" : "file",
-      nodeId: node.nodeId,
-      tenantId,
-      machineId,
-      input,
-      body,
-      gone,
-    });
+    const connection = connectionOf(input, body, gone);
+    const isResumable = start.resumeKey !== undefined && headers[RESUMES_HEADER] !== undefined;
+    const exec = new OpenExec(link, node, { ...options, isResumable }, connection);
     await exec.lookAhead();
     return exec;
   } catch (error) {
@@ -82,39 +92,83 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
   }
 }
 
-interface Parts {
-  readonly link: NodeLink;
-  readonly work: "command" | "file";
-  readonly nodeId: string;
-  readonly tenantId: string;
-  readonly machineId: string;
+/** One request to the node. */
+interface Connection {
   readonly input: Input;
   readonly body: Readable;
+  readonly chunks: AsyncIterator<Buffer, undefined>;
+  readonly decoder: LinkDecoder;
   readonly gone: AbortController;
+  /** Frames that have arrived and were not delivered. */
+  ahead: LinkFrame[];
 }
 
+function connectionOf(input: Input, body: Readable, gone: AbortController): Connection {
+  const chunks = (body as AsyncIterable<Buffer, undefined>)[Symbol.asyncIterator]();
+  return { input, body, chunks, decoder: new LinkDecoder(), gone, ahead: [] };
+}
+
+interface Parts extends OpenExecOptions {
+  /** Whether the node keeps the command when its agent ends. */
+  readonly isResumable: boolean;
+}
+
+/** What happened to a command before its connection broke. */
+export interface BrokenExec {
+  readonly startedAt: number;
+  readonly stdin: Buffer | null;
+  readonly received: { readonly stdout: number; readonly stderr: number };
+}
+
+/** The connection to the node broke; the command may run on. */
+class Broken extends Error {}
+
 export class OpenExec {
+  readonly #link: NodeLink;
+  readonly #node: NodeAddress;
   readonly #parts: Parts;
-  readonly #decoder = new LinkDecoder();
-  readonly #chunks: AsyncIterator<Buffer, undefined>;
-  #ahead: readonly LinkFrame[] = [];
+  readonly #closed = new AbortController();
+  readonly #sent = new SentInput();
+  readonly #received = { stdout: 0, stderr: 0 };
+  #startedAt: number;
+  #terminal: ExecResume["terminal"];
+  /** null: it broke, and no other was made yet. */
+  #connection: Connection | null;
+  #resumed = Promise.withResolvers<void>();
   #isInputOver = false;
 
-  constructor(parts: Parts) {
+  constructor(link: NodeLink, node: NodeAddress, parts: Parts, connection: Connection | null) {
+    this.#link = link;
+    this.#node = node;
     this.#parts = parts;
-    this.#chunks = (parts.body as AsyncIterable<Buffer, undefined>)[Symbol.asyncIterator]();
+    this.#connection = connection;
+    this.#startedAt = link.clock.monotonic();
+    this.#terminal = parts.start.terminal;
+  }
+
+  /** A command whose connection has broken: `run` resumes it. */
+  static broken(link: NodeLink, node: NodeAddress, options: OpenExecOptions, before: BrokenExec): OpenExec {
+    const exec = new OpenExec(link, node, { ...options, isResumable: true }, null);
+    exec.#startedAt = before.startedAt;
+    Object.assign(exec.#received, before.received);
+    if (before.stdin !== null) exec.#sent.add(before.stdin);
+    exec.#isInputOver = true;
+    return exec;
   }
 
   /** Sends a frame; false when the queue is full: wait for `room`. Frames after the end are dropped. */
   send(type: LinkFrameType, payload: Uint8Array | string = ""): boolean {
-    const { input } = this.#parts;
-    if (input.destroyed || this.#isInputOver) return true;
-    return input.push(encodeLinkFrame(type, payload));
+    const connection = this.#connection;
+    if (this.#isInputOver || connection?.input.destroyed === true) return true;
+    if (type === "stdin" && this.#parts.isResumable) this.#sent.add(payload as Uint8Array);
+    if (type === "resize") this.#terminal = JSON.parse(String(payload)) as ExecResume["terminal"];
+    // Without a connection it is sent when the command was resumed.
+    return connection === null ? this.#sent.isSmall : connection.input.push(encodeLinkFrame(type, payload));
   }
 
   /** Resolves when the queue has room, or the request has ended. */
   get room(): Promise<void> {
-    return this.#parts.input.room;
+    return this.#connection === null ? this.#resumed.promise : this.#connection.input.room;
   }
 
   /** Ends the input. */
@@ -125,50 +179,173 @@ export class OpenExec {
 
   /** Throws a failure that arrived with the response's head, while the caller's request can still be refused. */
   async lookAhead(): Promise<void> {
-    if (this.#parts.body.readableLength === 0) return;
-    const { value, done } = await this.#chunks.next();
+    const connection = this.#connection;
+    if (connection === null || connection.body.readableLength === 0) return;
+    const { value, done } = await connection.chunks.next();
     if (done === true) return;
-    this.#ahead = this.#decoder.push(value);
-    const [first] = this.#ahead;
+    connection.ahead = connection.decoder.push(value);
+    const [first] = connection.ahead;
     if (first?.type === "failure") await deliverFrame(first, { onOutput: () => undefined }, this.#parts.machineId);
   }
 
-  /** Delivers output until the command has ended. Throws a Refusal when its result is unknown. */
-  async run(sink: OutputSink): Promise<ExecExit> {
-    const { link, work, nodeId, tenantId, machineId, input, gone } = this.#parts;
+  /**
+   * Delivers output until the command has ended. Throws a Refusal when its result is unknown. `onResumed` is called when it
+   * was resumed.
+   */
+  async run(sink: OutputSink, onResumed = (): void => undefined): Promise<ExecExit> {
+    const { start, machineId } = this.#parts;
+    let cause: unknown = null;
     try {
-      let frames = this.#ahead;
       for (;;) {
-        for (const frame of frames) {
-          const taken = link.turns.run(tenantId, () => deliverFrame(frame, sink, machineId));
-          const exit = taken instanceof Promise ? await taken : taken;
-          if (exit === null) continue;
-          // The connection of a complete request can be reused.
-          this.#finishRequest();
-          return exit;
+        try {
+          return await this.#deliver(this.#connection ?? (await this.#resume(onResumed)), sink);
+        } catch (error) {
+          if (!(error instanceof Broken)) throw error;
+          cause ??= error.cause;
+          if (!this.#parts.isResumable || this.#isClosed) throw cause;
+          this.#connection = null;
+          this.#resumed = Promise.withResolvers();
         }
-        const { value, done } = await this.#chunks.next();
-        if (done === true) throw new Error("the answer ended without an exit frame");
-        frames = this.#decoder.push(value);
       }
     } catch (error) {
-      if (error instanceof Refusal || gone.signal.aborted) throw error;
-      throw link.cutOff(nodeId, machineId, work, error);
+      if (error instanceof Refusal || this.#isClosed) throw error;
+      const work = start.file === undefined ? "command" : "file";
+      throw this.#link.cutOff(this.#node.nodeId, machineId, work, cause ?? error);
     } finally {
+      this.#resumed.resolve();
       // An incomplete request must not end normally: the node would mistake a part for all of the input.
-      if (!this.#isInputOver) input.destroy();
-      await this.#chunks.return?.();
+      if (!this.#isInputOver) this.#connection?.input.destroy();
+      await this.#connection?.chunks.return?.();
     }
   }
 
   /** Ends the command, unless it has ended. */
   close(): void {
-    this.#parts.gone.abort();
+    this.#closed.abort();
+    this.#connection?.gone.abort();
+  }
+
+  get #isClosed(): boolean {
+    return this.#closed.signal.aborted || this.#parts.signal.aborted;
+  }
+
+  /** Throws Broken when the connection ends before the command does. */
+  async #deliver(connection: Connection, sink: OutputSink): Promise<ExecExit> {
+    const { tenantId, machineId } = this.#parts;
+    for (;;) {
+      for (let frame = connection.ahead.shift(); frame !== undefined; frame = connection.ahead.shift()) {
+        const { type, payload } = frame;
+        const delivered = frame;
+        if (type === "stdout" || type === "stderr") this.#received[type] += payload.byteLength;
+        const taken = this.#link.turns.run(tenantId, () => deliverFrame(delivered, sink, machineId));
+        const exit = taken instanceof Promise ? await taken : taken;
+        if (exit === null) continue;
+        // The connection of a complete request can be reused.
+        this.#finishRequest();
+        return exit;
+      }
+      const { value, done } = await connection.chunks.next().catch((cause: unknown) => {
+        throw new Broken("the connection broke", { cause });
+      });
+      if (done === true) throw new Broken("", { cause: new Error("the answer ended without an exit frame") });
+      connection.ahead = connection.decoder.push(value);
+    }
+  }
+
+  /** Finds the command through the node's next agent. Throws when it is not found in time or cannot be continued. */
+  async #resume(onResumed: () => void): Promise<Connection> {
+    const { signal } = this.#parts;
+    const { clock } = this.#link;
+    const until = clock.monotonic() + RESUME_MS;
+    const search = async (): Promise<Connection> => {
+      for (;;) {
+        try {
+          return await this.#reconnect();
+        } catch (error) {
+          const isTransient = error instanceof NodeUnreachable || error instanceof Broken;
+          if (!isTransient || clock.monotonic() >= until) throw error;
+          await clock.sleep(RESUME_PAUSE_MS);
+        }
+      }
+    };
+    const either = AbortSignal.any([signal, this.#closed.signal]);
+    const left = Promise.withResolvers<never>();
+    either.addEventListener("abort", () => left.reject(reasonOf(either)), { once: true });
+    const found = search();
+    // The node ends a command whose connection breaks.
+    found.then(
+      (connection) => {
+        const end = (): void => connection.gone.abort();
+        either.addEventListener("abort", end, { once: true });
+        if (either.aborted) end();
+      },
+      () => undefined,
+    );
+    if (either.aborted) throw reasonOf(either);
+    const connection = await Promise.race([found, left.promise]);
+    this.#connection = connection;
+    this.#resumed.resolve();
+    onResumed();
+    return connection;
+  }
+
+  /** One attempt. Sends what the guest does not have of the input. */
+  async #reconnect(): Promise<Connection> {
+    const { start, machineId } = this.#parts;
+    const { resumeKey, timeoutMs, hasStdin } = start;
+    const { stdout: stdoutBytes, stderr: stderrBytes } = this.#received;
+    const elapsedMs = Math.round(this.#link.clock.monotonic() - this.#startedAt);
+    const terminal = this.#terminal;
+    const resume = { resumeKey, stdoutBytes, stderrBytes, elapsedMs, timeoutMs, hasStdin, terminal };
+    const gone = new AbortController();
+    const input = new Input();
+    input.push(encodeLinkFrame("resume", JSON.stringify(resume)));
+    try {
+      const body = await this.#link.open(this.#node, {
+        method: "POST",
+        path: `/v1/machines/${machineId}/exec`,
+        body: input,
+        contentType: "application/octet-stream",
+        headersTimeout: HEADERS_TIMEOUT_MS,
+        signal: gone.signal,
+      });
+      const connection = connectionOf(input, body, gone);
+      const rest = this.#sent.from(await stdinBytesOf(connection));
+      if (rest === null) throw new Error("the guest lacks input that is no longer kept");
+      for (const chunk of rest)
+        for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX)
+          input.push(encodeLinkFrame("stdin", chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX)));
+      if (this.#isInputOver) {
+        input.push(encodeLinkFrame("stdinEnd"));
+        input.push(null);
+      }
+      return connection;
+    } catch (error) {
+      gone.abort();
+      input.destroy();
+      throw error;
+    }
   }
 
   #finishRequest(): void {
     if (this.#isInputOver) return;
     this.#isInputOver = true;
-    this.#parts.input.push(null);
+    this.#connection?.input.push(null);
+  }
+}
+
+/** Reads until the node says how much of its input the guest has. Throws Broken, and an Error when it has no such command. */
+async function stdinBytesOf(connection: Connection): Promise<number> {
+  for (;;) {
+    const { value, done } = await connection.chunks.next().catch((cause: unknown) => {
+      throw new Broken("the connection broke", { cause });
+    });
+    if (done === true) throw new Broken("", { cause: new Error("the answer ended before the command was resumed") });
+    connection.ahead.push(...connection.decoder.push(value));
+    const first = connection.ahead.shift();
+    if (first === undefined) continue;
+    const text = Buffer.from(first.payload).toString("utf8");
+    if (first.type === "resumed") return readExecResumed(JSON.parse(text)).stdinBytes;
+    throw new Error(`the node did not resume the command: ${first.type} ${text}`);
   }
 }

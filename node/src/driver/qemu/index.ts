@@ -420,7 +420,11 @@ class QemuDriver implements Driver {
   }
 
   /** Connects to a VMM's channels and waits for the agent's hello; ends early when the VMM does. */
-  async #open(vmm: Vmm, channels: Channels, { origin, format, callerSignal, keepsCommands = false }: Opening): Promise<Vm> {
+  async #open(
+    vmm: Vmm,
+    channels: Channels,
+    { origin, format, callerSignal, keepsCommands = false }: Opening,
+  ): Promise<Vm> {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
     const signal = AbortSignal.any([callerSignal, ended.signal]);

@@ -18,7 +18,7 @@ import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
 import type { EndsEarly } from "../../http/encode.ts";
-import type { OutputSink } from "../../link/exec-link.ts";
+import type { OutputSink } from "../../link/exec-frames.ts";
 import { base64Frame, type EventFraming, eventFrame, incompleteAtEnd, linesFrame } from "./frames.ts";
 
 const HELD_BYTES = 64 * 1024;

@@ -9,7 +9,7 @@
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
 import { Budget } from "../../http/budget.ts";
-import type { OutputSink } from "../../link/exec-link.ts";
+import type { OutputSink } from "../../link/exec-frames.ts";
 
 /** The bounds of one server for the output of all commands of a tenant, and of all tenants. */
 const TENANT_OUTPUT_BYTES_MAX = 256 * 1024 * 1024;

@@ -3,7 +3,7 @@
  */
 import type { ExecOutput } from "@flotilla/contract/exec";
 import type { HandlersOf } from "../../http/handler.ts";
-import type { OutputSink } from "../../link/exec-link.ts";
+import type { OutputSink } from "../../link/exec-frames.ts";
 import type { MachineServices } from "../services.ts";
 import type { AnswerOptions, CommandAnswers } from "./answer.ts";
 import { type CommandRequest, commandOf } from "./request.ts";

@@ -7,7 +7,8 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
-import { type OutputSink, runOnNode } from "../../link/exec-link.ts";
+import { type OutputSink, resumeKeyOf } from "../../link/exec-frames.ts";
+import { runOnNode } from "../../link/exec-link.ts";
 import { type MachineRecord, nodeOf } from "../record.ts";
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
@@ -82,5 +83,9 @@ function attemptOnce(
   machine: MachineRecord,
   { tenantId, command, sink, signal }: Omit<RunOptions, "keyId">,
 ): Promise<ExecExit> {
-  return runOnNode(link, nodeOf(machine), { tenantId, machineId: machine.id, ...command, sink, signal }, context.clock);
+  const { start, stdin } = command;
+  // What runs in the background has no stream to continue.
+  const name = start.isBackground ? {} : { resumeKey: resumeKeyOf(context) };
+  const options = { tenantId, machineId: machine.id, start: { ...start, ...name }, stdin, sink, signal };
+  return runOnNode(link, nodeOf(machine), options, context.clock);
 }

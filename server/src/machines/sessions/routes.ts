@@ -5,7 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { MachineSessionInfo } from "@flotilla/contract/exec";
 import type { Static } from "@flotilla/contract/schema";
 import type { HandlersOf } from "../../http/handler.ts";
-import type { OutputSink } from "../../link/exec-link.ts";
+import type { OutputSink } from "../../link/exec-frames.ts";
 import { checkAbsolutePath, checkEnvironment } from "../environment.ts";
 import type { CommandAnswers } from "../exec/answer.ts";
 import { commandOf } from "../exec/request.ts";

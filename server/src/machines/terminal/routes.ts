@@ -5,6 +5,7 @@
 import type { WebSocket } from "ws";
 import type { HandlersOf } from "../../http/handler.ts";
 import { acceptWebSocket } from "../../http/upgrade.ts";
+import { resumeKeyOf } from "../../link/exec-frames.ts";
 import { openOnNode } from "../../link/open-exec.ts";
 import { checkArguments, checkEnvironment, environmentOf } from "../environment.ts";
 import { inRunningMachine } from "../running.ts";
@@ -33,6 +34,7 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
         isBackground: false,
         hasStdin: true,
         terminal: { cols: query.cols ?? COLS_DEFAULT, rows: query.rows ?? ROWS_DEFAULT },
+        resumeKey: resumeKeyOf(context),
       };
       const { id } = params;
       const { tenantId, keyId } = caller;

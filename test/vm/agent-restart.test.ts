@@ -1,0 +1,125 @@
+/**
+ * The node agent is killed and stopped while commands and a terminal run in a real machine: their callers do not notice.
+ */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { after, before, describe, test } from "node:test";
+import { WebSocket } from "ws";
+import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
+import { until } from "../support/until.ts";
+import { skipReason } from "./vm-fixture.ts";
+
+const LONG = { deadlineMs: 60_000 };
+const ENDINGS = ["kill", "stop", "kill", "kill"] as const;
+
+/** What a command has printed so far, from the stream of its events. */
+class Stream {
+  stdout = "";
+  exit = "";
+  readonly ended: Promise<void>;
+
+  constructor(response: Response) {
+    this.ended = this.#read(response);
+    this.ended.catch(() => undefined);
+  }
+
+  async #read({ body }: Response): Promise<void> {
+    let rest = "";
+    for await (const chunk of body as unknown as AsyncIterable<Uint8Array>) {
+      const events = (rest + Buffer.from(chunk).toString()).split("\n\n");
+      rest = events.pop() ?? "";
+      for (const event of events) this.#take(event);
+    }
+  }
+
+  #take(event: string): void {
+    const data = /^data: (.*)$/m.exec(event)?.[1] ?? "";
+    if (/^event: (exit|error)$/m.test(event)) this.exit = event;
+    else if (/^event: stdout$/m.test(event)) this.stdout += Buffer.from(data, "base64").toString();
+  }
+}
+
+describe("an agent that restarts", { skip: skipReason }, () => {
+  let flotilla: Flotilla;
+  let id: string;
+
+  before(async () => {
+    flotilla = await startFlotilla({ driver: "qemu" });
+    ({ id } = await flotilla.create({ resources: { cpus: 1, memoryMb: 128, diskGb: 1 } }));
+    await flotilla.start(id);
+  });
+  after(() => flotilla?.[Symbol.asyncDispose]());
+
+  const post = (path: string, body: object): Promise<Response> => {
+    const { url, key } = flotilla.client();
+    const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+    return fetch(`${url}/v1/machines/${id}/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+  };
+  const stream = async (command: string): Promise<Stream> => {
+    const response = await post("exec/stream?output=b64", { command, timeoutSeconds: 300 });
+    assert.equal(response.status, 200);
+    return new Stream(response);
+  };
+  const running = async (name: string): Promise<boolean> => (await flotilla.exec(id, "ps -o args")).includes(name);
+
+  test("loses and repeats no byte of commands and of a terminal", async () => {
+    const input = randomBytes(600_000).toString("hex");
+    const counting = await stream("i=0; while [ ! -e /tmp/go ]; do i=$((i+1)); echo $i; done; exit 3");
+    const fed = post("exec", {
+      command: "until [ -e /tmp/go ]; do sleep 0.1; done; md5sum",
+      stdin: input,
+      timeoutSeconds: 300,
+    });
+    const { url, key } = flotilla.client();
+    const path = `/v1/machines/${id}/exec/interactive?cmd=/bin/sh`;
+    const headers = { authorization: `Bearer ${key}` };
+    const socket = new WebSocket(`${url.replace("http", "ws")}${path}`, { headers });
+    let shown = "";
+    socket.on("message", (data: Buffer) => void (shown += data.toString()));
+    await once(socket, "open");
+    socket.send(Buffer.from("stty -echo; PS1=; echo rea''dy\n"));
+    await until(() => shown.includes("ready"), { what: "the terminal", ...LONG });
+    for (const [at, ending] of ENDINGS.entries()) {
+      const before = counting.stdout.length;
+      await until(() => counting.stdout.length > before + 1000, { what: "more numbers", ...LONG });
+      await flotilla.nodes[0]?.[ending]();
+      // Typed while there is no agent.
+      socket.send(Buffer.from(`echo typed $((${at}+100))\n`));
+      await flotilla.startNode();
+      await until(() => shown.includes(`typed ${at + 100}`), { what: `what was typed, round ${at}`, ...LONG });
+    }
+    await flotilla.exec(id, "touch /tmp/go");
+    await counting.ended;
+    assert.match(counting.exit, /"?exit_?[cC]ode"?:\s*3/);
+    const lines = counting.stdout.trimEnd().split("\n");
+    assert.ok(
+      lines.every((line, index) => line === String(index + 1)),
+      "every number once, in order",
+    );
+    const answer = await fed;
+    const { stdout } = (await answer.json()) as { stdout: string };
+    assert.equal(stdout.slice(0, 32), createHash("md5").update(input).digest("hex"));
+    socket.send(Buffer.from("exit 6\n"));
+    await once(socket, "close");
+    const typed = ENDINGS.map((_ending, at) => `typed ${at + 100}`);
+    assert.deepEqual(shown.match(/typed \d+/g), typed);
+    assert.match(shown, /"code":6/);
+  });
+
+  test("ends a command whose caller left while there was no agent", async () => {
+    const leave = new AbortController();
+    const { url, key } = flotilla.client();
+    const response = await fetch(`${url}/v1/machines/${id}/exec/stream`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+      body: JSON.stringify({ command: "echo begun; sleep 4321" }),
+      signal: leave.signal,
+    });
+    await response.body?.getReader().read();
+    await flotilla.nodes[0]?.kill();
+    leave.abort();
+    await flotilla.startNode();
+    await until(async () => !(await running("sleep 4321")), { what: "the command to end", ...LONG });
+  });
+});
