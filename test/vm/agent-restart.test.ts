@@ -67,7 +67,7 @@ describe("an agent that restarts", { skip: skipReason }, () => {
     const input = randomBytes(600_000).toString("hex");
     const counting = await stream("i=0; while [ ! -e /tmp/go ]; do i=$((i+1)); echo $i; done; exit 3");
     const fed = post("exec", {
-      command: "until [ -e /tmp/go ]; do sleep 0.1; done; md5sum",
+      command: "touch /tmp/fed; until [ -e /tmp/go ]; do sleep 0.1; done; md5sum",
       stdin: input,
       timeoutSeconds: 300,
     });
@@ -80,6 +80,7 @@ describe("an agent that restarts", { skip: skipReason }, () => {
     await once(socket, "open");
     socket.send(Buffer.from("stty -echo; PS1=; echo rea''dy\n"));
     await until(() => shown.includes("ready"), { what: "the terminal", ...LONG });
+    await until(() => flotilla.exec(id, "ls /tmp/fed"), { what: "the command with input", ...LONG });
     for (const [at, ending] of ENDINGS.entries()) {
       const before = counting.stdout.length;
       await until(() => counting.stdout.length > before + 1000, { what: "more numbers", ...LONG });

@@ -12,7 +12,7 @@
  * - A caller that does not read pauses the command's output. A command that does not read pauses the request.
  *
  * If the node agent dies or stops in the middle, the caller sees a body without an exit frame. A command with a resume key
- * continues in the guest, and the caller resumes it through the next agent (decision 54). The guest ends any other when the
+ * continues in the guest, and the caller resumes it through the next agent (decision 53). The guest ends any other when the
  * next agent connects.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
