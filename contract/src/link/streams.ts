@@ -11,9 +11,6 @@ const SIZE_MAX = Number.MAX_SAFE_INTEGER;
 
 const resumeKey = () => matching(/^[0-9a-f]{32}$/);
 
-/** In the head of an answer: the guest keeps commands that have a `resumeKey`. */
-export const RESUMES_HEADER = "flotilla-resumes";
-
 /** The size of a terminal, in characters. */
 export const TerminalSize = Type.Object({ cols: whole(1, SIDE_MAX), rows: whole(1, SIDE_MAX) });
 export type TerminalSize = Message<typeof TerminalSize>;

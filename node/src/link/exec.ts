@@ -23,7 +23,6 @@ import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
 import type { ExecExit, ExecResume, ExecStart, LinkError } from "@flotilla/contract/link";
 import { readExecResume, readExecStart, readSignalRequest, readTerminalSize } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
-import { RESUMES_HEADER } from "@flotilla/contract/link/streams";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
@@ -31,6 +30,7 @@ import {
   LinkDecoder,
   type LinkFrame,
   type LinkFrameType,
+  RESUMES_HEADER,
 } from "@flotilla/contract/link-stream";
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
 import { lateMessage, MESSAGE_MS } from "./bodies.ts";

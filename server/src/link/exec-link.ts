@@ -13,13 +13,13 @@ import { reasonOf } from "@flotilla/base/abort";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecStart } from "@flotilla/contract/link";
-import { RESUMES_HEADER } from "@flotilla/contract/link/streams";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
   LINK_PAYLOAD_BYTES_MAX,
   LinkDecoder,
   type LinkFrame,
+  RESUMES_HEADER,
 } from "@flotilla/contract/link-stream";
 import type { Dispatcher } from "undici";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";

@@ -15,13 +15,13 @@ import { reasonOf } from "@flotilla/base/abort";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecResume, ExecStart } from "@flotilla/contract/link";
 import { readExecResumed } from "@flotilla/contract/link/generated";
-import { RESUMES_HEADER } from "@flotilla/contract/link/streams";
 import {
   encodeLinkFrame,
   LINK_PAYLOAD_BYTES_MAX,
   LinkDecoder,
   type LinkFrame,
   type LinkFrameType,
+  RESUMES_HEADER,
 } from "@flotilla/contract/link-stream";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
