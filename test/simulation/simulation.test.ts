@@ -18,11 +18,11 @@ const SEEDS_DEFAULT = 200;
 /** Played by two processes, to compare their histories. */
 const TWICE = 16;
 const SEEDS_FOR_BUG_MAX = 1_000;
-/** Found in a few seeds. The others are looked for on demand. */
-const BUGS_DEFAULT: readonly string[] = [
-  "a stop gives away what its node may have started",
-  "the end of a run is not recorded",
-];
+/** Those that are looked for in each run, with a seed that found them last. The others are looked for on demand. */
+const BUGS_DEFAULT: Readonly<Record<string, number>> = {
+  "a drain is begun in two writes": 26,
+  "the end of a run is not recorded": 1,
+};
 
 const single = process.env["FLOTILLA_SEED"];
 const count = Number(process.env["FLOTILLA_SEEDS"] ?? SEEDS_DEFAULT);
@@ -69,16 +69,17 @@ test("a cluster in which everything fails at any moment keeps its promises, and 
   });
 });
 
-const wanted = process.env["FLOTILLA_BUGS"] === "all" ? Object.keys(BUGS) : BUGS_DEFAULT;
+const wanted = process.env["FLOTILLA_BUGS"] === "all" ? Object.keys(BUGS) : Object.keys(BUGS_DEFAULT);
 
 test(`planted bugs are found: ${wanted.join(", ")}`, { skip: single !== undefined }, async (t) => {
   await using player = await Player.open();
-  const tried = Array.from({ length: SEEDS_FOR_BUG_MAX }, (_, at) => at + 1);
+  const others = Array.from({ length: SEEDS_FOR_BUG_MAX }, (_, at) => at + 1);
   const missed: string[] = [];
   const queue = [...wanted];
   const work = async (): Promise<void> => {
     for (let bug = queue.shift(); bug !== undefined; bug = queue.shift()) {
-      const found = await player.find(bug, tried);
+      const first = BUGS_DEFAULT[bug];
+      const found = await player.find(bug, first === undefined ? others : [first, ...others]);
       if (found === null) missed.push(bug);
       else t.diagnostic(`${bug}: ${found.violation?.split("\n")[0]}`);
     }
