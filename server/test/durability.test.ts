@@ -79,7 +79,7 @@ test("a run is acknowledged to its node when it is on the disk, also if it was r
     const position = await db.queryOne<{ end: string; isBehind: boolean }>(sql`
       SELECT pg_current_wal_insert_lsn()::text AS end, pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() AS "isBehind"`);
     const report = { sequence, isComplete: false, runs: [{ ...run, machineId: id, sequence }] };
-    assert.equal(await applyRuns(context, { id: "ghost", lastReportAt: null }, report), sequence);
+    assert.equal(await applyRuns(context, { id: "ghost", lastReportAt: null, isRestored: false }, report), sequence);
     const after = await db.queryOne<{ isFlushed: boolean }>(sql`
       SELECT pg_current_wal_flush_lsn() >= ${position?.end ?? ""}::pg_lsn AS "isFlushed"`);
     assert.deepEqual(after, { isFlushed: true });

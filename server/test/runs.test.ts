@@ -8,6 +8,7 @@ import type { Run, RunReport } from "@flotilla/contract/link";
 import { RUN_END_CAUSES } from "@flotilla/contract/runs";
 import { sql } from "../src/db/database.ts";
 import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { RESTORED_AGENT } from "../src/nodes/state.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -206,6 +207,18 @@ test("open runs that a node does not know any more end at its last report before
   assert.deepEqual(await rows(lost.id), [{ ...asRow(lost.open), endedAt: lastReport, cause: "unseen" }]);
   assert.deepEqual(await rows(kept.id), [asRow(kept.open)]);
   assert.deepEqual(await rows(later.id), [asRow(later.open)]);
+});
+
+test("a run that an answer has just brought is ended by the first report after a restore, and by no other", async () => {
+  const { id, open } = await machine();
+  await beat(changes(open));
+  await db.execute(sql`UPDATE machine_runs SET sequence = NULL, recorded_at = now() WHERE boot_id = ${open.bootId}`);
+  const report: RunReport = { sequence: lastSequence, isComplete: true, runs: [] };
+  await beat({ isComplete: true, runs: report });
+  assert.deepEqual(await rows(id), [asRow(open)]);
+  await db.execute(sql`UPDATE nodes SET agent_boot_id = ${RESTORED_AGENT} WHERE id = 'ghost'`);
+  await beat({ isComplete: true, runs: report });
+  assert.equal((await rows(id))[0]?.cause, "unseen");
 });
 
 test("a report that holds all open runs brings back those that a restored database has lost", async () => {

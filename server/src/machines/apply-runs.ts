@@ -14,16 +14,18 @@ import { endForgottenRuns, writeRuns } from "./run-store.ts";
 /** Runs named in one line of the log. */
 const LOGGED_MAX = 20;
 
-/** `lastReportAt`: epoch milliseconds of the node's previous report; null: there was none. */
+/**
+ * `lastReportAt`: epoch milliseconds of the node's previous report; null: there was none. `isRestored`: as of `endForgottenRuns`.
+ */
 export async function applyRuns(
   context: Context,
-  node: { readonly id: string; readonly lastReportAt: number | null },
+  node: { readonly id: string; readonly lastReportAt: number | null; readonly isRestored: boolean },
   { runs, sequence, isComplete }: RunReport,
 ): Promise<number> {
   if (isComplete) {
     const bootIds = runs.map(({ bootId }) => bootId);
     const endedAt = node.lastReportAt ?? 0;
-    const count = await endForgottenRuns(context, { id: node.id, sequence, bootIds, endedAt });
+    const count = await endForgottenRuns(context, { ...node, sequence, bootIds, endedAt });
     if (count > 0)
       context.log.warn({ nodeId: node.id, count }, "ended open runs that their node does not know any more");
   }

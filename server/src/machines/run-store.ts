@@ -85,7 +85,8 @@ const UNRECORDED_MS = 60_000;
 /**
  * Ends open runs that their node does not know any more, because it lost its journal or the database was restored. The node
  * knows all runs that it recorded up to `sequence`; `bootIds` are the open ones. `endedAt`: epoch milliseconds of the node's
- * previous report. Returns how many were ended.
+ * previous report. `isRestored`: it is the node's first report since the database was restored, until which no answer brought a run: the
+ * node knows all that continue, however short ago they were recorded. Returns how many were ended.
  */
 export function endForgottenRuns(
   context: Context,
@@ -94,13 +95,14 @@ export function endForgottenRuns(
     readonly sequence: number;
     readonly bootIds: readonly string[];
     readonly endedAt: number;
+    readonly isRestored: boolean;
   },
 ): Promise<number> {
   return context.db.execute(sql`
     UPDATE machine_runs SET ended_at = greatest(started_at, ${instantOf(node.endedAt)}::timestamptz), end_cause = 'unseen'
     WHERE node_id = ${node.id} AND ended_at IS NULL AND boot_id <> ALL(${node.bootIds}::text[])
       AND (sequence <= ${node.sequence}
-        OR sequence IS NULL AND recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)})`);
+        OR sequence IS NULL AND (${node.isRestored}::boolean OR recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)}))`);
 }
 
 /** Ends the open runs of a node that leaves for good. `endedAt`: when it was last seen, in epoch milliseconds. */

@@ -51,7 +51,7 @@ export async function applyHeartbeat(
   }
   if (heartbeat === null) return { acceptedAt: now };
   const { runs, images, events, bootId: agentBootId } = heartbeat;
-  const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt };
+  const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt, isRestored: before.isRestored };
   const acknowledgedRuns = runs === null ? undefined : await applyRuns(context, node, runs);
   if (images !== null) {
     await applyImageReport(context.db, { nodeId, agentBootId, report: images });

@@ -278,7 +278,7 @@ export class HistoryBatch {
       ...{ id: node.id, sequence: this.#sequence, endedAt: lastReportAt },
       bootIds: kept.map(({ id }) => id),
     };
-    await this.#write((context) => endForgottenRuns(context, known), { mayRepeat: true });
+    await this.#write((context) => endForgottenRuns(context, { ...known, isRestored: false }), { mayRepeat: true });
     const isKept = new Set(kept);
     for (const life of lives) life.forget((boot) => !isKept.has(boot), lastReportAt);
   }
