@@ -17,6 +17,7 @@ import { fleetSize } from "./fleet-size.ts";
 import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { ingress } from "./ingress.ts";
+import { liveMoves } from "./live-moves.ts";
 import { manyCreates } from "./many-creates.ts";
 import { monthEnd } from "./month-end.ts";
 import { poolClaim } from "./pool-claim.ts";
@@ -43,6 +44,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
   "pool-claim": { run: poolClaim, samplesDefault: 20, samplesMax: 90 },
   "move-pause": { run: (n) => movePause(n, { writtenGb: 0 }), samplesDefault: 20, samplesMax: 100 },
+  "live-moves": { run: liveMoves, samplesDefault: 20, samplesMax: 100 },
   "move-written": { run: (n) => movePause(n, { writtenGb: 10 }), samplesDefault: 1, samplesMax: 10 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
   "cold-boot": { run: coldBoot, samplesDefault: 10, samplesMax: 90 },

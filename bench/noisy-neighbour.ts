@@ -2,12 +2,14 @@
  * How much a flooding tenant affects another one: request bodies, streams, handshakes, image pulls, its machine's
  * pages, and all of them together.
  *
- * Each kind alternates between a quiet period, a flooded one, and one with the same flood against an empty server
- * that has nothing to do with ours. The last is the control: processors are shared here, and what the flooder uses of
- * them on this host is not the server's fault. The flooder has the default plan; the measured tenant has no rate
+ * Each kind alternates between a quiet period, a flooded one, and two controls, because processors are shared here. In the
+ * first the same flood goes to an empty server that has nothing to do with ours: what the flooder uses of the processors
+ * is not the server's fault. In the second, other programs use as much of them as the flood made the server, the node
+ * agent and the flooder use, at the same priorities: what is slower than that is not the wait for a processor. The flooder has the default plan; the measured tenant has no rate
  * limit. The fake driver is used, so that no machine's own time is included: images are pulled without being built.
  */
 import { Flotilla } from "@flotilla/sdk/client";
+import { startBusy } from "./support/busy-process.ts";
 import { startEmptyHttp } from "./support/empty-http.ts";
 import { FLOOD_NAMES, type FloodCount, type FloodName, type FloodOrder } from "./support/flood-calls.ts";
 import { startFlood } from "./support/flood-process.ts";
@@ -99,51 +101,77 @@ interface Found {
   readonly quiet: Latencies;
   readonly flooded: Latencies;
   readonly control: Latencies;
+  /** While other programs use the processors as much. */
+  readonly busy: Latencies;
   readonly counts: Map<string, number>;
   /** Shares of a processor in the flooded periods. */
   readonly used: { server: number; node: number; flooder: number };
 }
 
-async function measure({ neighbour, order, emptyUrl, pids }: Field, [name, floods]: Kind, n: number): Promise<Found> {
+async function measure(field: Field, [name, floods]: Kind, n: number): Promise<Found> {
   const found: Found = {
     name,
     quiet: new Map(),
     flooded: new Map(),
     control: new Map(),
+    busy: new Map(),
     counts: new Map(),
     used: { server: 0, node: 0, flooder: 0 },
   };
   for (let turn = 0; turn < n; turn++) {
-    await neighbour.call(STRETCH_MS, found.quiet);
-    {
-      await using flood = await startFlood({ ...order, floods });
-      flood.begin();
-      await sleep(BEGIN_MS);
-      const watched = { ...pids, flooder: flood.pid };
-      const before = await processorMsOf(watched);
-      const tookMs = await timed(() => neighbour.call(STRETCH_MS, found.flooded));
-      const after = await processorMsOf(watched);
-      for (const name of PROGRAMS) found.used[name] += (after[name] - before[name]) / tookMs / n;
-      addTo(found.counts, await flood.end());
-    }
+    const without = await watched(field, 0, found.quiet);
+    const used = await underFlood(field, floods, found);
+    for (const program of PROGRAMS) found.used[program] += used[program] / n;
     await sleep(SETTLE_MS);
     {
-      await using flood = await startFlood({ ...order, url: emptyUrl, floods });
+      await using flood = await startFlood({ ...field.order, url: field.emptyUrl, floods });
       flood.begin();
       await sleep(BEGIN_MS);
-      await neighbour.call(STRETCH_MS, found.control);
+      await field.neighbour.call(STRETCH_MS, found.control);
       await flood.end();
     }
     await sleep(SETTLE_MS);
+    await besideBusy(field, used, without, found.busy);
+    await sleep(SETTLE_MS);
   }
   return found;
+}
+
+/** One flooded period. */
+async function underFlood(field: Field, floods: readonly FloodName[], { flooded, counts }: Found): Promise<ByProgram> {
+  await using flood = await startFlood({ ...field.order, floods });
+  flood.begin();
+  await sleep(BEGIN_MS);
+  const used = await watched(field, flood.pid, flooded);
+  addTo(counts, await flood.end());
+  return used;
+}
+
+/** Calls for one period; returns what share of a processor each program used. `flooder` 0: there is none. */
+async function watched({ neighbour, pids }: Field, flooder: number, latencies: Latencies): Promise<ByProgram> {
+  const before = await processorMsOf({ ...pids, flooder });
+  const tookMs = await timed(() => neighbour.call(STRETCH_MS, latencies));
+  const after = await processorMsOf({ ...pids, flooder });
+  const share = (program: keyof ByProgram): number => (after[program] - before[program]) / tookMs;
+  return { server: share("server"), node: share("node"), flooder: share("flooder") };
+}
+
+/** One period in which others use what the flood added. */
+async function besideBusy({ neighbour }: Field, used: ByProgram, without: ByProgram, busy: Latencies): Promise<void> {
+  await using _server = startBusy(used.server - without.server);
+  await using _node = startBusy(used.node - without.node);
+  await using flooder = startBusy(used.flooder);
+  await giveLeftovers(flooder.pid);
+  await sleep(BEGIN_MS);
+  await neighbour.call(STRETCH_MS, busy);
 }
 
 const PROGRAMS = ["server", "node", "flooder"] as const;
 type ByProgram = Record<(typeof PROGRAMS)[number], number>;
 
 async function processorMsOf(pids: Readonly<ByProgram>): Promise<ByProgram> {
-  const [server, node, flooder] = await Promise.all([pids.server, pids.node, pids.flooder].map(processorMs));
+  const of = (pid: number): Promise<number> => (pid === 0 ? Promise.resolve(0) : processorMs(pid));
+  const [server, node, flooder] = await Promise.all([pids.server, pids.node, pids.flooder].map(of));
   return { server: server ?? 0, node: node ?? 0, flooder: flooder ?? 0 };
 }
 
@@ -154,23 +182,25 @@ function addTo(counts: Map<string, number>, more: FloodCount): void {
 const allOf = (latencies: Latencies): Summary => summarize([...latencies.values()].flat());
 const p99 = (latencies: Latencies): number => allOf(latencies).p99Ms;
 
-function seriesOf({ name, quiet, flooded, control }: Found): readonly Series[] {
+function seriesOf({ name, quiet, flooded, control, busy }: Found): readonly Series[] {
   return [
     { what: `${name}: flooded`, summary: allOf(flooded) },
     { what: `${name}: quiet`, summary: allOf(quiet) },
     { what: `${name}: flood of an empty server`, summary: allOf(control) },
+    { what: `${name}: as much use of the processors by others`, summary: allOf(busy) },
   ];
 }
 
-function notesOf({ name, quiet, flooded, control, counts, used }: Found): readonly string[] {
+function notesOf({ name, quiet, flooded, control, busy, counts, used }: Found): readonly string[] {
   const each = [...flooded].map(([what, ms]) => {
     const [under, without] = [summarize(ms), summarize(quiet.get(what) ?? [])];
     return `${what} ${without.p99Ms.toFixed(1)} to ${under.p99Ms.toFixed(1)} ms`;
   });
   const answered = [...counts].map(([outcome, count]) => `${count} × ${outcome}`).join(", ");
+  const times = (latencies: Latencies): string => (p99(latencies) / p99(quiet)).toFixed(2);
   const share = (part: number): string => `${Math.round(part * 100)} %`;
   return [
-    `${name}: p99 quiet to flooded: ${each.join(", ")}; with the empty server flooded ${(p99(control) / p99(quiet)).toFixed(2)} times the quiet p99`,
+    `${name}: p99 quiet to flooded: ${each.join(", ")}; with the empty server flooded ${times(control)} times the quiet p99, with others as busy ${times(busy)} times; flooded ${(p99(flooded) / p99(busy)).toFixed(2)} times the latter`,
     `${name}: answers ${answered}; of a processor the server used ${share(used.server)}, the node agent ${share(used.node)}, the flooder ${share(used.flooder)}`,
   ];
 }

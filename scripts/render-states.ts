@@ -122,11 +122,12 @@ ${table(["VM", "desired", "next — because", "reported meanwhile"], rows)}
 }
 
 const MEMORY_FACTS = [
-  { keepsMemory: false, hasMemory: false, isSuspendRefused: false },
-  { keepsMemory: true, hasMemory: false, isSuspendRefused: false },
-  { keepsMemory: true, hasMemory: false, isSuspendRefused: true },
-  { keepsMemory: true, hasMemory: true, isSuspendRefused: false },
-  { keepsMemory: false, hasMemory: true, isSuspendRefused: false },
+  { keepsMemory: true, hasMemory: false, isSuspendRefused: false, isLeaving: true },
+  { keepsMemory: false, hasMemory: false, isSuspendRefused: false, isLeaving: false },
+  { keepsMemory: true, hasMemory: false, isSuspendRefused: false, isLeaving: false },
+  { keepsMemory: true, hasMemory: false, isSuspendRefused: true, isLeaving: false },
+  { keepsMemory: true, hasMemory: true, isSuspendRefused: false, isLeaving: false },
+  { keepsMemory: false, hasMemory: true, isSuspendRefused: false, isLeaving: false },
 ];
 
 function* situations(vm: Situation["vm"], desired: Situation["desired"]): Generator<Situation> {
@@ -139,7 +140,8 @@ function* situations(vm: Situation["vm"], desired: Situation["desired"]): Genera
       const ended = ending === null ? null : { generation: 1, kind: ending, reason: "", restartAt: 0 };
       for (const hostStop of [null, "suspend", "shutDown"] as const)
         for (const memory of MEMORY_FACTS)
-          yield { desired, generation: 1, hasImage, hasDisk, vm, ending: ended, ...memory, hostStop };
+          for (const arrivedDisk of hasDisk && vm === null ? ([null, "here", "merged"] as const) : [null])
+            yield { desired, generation: 1, hasImage, hasDisk, vm, ending: ended, ...memory, hostStop, arrivedDisk };
     }
 }
 

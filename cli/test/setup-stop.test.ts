@@ -150,7 +150,7 @@ for (const how of ["terminal", "plain"] as const) {
     const stoppedAt = performance.now();
     // Long enough for a signal to have ended a process.
     await until(() => performance.now() - stoppedAt > 500, { what: "a moment" });
-    assert.ok(existsSync(`/proc/${pid}`));
+    assert.ok(existsSync(`/proc/${pid}`), `${pid} ended; files: ${readdirSync(checkout.state)}; said: ${said()}`);
     checkout.slow("install", false);
     await until(() => isOver() && left(checkout).length === 0, { what: "the end of all its processes" });
     assert.ok(existsSync(join(checkout.state, "installed")));

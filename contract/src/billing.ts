@@ -29,8 +29,17 @@ const invoiceFields = {
   id: Type.String({ description: "the month, such as 2026-07; unique within the tenant" }),
   tenantId: Type.String(),
   status: oneOf(INVOICE_STATUSES),
+  series: nullable(
+    Type.String({
+      description:
+        "null until the control plane is first restored from a backup, which begins a new series of numbers; then when it was restored, such as 20260723T120000Z",
+    }),
+  ),
   number: nullable(
-    int64({ description: "counts the final invoices of the installation, without gaps; null: not final, or a test" }),
+    int64({
+      description:
+        "counts the final invoices of the series, without gaps: with it the invoice's name for good; null: not final, or a test",
+    }),
   ),
   isTest: Type.Boolean({ description: "of a tenant with a test clock: a rehearsal, not to be paid" }),
   from: timestamp("the start of the month"),
@@ -163,11 +172,13 @@ export const PlanDiff = Type.Object({
   tenants: Type.Array(
     Type.Object({
       tenantId: Type.String(),
-      micros: int64({ description: "what its usage under the plan costs in the month" }),
-      plannedMicros: int64({
-        description: "what the same usage costs at the given prices, rounded down once for each meter",
-      }),
-      differenceMicros: micros(),
+      micros: nullable(
+        int64({ description: "what its usage under the plan costs in the month; null, also below: more than 2^53" }),
+      ),
+      plannedMicros: nullable(
+        int64({ description: "what the same usage costs at the given prices, rounded down once for each meter" }),
+      ),
+      differenceMicros: nullable(micros()),
     }),
   ),
 });
@@ -241,8 +252,9 @@ export const billingEndpoints = {
       by: Type.Optional(
         Type.String({
           maxLength: 80,
-          pattern: "^(machine|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$",
-          description: "`machine` (default), `key`, or `label:` with the name of a label, such as `label:team`",
+          pattern: "^(machine|app|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$",
+          description:
+            "`machine` (default), `app` (the label `app`), `key`, or `label:` with the name of a label, such as `label:team`",
         }),
       ),
     }),
@@ -266,7 +278,7 @@ export const billingEndpoints = {
       rateMemoryGbHourMicros: price("for one GiB of memory for an hour"),
     }),
     answers: { 200: json(PlanDiff) },
-    errors: ["conflict", "invalid_request", "invalid_body", "not_found"],
+    errors: ["invalid_request", "invalid_body", "not_found"],
     isExtra: true,
   }),
   listLedger: endpoint({

@@ -33,8 +33,10 @@ export type Answer =
       readonly kind: "json";
       readonly schema: TSchema;
       readonly description?: string;
-      /** The content type of a stream that replaces the JSON when the caller asks for it. */
+      /** The content type of a stream that replaces the JSON when the caller asks for it, and how: `orStreamWhen`. */
       readonly orStream?: string;
+      /** Such as "with `stream: true` in the body, the events of `exec/stream`". */
+      readonly orStreamWhen?: string;
     }
   | { readonly kind: "empty"; readonly description?: string }
   /** Raw bytes, text or an event stream; `contentType` says which. */
@@ -94,8 +96,8 @@ export const json = <T extends TSchema>(schema: T, description?: string) =>
   ({ kind: "json", schema, ...(description === undefined ? {} : { description }) }) as const;
 
 /** JSON, or a stream when the caller asks for it. */
-export const jsonOrStream = <T extends TSchema, const C extends string>(schema: T, orStream: C) =>
-  ({ kind: "json", schema, orStream }) as const;
+export const jsonOrStream = <T extends TSchema, const C extends string>(schema: T, orStream: C, orStreamWhen: string) =>
+  ({ kind: "json", schema, orStream, orStreamWhen }) as const;
 
 export const empty = (description?: string) =>
   ({ kind: "empty", ...(description === undefined ? {} : { description }) }) as const;

@@ -3,7 +3,7 @@
  *
  * Always: a client that continues after the cursor of its last event misses none, whichever server answers.
  */
-import { endpoint, json } from "./endpoint.ts";
+import { endpoint, jsonOrStream } from "./endpoint.ts";
 import { EventInfo } from "./machines.ts";
 import { nullable, pageQuery, type Static, Type, text } from "./schema.ts";
 
@@ -22,14 +22,25 @@ export const eventEndpoints = {
     family: "events",
     summary: "List the tenant's events of the last 30 days, in the order in which they were recorded",
     description:
-      "To follow events, ask again with the cursor of the last one that was read. Events that are recorded at the same time appear " +
-      "together and in one order for all readers. 100 at once without a limit.",
+      "To follow events, ask again with the cursor of the last one that was read, or ask once with `follow=true` for Server-Sent " +
+      "Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects again with the header " +
+      "`Last-Event-ID` continues after it. The last event of a stream that the server ends is an `error` with the reason. Events that " +
+      "are recorded at the same time appear together and in one order for all readers. 100 at once without a limit.",
     access: ["machine:read"],
     query: Type.Object({
       ...pageQuery,
       machine: Type.Optional(text({ maxLength: 100, description: "only those of the machine with this id" })),
+      follow: Type.Optional(
+        Type.Boolean({ description: "answer with Server-Sent Events: those after the cursor, then new ones" }),
+      ),
     }),
-    answers: { 200: json(Type.Array(TenantEvent)) },
+    answers: {
+      200: jsonOrStream(
+        Type.Array(TenantEvent),
+        "text/event-stream",
+        "with `follow=true` the same as Server-Sent Events",
+      ),
+    },
     errors: ["invalid_body"],
   }),
 } as const;

@@ -94,6 +94,7 @@ export const MachineSessionInfo = Type.Object({
 
 const outputQuery = Type.Object({ output: Type.Optional(oneOf(EXEC_OUTPUTS)) });
 const EVENT_STREAM = "text/event-stream";
+const IN_BODY = "with `stream: true` in the body, the events of `exec/stream`";
 const commandBody = {
   kind: "json",
   schema: MachineCommandRequest,
@@ -124,7 +125,7 @@ export const execEndpoints = {
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,
-    answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM) },
+    answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM, IN_BODY) },
     errors: execErrors,
   }),
   execStream: endpoint({
@@ -217,7 +218,7 @@ export const execEndpoints = {
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,
-    answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM) },
+    answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM, IN_BODY) },
     errors: execErrors,
   }),
 } as const;

@@ -10,9 +10,9 @@
  *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
  *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as link/moves.ts says
+ *     POST   /v1/agent                        RestartRequest → RestartAnswer, before the agent restarts in place; 409 it cannot
  *     GET    /v1/images?tenantId=…            → NodeImage[]: that tenant's and local ones; without it all
- *     PUT    /v1/images                       PullRequest → ImageProgress, one JSON value a line
- *     POST   /v1/images/import?reference=…    an archive as body → the same
+ *     PUT    /v1/images                       PullRequest → ImageProgress, one a line; POST /v1/images/import?reference=…: an archive → the same
  *
  * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` (contract/src/nodes.ts) with Heartbeat.
  *

@@ -364,6 +364,14 @@ export const machineEndpoints = {
       schema: Type.Object({
         nodeId: optional(text({ maxLength: 128, description: "default: placement chooses" })),
         deadlineSeconds: optional(int64({ minimum: 1, description: "default: an hour; at most a day" })),
+        diskFollows: optional(
+          Type.Boolean({
+            description:
+              "Start it on the other node at once, and send its disk after that: a read of what is missing waits. It is stopped, not suspended, " +
+              "for this move. Its former node must stay reachable until all of the disk has arrived, which its timeline says; until then it " +
+              "cannot be moved again or suspended. Default: false",
+          }),
+        ),
       }),
     },
     answers: { 202: json(Operation) },
@@ -387,10 +395,16 @@ export const machineEndpoints = {
     method: "GET",
     path: "/v1/machines/{id}/usage",
     family: "machines",
-    summary: "One machine's totals and cost in the current period; readable for 30 days after deletion",
+    summary: "One machine's totals and cost over a time range; readable for 30 days after deletion",
     access: ["machine:read", "usage:read"],
+    query: Type.Object({
+      from: Type.Optional(text({ description: "RFC 3339; default: the start of the month of `to`" })),
+      to: Type.Optional(
+        text({ description: "RFC 3339; default: now, or the machine's deletion. Commands count by whole months" }),
+      ),
+    }),
     answers: { 200: json(MachineUsageResponse) },
-    errors: ["not_found"],
+    errors: ["not_found", "invalid_request"],
   }),
   listMachineLogs: endpoint({
     method: "GET",

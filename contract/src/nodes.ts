@@ -2,6 +2,7 @@
  * Nodes (hosts) and the join tokens with which they register.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
+import { Operation } from "./operations.ts";
 import {
   int32,
   int64,
@@ -323,6 +324,26 @@ export const nodeEndpoints = {
       ),
     },
     errors: ["not_found", "conflict"],
+  }),
+  upgradeNodes: endpoint({
+    method: "POST",
+    path: "/v1/nodes/upgrade",
+    family: "nodes",
+    summary: "Restart agents of nodes as the release that is installed on their hosts, one after the other",
+    description:
+      "Without `nodeIds` all that are `ready`. Machines run on, and the new agent adopts them. The installed program is run once before, " +
+      "so a broken installation ends no agent. A node is begun when the one before it has reported everything it has; the first that " +
+      "fails ends the operation, and the others are not touched. Nothing is installed: put the release on the hosts first.",
+    access: ["admin"],
+    body: {
+      kind: "json",
+      isOptional: true,
+      schema: Type.Object({
+        nodeIds: optional(Type.Array(text({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 })),
+      }),
+    },
+    answers: { 202: json(Operation) },
+    errors: ["not_found", "invalid_json", "invalid_body", "conflict", "rate_limited", "unavailable"],
   }),
   listServers: endpoint({
     method: "GET",

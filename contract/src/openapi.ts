@@ -301,12 +301,12 @@ function response(endpoint: Endpoint, answer: Answer, print: Print): Json {
 }
 
 /**
- * Where the body's `stream` turns JSON into an event stream, only the JSON is declared: generated clients would make
+ * Where the caller may ask for an event stream instead of JSON, only the JSON is declared: generated clients would make
  * a union of both, in which every caller has to cast.
  */
 function describe({ description = "success", ...answer }: Exclude<Answer, { kind: "empty" }>): string {
   if (answer.kind === "stream" || answer.orStream === undefined) return description;
-  return `${description}; with \`stream: true\` in the body, the events of \`exec/stream\`, as \`${answer.orStream}\``;
+  return `${description}; ${answer.orStreamWhen}, as \`${answer.orStream}\``;
 }
 
 function content(answer: Exclude<Answer, { kind: "empty" }>, print: Print): Json {

@@ -17,6 +17,7 @@ export const OPERATION_KINDS = [
   "app redeploy",
   "app destroy",
   "node drain",
+  "node upgrade",
   "machine export",
   "machine branch",
   "machine move",

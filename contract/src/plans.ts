@@ -127,6 +127,16 @@ export const planEndpoints = {
     answers: { 201: json(PlanInfo) },
     errors: ["invalid_json", "invalid_body", "name_taken"],
   }),
+  getPlan: endpoint({
+    method: "GET",
+    path: "/v1/plans/{id}",
+    family: "plans",
+    summary: "Read one plan",
+    access: ["admin"],
+    answers: { 200: json(PlanInfo) },
+    errors: ["not_found"],
+    isExtra: true,
+  }),
   updatePlan: endpoint({
     method: "PATCH",
     path: "/v1/plans/{id}",

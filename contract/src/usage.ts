@@ -65,7 +65,7 @@ export const TenantMeter = Type.Object({
   diskGbHours: Type.Number(),
   egressGb: Type.Number(),
   execCount: int64(),
-  cost: CostBreakdown,
+  cost: nullable(CostBreakdown),
   externalBillingId: nullable(Type.String()),
 });
 
@@ -103,9 +103,9 @@ export const usageEndpoints = {
     path: "/v1/billing/meters",
     family: "billing",
     summary: "Every tenant's metered usage and cost of the current month",
+    description: "`cost` is null for a tenant that costs more than 2^53 micros, which no JSON number holds exactly.",
     access: ["admin"],
     answers: { 200: json(Type.Array(TenantMeter)) },
-    errors: ["conflict"],
   }),
   getUsage: endpoint({
     method: "GET",

@@ -16,7 +16,7 @@ import type { LastError } from "./link/last-error.ts";
 import { Outbox } from "./link/outbox.ts";
 import { openReach, type Reach } from "./link/reach.ts";
 import { Reporter } from "./link/report.ts";
-import { type ServedLink, serveLink } from "./link/server.ts";
+import { type AgentRestart, type ServedLink, serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
@@ -34,6 +34,8 @@ export interface AgentOptions {
   /** Ends the agent. */
   readonly stop: AbortSignal;
   readonly openBackends: (options: NodeBackendsOptions) => Promise<NodeBackends>;
+  /** Restarts the agent as the installed program; absent: it cannot. */
+  readonly restart?: AgentRestart;
   /** Called with the machines before any of them is read. */
   readonly onFleet?: (fleet: Fleet) => void;
   /** Called when servers can reach the agent. */
@@ -42,7 +44,7 @@ export interface AgentOptions {
 
 /** Resolves when the agent has ended. Rejects with an Error for the operator when it cannot run. */
 export async function runAgent(options: AgentOptions): Promise<void> {
-  const { config, clock, log, errors, stop, openBackends, onFleet, onReady } = options;
+  const { config, clock, log, errors, stop, openBackends, onFleet, onReady, restart } = options;
   const outbox = new Outbox(clock);
   // Filled in below: the backends are created before the fleet, but use it only when machines exist.
   const machines: { fleet?: Fleet } = {};
@@ -88,7 +90,8 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
   await backends.prepareImages();
-  const link = await openLink({ config, socketPath, fleet, deps, log });
+  const { bootId } = reporter;
+  const link = await openLink({ config, socketPath, fleet, deps, log, bootId, ...(restart && { restart }) });
   const reached = await reach?.open(link.serve);
   log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");
   onReady?.();
@@ -109,6 +112,8 @@ async function openLink(parts: {
   readonly fleet: Fleet;
   readonly deps: MachineDeps;
   readonly log: Log;
+  readonly bootId: string;
+  readonly restart?: AgentRestart;
 }): Promise<ServedLink> {
   const { config, deps } = parts;
   const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), ...parts });

@@ -4,16 +4,19 @@
  * Machines outlive it. SIGTERM, SIGINT or SIGHUP stop it, or the end of the program that started it with an IPC channel
  * (`flotilla up`). It then releases the machines' VMs, which continue to run, and kills all others. A stop that takes longer
  * than STOP_DEADLINE_MS, or a second request, kills those VMs and exits without waiting for anything else. A crash needs
- * none of this: adopt.ts adopts whatever it finds.
+ * none of this: adopt.ts adopts whatever it finds. A restart in place (installed.ts) is a stop, and then the installed program.
  */
 import { mkdir, rm } from "node:fs/promises";
 import { systemClock } from "@flotilla/base/clock";
 import { lockDirectory } from "@flotilla/base/directory-lock";
 import { messageOf } from "@flotilla/base/errors";
+import { countBuffersWithHeap } from "@flotilla/base/garbage";
 import type { Log } from "@flotilla/base/log";
+import { RELEASE } from "@flotilla/contract/release";
 import { runAgent } from "./agent.ts";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
 import { lowerOomScore } from "./host/out-of-memory.ts";
+import { becomeInstalled, installedRelease, RELEASE_FLAG } from "./installed.ts";
 import { LastError } from "./link/last-error.ts";
 import { makeLog } from "./log.ts";
 import type { Fleet } from "./machines/fleet.ts";
@@ -28,7 +31,8 @@ const SAME_SIGNAL_MS = 1_000;
 
 async function run(config: NodeConfig, log: Log, errors: LastError): Promise<void> {
   const machines: { fleet?: Fleet } = {};
-  const stop = stopSignal(log, () => killOthersAndExit(machines.fleet, log));
+  const stopping = stopOnSignals(log, () => killOthersAndExit(machines.fleet, log, exit));
+  const exit = (): never => (stopping.isRestart() ? becomeInstalled() : process.exit(0));
   await lowerOomScore();
   await prepareDirectories(config);
   await runAgent({
@@ -36,23 +40,36 @@ async function run(config: NodeConfig, log: Log, errors: LastError): Promise<voi
     clock: systemClock,
     log,
     errors,
-    stop,
+    stop: stopping.signal,
     openBackends: openNodeBackends,
+    restart: {
+      installedRelease: () => installedRelease(),
+      begin: (release) => stopping.request(`it restarts as release ${release}`, { isRestart: true }),
+    },
     onFleet: (fleet) => {
       machines.fleet = fleet;
     },
     onReady: () => process.send?.({ kind: "ready" }),
   });
   log.info({}, "the node agent has stopped; its machines continue to run");
-  process.exit(0);
+  exit();
 }
 
-/** Aborted when the agent should stop. Calls `forceStop` when that takes too long or is requested again. */
-function stopSignal(log: Log, forceStop: () => void): AbortSignal {
+interface Stopping {
+  readonly signal: AbortSignal;
+  readonly request: (why: string, options?: { readonly isRestart: boolean }) => void;
+  /** Whether the agent is to run again. A signal during a restart ends it for good. */
+  readonly isRestart: () => boolean;
+}
+
+/** The signal is aborted when the agent should stop. Calls `forceStop` when that takes too long or is requested again. */
+function stopOnSignals(log: Log, forceStop: () => void): Stopping {
   const stop = new AbortController();
   let requestedAt = 0;
-  const request = (why: string) => (): void => {
+  let isRestart = false;
+  const request: Stopping["request"] = (why, options) => {
     const now = systemClock.monotonic();
+    isRestart = options?.isRestart === true;
     if (stop.signal.aborted) {
       if (now - requestedAt >= SAME_SIGNAL_MS) forceStop();
       return;
@@ -62,22 +79,21 @@ function stopSignal(log: Log, forceStop: () => void): AbortSignal {
     systemClock.timer(STOP_DEADLINE_MS, forceStop);
     stop.abort(new Error(why));
   };
-  process.on("SIGTERM", request("SIGTERM"));
-  process.on("SIGINT", request("SIGINT"));
-  process.on("SIGHUP", request("SIGHUP"));
+  process.on("SIGTERM", () => request("SIGTERM"));
+  process.on("SIGINT", () => request("SIGINT"));
+  process.on("SIGHUP", () => request("SIGHUP"));
   // Never forces a stop: the stop that was requested before continues.
-  const onDisconnect = request("the program that started it has ended");
   process.on("disconnect", () => {
-    if (!stop.signal.aborted) onDisconnect();
+    if (!stop.signal.aborted) request("the program that started it has ended");
   });
-  return stop.signal;
+  return { signal: stop.signal, request, isRestart: () => isRestart };
 }
 
 /** Before the journals are read it is unknown which VMs belong to machines; the next agent kills the others. */
-function killOthersAndExit(fleet: Fleet | undefined, log: Log): void {
+function killOthersAndExit(fleet: Fleet | undefined, log: Log, exit: () => never): void {
   void Promise.resolve(fleet?.endUnknownVms())
     .catch((error: unknown) => log.error({ error }, "the VMs without a machine could not be killed"))
-    .finally(() => process.exit(0));
+    .finally(exit);
 }
 
 async function prepareDirectories(config: NodeConfig): Promise<void> {
@@ -94,6 +110,11 @@ async function prepareDirectories(config: NodeConfig): Promise<void> {
 }
 
 try {
+  if (process.argv.includes(RELEASE_FLAG)) {
+    process.stdout.write(`${RELEASE}\n`);
+    process.exit(0);
+  }
+  countBuffersWithHeap();
   const config = readNodeConfig();
   const errors = new LastError(systemClock);
   const log = makeLog({ level: config.logLevel, clock: systemClock, onError: (message) => errors.note(message) });

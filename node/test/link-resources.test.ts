@@ -21,6 +21,8 @@ import { leavesNothing, MIB } from "../../test/support/leaves-nothing.ts";
 import { callRudely, CHUNK, PIECE } from "../../test/support/rude-callers.ts";
 import { until } from "../../test/support/until.ts";
 import { head, type Wire, wire } from "../../test/support/wire.ts";
+import { readBlocks } from "../src/images/blocks.ts";
+import { diskPathOf } from "../src/machines/paths.ts";
 import { machineIdOf, specOf } from "./support/in-process.ts";
 import { startTestLink, type TestLink } from "./support/link.ts";
 
@@ -134,6 +136,8 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   // The host would go down.
   suspendAll: null,
   resumeAll: null,
+  // It runs a program and answers.
+  restartAgent: null,
   listImages: null,
   pullImage: { path: "/v1/images", first: PULL, isSilent: true },
   importImage: { path: "/v1/images/import?reference=local/half", first: "half", isUpload: true },
@@ -143,6 +147,7 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   outgoingFile: null,
   beginIncoming: null,
   receiveIncoming: null,
+  wantedIncoming: null,
   commitIncoming: null,
   discardIncoming: null,
 };
@@ -210,6 +215,35 @@ async function freeBytes(directory: string): Promise<number> {
   const { bavail, bsize } = await statfs(directory);
   return bavail * bsize;
 }
+
+/** The message of the last answer on a connection. */
+const lastJson = ({ received }: Wire) => JSON.parse(received().slice(received().lastIndexOf("\r\n\r\n") + 4));
+
+test("a body that ends after its answer does not break the requests that follow on its connection", async () => {
+  await using link = await startTestLink({ clock: fastClock(SPEED) });
+  await runs(link, "");
+  const one = await wire(`unix:${link.socketPath}`);
+  const answers = (count: number) =>
+    until(() => one.received().split("HTTP/1.1 ").length > count, { what: `answer ${count}` });
+  one.send(head("GET", `/v1/machines/${A}/outgoing`, null));
+  await answers(1);
+  const { image, root, files } = lastJson(one);
+  const body = JSON.stringify({ generation: 1, image, root, files, memory: null, memoryBase: null });
+  const incoming = `/v1/machines/${machineIdOf("b")}/incoming/op-${"a".repeat(32)}`;
+  one.send(head("PUT", incoming, null, { "content-length": `${body.length}` }) + body);
+  await answers(2);
+  one.send(head("POST", `${incoming}/disk?from=0`, null, { "transfer-encoding": "chunked" }));
+  for await (const chunk of readBlocks(diskPathOf(link.node.fleet.find(A)?.directory ?? ""), 0))
+    one.send(chunked(chunk));
+  await until(() => one.received().includes('"kind":"done"'), { what: "the file to arrive" });
+  one.send("0\r\n\r\n");
+  // It lasts for longer than the end of a body may take.
+  const start = encodeLinkFrame("start", JSON.stringify({ ...START, argv: ["sleep", "60"] }));
+  const exec = head("POST", `/v1/machines/${A}/exec`, null, { "content-length": `${start.byteLength}` });
+  one.send(Buffer.concat([Buffer.from(exec), start]));
+  await until(() => one.received().includes('"exitCode":0') || one.isClosed(), { what: "the end of the command" });
+  assert.match(one.received(), /"exitCode":0/, "the connection was closed");
+});
 
 test("an upload leaves machines the space that images leave them, and is answered", { skip }, async (t) => {
   const small = await smallDirectory(t, 16);

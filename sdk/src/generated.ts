@@ -77,8 +77,9 @@ export abstract class Methods {
   /**
    * Every tenant's metered usage and cost of the current month.
    *
+   * `cost` is null for a tenant that costs more than 2^53 micros, which no JSON number holds exactly.
+   *
    * `GET /v1/billing/meters`; needs scope admin.
-   * Refuses with conflict.
    */
   listMeters(options: CallOptions = {}): Promise<readonly TenantMeter[]> {
     return this.call({ method: "GET", path: "/v1/billing/meters", answer: "json" }, options);
@@ -150,7 +151,7 @@ export abstract class Methods {
    * Changes nothing. Prices that are not given are those of the plan's newest rate, which may be in the future.
    *
    * `GET /v1/billing/plans/{id}/diff`; needs scope admin.
-   * Refuses with conflict, invalid_request, invalid_body, not_found.
+   * Refuses with invalid_request, invalid_body, not_found.
    */
   diffPlan(id: string, options: CallOptions<DiffPlanQuery> = {}): Promise<PlanDiff> {
     return this.call({ method: "GET", path: `/v1/billing/plans/${segment(id)}/diff`, answer: "json" }, options);
@@ -340,12 +341,12 @@ export abstract class Methods {
   }
 
   /**
-   * One machine's totals and cost in the current period; readable for 30 days after deletion.
+   * One machine's totals and cost over a time range; readable for 30 days after deletion.
    *
    * `GET /v1/machines/{id}/usage`; needs scope machine:read or usage:read.
-   * Refuses with not_found.
+   * Refuses with not_found, invalid_request.
    */
-  getMachineUsage(id: string, options: CallOptions = {}): Promise<MachineUsageResponse> {
+  getMachineUsage(id: string, options: CallOptions<GetMachineUsageQuery> = {}): Promise<MachineUsageResponse> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/usage`, answer: "json" }, options);
   }
 
@@ -407,8 +408,11 @@ export abstract class Methods {
   /**
    * List the tenant's events of the last 30 days, in the order in which they were recorded.
    *
-   * To follow events, ask again with the cursor of the last one that was read. Events that are recorded at the same
-   * time appear together and in one order for all readers. 100 at once without a limit.
+   * To follow events, ask again with the cursor of the last one that was read, or ask once with `follow=true` for
+   * Server-Sent Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects
+   * again with the header `Last-Event-ID` continues after it. The last event of a stream that the server ends is an
+   * `error` with the reason. Events that are recorded at the same time appear together and in one order for all
+   * readers. 100 at once without a limit.
    *
    * `GET /v1/events`; needs scope machine:read.
    * Refuses with invalid_body.
@@ -1270,6 +1274,21 @@ export abstract class Methods {
   }
 
   /**
+   * Restart agents of nodes as the release that is installed on their hosts, one after the other.
+   *
+   * Without `nodeIds` all that are `ready`. Machines run on, and the new agent adopts them. The installed program is
+   * run once before, so a broken installation ends no agent. A node is begun when the one before it has reported
+   * everything it has; the first that fails ends the operation, and the others are not touched. Nothing is
+   * installed: put the release on the hosts first.
+   *
+   * `POST /v1/nodes/upgrade`; needs scope admin.
+   * Refuses with not_found, invalid_json, invalid_body, conflict, rate_limited, unavailable.
+   */
+  upgradeNodes(body?: UpgradeNodesRequest, options: CallOptions = {}): Promise<Operation> {
+    return this.call({ method: "POST", path: "/v1/nodes/upgrade", json: body, answer: "json" }, options);
+  }
+
+  /**
    * List the servers that run, with their versions.
    *
    * `GET /v1/nodes/servers`; needs scope admin.
@@ -1437,6 +1456,16 @@ export abstract class Methods {
    */
   createPlan(body: CreatePlanRequest, options: CallOptions = {}): Promise<PlanInfo> {
     return this.call({ method: "POST", path: "/v1/plans", json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Read one plan.
+   *
+   * `GET /v1/plans/{id}`; needs scope admin.
+   * Refuses with not_found.
+   */
+  getPlan(id: string, options: CallOptions = {}): Promise<PlanInfo> {
+    return this.call({ method: "GET", path: `/v1/plans/${segment(id)}`, answer: "json" }, options);
   }
 
   /**
@@ -2303,6 +2332,13 @@ export interface GetInvoiceQuery {
   asOf?: string | undefined;
 }
 
+export interface GetMachineUsageQuery {
+  /** RFC 3339; default: the start of the month of `to` */
+  from?: string | undefined;
+  /** RFC 3339; default: now, or the machine's deletion. Commands count by whole months */
+  to?: string | undefined;
+}
+
 export interface GetUsageQuery {
   /** RFC 3339; default: the start of the month of `to` */
   from?: string | undefined;
@@ -2365,7 +2401,15 @@ export interface Invoice {
   id: string;
   tenantId: string;
   status: "draft" | "grace" | "finalized";
-  /** counts the final invoices of the installation, without gaps; null: not final, or a test */
+  /**
+   * null until the control plane is first restored from a backup, which begins a new series of numbers; then when it
+   * was restored, such as 20260723T120000Z
+   */
+  series: string | null;
+  /**
+   * counts the final invoices of the series, without gaps: with it the invoice's name for good; null: not final, or
+   * a test
+   */
   number: number | null;
   /** of a tenant with a test clock: a rehearsal, not to be paid */
   isTest: boolean;
@@ -2405,7 +2449,15 @@ export interface InvoiceInfo {
   id: string;
   tenantId: string;
   status: "draft" | "grace" | "finalized";
-  /** counts the final invoices of the installation, without gaps; null: not final, or a test */
+  /**
+   * null until the control plane is first restored from a backup, which begins a new series of numbers; then when it
+   * was restored, such as 20260723T120000Z
+   */
+  series: string | null;
+  /**
+   * counts the final invoices of the series, without gaps: with it the invoice's name for good; null: not final, or
+   * a test
+   */
   number: number | null;
   /** of a tenant with a test clock: a rehearsal, not to be paid */
   isTest: boolean;
@@ -2566,6 +2618,8 @@ export interface ListEventsQuery {
   cursor?: string | undefined;
   /** only those of the machine with this id */
   machine?: string | undefined;
+  /** answer with Server-Sent Events: those after the cursor, then new ones */
+  follow?: boolean | undefined;
 }
 
 export interface ListInvoiceCostsQuery {
@@ -2575,7 +2629,7 @@ export interface ListInvoiceCostsQuery {
   tenantId?: string | undefined;
   /** RFC 3339, in the past: what was known then. What was in use then counts up to then */
   asOf?: string | undefined;
-  /** `machine` (default), `key`, or `label:` with the name of a label, such as `label:team` */
+  /** `machine` (default), `app` (the label `app`), `key`, or `label:` with the name of a label, such as `label:team` */
   by?: string | undefined;
 }
 
@@ -2829,6 +2883,12 @@ export interface MoveMachineRequest {
   nodeId?: string | null | undefined;
   /** default: an hour; at most a day */
   deadlineSeconds?: number | null | undefined;
+  /**
+   * Start it on the other node at once, and send its disk after that: a read of what is missing waits. It is
+   * stopped, not suspended, for this move. Its former node must stay reachable until all of the disk has arrived,
+   * which its timeline says; until then it cannot be moved again or suspended. Default: false
+   */
+  diskFollows?: boolean | null | undefined;
 }
 
 export interface NetworkRequest {
@@ -2927,6 +2987,7 @@ export interface Operation {
     | "app redeploy"
     | "app destroy"
     | "node drain"
+    | "node upgrade"
     | "machine export"
     | "machine branch"
     | "machine move"
@@ -3040,11 +3101,11 @@ export interface PlanDiff {
   memoryGbHourMicros: number;
   tenants: readonly {
     tenantId: string;
-    /** what its usage under the plan costs in the month */
-    micros: number;
+    /** what its usage under the plan costs in the month; null, also below: more than 2^53 */
+    micros: number | null;
     /** what the same usage costs at the given prices, rounded down once for each meter */
-    plannedMicros: number;
-    differenceMicros: number;
+    plannedMicros: number | null;
+    differenceMicros: number | null;
   }[];
 }
 
@@ -3378,7 +3439,7 @@ export interface TenantMeter {
   diskGbHours: number;
   egressGb: number;
   execCount: number;
-  cost: CostBreakdown;
+  cost: CostBreakdown | null;
   externalBillingId: string | null;
 }
 
@@ -3446,6 +3507,10 @@ export interface UpdateWebhookRequest {
     | undefined;
   /** true: deliveries continue where they ended */
   enabled?: boolean | null | undefined;
+}
+
+export interface UpgradeNodesRequest {
+  nodeIds?: readonly string[] | null | undefined;
 }
 
 export interface UsageResponse {

@@ -49,15 +49,17 @@ import { moveHandlers } from "./moves/routes.ts";
 import { machineMoveWorker } from "./moves/worker.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeDrainWorker } from "./nodes/drain-worker.ts";
+import { nodeUpgradeWorker } from "./nodes/upgrade-worker.ts";
 import { authorityHandlers, nodeHandlers, placementHandlers } from "./nodes/routes.ts";
 import type { ServerIdentity } from "./nodes/servers-store.ts";
 import { countNodes, hasReported } from "./nodes/store.ts";
 import { eventHandlers } from "./events/routes.ts";
 import { operationHandlers } from "./operations/routes.ts";
-import { OperationRunner } from "./operations/run.ts";
+import { OperationRunner, type OperationWorker } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops, type Reconciler } from "./reconcilers/driver.ts";
 import { copyReconciler } from "./reconcilers/copies.ts";
+import { followingReconciler } from "./reconcilers/following.ts";
 import { budgetReconciler } from "./reconcilers/budgets.ts";
 import { ingressReconciler } from "./reconcilers/ingresses.ts";
 import { invoiceReconciler } from "./reconcilers/invoices.ts";
@@ -112,17 +114,21 @@ export interface Assembly {
   stop(): Promise<void>;
 }
 
+const workersOf = (services: MachineServices): readonly OperationWorker[] => [
+  imagePullWorker(services),
+  machineMoveWorker(services),
+  nodeDrainWorker(services),
+  nodeUpgradeWorker(services),
+];
+
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
   const atWork = new AtWork(context.clock);
+  services.link.turns.giveWay((tenantId) => atWork.hasOthers(tenantId));
   const audit = new AuditRecorder(context);
   const billing = { context, graceHours: settings.invoiceGraceHours };
-  const operations = new OperationRunner(context, atWork, [
-    imagePullWorker(services),
-    machineMoveWorker(machines),
-    nodeDrainWorker(machines),
-  ]);
+  const operations = new OperationRunner(context, atWork, workersOf(machines));
   const webhooks = deliveryOptionsOf(machines, settings, options);
   const deliveries = new WebhookRunner(webhooks);
   const loops = new Loops(
@@ -230,6 +236,7 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
     machineReconciler(machines),
     lifetimeReconciler(machines),
     copyReconciler(machines),
+    followingReconciler(machines),
     budgetReconciler(machines),
     invoiceReconciler(billing),
     noticeReconciler(machines.context),

@@ -17,6 +17,7 @@ import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
+import { countBuffersWithHeap } from "@flotilla/base/garbage";
 import type { Log } from "@flotilla/base/log";
 import type { EndpointName } from "@flotilla/contract/endpoints";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
@@ -198,6 +199,7 @@ async function listenForNodes(
 }
 
 async function main(): Promise<void> {
+  countBuffersWithHeap();
   const { ask, hurry } = stopSignals();
   let ingress: RunningIngress;
   try {

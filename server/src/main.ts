@@ -15,6 +15,7 @@ import { join } from "node:path";
 import type { Resolve } from "@flotilla/base/checked-request";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
+import { countBuffersWithHeap } from "@flotilla/base/garbage";
 import type { Log } from "@flotilla/base/log";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
@@ -205,6 +206,7 @@ const startEmbedded = ({ dataDirectory, signal }: ServerOptions, clock: Clock, l
 const urlOf = ({ host, port }: ListenAddress): string => `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 
 async function main(): Promise<void> {
+  countBuffersWithHeap();
   // Registered first: an interrupted start must not leave its database running.
   const { ask, hurry } = stopSignals();
   const isUnderUp = process.send !== undefined;

@@ -12,6 +12,7 @@ import { makeBackup } from "../src/backup/backup.ts";
 import { restoreBackup } from "../src/backup/restore.ts";
 import { createLog } from "../src/log.ts";
 import { freshDatabase } from "./support/server.ts";
+import { until } from "../../test/support/until.ts";
 
 const directory = await mkdtemp(join(tmpdir(), "flotilla-backup-"));
 const source = await freshDatabase();
@@ -28,6 +29,11 @@ async function query<Row extends object>(databaseUrl: string, text: string): Pro
   }
 }
 
+/** A final invoice over nothing. */
+const invoiceOf = (month: string, number: number): string =>
+  `INSERT INTO invoices (tenant_id, month, number, cut, finalized_at, line_count, total_micros)
+   VALUES ('t', '${month}', ${number}, 1, now(), 0, 0)`;
+
 before(async () => {
   const dataDirectory = join(directory, "source");
   await mkdir(dataDirectory);
@@ -42,7 +48,9 @@ before(async () => {
        VALUES ('0123456789ab', sha256('j'), now(), now() + interval '1 day', 5);
      INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt, leased_until)
        VALUES ('op-' || repeat('0', 32), 't', 'node drain', 'running', 'node', 'n', '{}', '[{"name":"wait","status":"running"}]', now(), now(), now(), 1, now());
-     INSERT INTO tenant_events (id, tenant_id, level, message, created_at) VALUES ('e', 't', 'info', 'hello', now())`,
+     INSERT INTO tenant_events (id, tenant_id, level, message, created_at) VALUES ('e', 't', 'info', 'hello', now());
+     UPDATE invoice_counter SET last_number = 1;
+     ${invoiceOf("2026-01-01", 1)}`,
   );
   const now = systemClock.now();
   await makeBackup({ ...place, dataDirectory, databaseUrl: source, to: file, version: "1", now });
@@ -81,6 +89,34 @@ test("a restored database has the rows of the backup, and nothing that would har
   );
   assert.ok(Number(event?.position) > 1_000_000_000, "a position that a client knows would name another event");
   await assert.rejects(query(target, "DELETE FROM audit_log"), /append-only/);
+});
+
+const secondOf = (series: string): number =>
+  Date.parse(series.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, "$1-$2-$3T$4:$5:$6Z"));
+
+test("numbers of invoices that were given since the backup name no other invoice: each restore begins a series", async () => {
+  const names = new Set<string>();
+  for (const name of ["series", "series again"]) {
+    const target = await freshDatabase({ isEmpty: true });
+    await restoreTo(target, name);
+    await assert.rejects(query(target, invoiceOf("2026-02-01", 2)), /the numbers of invoices have a gap/);
+    await query(target, `UPDATE invoice_counter SET last_number = 1; ${invoiceOf("2026-02-01", 1)}`);
+    const [before, after] = await query<{ series: string; number: string; note: string }>(
+      target,
+      `SELECT i.series, i.number, l.note FROM invoices i JOIN ledger_transactions l ON l.invoice_month = i.month ORDER BY i.month`,
+    );
+    assert.deepEqual(before, { series: "", number: "1", note: "invoice 1" });
+    assert.match(after?.series ?? "", /^20\d{6}T\d{6}Z$/);
+    assert.deepEqual([after?.number, after?.note], ["1", `invoice ${after?.series}-1`]);
+    names.add(after?.series ?? "");
+    const earlier = invoiceOf("2026-03-01", 2)
+      .replace("(tenant_id,", "(series, tenant_id,")
+      .replace("('t',", "('', 't',");
+    await assert.rejects(query(target, `UPDATE invoice_counter SET last_number = 2; ${earlier}`), /current series/);
+    // A series is named after its second.
+    await until(() => Math.floor(Date.now() / 1000) * 1000 > secondOf(after?.series ?? ""));
+  }
+  assert.equal(names.size, 2);
 });
 
 test("a restore may end every key", async () => {

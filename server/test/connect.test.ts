@@ -301,6 +301,25 @@ test("heads whose lines end without a carriage return are read as browsers and c
   assert.equal(await text(answer), "hello from a script");
 });
 
+test("an answer without a length is whole only when the guest ended its connection", async () => {
+  const sockets: Socket[] = [];
+  const counting = await rawGuest((socket) => {
+    sockets.push(socket);
+    socket.on("error", () => undefined);
+    socket.write("HTTP/1.1 200 OK\r\n\r\nhalf");
+  });
+  const machine = await machineWithPorts(client, { 80: counting.port });
+  for (const isWhole of [false, true]) {
+    const answer = await send("GET", `/v1/machines/${machine}/connect/80/`);
+    await once(answer, "readable");
+    if (isWhole) sockets.at(-1)?.end(" and half");
+    else sockets.at(-1)?.resetAndDestroy();
+    const body = text(answer);
+    if (isWhole) assert.equal(await body, "half and half");
+    else await assert.rejects(body, /aborted/);
+  }
+});
+
 test("interim answers are dropped, and an answer before the request is complete is passed on", async () => {
   const early = await rawGuest((socket) => {
     socket.write("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(20));

@@ -63,7 +63,7 @@ test("what a machine ran costs the key that started it and its labels, also when
   const tenant = await makeTenant("attributed");
   const [maker, starter] = [await tenant.makeKey(), await tenant.makeKey()];
   const [made, started] = [admin.withKey(maker.key), admin.withKey(starter.key)];
-  const id = await createMachine(made, { labels: { team: "red", "cost.center": "7" } });
+  const id = await createMachine(made, { labels: { team: "red", "cost.center": "7", app: "shop" } });
   const plain = await createMachine(made);
   for (const machine of [id, plain]) assert.equal((await made.post(`/v1/machines/${machine}/start`)).status, 200);
   assert.equal((await made.post(`/v1/machines/${id}/stop`)).status, 200);
@@ -99,6 +99,10 @@ test("what a machine ran costs the key that started it and its labels, also when
   assert.deepEqual(
     await measured("label:cost.center"),
     expected(({ machine }) => (machine === id ? "7" : "null")),
+  );
+  assert.deepEqual(
+    await measured("app"),
+    expected(({ machine }) => (machine === id ? "shop" : "null")),
   );
   const all = Object.values(teams).reduce((sum, ms) => sum + ms, 0);
   assert.deepEqual(await measured("label:none"), { null: all });
@@ -139,7 +143,7 @@ async function assertWhole(tenant: string, months: readonly string[], asOf: stri
     const invoice = (await admin.get(`/v1/billing/invoices/${month}?${query}`)).json as Invoice;
     const lines = invoice.lines.map((line) => [`${line.month} ${line.meter} ${line.rateId}`, line.amount, line.micros]);
     adjustments += invoice.lines.filter(({ kind }) => kind === "adjustment").length;
-    for (const by of ["machine", "key", "label:team"]) {
+    for (const by of ["machine", "app", "key", "label:team"]) {
       const parts = new Map<string, { amount: bigint; micros: number }>();
       for (const { month: used, meter, rateId, amount, micros } of await costsOf(tenant, month, by, asOf)) {
         const key = `${used} ${meter} ${rateId}`;
@@ -238,7 +242,7 @@ test("costs are divided on the command line, page by page, and only in the ways 
     .split("\n");
   assert.equal(csv.length, 7);
   const focus = String((await cli("--focus")).output);
-  assert.match(focus, /"\{""team"":""red""\}",key-[0-9a-f]{32}/);
+  assert.match(focus, /"\{""team"":""red""\}",,key-[0-9a-f]{32}/);
   assert.equal((await cli("--by", "label:team", "--focus")).code, 2);
   const then = String((await cli("--by", "label:team", "--as-of", instantOf(lastMonth.from + 1))).output);
   assert.match(then, /^\(all\) +0\.000 +0\.000 +0\.000 +0\.00 *$/m);

@@ -42,6 +42,22 @@ const ended = (id: string) =>
     return operation;
   }, PATIENT);
 
+test("of many callers at once one drain and one upgrade begin", async () => {
+  const drains = await Promise.all(Array.from({ length: 8 }, () => drain()));
+  assert.deepEqual(
+    drains.map(({ status }) => status),
+    drains.map(() => 200),
+  );
+  assert.equal(new Set(drains.map(({ json }) => json.operationId)).size, 1);
+  await ended(drains[0]?.json.operationId);
+  assert.equal((await client.delete(`/v1/nodes/${node.id}/drain`)).status, 200);
+  await until(async () => (await statusOf()) === "ready", PATIENT);
+  const upgrades = await Promise.all(Array.from({ length: 8 }, () => client.post("/v1/nodes/upgrade", {})));
+  const begun = upgrades.filter(({ status }) => status === 200 || status === 202);
+  assert.deepEqual([begun.length, upgrades.filter(({ status }) => status === 409).length], [1, 7]);
+  await ended(begun[0]?.json.operationId ?? begun[0]?.json.id);
+});
+
 test("a draining node starts nothing, waits for its machines, and is ready again when its agent is back", async () => {
   const [first, second] = [await started(), await started()];
   const asked = await drain();

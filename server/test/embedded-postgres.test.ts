@@ -3,6 +3,7 @@
  * kill -9 does to data.
  */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -49,6 +50,19 @@ const isAlive = (pid: number): boolean => {
     return false;
   }
 };
+
+test("it starts while an initdb of a killed server still writes", async () => {
+  const place = join(home, "still-written", "postgres");
+  const unfinished = join(place, "init-still-written");
+  await mkdir(unfinished, { recursive: true });
+  const write = 'for (let n = 0, end = Date.now() + 1500; Date.now() < end; n++) fs.writeFileSync(`${n}`, "");';
+  const orphan = spawn(process.execPath, ["-e", write], { cwd: unfinished, stdio: "ignore" });
+  await until(async () => (await readdir(unfinished)).length > 0);
+  const started = await startEmbeddedPostgres({ ...options, directory: place });
+  await started.stop();
+  assert.deepEqual((await readdir(place)).sort(), ["data", "lib", "log", "password", "reserve"]);
+  orphan.kill();
+});
 
 test("it starts in a deep private directory, keeps its data across a stop, and leaves no process", async () => {
   await mkdir(join(directory, "init-left-by-a-crash"), { recursive: true });

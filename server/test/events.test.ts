@@ -218,3 +218,49 @@ test("an invalid cursor is refused, and one whose event was purged starts at the
     assert.equal((await follower.get(`/v1/events?cursor=${cursor}`)).status, 422, cursor);
   assert.deepEqual(await read("?cursor=999999999999999"), await read());
 });
+
+/** The events of a stream until there are `count`, by their ids; then it is abandoned. */
+async function followed(count: number, { query = "", lastId }: { query?: string; lastId?: string } = {}) {
+  const abandoned = new AbortController();
+  const answer = await fetch(`${server.url}/v1/events?follow=true${query}`, {
+    headers: {
+      authorization: `Bearer ${follower.key}`,
+      ...(lastId === undefined ? {} : { "last-event-id": lastId }),
+    },
+    signal: AbortSignal.any([abandoned.signal, AbortSignal.timeout(60_000)]),
+  });
+  assert.deepEqual([answer.status, answer.headers.get("content-type")], [200, "text/event-stream"]);
+  const found: { id: string; data: Read }[] = [];
+  let text = "";
+  for await (const chunk of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+    text += chunk;
+    for (const frame of text.split("\n\n").slice(0, -1)) {
+      const [, id = "", data = ""] = /^\n*id: (.*)\ndata: (.*)$/.exec(frame) ?? [];
+      found.push({ id, data: JSON.parse(data) as Read });
+    }
+    text = text.slice(text.lastIndexOf("\n\n") + 2);
+    if (found.length >= count) break;
+  }
+  abandoned.abort();
+  return found;
+}
+
+test("events are followed as a stream, which continues after the last one that was received", async () => {
+  const before = await follow(undefined, 1000);
+  const waiting = followed(before.length + 1);
+  const machine = await created();
+  const all = await waiting;
+  assert.deepEqual(
+    all.slice(0, before.length).map(({ data }) => data),
+    before,
+  );
+  const last = all.at(-1);
+  assert.deepEqual([last?.data.machineId, last?.id], [machine, last?.data.cursor]);
+  assert.equal((await follower.delete(`/v1/machines/${machine}`)).status, 204);
+  // The address of a reader that connects again has its first cursor.
+  const [next] = await followed(1, { query: `&cursor=${before[0]?.cursor}`, lastId: last?.id ?? "" });
+  assert.deepEqual([next?.data.machineId, next?.data.message], [machine, "machine deleted"]);
+  const ofMachine = await followed(2, { query: `&machine=${machine}` });
+  assert.ok(ofMachine.every(({ data }) => data.machineId === machine));
+  assert.equal((await follower.get("/v1/events?follow=true&cursor=x")).status, 422);
+});

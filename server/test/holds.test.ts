@@ -17,7 +17,7 @@ import { insertRate } from "../src/plans/rates-store.ts";
 import { refuseOverBudget } from "../src/usage/budget.ts";
 import { HOLD_MS, listHolds, readCommitment, readHeld, renewHolds } from "../src/usage/holds-store.ts";
 import { readTenantUsage } from "../src/usage/intervals-store.ts";
-import { readCeilings } from "../src/usage/store.ts";
+import { listStoppable, readCeilings } from "../src/usage/store.ts";
 import { costBreakdown, monthUpTo } from "../src/usage/usage.ts";
 import { createMachine, startMachineServer } from "./support/machine-server.ts";
 import { startTestServer, freshDatabase } from "./support/server.ts";
@@ -249,6 +249,37 @@ test("the overshoot is the rate for a window and each running machine, to the mi
     assert.ok(overshoot <= machines * price(HOLD_MS, rate) + (isRefused ? 1 : 0));
     for (const machine of made) await book.stop(machine, late);
   }
+});
+
+test("with `block` what runs continues: each window costs exactly its rate for each running machine more, and nothing else starts", async () => {
+  const [machines, cpus] = [3, 2];
+  const rate = { cpus, cpu: 999_999_937 };
+  const budget = machines * price(HOLD_MS, rate);
+  const exact = (ms: number): number =>
+    Number((BigInt(machines * cpus) * BigInt(ms) * BigInt(rate.cpu)) / BigInt(HOUR));
+  const node = await book.node(NOON);
+  const tenant = await book.tenant(await book.plan({ policy: "block", cpu: rate.cpu, budget }));
+  const ceilings = await readCeilings(db, tenant);
+  const running = await Promise.all(Array.from({ length: machines }, () => book.machine(tenant, node, NOON, { cpus })));
+  for (const machine of running) {
+    await refuseOverBudget(book.context(NOON), tenant, ceilings, { id: machine, cpus, memoryMb: GIB });
+    await book.start(machine, NOON);
+    await book.run(machine, NOON);
+  }
+  const other = { id: await book.machine(tenant, node, NOON, { cpus }), cpus, memoryMb: GIB };
+  for (let window = 1; window <= 5; window += 1) {
+    const now = NOON + window * HOLD_MS;
+    await book.heartbeat(node, now);
+    await renewHolds(db, now);
+    const { spent, held } = await readCommitment(db, { tenantId: tenant, now });
+    assert.equal(spent - budget, exact(window * HOLD_MS) - budget);
+    assert.ok(spent - budget <= (window - 1) * machines * price(HOLD_MS, rate));
+    assert.equal(held, machines * price(HOLD_MS, rate));
+    const stoppable = (await listStoppable(db, now)).map(({ tenantId }) => tenantId);
+    assert.ok(!stoppable.includes(tenant), "no machine is to be stopped");
+    await assert.rejects(refuseOverBudget(book.context(now), tenant, ceilings, other), /monthly budget used up/);
+  }
+  for (const machine of running) await book.stop(machine, NOON + 5 * HOLD_MS);
 });
 
 test("a silent node's hold covers what is not counted; one that is unreachable keeps its hold as it is, until the machine ends", async () => {

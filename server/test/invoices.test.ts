@@ -446,3 +446,28 @@ test("many tenants become final once, without gaps in the numbers, while servers
   const numbers = await db.queryOne(sql`SELECT max(number)::int = count(*)::int AS whole FROM invoices`);
   assert.deepEqual(numbers, { whole: true });
 });
+
+test("a tenant whose amounts are too large for the database delays no other's invoice, and is named", async () => {
+  const plan = (await admin.post("/v1/plans", { name: "absurd" })).json.id;
+  const at = instantOf(monthBefore.from);
+  await db.execute(sql`
+    INSERT INTO rates (id, plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+    VALUES (${`rate-${"9".repeat(32)}`}, ${plan}, ${at}, 1000000000, 0, ${at})`);
+  await db.execute(sql`
+    INSERT INTO tenants (id, name, plan_id, created_at, updated_at)
+    SELECT 'absurd-' || n, 'absurd-' || n, ${plan}, ${at}, ${at} FROM generate_series(1, 7) n`);
+  await db.execute(sql`
+    INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+    SELECT 'absurd-boot-' || n, 'absurd-machine-' || n, 'node-x', 'absurd-4', 2000000000, 1, ${at}, ${instantOf(monthBefore.to)}, 'stop', now()
+    FROM generate_series(1, 20) n`);
+  const { errors } = await loop.activate(signal);
+  assert.equal(errors.length, 1, String(errors));
+  assert.match(errors[0] ?? "", new RegExp(`^${monthBefore.id} of absurd-4: `));
+  for (let more = true; more; ) more = (await loop.activate(signal)).hasMore === true;
+  const made = await db.query<{ id: string; count: number }>(sql`
+    SELECT tenant_id AS id, count(*)::int AS count FROM invoices WHERE tenant_id LIKE 'absurd-%' GROUP BY 1 ORDER BY 1`);
+  assert.deepEqual(
+    made.map(({ id, count }) => `${id} ${count}`),
+    [1, 2, 3, 5, 6, 7].map((n) => `absurd-${n} 2`),
+  );
+});

@@ -66,8 +66,18 @@ test("the machines of a suspended tenant stop soon, keep their disks, and stay s
   assert.equal((await owner.post(`/v1/machines/${id}/start`)).status, 200);
 });
 
-test("reading about a machine is not activity, however often it is done", async () => {
+test("reading about a machine is not activity, however often and for how long it is done", async () => {
   const id = await machine({ autoStopSeconds: 60 });
+  const left = new AbortController();
+  const viewers = await Promise.all(
+    Array.from({ length: 50 }, (_, n) =>
+      fetch(`${client.url}${n % 2 === 0 ? "/v1/events" : `/v1/machines/${id}/logs`}?follow=true`, {
+        headers: { authorization: `Bearer ${client.key}` },
+        signal: left.signal,
+      }),
+    ),
+  );
+  for (const { status } of viewers) assert.equal(status, 200);
   await makeOlder(id, 61);
   const paths = ["", "/events", "/usage", "/sessions", "/logs"].map((path) => `/v1/machines/${id}${path}`);
   for (let count = 0; count < 50; count += 1) {
@@ -77,6 +87,7 @@ test("reading about a machine is not activity, however often it is done", async 
   }
   await sweep();
   await until(async () => (await get(id)).state === "stopped");
+  left.abort();
 });
 
 test("a machine in which nothing is done is stopped, keeps its disk and says why", async () => {
@@ -90,6 +101,22 @@ test("a machine in which nothing is done is stopped, keeps its disk and says why
   assert.deepEqual((await messages(id)).slice(-2), ["auto-stop: the machine was idle for 60 s", "machine stopped"]);
   const back = await client.post(`/v1/machines/${id}/exec`, { command: "echo back" });
   assert.equal(back.json.stdout, "back\n");
+});
+
+test("a machine that never becomes ready is stopped too, after ten minutes", async () => {
+  const id = await machine({ autoStopSeconds: 60, ports: [{ port: 9 }] });
+  const askedFor = (minutes: number) =>
+    context.db.execute(
+      sql`UPDATE machines SET desired_at = now() - ${minutes}::int * interval '1 minute' WHERE id = ${id} AND ready_at IS NULL`,
+    );
+  await askedFor(9);
+  await sweep();
+  const waiting = await get(id);
+  assert.deepEqual([waiting.state, waiting.ready], ["started", false]);
+  await askedFor(11);
+  await sweep();
+  await until(async () => (await get(id)).state === "stopped");
+  assert.ok((await messages(id)).includes("auto-stop: the machine was idle for 60 s"));
 });
 
 test("every use of a machine counts as activity, and is shown", async () => {

@@ -191,7 +191,8 @@ test("bodies and parameters that do not match the schema", async () => {
     const { properties = {} } = (query ?? {}) as { properties?: Record<string, { type?: string }> };
     const [field = ""] =
       Object.entries(properties).find(([, { type }]) => type === "integer" || type === "boolean") ?? [];
-    return call(name, { query: field === "" ? "path=%00" : `${field}=wrong%20type` });
+    const named = "path" in properties ? "path" : Object.keys(properties)[0];
+    return call(name, { query: field === "" ? `${named}=%00` : `${field}=wrong%20type` });
   });
   await provoke("body_too_large", (name) => {
     const { body } = endpointOf(name);
@@ -215,6 +216,7 @@ test("invalid requests, and things that do not exist", async () => {
     writeFile: { query: "" },
     pullMachineImage: { body: { image: "two parts" } },
     listMachineLogs: { query: "tail=20000" },
+    getMachineUsage: { query: "from=yesterday" },
   };
   await provoke("invalid_request", async (name) => {
     if (!endpointOf(name).path.includes("/files/{path...}")) return call(name, { id, ...senseless[name] });

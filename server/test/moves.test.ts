@@ -87,7 +87,7 @@ test("a running machine moves with its memory, without a gap or an overlap in it
     done.steps.map(({ message }: { message: string }) => message),
     [
       `${from} → ${to}, with its memory`,
-      "its memory is saved, and nothing of it runs",
+      "it was paused, and its memory is on the other node",
       done.steps[2].message,
       `node ${to} owns it; the former copy is removed`,
       done.steps[4].message,
@@ -232,7 +232,7 @@ test("a machine whose memory cannot be kept, moved or loaded boots on the other 
     { env: {}, format: "other", event: /^its memory is lost by the move, and it boots: node node-. cannot load it: / },
   ];
   for (const { env, format = "fake", event } of cases) {
-    const { id, to } = await machine(env);
+    const { id, to } = await machine({ FAKE_NOT_LIVE: "1", ...env });
     await exec(id, "echo lost >/tmp/file");
     await setFormat(to, format);
     const done = await ended((await move(id)).json.id);
@@ -379,6 +379,7 @@ test("a machine that moves takes its share of both nodes, so neither starts nor 
       nodeId: "node-b",
       keepsMemory: false,
       stops: false,
+      isLive: false,
       overcommit,
     });
   };

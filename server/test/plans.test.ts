@@ -54,6 +54,17 @@ test("values that a new plan omits are the default plan's", async () => {
   });
 });
 
+test("a plan is read as it is listed", async () => {
+  const { id } = (await client.post("/v1/plans", { name: "read alone", maxCpus: 3 })).json;
+  const read = await client.get(`/v1/plans/${id}`);
+  assert.equal(read.status, 200, read.text);
+  assert.deepEqual(
+    read.json,
+    ((await client.get("/v1/plans")).json as { id: string }[]).find((plan) => plan.id === id),
+  );
+  assert.equal((await client.get("/v1/plans/none")).status, 404);
+});
+
 test("a plan's name and id can be used once", async () => {
   for (const body of [{ name: "small" }, { name: "other", id: (await list())[0]?.id }]) {
     const answer = await client.post("/v1/plans", body);
@@ -255,6 +266,18 @@ test("prices of before the bound never give a 500: amounts beyond 2^53 are refus
   }
   const refused = await theirs.post("/v1/machines", { source });
   assert.equal(refused.status, 402, refused.text);
+  // Answers about many tenants have the others' amounts.
+  const meters = await client.get("/v1/billing/meters");
+  const costs = new Map(
+    (meters.json as { tenantId: string; cost: object | null }[]).map((row) => [row.tenantId, row.cost]),
+  );
+  assert.equal(meters.status, 200, meters.text);
+  assert.ok([...costs].every(([tenantId, cost]) => tenantId === id || cost !== null));
+  if (isLarge) assert.equal(costs.get(id), null);
+  const diff = await client.get(`/v1/billing/plans/${planId}/diff?month=${month}&rateCpuHourMicros=0`);
+  assert.equal(diff.status, 200, diff.text);
+  if (isLarge)
+    assert.deepEqual(diff.json.tenants, [{ tenantId: id, micros: null, plannedMicros: 0, differenceMicros: null }]);
   const path = `/v1/plans/${planId}`;
   assert.equal((await client.patch(path, { name: "of before the bound" })).status, 200);
   assert.equal((await client.patch(path, { maxTotalCpus: 1_000_000 })).status, 422, "larger totals");

@@ -101,6 +101,7 @@ const OUTPUT = { command: "yes" };
 const HOLDS: Partial<Record<EndpointName, Hold | null>> = {
   getMetrics: null,
   listMachineLogs: { path: "/logs?follow=true" },
+  listEvents: { path: "/v1/events?follow=true" },
   exec: { path: "/exec", json: { ...OUTPUT, stream: true } },
   execStream: { path: "/exec/stream", json: OUTPUT },
   execInSession: { path: "/sessions/{session}/exec", json: { ...OUTPUT, stream: true } },

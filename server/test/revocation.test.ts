@@ -117,6 +117,7 @@ async function openByKey(at: TestServer, id: string, key: string): Promise<reado
   const command = (stream: boolean) => JSON.stringify({ command: "echo begun; sleep 600", stream });
   const stream = request(at, "exec stream", `${machine}/exec`, { key, method: "POST", body: command(true) });
   const logs = request(at, "log", `${machine}/logs?follow=true`, { key });
+  const events = request(at, "events", "/v1/events?follow=true", { key });
   const waited = request(at, "exec", `${machine}/exec`, { key, method: "POST", body: command(false) });
   const upload = request(at, "upload", `${machine}/files?path=/workspace/up`, { key, method: "POST" });
   upload.sent.write(Buffer.alloc(MIB));
@@ -127,9 +128,11 @@ async function openByKey(at: TestServer, id: string, key: string): Promise<reado
   answer.pause();
   await until(() => stream.open.said.includes("begun") && bridge.open.said.includes("begun"), { deadlineMs: 20_000 });
   await until(() => logs.open.hasAnswer, { what: "the log's answer" });
+  await until(() => events.open.hasAnswer, { what: "the answer with events" });
   return [
     stream.open,
     logs.open,
+    events.open,
     waited.open,
     upload.open,
     bridge.open,
@@ -177,6 +180,8 @@ const saidBy = (opens: readonly Open[], name: string): readonly string[] =>
 function assertTold(opens: readonly Open[], why: RegExp): void {
   for (const said of saidBy(opens, "exec stream"))
     assert.match(said, new RegExp(`event: error\ndata: .*${why.source}`));
+  for (const said of saidBy(opens, "events"))
+    assert.match(said, new RegExp(`event: error\ndata: the request ended: .*${why.source}`));
   for (const said of saidBy(opens, "log")) assert.match(said, new RegExp(`data: flotilla: .*${why.source}`));
   for (const said of saidBy(opens, "terminal")) assert.match(said, new RegExp(`^1008 .*${why.source}`));
 }
@@ -211,8 +216,10 @@ test("a deleted machine's connections end, however they were opened", async () =
   const { id, own, credentials } = await tenantWithMachine("deleted");
   const { byKey, byToken, byShare } = await openAll(id, credentials);
   assert.equal((await own.delete(`/v1/machines/${id}`)).status, 204);
-  await allOver([...byKey, ...byToken, ...byShare]);
+  const ofTenant = byKey.filter(({ name }) => name === "events");
+  await allOver([...byKey.filter((open) => !ofTenant.includes(open)), ...byToken, ...byShare]);
   for (const said of saidBy(byKey, "exec stream")) assert.match(said, /which was deleted while it ran/);
+  assert.ok(ofTenant.length > 0 && ofTenant.every(({ isOver }) => !isOver), "events are the tenant's");
 });
 
 test("a command in a machine that was deleted before it began answers 404, also where the machine is still cached", async () => {
@@ -225,7 +232,7 @@ test("a command in a machine that was deleted before it began answers 404, also 
   );
   const answer = await own.post(`/v1/machines/${id}/exec`, { command: "sleep 600" });
   assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [404, "not_found"], answer.text);
-  assert.match(answer.text, /deleted before the command began/);
+  assert.match(answer.text, /^machine .* was not found; name the machine by its id/);
 });
 
 test("a key revoked while no notifications arrive still loses its connections", async () => {

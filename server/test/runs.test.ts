@@ -158,6 +158,24 @@ test("a run of a machine that is not on the node is not recorded, and does not h
   assert.deepEqual(await rows(foreign.id), [asRow(foreign.open)]);
 });
 
+test("runs that a node reports after a machine has moved away from it are recorded", async () => {
+  const { id, open, end } = await machine();
+  await beat(changes(open));
+  await db.execute(sql`UPDATE machines SET node_id = 'other' WHERE id = ${id}`);
+  // It restarted by itself before it moved, and the report of that was late.
+  const startedAt = (end.endedAt ?? 0) + MINUTE;
+  const next: Run = {
+    ...end,
+    bootId: `boot-${++lastBoot}`,
+    startedAt,
+    endedAt: startedAt + MINUTE,
+    sequence: sequence(),
+  };
+  assert.equal((await beat(changes(end, next))).acknowledgedRuns, next.sequence);
+  assert.deepEqual(await rows(id), [asRow(end), asRow(next)]);
+  assert.equal(await uptime(id), secondsOf(asRow(end)) + secondsOf(asRow(next)));
+});
+
 test("a deleted machine is counted up to its deletion, and its runs outlive it", async () => {
   const { id, open, end } = await machine();
   await beat(changes(open));
@@ -193,6 +211,19 @@ test("a run on a node that does not report counts up to the last report, and in 
   assert.equal(await uptime(id), secondsOf({ ...asRow(open), endedAt: lastReport }));
   await beat(changes(end));
   assert.equal(await uptime(id), secondsOf(asRow(end)));
+});
+
+test("a machine that is deleted while its node does not report counts up to the last report, also when the node is back", async () => {
+  const { id, open, end } = await machine();
+  await beat(changes(open));
+  const lastReport = open.startedAt + 10 * MINUTE;
+  const counted = secondsOf({ ...asRow(open), endedAt: lastReport });
+  await db.execute(sql`
+    UPDATE nodes SET status = 'unreachable', last_heartbeat_at = ${new Date(lastReport)} WHERE id = 'ghost'`);
+  const settled = (await client.call("DELETE", `/v1/machines/${id}?includeUsage=true`)).json;
+  assert.equal(settled.usage.totalUptimeSeconds, counted);
+  await beat(changes({ ...end, endedAt: context.clock.now(), cause: "delete" }));
+  assert.equal(await uptime(id), counted);
 });
 
 test("open runs that a node does not know any more end at its last report before, others stay open", async () => {

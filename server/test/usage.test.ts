@@ -347,6 +347,14 @@ test("account, usage, meters and machine usage say the same of the same time", a
     assert.equal(cpuHours, account.periodUsage.cpuHours);
   assert.deepEqual([usage.totalUptimeSeconds, usage.machineCount, usage.tenantId], [7, 1, tenantId]);
   assert.equal(account.status, "active");
+  const usagePath = `/v1/machines/${machine.json.id}/usage`;
+  const second = { from: instantOf(from + 1_000), to: instantOf(from + 2_000) };
+  const part = (await payer.get(`${usagePath}?${new URLSearchParams(second)}`)).json;
+  assert.deepEqual([part.from, part.to, part.usage.totalUptimeSeconds], [second.from, second.to, 1]);
+  assert.equal(part.cost.cpuMicros, Math.floor((1_000 * 2 * 1_234_567) / HOUR));
+  const lost = await payer.get(`${usagePath}?${new URLSearchParams({ from: second.to, to: second.from })}`);
+  assert.equal(lost.status, 400);
+  assert.match(lost.text, /is later than to/);
   assert.equal(account.plan.name, "default");
   assert.equal((await payer.get("/v1/billing/meters")).status, 403);
 });

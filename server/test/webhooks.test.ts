@@ -310,6 +310,11 @@ test("tests, redeliveries and replays arrive with the ids of their events", asyn
   assert.equal((await tenant.caller.post(`${path}/replay`)).status, 202);
   await until(() => receiver.accepted.length === 12, { what: "the whole replay", deadlineMs: DEADLINE_MS });
   assert.equal((await tenant.caller.post(`${path}/replay`, { cursor: "999999999" })).status, 404);
+  const wrong = await tenant.caller.post(`${path}/replay`, { cursor: "none" });
+  assert.deepEqual(
+    [wrong.status, wrong.text],
+    [422, "cursor is not valid; take it from an event; GET /v1/events lists them"],
+  );
   assert.equal((await tenant.caller.post(`${path}/deliveries/ev-none/redeliver`)).status, 404);
   const listed = await until(
     async () => {

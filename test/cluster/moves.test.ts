@@ -106,6 +106,7 @@ test("a machine moves with its disk and its memory, while the server, its node o
       }
       const done = await ended(flotilla, operation);
       assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
+      assert.match(done.steps[1].message, /^it was paused, |; it was not handed over while it ran: ./);
       assert.match(done.steps[4].message, /its processes continued after a pause of \d+ ms$/);
       await flotilla.untilState(machine.id, "started", 60_000);
       await assertOnlyOn(flotilla, machine, machine.to);

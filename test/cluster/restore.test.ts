@@ -131,7 +131,10 @@ describe("a control plane that is destroyed and restored from a backup", () => {
     for (const reached of ["restore.pending", "postgres/data/PG_VERSION"]) {
       const child = spawnCli("restore", file);
       const ended = once(child, "exit");
-      await until(() => exists(join(data, reached)), { ...PATIENT, what: reached });
+      let output = "";
+      for (const stream of [child.stdout, child.stderr]) stream?.on("data", (piece: Buffer) => (output += piece));
+      await until(() => child.exitCode !== null || exists(join(data, reached)), { ...PATIENT, what: reached });
+      assert.equal(child.exitCode, null, `it ended before ${reached}: ${output}`);
       child.kill("SIGKILL");
       await ended;
       assert.ok(await exists(join(data, "restore.pending")));

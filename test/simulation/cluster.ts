@@ -20,6 +20,8 @@ export interface Vm {
   to: number | null;
   /** It was configured, so it is a run that is billed. */
   isConfigured: boolean;
+  /** For a move: then another may exist, which is paused too or runs. */
+  isPaused: boolean;
 }
 
 const NODE_CPUS = 4;
@@ -38,6 +40,8 @@ export class Cluster {
   readonly disksMade = new Map<string, number>();
   /** Boots that a journal says have run, with the node's time of it. */
   readonly ran = new Map<string, { readonly machineId: string; readonly node: string; readonly since: number }>();
+  /** Boots whose end was not seen, and of which no more than the begin is known: their runs have no length, and are not recorded. */
+  readonly unseen = new Set<string>();
   readonly #settings: ServerSettings;
   readonly #making = new Set<string>();
 
@@ -107,17 +111,26 @@ export class Cluster {
       this.disksMade.set(machineId, (this.disksMade.get(machineId) ?? 0) + 1);
     if (name === "journal.json") return this.#journaled(node, machineId, content);
     if (!name.endsWith("/vm.json")) return;
-    const { bootId, configuration } = parsed(content) as { bootId: string; configuration: unknown };
+    const {
+      bootId,
+      configuration,
+      isPaused = false,
+    } = parsed(content) as {
+      bootId: string;
+      configuration: unknown;
+      isPaused?: boolean;
+    };
     const known = this.vms.get(bootId);
-    if (known?.to === null) {
-      if (configuration !== null) known.isConfigured = true;
-      return;
-    }
-    const others = this.running.filter((vm) => vm.machineId === machineId);
-    if (others.length > 0)
+    const others = this.running.filter((vm) => vm.machineId === machineId && vm.bootId !== bootId && !vm.isPaused);
+    if (!isPaused && others.length > 0)
       this.world.violate(
         `machine ${machineId} runs twice: as ${bootId} on ${node}, and as ${others[0]?.bootId} on ${others[0]?.node}`,
       );
+    if (known?.to === null) {
+      if (configuration !== null) known.isConfigured = true;
+      known.isPaused = isPaused;
+      return;
+    }
     this.world.note(`VM ${bootId.slice(0, 11)} of ${machineId.slice(0, 11)} begins on ${node}`);
     this.vms.set(bootId, {
       bootId,
@@ -126,6 +139,7 @@ export class Cluster {
       from: this.world.now,
       to: null,
       isConfigured: configuration !== null,
+      isPaused,
     });
   }
 
@@ -139,7 +153,11 @@ export class Cluster {
   }
 
   #journaled(node: string, machineId: string, content: Buffer): void {
-    const { boot } = parsed(content) as { boot?: { bootId: string; runningSince: number | null } | null };
+    const { boot, lastRun } = parsed(content) as {
+      boot?: { bootId: string; runningSince: number | null } | null;
+      lastRun?: { bootId: string; startedAt: number; endedAt: number; cause: string } | null;
+    };
+    if (lastRun?.cause === "unseen" && lastRun.startedAt === lastRun.endedAt) this.unseen.add(lastRun.bootId);
     if (typeof boot?.runningSince === "number")
       this.ran.set(boot.bootId, { machineId, node, since: boot.runningSince });
   }

@@ -41,7 +41,7 @@ export class RealDatabase {
   static async open(connection: ConnectionOptions): Promise<RealDatabase> {
     const client = new pg.Client({ ...connection, types });
     await client.connect();
-    await client.query("SET plan_cache_mode = force_generic_plan; SET synchronous_commit = off");
+    await client.query("SET plan_cache_mode = force_generic_plan; SET synchronous_commit = off; SET jit = off");
     return new RealDatabase(client);
   }
 

@@ -3,6 +3,7 @@
  * That no machine runs twice and that no second disk is made is watched at every write of a file (cluster.ts).
  */
 import { isSettled, phaseOf } from "../../server/src/machines/state.ts";
+import { MOVES_PER_NODE_MAX } from "../../server/src/moves/store.ts";
 import type { Cluster } from "./cluster.ts";
 import type { MachineRow, Rows, RunRow } from "./rows.ts";
 
@@ -14,10 +15,21 @@ export interface Promised {
   readonly created: ReadonlySet<string>;
   /** Machines whose deletion was requested, whatever came of it. */
   readonly deletions: ReadonlySet<string>;
+  /** Since when there are no more faults, in virtual milliseconds; null: there are. */
+  readonly healedAt: number | null;
 }
 
+/** What is there, and what was there after the step before. */
+export interface Seen {
+  readonly before: Rows | null;
+  readonly rows: Rows;
+}
+
+/** A canceled operation ends within this time, also when another server continues it. */
+const CANCELED_MS_MAX = 45_000;
+
 /** After every step. */
-export function checkStep(cluster: Cluster, rows: Rows, { created, deletions }: Promised): void {
+export function checkStep(cluster: Cluster, { before, rows }: Seen, { created, deletions, healedAt }: Promised): void {
   const { world, running } = cluster;
   const byId = new Map(rows.machines.map((machine) => [machine.id, machine]));
   for (const id of created) {
@@ -27,7 +39,9 @@ export function checkStep(cluster: Cluster, rows: Rows, { created, deletions }: 
   }
   for (const [id, count] of cluster.disksMade)
     if (count > 1 && !deletions.has(id)) world.violate(`machine ${id} got another, empty disk: its first one is lost`);
-  for (const { machineId, node } of running) {
+  for (const { machineId, node, isPaused } of running) {
+    // The former node of a machine that was handed over still has it.
+    if (isPaused) continue;
     const machine = byId.get(machineId);
     if (machine === undefined)
       world.violate(`a VM of machine ${machineId} runs on ${node}, and the machine does not exist`);
@@ -43,6 +57,55 @@ export function checkStep(cluster: Cluster, rows: Rows, { created, deletions }: 
   const active = rows.machines.filter(({ isActive }) => isActive).map(({ id }) => id);
   if (active.join() !== rows.held.join())
     world.violate(`something is held for ${rows.held.join()}, and ${active.join()} are active`);
+  for (const { id, members, targetSize, isDeleted } of rows.pools)
+    if (members > targetSize && !isDeleted)
+      world.violate(`pool ${id} has ${members} machines instead of ${targetSize}`);
+  checkMoves(cluster, rows);
+  if (before !== null) checkChanges(cluster, before, rows);
+  checkCanceled(cluster, rows, healedAt);
+}
+
+/** A node sends at most two machines at a time, and a machine is held only by a move that runs. */
+function checkMoves({ world, nodes }: Cluster, { machines, operations }: Rows): void {
+  const status = new Map(operations.map((operation) => [operation.id, operation.status]));
+  const moving = machines.filter(({ moveId }) => moveId !== null);
+  for (const { name } of nodes) {
+    const leaving = moving.filter(({ nodeId }) => nodeId === name).length;
+    if (leaving > MOVES_PER_NODE_MAX) world.violate(`${leaving} machines leave ${name} at a time`);
+  }
+  for (const { id, moveId } of moving)
+    if (ENDED.has(status.get(moveId ?? "") ?? "")) world.violate(`machine ${id} is held by ${moveId}, which has ended`);
+}
+
+/** What a step may have changed of machines: their nodes, and what is known of them. */
+function checkChanges({ world }: Cluster, before: Rows, { machines, nodes }: Rows): void {
+  const known = new Map(before.machines.map((machine) => [machine.id, machine]));
+  const cordonedBefore = new Map(before.nodes.map(({ id, cordonedAt }) => [id, cordonedAt]));
+  const isCordoned = (name: string | null): boolean =>
+    nodes.some(({ id, cordonedAt }) => id === name && cordonedAt !== null && cordonedAt === cordonedBefore.get(id));
+  for (const { id, nodeId, moveNodeId, movedBy, observedGeneration, isDeleted } of machines) {
+    const was = known.get(id);
+    const from = was?.nodeId ?? null;
+    if (from !== null && from !== nodeId && was?.movedBy === movedBy)
+      world.violate(`machine ${id} went from ${from} to ${nodeId} without a move, or twice by one`);
+    if (from === null && isCordoned(nodeId)) world.violate(`machine ${id} was placed on ${nodeId}, which is cordoned`);
+    if (moveNodeId !== (was?.moveNodeId ?? null) && isCordoned(moveNodeId))
+      world.violate(`machine ${id} moves to ${moveNodeId}, which is cordoned`);
+    // 0: its node has lost it, or another one owns it. Of a deleted one any remains are known.
+    const seen = was?.observedGeneration ?? 0;
+    if (observedGeneration < seen && observedGeneration !== 0 && from === nodeId && !isDeleted)
+      world.violate(`a report of generation ${observedGeneration} of machine ${id} was applied after one of ${seen}`);
+  }
+}
+
+/** A canceled operation begins no step any more, and ends. */
+function checkCanceled({ world }: Cluster, { operations }: Rows, healedAt: number | null): void {
+  for (const { id, kind, status, canceledAt, stepSince } of operations) {
+    if (stepSince !== null) world.violate(`operation ${id} (${kind}) was canceled before it began to ${stepSince}`);
+    if (canceledAt === null || healedAt === null || ENDED.has(status)) continue;
+    const ms = world.toEpoch(world.now) - Math.max(canceledAt, world.toEpoch(healedAt));
+    if (ms > CANCELED_MS_MAX) world.violate(`operation ${id} (${kind}) was canceled ${ms.toFixed()} ms ago, and runs`);
+  }
 }
 
 /** Of the plan and of each node, as promised and as it really runs. */
@@ -106,11 +169,11 @@ export function checkRuns(
   runs: readonly RunRow[],
   { toleranceMs, isForgiven }: { readonly toleranceMs: number; readonly isForgiven: (node: string) => boolean },
 ): void {
-  const { world, vms, ran } = cluster;
+  const { world, vms, ran, unseen } = cluster;
   const byBoot = new Map(runs.map((run) => [run.bootId, run]));
   for (const [bootId, { machineId, node }] of ran) {
     const vm = vms.get(bootId);
-    if (byBoot.has(bootId) || vm === undefined || (vm.to !== null && isForgiven(node))) continue;
+    if (byBoot.has(bootId) || unseen.has(bootId) || vm === undefined || (vm.to !== null && isForgiven(node))) continue;
     world.violate(`machine ${machineId} ran as ${bootId} on ${node}, and no run was recorded`);
   }
   for (const run of runs) {
@@ -125,6 +188,7 @@ export function checkRuns(
       world.violate(
         `the run of ${run.bootId} is ${run.endedAt === null ? "open" : "ended"}, and its VM ${vm.to === null ? "runs" : "has ended"}`,
       );
+    if (!vm.isConfigured) world.violate(`a run of ${run.bootId} was recorded, whose guest never ran`);
     checkTimes(cluster, run, toleranceMs);
   }
   const open = rows.machines.filter((machine) => !machine.isDeleted && phaseOf(machine) === "running");

@@ -51,8 +51,8 @@ export class Network {
   losing = 0;
   delaying = 0;
   repeating = 0;
-  /** Called for each fault that a message meets. */
-  onFault: (kind: "lost" | "late" | "repeated" | "cut") => void = () => undefined;
+  /** Called for each fault that a message from or to a node meets. */
+  onFault: (kind: "lost" | "late" | "repeated" | "cut", node: string) => void = () => undefined;
 
   constructor(world: World) {
     this.world = world;
@@ -83,28 +83,31 @@ export class Network {
     });
   }
 
-  delay(): number {
+  /** Of a message from or to a node. */
+  delay(node: string): number {
     const { random } = this.world;
     const isLate = random.happens(this.delaying);
-    if (isLate) this.onFault("late");
+    if (isLate) this.onFault("late", node);
     return random.between(0.1, this.latencyMs) + (isLate ? random.between(50, 6_000) : 0);
   }
 
   connect(path: string): Duplex {
     const client = this.world.program;
-    const near = new End(this, client);
-    this.world.after(this.delay(), client, () => {
-      const found = this.#listening.get(path);
+    const [, , node = ""] = path.split("/");
+    const near = new End(this, client, node);
+    // As a socket of the host, or a parked connection: it never reaches a later agent.
+    const found = this.#listening.get(path);
+    this.world.after(this.delay(node), client, () => {
       if (found === undefined || !found.program.isAlive) {
         near.destroy(unreachable("ECONNREFUSED"));
         return;
       }
       if (this.isCut(client, found.program) || this.isCut(found.program, client)) {
-        this.onFault("cut");
+        this.onFault("cut", node);
         this.world.after(2_000, client, () => near.destroy(unreachable("EHOSTUNREACH")));
         return;
       }
-      const far = new End(this, found.program);
+      const far = new End(this, found.program, node);
       near.meets(far);
       this.world.as(found.program, () => found.server.emit("connection", far));
       near.emit("connect");
@@ -130,7 +133,7 @@ export class Network {
     if (servers.length === 0) fail(1, "ECONNREFUSED");
     else this.#send(call, world.random.pick(servers), { node, resolve, fail });
     if (servers.length > 0 && world.random.happens(this.repeating)) {
-      this.onFault("repeated");
+      this.onFault("repeated", node.name);
       // The copy of a message whose sender gets no second answer.
       this.#send(call, world.random.pick(servers), { node, resolve: () => undefined, fail: () => undefined });
     }
@@ -141,14 +144,14 @@ export class Network {
     const { world } = this;
     const isLost = world.random.happens(this.losing);
     if (isLost || this.isCut(node, server)) {
-      this.onFault(isLost ? "lost" : "cut");
+      this.onFault(isLost ? "lost" : "cut", node.name);
       return fail(world.random.between(1, STALL_MS), "ECONNRESET");
     }
     const ended = { isAnswered: false };
     server.onKill(() => {
-      if (!ended.isAnswered) fail(this.delay(), "ECONNRESET");
+      if (!ended.isAnswered) fail(this.delay(node.name), "ECONNRESET");
     });
-    world.after(this.delay(), null, async () => {
+    world.after(this.delay(node.name), null, async () => {
       const serve = this.#serving.get(server);
       if (serve === undefined) return;
       // Not awaited: other events happen while the server works.
@@ -158,10 +161,10 @@ export class Network {
           ended.isAnswered = true;
           const isAnswerLost = world.random.happens(this.losing);
           if (isAnswerLost || this.isCut(server, node)) {
-            this.onFault(isAnswerLost ? "lost" : "cut");
+            this.onFault(isAnswerLost ? "lost" : "cut", node.name);
             return fail(world.random.between(1, STALL_MS), "ECONNRESET");
           }
-          world.after(this.delay(), node, () => {
+          world.after(this.delay(node.name), node, () => {
             world.activity += 1;
             resolve(answer);
           });
@@ -174,20 +177,23 @@ export class Network {
 class End extends Duplex {
   readonly #network: Network;
   readonly #program: Program;
+  /** The node at one of the ends. */
+  readonly #node: string;
   #other: End | null = null;
   /** When the last bytes arrive that were sent here. */
   #sentUntil = 0;
   #isStalled = false;
   readonly connecting = false;
 
-  constructor(network: Network, program: Program) {
+  constructor(network: Network, program: Program, node: string) {
     super();
     this.#network = network;
+    this.#node = node;
     this.#program = program;
     program.onKill(() => {
       const other = this.#other;
       this.#other = null;
-      if (other !== null) other.#breaks(network.delay());
+      if (other !== null) other.#breaks(network.delay(node));
     });
   }
 
@@ -211,7 +217,7 @@ class End extends Duplex {
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
     const other = this.#other;
     this.#other = null;
-    if (other !== null) other.#breaks(this.#network.delay());
+    if (other !== null) other.#breaks(this.#network.delay(this.#node));
     done(error);
   }
 
@@ -222,13 +228,13 @@ class End extends Duplex {
     if (other === null || this.#isStalled) return;
     const isLost = world.random.happens(losing);
     if (isLost || this.#network.isCut(this.#program, other.#program)) {
-      this.#network.onFault(isLost ? "lost" : "cut");
+      this.#network.onFault(isLost ? "lost" : "cut", this.#node);
       this.#isStalled = true;
       const ms = world.random.between(1, STALL_MS);
       this.#breaks(ms);
       return other.#breaks(ms + world.random.between(0, STALL_MS));
     }
-    this.#sentUntil = Math.max(world.now + this.#network.delay(), this.#sentUntil + 0.001);
+    this.#sentUntil = Math.max(world.now + this.#network.delay(this.#node), this.#sentUntil + 0.001);
     world.after(this.#sentUntil - world.now, other.#program, () => {
       world.activity += 1;
       if (!other.destroyed && !other.readableEnded) arrive(other);

@@ -1,45 +1,342 @@
 /**
- * Bugs that a simulation must find: each replaces a piece of the shipped source when it is imported.
+ * Bugs that a simulation must find: each replaces pieces of the shipped source when it is imported.
  */
 import { registerHooks } from "node:module";
 
-interface Bug {
+interface Change {
   /** The end of the file's path. */
   readonly file: string;
   readonly from: string;
   readonly to: string;
 }
 
+interface Bug {
+  readonly changes: readonly Change[];
+  /** One that found it last: a seed means something else when the simulation or the product changes. null: none is known. */
+  readonly seed: number | null;
+}
+
 export const BUGS: Readonly<Record<string, Bug>> = {
   "the end of a run is not recorded": {
-    file: "node/src/machines/run-journal.ts",
-    from: "if (known === undefined || known.endedAt !== null) return this.saved();",
-    to: "if (known !== undefined) return this.saved();",
-  },
-  "a machine that is started while it moves takes no room": {
-    file: "server/src/machines/store.ts",
-    from: "ELSE nodes_admit_start_in_move(",
-    to: "ELSE true OR nodes_admit_start_in_move(",
-  },
-  "a stop gives away what its node may have started": {
-    file: "server/src/machines/change.ts",
-    from: "const mayRun = machine.moveId === null && isActive(machine) && !isActive(stopped);",
-    to: "const mayRun = false;",
-  },
-  "a drain is begun in two writes": {
-    file: "server/src/nodes/drain.ts",
-    from: "const begun = await context.db.transaction(async (transaction) => {",
-    to: "const begun = await (async (work: any) => await work(context.db))(async (transaction: any) => {",
+    seed: 1,
+    changes: [
+      {
+        file: "node/src/machines/run-journal.ts",
+        from: "if (known === undefined || known.endedAt !== null) return this.saved();",
+        to: "if (known !== undefined) return this.saved();",
+      },
+    ],
   },
   "a run of an earlier agent is not ended": {
-    file: "node/src/machines/actions/end.ts",
-    from: "if (!wasWritten && !held.isInherited) return null;",
-    to: "if (!wasWritten) return null;",
+    seed: null,
+    changes: [
+      {
+        file: "node/src/machines/actions/end.ts",
+        from: "if (!wasWritten && !held.isInherited) return null;",
+        to: "if (!wasWritten) return null;",
+      },
+    ],
+  },
+  "a report of all runs ends those that continue": {
+    seed: 1,
+    changes: [
+      {
+        file: "server/src/machines/apply-runs.ts",
+        from: "const bootIds = runs.map(({ bootId }) => bootId);",
+        to: "const bootIds: string[] = [];",
+      },
+    ],
+  },
+  "a report ends the runs of other boots": {
+    seed: 2,
+    changes: [
+      {
+        file: "server/src/machines/run-store.ts",
+        from: "WHERE r.boot_id = run.boot_id AND r.node_id = run.node_id AND r.ended_at IS NULL",
+        to: "WHERE r.machine_id = run.machine_id AND r.node_id = run.node_id AND r.ended_at IS NULL",
+      },
+    ],
+  },
+  "a boot is billed before its guest runs": {
+    seed: 13,
+    changes: [
+      {
+        file: "node/src/machines/actions/boot.ts",
+        from: "machine.held.hold(vm);",
+        to: "machine.held.hold(vm); machine.deps.runs.open({ bootId, machineId: machine.journal.machineId, startedAt: clock.now() });",
+      },
+    ],
+  },
+  "a VM is forgotten when its agent starts again": {
+    seed: 5,
+    changes: [
+      {
+        file: "node/src/machines/adopt.ts",
+        from: "fleet.restore(journal);",
+        to: "fleet.restore({ ...journal, boot: null });",
+      },
+      {
+        file: "node/src/machines/adopt.ts",
+        from: "const swept = await driver.sweep(liveBoots);",
+        to: "const swept = 0;",
+      },
+    ],
+  },
+  "a node obeys a late request": {
+    seed: 8,
+    changes: [
+      {
+        file: "node/src/machines/supervisor.ts",
+        from: 'if (generation <= known.generation || known.desired === "absent") return "stale";',
+        to: 'if (known.desired === "absent") return "stale";',
+      },
+    ],
+  },
+  "a report that was lost is not repeated": {
+    seed: 27,
+    changes: [
+      {
+        file: "node/src/link/report.ts",
+        from: "const { log, joinToken } = this.#options;\n    this.#isComplete = true;",
+        to: "const { log, joinToken } = this.#options;",
+      },
+    ],
+  },
+  "a late report is applied": {
+    seed: 26,
+    changes: [
+      {
+        file: "server/src/machines/observe.ts",
+        from: "if (report.generation < machine.observedGeneration) return true;",
+        to: "",
+      },
+      {
+        file: "server/src/machines/observe.ts",
+        from: "return isApplied(machine) && position[report.state] < position[machine.observedState];",
+        to: "return false;",
+      },
+    ],
+  },
+  "writes are not fenced": {
+    seed: 8,
+    changes: [
+      {
+        file: "server/src/machines/store.ts",
+        from: "WHERE m.id = c.id AND m.revision = c.revision",
+        to: "WHERE m.id = c.id",
+      },
+    ],
+  },
+  "the machines of a plan are not counted": {
+    seed: 1,
+    changes: [
+      {
+        file: "server/src/machines/store.ts",
+        from: "ELSE active_machines_locked(m.tenant_id) < c.active_max",
+        to: "ELSE true",
+      },
+    ],
+  },
+  "the room of a node is not counted": {
+    seed: 17,
+    changes: [
+      {
+        file: "server/src/machines/store.ts",
+        from: "THEN node_admits_start(c.node_id, c.is_new, m.cpus, m.memory_mb, c.cpu_overcommit, c.memory_overcommit)",
+        to: "THEN node_admits_start(c.node_id, c.is_new, 0, 0, c.cpu_overcommit, c.memory_overcommit)",
+      },
+    ],
+  },
+  "a machine that is started while it moves takes no room": {
+    seed: null,
+    changes: [
+      {
+        file: "server/src/machines/store.ts",
+        from: "ELSE nodes_admit_start_in_move(",
+        to: "ELSE true OR nodes_admit_start_in_move(",
+      },
+    ],
+  },
+  "a stop gives away what its node may have started": {
+    seed: null,
+    changes: [
+      {
+        file: "server/src/machines/change.ts",
+        from: "const mayRun = machine.moveId === null && isActive(machine) && !isActive(stopped);",
+        to: "const mayRun = false;",
+      },
+    ],
+  },
+  "a desired state is sent once": {
+    seed: 1,
+    changes: [
+      {
+        file: "server/src/machines/store.ts",
+        from: "UPDATE machines SET reconcile_at = ${instantOf(now + leaseMs)} WHERE id IN",
+        to: "UPDATE machines SET reconcile_at = NULL WHERE ${leaseMs} > 0 AND id IN",
+      },
+    ],
+  },
+  "a delete is sent once": {
+    seed: 1,
+    changes: [
+      {
+        file: "server/src/machines/store.ts",
+        from: "reconcile_at = CASE WHEN node_id IS NULL THEN NULL ELSE ${now}::timestamptz END",
+        to: "reconcile_at = NULL",
+      },
+    ],
+  },
+  "a deleted machine is answered from memory": {
+    seed: null,
+    changes: [
+      {
+        file: "server/src/machines/machine-cache.ts",
+        from: "if (entry === undefined || this.#context.clock.monotonic() - entry.readAt > AGE_MAX_MS) return undefined;",
+        to: "if (entry === undefined) return undefined;",
+      },
+    ],
+  },
+  "a cordoned node gets machines": {
+    seed: 8,
+    changes: [
+      {
+        file: "server/src/placement/place.ts",
+        from: "excludes: ({ node }) => node.isCordoned,",
+        to: "excludes: () => false,",
+      },
+      { file: "server/src/machines/store.ts", from: "is_new: reservation?.isNew ?? false,", to: "is_new: false," },
+      {
+        file: "server/src/moves/store.ts",
+        from: "status = 'ready' AND cordoned_at IS NULL AS admits",
+        to: "true AS admits",
+      },
+    ],
+  },
+  "the operations of a server that died are not continued": {
+    seed: 1,
+    changes: [
+      {
+        file: "server/src/operations/store.ts",
+        from: "WHERE leased_until <= ${instantOf(now)} AND (kind",
+        to: "WHERE attempt = 0 AND leased_until <= ${instantOf(now)} AND (kind",
+      },
+    ],
+  },
+  "an operation is begun only by a notification": {
+    seed: 18,
+    changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
+  },
+  "a canceled operation continues": {
+    seed: 13,
+    changes: [
+      {
+        file: "server/src/operations/run.ts",
+        from: 'if (outcome === "cancelRequested") this.#interruptions.onCancel();',
+        to: "",
+      },
+    ],
+  },
+  "a move that is continued begins again": {
+    seed: 79,
+    changes: [
+      { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
+      { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
+    ],
+  },
+  "a move hands over before the target has the machine": {
+    seed: 3,
+    changes: [
+      {
+        file: "server/src/moves/worker.ts",
+        from: "const arrived = await commitIncoming(this.#services.link, target, call, options);\n        // One that was handed over while it ran is paused there.\n        hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;",
+        to: "hasMemory = keepsMemory && call !== null && target !== null && commitIncoming !== null;",
+      },
+      // A machine that is handed over while it runs needs no commit.
+      {
+        file: "server/src/moves/early.ts",
+        from: "const memoryPoint = movesMemory &&",
+        to: "const memoryPoint = movesMemory && diskPoint === '' &&",
+      },
+    ],
+  },
+  "a move that fails keeps its machine": {
+    seed: 13,
+    changes: [
+      {
+        file: "server/src/moves/worker.ts",
+        from: "const released = await releaseMachine(context, { machineId, moveId: operation.id });",
+        to: "const released = (await Promise.resolve(undefined)) as Awaited<ReturnType<typeof releaseMachine>>;",
+      },
+    ],
+  },
+  "a move takes no room of its target": {
+    seed: null,
+    changes: [
+      {
+        file: "server/src/moves/store.ts",
+        from: "OR node_admits_start(${nodeId}, true, ${machine.cpus}, ${machine.memoryMb},",
+        to: "OR node_admits_start(${nodeId}, true, 0 * ${machine.cpus}, 0 * ${machine.memoryMb},",
+      },
+    ],
+  },
+  "any number of machines leaves a node": {
+    seed: null,
+    changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    file: "server/src/reconcilers/copies.ts",
-    from: "const copies = await listRemovableCopies(services.context.db, COPIES_PER_ACTIVATION_MAX);",
-    to: "const copies = await listRemovableCopies(services.context.db, 0);",
+    seed: 18,
+    changes: [
+      {
+        file: "server/src/reconcilers/copies.ts",
+        from: "const copies = await listRemovableCopies(services.context.db, COPIES_PER_ACTIVATION_MAX);",
+        to: "const copies = await listRemovableCopies(services.context.db, 0);",
+      },
+    ],
+  },
+  "a drain is begun in two writes": {
+    seed: 27,
+    changes: [
+      {
+        file: "server/src/nodes/drain.ts",
+        from: "const begun = await context.db.transaction(async (transaction) => {",
+        to: "const begun = await (async (work: any) => await work(context.db))(async (transaction: any) => {",
+      },
+    ],
+  },
+  "a drain that fails leaves its node closed": {
+    seed: 13,
+    changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
+  },
+  "a pool gives a machine twice": {
+    seed: 1,
+    changes: [
+      {
+        file: "server/src/pools/store.ts",
+        from: "\n  w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at",
+        to: "\n  w.discarded_at IS NULL AND m.deleted_at",
+      },
+    ],
+  },
+  "a pool is filled twice": {
+    seed: 1,
+    changes: [
+      {
+        file: "server/src/pools/store.ts",
+        from: "WHERE u.position <= ${pool.targetSize} - (",
+        to: "WHERE u.position <= ${pool.targetSize} - 0 * (",
+      },
+    ],
+  },
+  "a deleted pool keeps its machines": {
+    seed: 33,
+    changes: [
+      {
+        file: "server/src/pools/state.ts",
+        from: "applies: (_, { isDeleted }) => isDeleted,",
+        to: "applies: () => false,",
+      },
+    ],
   },
 };
 
@@ -47,18 +344,23 @@ export const BUGS: Readonly<Record<string, Bug>> = {
 export function plant(name: string): void {
   const bug = BUGS[name];
   if (bug === undefined) throw new Error(`no bug is called ${name}`);
-  let isPlanted = false;
+  const unplanted = new Set(bug.changes);
   registerHooks({
     load(url, context, next) {
       const loaded = next(url, context);
-      if (!url.endsWith(`/${bug.file}`)) return loaded;
-      const source = Buffer.from(loaded.source as Uint8Array).toString();
-      if (source.split(bug.from).length !== 2) throw new Error(`${bug.file} does not have once: ${bug.from}`);
-      isPlanted = true;
-      return { ...loaded, source: source.replace(bug.from, () => bug.to) };
+      const changes = bug.changes.filter(({ file }) => url.endsWith(`/${file}`));
+      if (changes.length === 0) return loaded;
+      let source = Buffer.from(loaded.source as Uint8Array).toString();
+      for (const change of changes) {
+        if (source.split(change.from).length !== 2)
+          throw new Error(`${change.file} does not have once: ${change.from}`);
+        source = source.replace(change.from, () => change.to);
+        unplanted.delete(change);
+      }
+      return { ...loaded, source };
     },
   });
   process.on("exit", () => {
-    if (!isPlanted) process.exitCode = 1;
+    if (unplanted.size > 0) process.exitCode = 1;
   });
 }

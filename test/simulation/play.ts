@@ -4,6 +4,7 @@
 import { spawn } from "node:child_process";
 import { realpath, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { ConnectionOptions } from "../../server/src/db/hosts.ts";
 import { createLog } from "../../server/src/log.ts";
@@ -16,11 +17,15 @@ const BEGINNING = "simulated";
 
 export class Player implements AsyncDisposable {
   readonly #connection: ConnectionOptions;
+  readonly #directory: string;
   readonly #end: () => Promise<void>;
   #databases = 0;
+  /** Databases that no process uses. Each seed makes its own beginning. */
+  readonly #free: string[] = [];
 
-  private constructor(connection: ConnectionOptions, end: () => Promise<void>) {
+  private constructor(connection: ConnectionOptions, directory: string, end: () => Promise<void>) {
     this.#connection = connection;
+    this.#directory = directory;
     this.#end = end;
   }
 
@@ -32,13 +37,13 @@ export class Player implements AsyncDisposable {
     await administer(connection, `CREATE DATABASE ${BEGINNING} TEMPLATE ${TEMPLATE}`);
     const database = await RealDatabase.open(connection);
     await database.query(`
-      UPDATE plans SET max_machines = 12, max_concurrent_machines = 6, max_cpus = 4, budget_policy = 'stop', monthly_budget_micros = 1000000
+      UPDATE plans SET max_machines = 12, max_concurrent_machines = 5, max_cpus = 4, budget_policy = 'stop', monthly_budget_micros = 1000000
       WHERE is_default;
       INSERT INTO tenants (id, name) VALUES ('${TENANT}', 'simulated');
       UPDATE tenants SET created_at = '2040-01-02'`);
     await database.keepAsBeginning();
     await database.close();
-    return new Player(connection, async () => {
+    return new Player(connection, directory, async () => {
       await postgres.stop();
       await rm(directory, { recursive: true, force: true });
     });
@@ -65,16 +70,24 @@ export class Player implements AsyncDisposable {
   }
 
   async #run(job: Omit<Job, "connection">, onLine: (line: Line) => void): Promise<void> {
-    this.#databases += 1;
-    const database = `${BEGINNING}_${this.#databases}`;
-    await administer(this.#connection, `CREATE DATABASE ${database} TEMPLATE ${BEGINNING}`);
+    const database = this.#free.pop() ?? (await this.#makeDatabase());
     const argument = JSON.stringify({ ...job, connection: { ...this.#connection, database } } satisfies Job);
     const child = spawn(process.execPath, [new URL("worker.ts", import.meta.url).pathname, argument], {
       stdio: ["ignore", "pipe", "inherit"],
+      // The next process need not compile the programs again.
+      env: { ...process.env, NODE_COMPILE_CACHE: join(this.#directory, "compiled") },
     });
     const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
     for await (const line of createInterface({ input: child.stdout })) onLine(JSON.parse(line) as Line);
     const code = await ended;
     if (code !== 0) throw new Error(`the process that plays seeds ended with ${code}`);
+    this.#free.push(database);
+  }
+
+  async #makeDatabase(): Promise<string> {
+    this.#databases += 1;
+    const database = `${BEGINNING}_${this.#databases}`;
+    await administer(this.#connection, `CREATE DATABASE ${database} TEMPLATE ${BEGINNING}`);
+    return database;
   }
 }

@@ -13,6 +13,11 @@ export interface MachineRow extends MachineFacts {
   readonly revision: number;
   readonly hasRun: boolean;
   readonly createdAt: number;
+  /** The last move that changed its node. */
+  readonly movedBy: string | null;
+  readonly isSuspended: boolean;
+  /** It waits in a pool, or is made for one. */
+  readonly isInPool: boolean;
 }
 
 export interface RunRow {
@@ -34,13 +39,28 @@ export interface Rows {
     readonly kind: string;
     readonly status: string;
     readonly error: string | null;
+    readonly resourceId: string;
+    readonly attempt: number;
+    /** Epoch milliseconds. */
+    readonly canceledAt: number | null;
+    /** A step that began after the cancellation, and succeeded. */
+    readonly stepSince: string | null;
+    /** The step that runs. */
+    readonly step: string | null;
   }[];
-  readonly nodes: readonly { readonly id: string; readonly status: string }[];
+  readonly nodes: readonly {
+    readonly id: string;
+    readonly status: string;
+    /** Epoch milliseconds. */
+    readonly cordonedAt: number | null;
+    readonly isInMaintenance: boolean;
+  }[];
   readonly copies: readonly { readonly machineId: string; readonly nodeId: string }[];
   readonly pools: readonly {
     readonly id: string;
     readonly targetSize: number;
-    readonly waiting: number;
+    /** Machines that wait or are made. */
+    readonly members: number;
     readonly isDeleted: boolean;
     readonly error: string | null;
   }[];
@@ -54,17 +74,23 @@ const ROWS = `SELECT json_build_object(
     SELECT id, desired_state AS "desiredState", generation, node_id AS "nodeId", move_id AS "moveId", move_node_id AS "moveNodeId",
       move_stops AS "moveStops", error, observed_state AS "observedState", observed_generation AS "observedGeneration",
       observed_boot_id AS "observedBootId", observed_reason AS "observedReason", deleted_at IS NOT NULL AS "isDeleted",
-      is_active AS "isActive", cpus, revision, has_run AS "hasRun", extract(epoch FROM created_at) * 1000 AS "createdAt"
+      is_active AS "isActive", cpus, revision, has_run AS "hasRun", extract(epoch FROM created_at) * 1000 AS "createdAt",
+      moved_by AS "movedBy", coalesce(observed_details ->> 'suspendedAt', '') <> '' AS "isSuspended",
+      EXISTS (SELECT FROM pool_machines w WHERE w.machine_id = id AND w.claimed_at IS NULL) AS "isInPool"
     FROM machines) m),
-  'operations', (SELECT coalesce(json_agg(o ORDER BY o.id), '[]') FROM (SELECT id, kind, status, error FROM operations) o),
-  'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (SELECT id, status FROM nodes) n),
+  'operations', (SELECT coalesce(json_agg(o ORDER BY o.id), '[]') FROM (
+    SELECT id, kind, status, error, resource_id AS "resourceId", attempt, extract(epoch FROM cancel_requested_at) * 1000 AS "canceledAt",
+      (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'succeeded'
+         AND (s ->> 'startedAt')::timestamptz > cancel_requested_at LIMIT 1) AS "stepSince",
+      (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'running' LIMIT 1) AS step
+    FROM operations) o),
+  'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (
+    SELECT id, status, extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance" FROM nodes) n),
   'copies', (SELECT coalesce(json_agg(c), '[]') FROM (
     SELECT machine_id AS "machineId", node_id AS "nodeId" FROM machine_copies ORDER BY 1, 2) c),
   'pools', (SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM (
     SELECT p.id, target_size AS "targetSize", deleted_at IS NOT NULL AS "isDeleted", error,
-      (SELECT count(*) FROM pool_machines w JOIN machines m ON m.id = w.machine_id
-       WHERE w.pool_id = p.id AND w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at IS NULL
-         AND m.desired_state = 'running') AS waiting
+      (SELECT count(*) FROM pool_machines w WHERE w.pool_id = p.id AND w.claimed_at IS NULL AND w.discarded_at IS NULL) AS members
     FROM pools p) p),
   'held', (SELECT coalesce(json_agg(machine_id ORDER BY machine_id), '[]') FROM ledger_holds WHERE ended_at IS NULL),
   'activeMax', (SELECT max_concurrent_machines FROM plans WHERE is_default)) AS rows`;

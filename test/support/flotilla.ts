@@ -15,7 +15,7 @@ import { createWriteStream } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { type Answer, Client } from "../../server/test/support/client.ts";
 import { until } from "./until.ts";
 
@@ -36,6 +36,8 @@ export interface FlotillaOptions {
   readonly databaseUrl?: string;
   /** Additional settings of a server, by the port it listens on. */
   readonly serverEnvironment?: (port: number) => Readonly<Record<string, string>>;
+  /** The program of the nodes; default: of this checkout. */
+  readonly nodeMain?: string;
   /** Additional settings of the nodes. */
   readonly nodeEnvironment?: Readonly<Record<string, string>>;
 }
@@ -90,7 +92,7 @@ export class Program {
   async start(): Promise<void> {
     if (this.isRunning) throw new Error(`${this.name} runs already`);
     await mkdir(this.directory, { recursive: true });
-    const [program, ...argv] = [...this.#launcher, process.execPath, join(ROOT, this.#main)];
+    const [program, ...argv] = [...this.#launcher, process.execPath, resolve(ROOT, this.#main)];
     const child = spawn(program, argv, {
       env: { ...process.env, ...this.#environment },
       stdio: ["ignore", "pipe", "pipe"],
@@ -251,6 +253,7 @@ function view(answer: Answer, status: number): MachineView {
 /** Starts everything; when a part does not start, its log is in the error. */
 export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flotilla> {
   const { servers = 1, nodes = 1, driver = "fake", databaseUrl, nodeEnvironment = {} } = options;
+  const { nodeMain = "node/src/main.ts" } = options;
   const { serverEnvironment = () => ({}) } = options;
   if (servers > 1 && databaseUrl === undefined) throw new Error("several servers need a databaseUrl");
   const directory = await mkdtemp(join(tmpdir(), "flotilla-cluster-"));
@@ -269,7 +272,7 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
     }),
     nodes: Array.from({ length: nodes }, (_, index) => {
       const own = join(directory, `node-${index}`);
-      return new Program(`node-${index}`, "node/src/main.ts", own, {
+      return new Program(`node-${index}`, nodeMain, own, {
         ...common,
         FLOTILLA_DATA_DIR: own,
         FLOTILLA_NODE_ID: `node-${index}`,

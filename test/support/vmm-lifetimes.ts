@@ -28,7 +28,7 @@ export interface VmmLifetime extends Lifetime {
 }
 
 export class LifetimeObserver implements Disposable {
-  /** By boot. */
+  /** By boot. A boot whose first VMM ended before it ran, such as a restored one, continues in another process: the last one is here. */
   readonly vmms = new Map<string, VmmLifetime>();
   readonly agents: Lifetime[] = [];
   /** The longest time between two looks. */
@@ -67,7 +67,8 @@ export class LifetimeObserver implements Disposable {
 
   #scan(): void {
     for (const { pid, bootId, name, machines } of vmmsOf(this.#nodeDirectory)) {
-      const known = this.vmms.get(bootId);
+      const before = this.vmms.get(bootId);
+      const known = before !== undefined && before.pid !== pid && before.endedAt !== null ? undefined : before;
       const startedAt = known?.startedAt ?? processStart(pid);
       if (name === "template" || startedAt === null) continue;
       if (known === undefined) this.vmms.set(bootId, { pid, bootId, startedAt, endedAt: null, machineId: null });

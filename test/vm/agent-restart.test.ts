@@ -6,39 +6,13 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
+import { CommandStream } from "../support/command-stream.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
 
 const LONG = { deadlineMs: 60_000 };
 const ENDINGS = ["kill", "stop", "kill", "kill"] as const;
-
-/** What a command has printed so far, from the stream of its events. */
-class Stream {
-  stdout = "";
-  exit = "";
-  readonly ended: Promise<void>;
-
-  constructor(response: Response) {
-    this.ended = this.#read(response);
-    this.ended.catch(() => undefined);
-  }
-
-  async #read({ body }: Response): Promise<void> {
-    let rest = "";
-    for await (const chunk of body as unknown as AsyncIterable<Uint8Array>) {
-      const events = (rest + Buffer.from(chunk).toString()).split("\n\n");
-      rest = events.pop() ?? "";
-      for (const event of events) this.#take(event);
-    }
-  }
-
-  #take(event: string): void {
-    const data = /^data: (.*)$/m.exec(event)?.[1] ?? "";
-    if (/^event: (exit|error)$/m.test(event)) this.exit = event;
-    else if (/^event: stdout$/m.test(event)) this.stdout += Buffer.from(data, "base64").toString();
-  }
-}
 
 describe("an agent that restarts", { skip: skipReason }, () => {
   let flotilla: Flotilla;
@@ -56,10 +30,10 @@ describe("an agent that restarts", { skip: skipReason }, () => {
     const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
     return fetch(`${url}/v1/machines/${id}/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
   };
-  const stream = async (command: string): Promise<Stream> => {
+  const stream = async (command: string): Promise<CommandStream> => {
     const response = await post("exec/stream?output=b64", { command, timeoutSeconds: 300 });
     assert.equal(response.status, 200);
-    return new Stream(response);
+    return new CommandStream(response);
   };
   const running = async (name: string): Promise<boolean> => (await flotilla.exec(id, "ps -o args")).includes(name);
 

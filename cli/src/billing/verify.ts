@@ -16,7 +16,8 @@ export interface VerifyOptions {
 
 interface Tally {
   readonly differences: string[];
-  readonly numbers: number[];
+  /** By series. */
+  readonly numbers: Map<string, number[]>;
   invoices: number;
   lines: number;
   intervals: number;
@@ -24,7 +25,7 @@ interface Tally {
 
 export async function run(call: Call, _operands: readonly string[], { tenant }: VerifyOptions): Promise<number> {
   const flotilla = call.flotilla();
-  const tally: Tally = { differences: [], numbers: [], invoices: 0, lines: 0, intervals: 0 };
+  const tally: Tally = { differences: [], numbers: new Map(), invoices: 0, lines: 0, intervals: 0 };
   const tenants = await tenantsOf(flotilla, tenant);
   const progress = call.output.progress("verifying");
   try {
@@ -63,7 +64,7 @@ async function verifyTenant(flotilla: Flotilla, tenant: string | undefined, tall
     const invoice = await flotilla.getInvoice(id, { query });
     tally.invoices += 1;
     tally.lines += invoice.lines.length;
-    if (invoice.number !== null) tally.numbers.push(invoice.number);
+    if (invoice.number !== null) noteNumber(tally, invoice.series ?? "", invoice.number);
     const total = invoice.lines.reduce((sum, { micros }) => sum + micros, 0);
     if (total !== invoice.totalMicros || total !== totalMicros)
       tally.differences.push(
@@ -155,8 +156,18 @@ async function verifyLedger(
   }
 }
 
+function noteNumber({ numbers }: Tally, series: string, number: number): void {
+  const known = numbers.get(series);
+  if (known === undefined) numbers.set(series, [number]);
+  else known.push(number);
+}
+
 function checkNumbers({ numbers, differences }: Tally): void {
-  const sorted = numbers.toSorted((one, other) => one - other);
-  const at = sorted.findIndex((number, index) => number !== index + 1);
-  if (at >= 0) differences.push(`invoice number ${at + 1} is missing or twice; the next one is ${sorted[at]}`);
+  for (const [series, given] of numbers) {
+    const sorted = given.toSorted((one, other) => one - other);
+    const at = sorted.findIndex((number, index) => number !== index + 1);
+    if (at < 0) continue;
+    const where = series === "" ? "" : ` of series ${series}`;
+    differences.push(`invoice number ${at + 1}${where} is missing or twice; the next one is ${sorted[at]}`);
+  }
 }

@@ -25,7 +25,7 @@ export function addInvoiceCommands(tree: Tree, root: Command): void {
       command
         .option(TENANT, TENANT_MEANING)
         .option("--as-of <time>", "as it was known then, such as 2026-07-15 or 2026-07-15T12:00:00Z", instant)
-        .option("--by <group>", "divide it: machine, key, or label:NAME such as label:team")
+        .option("--by <group>", "divide it: machine, app (the label app), key, or label:NAME such as label:team")
         .option("--csv", "one row for each line, or for each part of one with --by, as CSV")
         .option("--focus", "one row for each machine, key, meter and price, as CSV with FOCUS 1.0 columns"),
     load: () => import("./show.ts"),

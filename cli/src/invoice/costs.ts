@@ -1,5 +1,5 @@
 /**
- * `flotilla invoice show MONTH --by …`: the costs of an invoice by machine, key or label.
+ * `flotilla invoice show MONTH --by …`: the costs of an invoice by machine, app, key or label.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Flotilla, InvoiceCost } from "@flotilla/sdk";
@@ -9,7 +9,7 @@ import { UNITS } from "./units.ts";
 export interface CostsAsked {
   readonly month: string;
   readonly tenant: string | undefined;
-  /** `machine`, `key` or `label:NAME`. */
+  /** `machine`, `app`, `key` or `label:NAME`. */
   readonly by: string;
   /** What was known then; undefined: what is known now. */
   readonly asOf: string | undefined;

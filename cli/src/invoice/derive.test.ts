@@ -70,7 +70,7 @@ test("costs of machines add up to the line, although each is a whole number of m
 test("an export has a row for each machine, key and set of labels, with the labels as tags", () => {
   const given = [
     { keyId: "key-a", labels: { team: "red", "cost.center": "7" } },
-    { keyId: "key-b", labels: { team: "red" } },
+    { keyId: "key-b", labels: { app: "shop", team: "red" } },
     { keyId: null, labels: {} },
     { keyId: "key-a", labels: { "cost.center": "7", team: "red" } },
   ];
@@ -82,7 +82,8 @@ test("an export has a row for each machine, key and set of labels, with the labe
   const rows = focusRows({ ...fields, lines: [line, adjustment], rates } as unknown as Invoice, intervals);
   const cell = (name: (typeof FOCUS_COLUMNS)[number]) => rows.map((row) => row[FOCUS_COLUMNS.indexOf(name)]);
   assert.deepEqual(cell("x_ApiKeyId"), ["", "key-a", "key-b", ""]);
-  assert.deepEqual(cell("Tags"), ["{}", '{"cost.center":"7","team":"red"}', '{"team":"red"}', "{}"]);
+  assert.deepEqual(cell("x_App"), ["", "", "shop", ""]);
+  assert.deepEqual(cell("Tags"), ["{}", '{"cost.center":"7","team":"red"}', '{"app":"shop","team":"red"}', "{}"]);
   assert.deepEqual(cell("ConsumedQuantity"), ["3600000", "7200000", "3600000", "-5"]);
   assert.ok(rows.every((row) => row.length === FOCUS_COLUMNS.length));
 });

@@ -5,7 +5,7 @@
  * - The rows add up to the invoice. A line is rounded down once; its rows get the differences of the rounded running sums, in
  *   the order of machines, keys and labels.
  * - An adjustment has one row, without a machine.
- * - `Tags` has the labels as JSON, with sorted names. `x_ApiKeyId` is a column of Flotilla's own.
+ * - `Tags` has the labels as JSON, with sorted names. `x_App` (the label `app`) and `x_ApiKeyId` are columns of Flotilla's own.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Invoice, InvoiceInterval, InvoiceLine } from "@flotilla/sdk";
@@ -16,8 +16,11 @@ export const FOCUS_COLUMNS = [
   ...["ChargeDescription", "ChargePeriodStart", "ChargePeriodEnd", "ConsumedQuantity", "ConsumedUnit", "BilledCost"],
   ...["EffectiveCost", "ListCost", "ContractedCost", "ListUnitPrice", "PricingUnit", "ProviderName", "PublisherName"],
   ...["InvoiceIssuerName", "ServiceCategory", "ServiceName", "ResourceId", "ResourceType", "SkuId", "SkuPriceId"],
-  ...["Tags", "x_ApiKeyId"],
+  ...["Tags", "x_App", "x_ApiKeyId"],
 ] as const;
+
+/** The label that names the app of a machine, as for `--by app`. */
+const APP_LABEL = "app";
 
 /** ISO 4217's code for no currency: an installation's prices are in the unit that its operator means. */
 const NO_CURRENCY = "X".repeat(3);
@@ -88,7 +91,7 @@ function row(invoice: Invoice, line: InvoiceLine, { machineId, keyId, tags, amou
       "Flotilla",
     ],
     ...["Flotilla", "Compute", "Machines", machineId, machineId === "" ? "" : "Machine", line.meter, line.rateId],
-    ...[tags, keyId],
+    ...[tags, (JSON.parse(tags) as Record<string, string>)[APP_LABEL] ?? "", keyId],
   ];
 }
 

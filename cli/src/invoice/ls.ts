@@ -3,6 +3,7 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
+import { numberOf } from "./number.ts";
 
 export interface ListInvoicesOptions {
   readonly tenant?: string;
@@ -16,7 +17,7 @@ export async function run(call: Call, _operands: readonly string[], { tenant }: 
     invoices.map((invoice) => [
       invoice.id,
       invoice.status,
-      invoice.number === null ? "" : String(invoice.number),
+      numberOf(invoice),
       renderMicros(invoice.totalMicros),
       invoice.finalizedAt ?? `from ${invoice.finalFrom}`,
     ]),

@@ -8,6 +8,7 @@ import { usage } from "../failure.ts";
 import { COST_COLUMNS, costRows, printCosts, readCosts } from "./costs.ts";
 import { renderCsv } from "./csv.ts";
 import { FOCUS_COLUMNS, focusRows } from "./focus.ts";
+import { numberOf } from "./number.ts";
 import { readIntervals } from "./intervals.ts";
 import { UNITS } from "./units.ts";
 
@@ -27,6 +28,8 @@ export async function run(call: Call, [month = ""]: readonly string[], options: 
   if (by !== undefined) {
     if (focus)
       throw usage("--by and --focus exclude each other", "name one of them; --focus has labels and keys as columns");
+    if (!["machine", "app", "key"].includes(by) && !by.startsWith("label:"))
+      throw usage(`costs are not divided by ${by}`, "name machine, app, key, or a label such as label:team");
     const costs = await readCosts(call.flotilla(), { month, tenant, by, asOf });
     if (call.output.isJson) return call.output.json(costs);
     if (csv) return call.output.line(renderCsv(COST_COLUMNS, costRows(costs)));
@@ -48,7 +51,7 @@ const LINE_COLUMNS = ["tenant", "invoice", "number", "kind", "month", "meter", "
 
 const lineRows = (invoice: Invoice): string[][] =>
   invoice.lines.map((line) => [
-    ...[invoice.tenantId, invoice.id, String(invoice.number ?? ""), line.kind, line.month],
+    ...[invoice.tenantId, invoice.id, numberOf(invoice), line.kind, line.month],
     ...[line.meter, line.rateId, line.amount, String(line.micros)],
   ]);
 
@@ -57,7 +60,7 @@ function print({ output }: Call, invoice: Invoice): void {
     ["month", invoice.id],
     ["tenant", invoice.tenantId],
     ["status", invoice.status],
-    ["number", invoice.number === null ? null : String(invoice.number)],
+    ["number", numberOf(invoice) || null],
     ["test", invoice.isTest ? "of a test clock, not to be paid" : null],
     ["final", invoice.finalizedAt ?? `from ${invoice.finalFrom}`],
     ["as of", invoice.asOf],

@@ -21,28 +21,7 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     summary: "show everything about a node (needs an admin key)",
     load: () => import("./show.ts"),
   });
-  addVerb(tree, node, {
-    usage: "drain <node>",
-    summary: "move all machines of a node to other nodes, and start nothing more on it (needs an admin key)",
-    options: (command) =>
-      command
-        .option(
-          "--deadline <time>",
-          "how long machines that cannot be moved may keep running, such as 0, 90s or 2h (default: 10m)",
-          seconds,
-        )
-        .option("-d, --detach", "do not wait")
-        .option(
-          "--dry-run",
-          "change nothing; show what would move where, what would stay and why, and how long it takes",
-        ),
-    load: () => import("./drain.ts"),
-  });
-  addVerb(tree, node, {
-    usage: "cancel-drain <node>",
-    summary: "open a draining or drained node again; machines that have moved stay where they are (needs an admin key)",
-    load: () => import("./cancel-drain.ts"),
-  });
+  addOperations(tree, node);
   addVerb(tree, node, {
     usage: "cordon <nodes...>",
     summary: "place no new machines on nodes; those that they have run and start as before (needs an admin key)",
@@ -71,6 +50,39 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     summary:
       "remove drained, unreachable or revoked nodes for good, once no machine has its disk there (needs an admin key)",
     load: () => import("./decommission.ts"),
+  });
+}
+
+/** Verbs that begin or end an operation. */
+function addOperations(tree: Tree, node: Command): void {
+  addVerb(tree, node, {
+    usage: "drain <node>",
+    summary: "move all machines of a node to other nodes, and start nothing more on it (needs an admin key)",
+    options: (command) =>
+      command
+        .option(
+          "--deadline <time>",
+          "how long machines that cannot be moved may keep running, such as 0, 90s or 2h (default: 10m)",
+          seconds,
+        )
+        .option("-d, --detach", "do not wait")
+        .option(
+          "--dry-run",
+          "change nothing; show what would move where, what would stay and why, and how long it takes",
+        ),
+    load: () => import("./drain.ts"),
+  });
+  addVerb(tree, node, {
+    usage: "cancel-drain <node>",
+    summary: "open a draining or drained node again; machines that have moved stay where they are (needs an admin key)",
+    load: () => import("./cancel-drain.ts"),
+  });
+  addVerb(tree, node, {
+    usage: "upgrade [nodes...]",
+    summary:
+      "restart agents as the release that is installed on their hosts, one after the other; machines run on (needs an admin key)",
+    options: (command) => command.option("--rolling", "all nodes that are ready").option("-d, --detach", "do not wait"),
+    load: () => import("./upgrade.ts"),
   });
 }
 

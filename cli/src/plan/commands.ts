@@ -37,6 +37,11 @@ export function addPlanCommands(tree: Tree, root: Command): void {
     load: () => import("./ls.ts"),
   });
   addVerb(tree, plan, {
+    usage: "get <plan>",
+    summary: "show a plan's limits, current prices and budget",
+    load: () => import("./get.ts"),
+  });
+  addVerb(tree, plan, {
     usage: "rates <plan>",
     summary: "list a plan's prices, past and future",
     load: () => import("./rates.ts"),

@@ -14,7 +14,9 @@ export async function run(call: Call, [planId = "", month = ""]: readonly string
   call.output.table(
     ["TENANT", "COST", "PLANNED", "DIFFERENCE"],
     diff.tenants.map(({ tenantId, micros, plannedMicros, differenceMicros }) => [
-      ...[tenantId, renderMicros(micros), renderMicros(plannedMicros), renderMicros(differenceMicros)],
+      ...[tenantId, amountText(micros), amountText(plannedMicros), amountText(differenceMicros)],
     ]),
   );
 }
+
+const amountText = (micros: number | null): string => (micros === null ? "beyond 2^53 micros" : renderMicros(micros));

@@ -2,6 +2,7 @@
  * `flotilla tenant ls`: all tenants, with their usage and cost of the current month in UTC.
  */
 import { renderMicros } from "@flotilla/base/money";
+import type { TenantMeter } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 
 export async function run(call: Call): Promise<void> {
@@ -16,8 +17,14 @@ export async function run(call: Call): Promise<void> {
       return [
         ...[id, name, status, planId ?? "default"],
         ...[meter?.cpuHours.toFixed(3) ?? "", meter?.memoryGbHours.toFixed(3) ?? ""],
-        meter === undefined ? "" : renderMicros(meter.cost.totalMicros),
+        costText(meter),
       ];
     }),
   );
+}
+
+/** Prices of before the bound on prices may make more than any JSON number holds exactly. */
+function costText(meter: TenantMeter | undefined): string {
+  if (meter === undefined) return "";
+  return meter.cost === null ? "beyond 2^53 micros" : renderMicros(meter.cost.totalMicros);
 }

@@ -27,7 +27,7 @@ export const FILE_FAILURES = [
  * route. `not_running`: the machine does not run here. `guest_unreachable`: its agent does not answer. `refused`: its port
  * takes no connection. `busy`: as many run or are open as may be at once. `no_space`: the node's disk or the machine's is
  * full. `not_stopped`: the machine's files may change. `older_copy`: the node has an earlier copy of a machine that moves
- * there. `internal`: anything else.
+ * there. `not_runnable`: the installed program does not run. `internal`: anything else.
  *
  * Of files (FILE_FAILURES): `not_directory`: the path, or what should contain it, is none. `not_regular`: neither file nor
  * directory. `in_memory`: a link
@@ -47,6 +47,7 @@ export const LinkError = Type.Object({
       "no_space",
       "not_stopped",
       "older_copy",
+      "not_runnable",
       ...FILE_FAILURES,
     ],
     "internal",

@@ -2,7 +2,7 @@
  * Printed by scripts/generate-link.ts from the schemas beside it; not edited by hand: change those and run
  * `npm run golden`. Reads the messages of the link as read.ts says.
  */
-import type { FleetFacts, FleetListener } from "./membership.ts";
+import type { FleetFacts, FleetListener, RestartAnswer, RestartRequest } from "./membership.ts";
 import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendAllRequest } from "./machines.ts";
 import type { Run, RunReport } from "./runs.ts";
 import type {
@@ -37,6 +37,7 @@ import type {
   MovedMemory,
   MovedRoot,
   OutgoingMachine,
+  WantedBlocks,
 } from "./moves.ts";
 import type { LinkError } from "./errors.ts";
 import {
@@ -119,6 +120,7 @@ const LINK_ERROR_CODE = [
   "no_space",
   "not_stopped",
   "older_copy",
+  "not_runnable",
   "no_such_file",
   "is_directory",
   "not_directory",
@@ -156,6 +158,21 @@ export function readFleetListener(value: unknown): FleetListener {
   };
 }
 
+export function readRestartAnswer(value: unknown): RestartAnswer {
+  const fields = record(value, "RestartAnswer");
+  return {
+    agentBootId: clipped(fields["agentBootId"], "RestartAnswer.agentBootId", 4000),
+    release: clipped(fields["release"], "RestartAnswer.release", 64),
+  };
+}
+
+export function readRestartRequest(value: unknown): RestartRequest {
+  const fields = record(value, "RestartRequest");
+  return {
+    agentBootId: clipped(fields["agentBootId"], "RestartRequest.agentBootId", 4000),
+  };
+}
+
 export function readDesiredMachine(value: unknown): DesiredMachine {
   const fields = record(value, "DesiredMachine");
   return {
@@ -163,6 +180,7 @@ export function readDesiredMachine(value: unknown): DesiredMachine {
     state: oneOf(fields["state"], "DesiredMachine.state", DESIRED_MACHINE_STATE),
     spec: fields["spec"] === undefined || fields["spec"] === null ? null : readMachineSpec(fields["spec"]),
     ...(fields["keepsMemory"] === undefined ? undefined : { keepsMemory: fields["keepsMemory"] === true }),
+    ...(fields["keepsCommands"] === undefined ? undefined : { keepsCommands: fields["keepsCommands"] === true }),
   };
 }
 
@@ -780,6 +798,8 @@ export function readIncomingState(value: unknown): IncomingState {
     isMachine: fields["isMachine"] === true,
     awaited: list(fields["awaited"], "IncomingState.awaited", 19, readAwaitedFile),
     takesEarly: fields["takesEarly"] === true,
+    takesLive: fields["takesLive"] === true,
+    ...(fields["takesFollowing"] === undefined ? undefined : { takesFollowing: fields["takesFollowing"] === true }),
     point:
       fields["point"] === undefined || fields["point"] === null
         ? null
@@ -800,6 +820,10 @@ export function readMoveProgress(value: unknown): MoveProgress {
         kind: "done",
         bytes: whole(fields["bytes"], "MoveProgress.bytes", 0, 9007199254740991),
         sha256: clipped(fields["sha256"], "MoveProgress.sha256", 64),
+        pausedAt:
+          fields["pausedAt"] === undefined || fields["pausedAt"] === null
+            ? null
+            : measure(fields["pausedAt"], "MoveProgress.pausedAt", 8640000000000000),
       };
     case "failed":
       return {
@@ -864,6 +888,7 @@ export function readMovedMemory(value: unknown): MovedMemory {
             "MovedMemory.workload",
             1048576,
           ),
+    ...(fields["keepsCommands"] === undefined ? undefined : { keepsCommands: fields["keepsCommands"] === true }),
     bytes: whole(fields["bytes"], "MovedMemory.bytes", 0, 9007199254740991),
     base: fields["base"] === undefined || fields["base"] === null ? null : readMovedRoot(fields["base"]),
   };
@@ -888,17 +913,40 @@ export function readOutgoingMachine(value: unknown): OutgoingMachine {
     image: fields["image"] === undefined || fields["image"] === null ? null : readMovedImage(fields["image"]),
     root: fields["root"] === undefined || fields["root"] === null ? null : readMovedRoot(fields["root"]),
     files: list(fields["files"], "OutgoingMachine.files", 16, readMovedFile),
+    ...(fields["diskSize"] === undefined
+      ? undefined
+      : { diskSize: whole(fields["diskSize"], "OutgoingMachine.diskSize", 0, 9007199254740991) }),
     memory: fields["memory"] === undefined || fields["memory"] === null ? null : readMovedMemory(fields["memory"]),
     memoryFormat:
       fields["memoryFormat"] === undefined || fields["memoryFormat"] === null
         ? null
         : text(fields["memoryFormat"], "OutgoingMachine.memoryFormat", 64),
     canSendEarly: fields["canSendEarly"] === true,
+    canMoveLive: fields["canMoveLive"] === true,
     memoryBase:
       fields["memoryBase"] === undefined || fields["memoryBase"] === null ? null : readMovedRoot(fields["memoryBase"]),
     points: clippedList(fields["points"] ?? [], "OutgoingMachine.points", 8, (item) =>
       matching(item, "OutgoingMachine.points", OUTGOING_MACHINE_POINTS_PATTERN),
     ),
+  };
+}
+
+function partWantedBlocksWanted(value: unknown) {
+  const fields = record(value, "WantedBlocks.wanted");
+  return {
+    start: whole(fields["start"], "WantedBlocks.wanted.start", 0, 9007199254740991),
+    end: whole(fields["end"], "WantedBlocks.wanted.end", 0, 9007199254740991),
+  };
+}
+
+export function readWantedBlocks(value: unknown): WantedBlocks {
+  const fields = record(value, "WantedBlocks");
+  return {
+    isComplete: fields["isComplete"] === true,
+    bytes: whole(fields["bytes"], "WantedBlocks.bytes", 0, 9007199254740991),
+    arrivedBytes: whole(fields["arrivedBytes"], "WantedBlocks.arrivedBytes", 0, 9007199254740991),
+    wanted:
+      fields["wanted"] === undefined || fields["wanted"] === null ? null : partWantedBlocksWanted(fields["wanted"]),
   };
 }
 

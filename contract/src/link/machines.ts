@@ -85,6 +85,8 @@ export const DesiredMachine = Type.Object({
   spec: nullable(MachineSpec),
   /** With `stopped`: a machine that runs is suspended, and a suspended one keeps its memory. Otherwise memory is discarded. */
   keepsMemory: Type.Optional(Type.Boolean()),
+  /** With `keepsMemory`: the machine moves, so its commands wait in its memory for their callers (decision 56). */
+  keepsCommands: Type.Optional(Type.Boolean()),
 });
 export type DesiredMachine = Message<typeof DesiredMachine>;
 

@@ -1,7 +1,7 @@
 /**
- * What a node on another host needs to know of its fleet.
+ * What a node on another host needs to know of its fleet, and the restart of its agent.
  */
-import { clippedList, list, type Message, nullable, text, Type } from "./vocabulary.ts";
+import { clipped, clippedList, list, type Message, nullable, text, Type } from "./vocabulary.ts";
 
 /** A server's node listener, and its addresses: `host:port`. */
 export const FleetListener = Type.Object({ id: text(64), addresses: list(text(300), 16) });
@@ -19,3 +19,18 @@ export const FleetFacts = Type.Object({
   ingresses: clippedList(FleetListener, 16),
 });
 export type FleetFacts = Message<typeof FleetFacts>;
+
+/** Restarts the agent as the program that is installed on its host. */
+export const RestartRequest = Type.Object({
+  /** The incarnation that is to end: a repeated request restarts no other. */
+  agentBootId: clipped(),
+});
+export type RestartRequest = Message<typeof RestartRequest>;
+
+export const RestartAnswer = Type.Object({
+  /** The incarnation that answers. Another one than in the request: it has been restarted already, and continues. */
+  agentBootId: clipped(),
+  /** Of the installed program, which has been run once to say it. */
+  release: clipped(64),
+});
+export type RestartAnswer = Message<typeof RestartAnswer>;

@@ -12,10 +12,10 @@
  *     POST   /v1/machines/{id}/incoming/{move}/{file}?from=N     the blocks → MoveProgress, one JSON value a line
  *     POST   /v1/machines/{id}/incoming/{move}                   makes the copy a stopped machine → ObservedMachine
  *     DELETE /v1/machines/{id}/incoming/{move}                   removes what has arrived, unless it is a machine already
+ *     GET    /v1/machines/{id}/incoming/{move}?wanted=…&wait=…   of a machine whose disk follows it → WantedBlocks
  *
  * `{file}` is `disk`, `root`, `log-<number>`, `memory` or `memory-base`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
- * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the
- * content's hash. All numbers are big-endian.
+ * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the content's hash. Numbers are big-endian.
  *
  * Always:
  * - The hash is that of the content (`contentHash` of the node), not of the allocation, so both sides compute it on their own
@@ -50,6 +50,13 @@ const sha256 = () => matching(/^[0-9a-f]{64}$/);
  * have the same `point` and `since`. A point that is not known is answered with 409 `not_stopped`.
  */
 const point = () => matching(/^[0-9a-f]{32}$/);
+/*
+ * A machine that runs has two more files. `rounds` with `?point=P` is its memory, for which the target starts a VM. `rest` with
+ * `?point=P&disk=Q&generation=N` has the source pause the machine: what has changed in its memory since `rounds` and on its disk since
+ * the point Q, and its devices. Their streams are those of node/src/memory/move-stream.ts. After `rest` the machine is one of the target,
+ * and paused on both nodes. It runs again only where a request with a generation above N says `running`; `stopped` with N saves its
+ * memory on the source instead.
+ */
 const FILES_MAX = 16;
 const POINTS_MAX = 8;
 
@@ -97,6 +104,8 @@ export const MovedMemory = Type.Object({
   guestBootId: text(128),
   /** The workload's command; null when there is none, or it is not known. */
   workload: nullable(argv()),
+  /** Its commands wait for their callers. A node of an earlier version says nothing. */
+  keepsCommands: Type.Optional(Type.Boolean()),
   /** Allocated on the source's disk. */
   bytes: bytes(),
   /** The file of the pages that the memory leaves out, which many machines share; null: there is none. */
@@ -111,12 +120,16 @@ export const OutgoingMachine = Type.Object({
   image: nullable(MovedImage),
   root: nullable(MovedRoot),
   files: list(MovedFile, FILES_MAX),
+  /** Of the disk's file. A node of an earlier version says nothing, and cannot send parts of it. */
+  diskSize: Type.Optional(bytes()),
   /** null: the machine is not suspended, or its memory cannot be loaded any more. */
   memory: nullable(MovedMemory),
   /** The format of the memory that the machine has, running or suspended; null: it has none that can be kept. */
   memoryFormat: nullable(text(64)),
   /** It runs, and what it writes to its disk can be watched, so its files may be sent before it is stopped. */
   canSendEarly: flag(),
+  /** Its memory can be sent while it runs too. */
+  canMoveLive: flag(),
   /** Of a machine that runs: the base that its memory will have; null: it has none, or it was not asked for. */
   memoryBase: nullable(MovedRoot),
   /** The points since which it is known what has changed on the disk, to the end of its last run. */
@@ -152,15 +165,40 @@ export const IncomingState = Type.Object({
   awaited: list(AwaitedFile, FILES_MAX + 3),
   /** This node takes files of a machine that still runs, and points. */
   takesEarly: flag(),
+  /** A VM of this node can wait for a machine that runs. */
+  takesLive: flag(),
+  /** A machine of this node can run before its disk has arrived. A node of an earlier version says nothing. */
+  takesFollowing: Type.Optional(Type.Boolean()),
   /** The last point whose stream is complete here: only what changed since then is needed of the disk. */
   point: nullable(point()),
 });
 export type IncomingState = Message<typeof IncomingState>;
 
+/**
+ * What a machine's node has of a disk that follows it. A commit with `?follows=<size>` makes a machine without its disk. Then this names
+ * the part to be sent next: for `wanted=read` one that its VM waits for, for `rest` any, waiting for one up to `wait` ms. That part alone, with
+ * its hash, is `disk?from=N&bytes=M` of both nodes. The source keeps the disk until `isComplete`.
+ */
+export const WantedBlocks = Type.Object({
+  /** All of it is on the node's disk, compared with the sender's hashes. */
+  isComplete: flag(),
+  bytes: bytes(),
+  arrivedBytes: bytes(),
+  /** null: nothing now. */
+  wanted: nullable(Type.Object({ start: bytes(), end: bytes() })),
+});
+export type WantedBlocks = Message<typeof WantedBlocks>;
+
 /** A line while a file arrives; the last one is `done` or `failed`. */
 export const MoveProgress = Type.Union([
   Type.Object({ kind: Type.Literal("progress"), bytes: bytes() }),
-  Type.Object({ kind: Type.Literal("done"), bytes: bytes(), sha256: clipped(64) }),
+  Type.Object({
+    kind: Type.Literal("done"),
+    bytes: bytes(),
+    sha256: clipped(64),
+    /** Epoch milliseconds at which the source paused the machine, of which the rest has arrived; null: a file has. */
+    pausedAt: nullable(instant()),
+  }),
   Type.Object({ kind: Type.Literal("failed"), error: LinkError }),
 ]);
 export type MoveProgress = Message<typeof MoveProgress>;

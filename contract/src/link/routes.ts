@@ -21,6 +21,8 @@ export const LINK_ROUTES = {
   suspendAll: { method: "POST", path: "/v1/suspended" },
   /** It did not go down: the machines run again. */
   resumeAll: { method: "DELETE", path: "/v1/suspended" },
+  /** RestartRequest → RestartAnswer; then the agent ends, and the installed program runs in its place. */
+  restartAgent: { method: "POST", path: "/v1/agent" },
   listImages: { method: "GET", path: "/v1/images" },
   pullImage: { method: "PUT", path: "/v1/images" },
   importImage: { method: "POST", path: "/v1/images/import" },
@@ -29,6 +31,7 @@ export const LINK_ROUTES = {
   outgoingFile: { method: "GET", path: "/v1/machines/{id}/outgoing/{file}" },
   beginIncoming: { method: "PUT", path: "/v1/machines/{id}/incoming/{move}" },
   receiveIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/{file}" },
+  wantedIncoming: { method: "GET", path: "/v1/machines/{id}/incoming/{move}" },
   commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}" },
   discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
 } as const satisfies Readonly<Record<string, LinkRoute>>;

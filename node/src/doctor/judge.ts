@@ -36,6 +36,7 @@ export function judge(facts: HostFacts): readonly Check[] {
     judgeListen(facts),
     judgeClock(facts),
     judgeCgroups(facts),
+    judgeKernel(facts),
     judgeBusybox(facts),
   ];
 }
@@ -161,6 +162,19 @@ function judgeCgroups({ cgroups, hasDiskWeights, isRoot }: HostFacts): Check {
     "machines run, but nothing limits the memory of a faulty VMM: boot with cgroup v2 and its memory controller; " +
     "give a container a writable /sys/fs/cgroup";
   return { name, status: "warn", value, meaning };
+}
+
+/** The first kernel that says which pages a process has written since it was asked last. */
+const WATCHING_KERNEL = [6, 7] as const;
+
+function judgeKernel({ kernel }: HostFacts): Check {
+  const name = "kernel";
+  const [major = 0, minor = 0] = kernel.split(".").map((part) => Number.parseInt(part, 10));
+  const [first, second] = WATCHING_KERNEL;
+  if (major > first || (major === first && minor >= second))
+    return { name, status: "ok", value: kernel, meaning: "machines move to other nodes while they run" };
+  const meaning = "before Linux 6.7 a machine that moves is paused while all of its memory is saved and sent";
+  return { name, status: "warn", value: kernel, meaning };
 }
 
 function judgeBusybox({ hasLocalBusybox }: HostFacts): Check {

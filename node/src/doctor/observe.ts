@@ -8,7 +8,7 @@ import { execFile } from "node:child_process";
 import { constants, existsSync } from "node:fs";
 import { access, readFile, stat, statfs } from "node:fs/promises";
 import { createServer } from "node:net";
-import { availableParallelism, totalmem } from "node:os";
+import { availableParallelism, release, totalmem } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "@flotilla/base/clock";
@@ -36,6 +36,8 @@ export interface HostFacts {
   readonly cgroups: "v1" | "v2" | "read-only" | "none";
   /** Whether the kernel weights disk requests by control group; false without control groups. */
   readonly hasDiskWeights: boolean;
+  /** Such as `6.1.0-40-amd64`. */
+  readonly kernel: string;
   readonly memory: { readonly totalMb: number; readonly availableMb: number };
   readonly disk: { readonly path: string; readonly totalGb: number; readonly freeGb: number };
   readonly listen: { readonly address: string; readonly state: ListenState };
@@ -93,6 +95,7 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     networkFailure,
     cgroups,
     hasDiskWeights,
+    kernel: release(),
     memory,
     disk,
     listen,

@@ -12,6 +12,7 @@ import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../guest/guest.ts";
 import type { Extent } from "../images/blocks.ts";
+import type { PageRecord } from "../memory/memory-file.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 
 /** One boot of a machine: what the driver needs to know. */
@@ -38,6 +39,9 @@ export interface BootRequest {
   /** Boot the guest instead of restoring a template. */
   readonly mustBoot?: boolean;
 }
+
+/** What is known of a machine that arrives. It gets its network when it runs. */
+export type ReceiveRequest = Omit<BootRequest, "network" | "publishedPorts">;
 
 /** Identifies a VM after a crash of the agent; stored in the journal unchanged. */
 export interface VmRecord {
@@ -79,10 +83,52 @@ export interface Vm {
    * when the VM cannot be suspended.
    */
   memoryBase(boot: BootRequest, directory: string): Promise<string | null>;
+  /**
+   * Begins to watch what the guest writes to its memory, for a move. null: it cannot be watched. Rejects when this VM cannot. `directory`:
+   * the machine's.
+   */
+  readonly watchMemory: ((boot: BootRequest, directory: string) => Promise<MemoryWatch>) | null;
+  /** Pauses the VM for a move: only `unpause` lets it run again. Resolves with when the guest was paused, in epoch milliseconds. */
+  pause(): Promise<number>;
+  /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
+  devices(boot: BootRequest): Promise<Buffer>;
+  unpause(): Promise<void>;
   /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
   release(): void;
+}
+
+/** A VM that is paused and must not run before its machine's owner is known: at either end of a move. */
+export interface PausedVm extends Pick<Vm, "record" | "exited" | "suspend" | "kill" | "release"> {
+  /**
+   * Continues the guest, and connects to it: nothing was said to it before. `onRunning`: called with when it ran again, in epoch
+   * milliseconds.
+   */
+  resume(request: BootRequest, onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm>;
+}
+
+/** A VM without a guest yet, which waits for one that comes from another node. */
+export interface WaitingVm {
+  readonly record: VmRecord;
+  /** Resolves when the VM has ended. Never rejects. */
+  readonly exited: Promise<VmExit>;
+  /** Writes pages of the guest's memory. Throws when they are outside of it. Only before `load`. */
+  write(record: PageRecord): void;
+  /** Loads the state of the devices, once; the memory and the disk are complete. Its boot directory may have been renamed. */
+  load(state: Buffer): Promise<PausedVm>;
+  /** Its boot directory was renamed after `load`. */
+  moved(bootDirectory: string): void;
+  kill(): Promise<void>;
+}
+
+/** What a guest writes to its memory while it runs. Ends with the VM. */
+export interface MemoryWatch {
+  /** The parts that changed since the last call, in order; at first all that differ from the base. */
+  take(): Promise<readonly Extent[]>;
+  /** The content of some parts. The bytes of a record are valid until the next one. */
+  read(parts: readonly Extent[]): Iterable<PageRecord>;
+  end(): void;
 }
 
 /** What a VM writes to its disk's file. Ends with the VM. */
@@ -111,6 +157,8 @@ export interface KeptMemory {
   readonly memoryId: string;
   /** What the files of memory that came from another node are now; null: the memory itself names them. */
   readonly moved: MemoryFiles | null;
+  /** Whether the commands in it wait for their callers. Otherwise they end. */
+  readonly keepsCommands: boolean;
   /**
    * Called when everything is loaded, before the VM runs. The VM changes the disk from then on, so the memory must never be
    * used again: records that, and resolves when the record is on the disk.
@@ -243,6 +291,14 @@ export interface Driver {
   forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void>;
   /** Finds a VM started by an earlier agent. `gone` if its process has ended; throws when its guest does not answer. */
   adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
+  /**
+   * Starts a VM that waits for a guest from another node. `basePath`: the file from which the guest's memory differs. null: not supported.
+   */
+  readonly receive:
+    | ((request: ReceiveRequest, basePath: string | null, signal: AbortSignal) => Promise<WaitingVm>)
+    | null;
+  /** As `adopt`, of a VM that must not run: it is paused if it is not yet. */
+  adoptPaused(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone">;
   /** All running VMs of this node's directory. */
   find(): Promise<readonly FoundVm[]>;
   /** Kills every VM of this node's directory whose boot is not in `known`. Returns their number. */

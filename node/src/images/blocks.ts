@@ -116,12 +116,13 @@ export interface WrittenBlocks {
 
 /**
  * Writes a stream of blocks into an open file, and syncs it. `onBytes`: so many bytes of data were written since the last call;
- * it may throw. Throws when the stream breaks off or is not one.
+ * it may throw. `only`: nothing outside of this part of a file of this size is written. Throws when the stream breaks off or is not one.
  */
 export async function writeBlocks(
   file: FileHandle,
   stream: AsyncIterable<Buffer>,
   onBytes: (bytes: number) => Promise<void> | void,
+  only: (Extent & { readonly size: number }) | null = null,
 ): Promise<WrittenBlocks> {
   const reader = new BytesReader(stream);
   const extents: { start: number; end: number }[] = [];
@@ -132,12 +133,15 @@ export async function writeBlocks(
     const length = header.readUInt32BE(8);
     if (!Number.isSafeInteger(offset) || offset < reached) throw new Error("the stream of blocks is out of order");
     if (length === BLOCKS_END) {
+      if (only !== null && offset !== only.size) throw new Error("the stream of blocks is of a file of another size");
       const sha256 = (await reader.take(HASH_BYTES)).toString("hex");
       await file.truncate(offset);
       await file.sync();
       return { size: offset, extents, sha256 };
     }
     if (length === 0 || length > RECORD_BYTES_MAX) throw new Error(`a record of blocks has ${length} bytes`);
+    if (only !== null && (offset < only.start || offset + length > only.end))
+      throw new Error("the stream of blocks is of another part of the file");
     const data = await reader.take(length);
     for (let at = 0; at < length; ) at += (await file.write(data, at, length - at, offset + at)).bytesWritten;
     reached = offset + length;

@@ -83,11 +83,14 @@ export function endWhenSilent(request: IncomingMessage, clock: Clock, silenceMs 
   return { [Symbol.dispose]: () => timer?.cancel() };
 }
 
-/** Breaks the connection when the body has not ended LEFTOVER_MS after the answer. Call it before the answer begins. */
+/**
+ * Breaks the connection when the body has not arrived whole LEFTOVER_MS after the answer. After that other requests use the connection,
+ * whether somebody has read the body or not. Call it before the answer begins.
+ */
 export function boundLeftover(request: IncomingMessage, response: ServerResponse, clock: Clock): void {
   response.once("finish", () => {
     if (request.complete || request.socket.destroyed) return;
-    const late = clock.timer(LEFTOVER_MS, () => request.socket.destroy());
+    const late = clock.timer(LEFTOVER_MS, () => (request.complete ? undefined : request.socket.destroy()));
     const over = (): void => late.cancel();
     request.once("end", over).once("close", over);
   });

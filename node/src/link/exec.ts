@@ -56,6 +56,8 @@ export interface LinkExecOptions {
   readonly isDiskFull: () => Promise<boolean>;
   /** Whether this agent stops, and the next one serves its callers. Absent: never. */
   readonly isStopping?: () => boolean;
+  /** Whether the machine leaves with its memory, and its commands continue there. Absent: never. */
+  readonly isLeaving?: () => boolean;
 }
 
 /** What is known of the command, from a start or a resume frame. */
@@ -75,6 +77,7 @@ class LinkExec {
   readonly #isDiskFull: () => Promise<boolean>;
   readonly #decoder = new LinkDecoder();
   readonly #isStopping: () => boolean;
+  readonly #isLeaving: () => boolean;
   #start: Begun | null = null;
   #exec: GuestExec | null = null;
   #exit: ExecExit | null = null;
@@ -91,7 +94,7 @@ class LinkExec {
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
-    { guest, clock, hasRoom, isDiskFull, isStopping = () => false }: LinkExecOptions,
+    { guest, clock, hasRoom, isDiskFull, isStopping = () => false, isLeaving = () => false }: LinkExecOptions,
   ) {
     this.#request = request;
     this.#response = response;
@@ -100,6 +103,7 @@ class LinkExec {
     this.#hasRoom = hasRoom;
     this.#isDiskFull = isDiskFull;
     this.#isStopping = isStopping;
+    this.#isLeaving = isLeaving;
   }
 
   serve(): void {
@@ -181,6 +185,8 @@ class LinkExec {
   }
 
   #onStart(start: ExecStart): void {
+    // Its guest is about to be paused. A command that has not started may be sent again.
+    if (this.#isLeaving()) return this.#fail({ code: "not_running", message: "the machine moves to another node" });
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
     const exec = this.#begin(start);
@@ -192,7 +198,8 @@ class LinkExec {
     const { resumeKey, stdoutBytes, stderrBytes, elapsedMs, timeoutMs, terminal } = resume;
     this.#start = { ...resume, isBackground: false };
     this.#startedAt = this.#clock.monotonic() - elapsedMs;
-    const refuse = (error: unknown): void => this.#fail({ code: "not_found", message: messageOf(error) });
+    const refuse = (error: unknown): void =>
+      this.#isLeaving() ? this.#leave() : this.#fail({ code: "not_found", message: messageOf(error) });
     try {
       const request = { resumeKey, stdoutOffset: stdoutBytes, stderrOffset: stderrBytes };
       const resumed = this.#guest.resume?.(request);
@@ -229,8 +236,16 @@ class LinkExec {
     );
     exec.exit.then(
       ({ exitCode }) => this.#onExit(exec, exitCode),
-      (error: unknown) => this.#fail({ code: "guest_unreachable", message: messageOf(error) }),
+      (error: unknown) => {
+        if (this.#isKept && this.#isLeaving()) this.#leave();
+        else this.#fail({ code: "guest_unreachable", message: messageOf(error) });
+      },
     );
+  }
+
+  /** Whether the command outlives its channel to the guest. */
+  get #isKept(): boolean {
+    return this.#start?.resumeKey !== undefined && this.#guest.keepsCommands === true;
   }
 
   /** null: the guest accepts no command now, and the failure was sent. Throws a RangeError when the request is too large. */
@@ -327,11 +342,11 @@ class LinkExec {
     this.#expectEnd();
   }
 
-  /** While the caller does not read, the end cannot arrive, so the deadline is extended. */
+  /** While the caller does not read, or the guest is paused, the end cannot arrive, so the deadline is extended. */
   #expectEnd(): void {
     this.#timers.push(
       this.#clock.timer(KILL_DEADLINE_MS, () => {
-        if (this.#isBlocked) this.#expectEnd();
+        if (this.#isBlocked || this.#isLeaving()) this.#expectEnd();
         else void this.#failUnanswered();
       }),
     );
@@ -359,8 +374,17 @@ class LinkExec {
     this.#request.resume();
   }
 
+  /** Ends the answer without an exit frame: the caller continues the command where the machine is next. */
+  #leave(): void {
+    if (this.#isFinished) return;
+    this.#release();
+    this.#uncork();
+    this.#response.end();
+    this.#request.resume();
+  }
+
   #onClose(): void {
-    const isLeft = this.#isStopping() && this.#start?.resumeKey !== undefined && this.#guest.keepsCommands === true;
+    const isLeft = this.#isStopping() && this.#isKept;
     // The whole answer has been given to the kernel, which delivers it also when this process dies, or it has no reader.
     if (!isLeft) this.#exec?.release?.();
     if (this.#isFinished) return;

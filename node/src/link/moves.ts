@@ -16,17 +16,20 @@ import type { MoveProgress } from "@flotilla/contract/link/moves";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Fleet } from "../machines/fleet.ts";
+import { ContentDiffers } from "../machines/content-differs.ts";
 import { UnknownPoint } from "../machines/disk-changes.ts";
-import { ContentDiffers, type Incoming, OlderCopy, UnknownMove } from "../machines/incoming.ts";
+import { type Incoming, OlderCopy, UnknownMove } from "../machines/incoming.ts";
 import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../machines/outgoing.ts";
 import { Supervisor } from "../machines/supervisor.ts";
 import { endWhenSilent, readJson } from "./bodies.ts";
 import type { Exchange } from "./exchange.ts";
 
 const PROGRESS_PERIOD_MS = 1_000;
+const WANTED_WAIT_MS_MAX = 60_000;
 /** Longer than a server lets the source be silent, which reads again what was sent before. */
 const SILENCE_MAX_MS = 12 * 60_000;
-const FILE_NAME = /^(disk|root|memory|memory-base|log-[0-9]{1,15})$/;
+const POINT = /^[0-9a-f]{32}$/;
+const FILE_NAME = /^(disk|root|memory|memory-base|rounds|rest|log-[0-9]{1,15})$/;
 
 export interface MoveParts {
   readonly fleet: Fleet;
@@ -51,9 +54,12 @@ export async function serveOutgoing(
     const hasContent = query.get("content") === "1";
     return sendJson(response, 200, await describeOutgoing(machine, parts.outgoing, { hasContent, signal }));
   }
-  const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file) };
+  const part = {
+    ...{ name: fileNameOf(file), from: fromOf(query), bytes: bytesOf(query, file) },
+    ...{ ...pointsOf(query, file), ...restOf(query, file) },
+  };
   const { earlySlots } = parts.outgoing;
-  const release = part.point === null ? null : earlySlots.tryTake();
+  const release = part.point === null || part.rest !== null ? null : earlySlots.tryTake();
   if (release === undefined) {
     const message = "as many disks of running machines as may be at once are being sent from this node";
     return sendJson(response, 503, { code: "busy", message } satisfies LinkError);
@@ -93,13 +99,57 @@ export async function beginIncoming(exchange: Exchange, { incoming, clock }: Mov
   sendJson(response, 200, await incoming.begin(machineId, move, machine));
 }
 
-export async function receiveIncoming(exchange: Exchange, { incoming, clock }: MoveParts): Promise<void> {
+export async function receiveIncoming(exchange: Exchange, { incoming, clock, fleet }: MoveParts): Promise<void> {
   const { request, parameters, query } = exchange;
-  const { move } = idsOf(parameters);
+  const { machineId, move } = idsOf(parameters);
   const { file = "" } = parameters;
-  const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file) };
+  const partBytes = bytesOf(query, file);
+  if (partBytes !== null) return await receivePart(exchange, { clock, fleet }, partBytes);
+  const generation = restOf(query, file).rest?.generation ?? null;
+  const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file), generation };
   using _silence = endWhenSilent(request, clock, SILENCE_MAX_MS);
-  await serveArrival(exchange, clock, (onBytes) => incoming.receive(move, part, request, onBytes));
+  await serveArrival(exchange, clock, (onBytes) => incoming.receive(machineId, move, part, request, onBytes));
+}
+
+/** A part of the disk of a machine that is here already. */
+async function receivePart(
+  exchange: Exchange,
+  { clock, fleet }: Pick<MoveParts, "clock" | "fleet">,
+  bytes: number,
+): Promise<void> {
+  const { request, parameters, query, signal } = exchange;
+  const machine = arrivedMachine(parameters, fleet);
+  const start = fromOf(query);
+  using _silence = endWhenSilent(request, clock, SILENCE_MAX_MS);
+  await serveArrival(exchange, clock, async (onBytes) => {
+    let done = 0;
+    const onMore = (more: number): void => onBytes((done += more));
+    const sha256 = await machine.receiveFollowed({ start, end: start + bytes }, request, onMore, signal);
+    return { bytes: done, sha256, pausedAt: null };
+  });
+}
+
+/** What is to be sent of the disk of a machine that is here already. */
+export async function wantedIncoming(
+  { request, response, parameters, query, signal }: Exchange,
+  { fleet }: Pick<MoveParts, "fleet">,
+): Promise<void> {
+  request.resume();
+  const machine = arrivedMachine(parameters, fleet);
+  const kind = query.get("wanted");
+  if (kind !== "read" && kind !== "rest") throw new InvalidMessage("wanted", "read or rest");
+  const waitMs = Number(query.get("wait"));
+  if (!Number.isSafeInteger(waitMs) || waitMs < 0 || waitMs > WANTED_WAIT_MS_MAX)
+    throw new InvalidMessage("wait", `0 to ${WANTED_WAIT_MS_MAX}`);
+  sendJson(response, 200, await machine.wanted(kind, waitMs, signal));
+}
+
+/** The machine that came here with a move. Throws UnknownMove. */
+function arrivedMachine(parameters: Exchange["parameters"], fleet: Fleet): Supervisor {
+  const { machineId, move } = idsOf(parameters);
+  const machine = fleet.find(machineId);
+  if (machine instanceof Supervisor && machine.arrivedBy === move) return machine;
+  throw new UnknownMove(`machine ${machineId} did not come to this node with move ${move}`);
 }
 
 export async function commitIncoming(
@@ -108,7 +158,11 @@ export async function commitIncoming(
 ): Promise<void> {
   request.resume();
   const { machineId, move } = idsOf(parameters);
-  sendJson(response, 200, await incoming.commit(machineId, move, { hasMemory: query.get("memory") !== "0" }));
+  const follows = query.has("follows") ? Number(query.get("follows")) : null;
+  if (follows !== null && (!Number.isSafeInteger(follows) || follows < 1))
+    throw new InvalidMessage("follows", "the size of a disk's file");
+  const options = { hasMemory: query.get("memory") !== "0", follows };
+  sendJson(response, 200, await incoming.commit(machineId, move, options));
 }
 
 export async function discardIncoming(
@@ -141,7 +195,9 @@ function sendJson(response: ServerResponse, status: number, body: unknown): void
 async function serveArrival(
   { request, response, signal }: Exchange,
   clock: Clock,
-  receive: (onBytes: (bytes: number) => void) => Promise<{ readonly bytes: number; readonly sha256: string }>,
+  receive: (
+    onBytes: (bytes: number) => void,
+  ) => Promise<{ readonly bytes: number; readonly sha256: string; readonly pausedAt: number | null }>,
 ): Promise<void> {
   response.writeHead(200, { "content-type": "application/x-ndjson" });
   const write = (line: MoveProgress): void => void response.write(`${JSON.stringify(line)}\n`);
@@ -167,8 +223,9 @@ async function serveArrival(
     await beating;
     const known = refusalOf(error)?.error ?? { code: "internal" as const, message: messageOf(error) };
     write({ kind: "failed", error: known });
-    request.resume();
   }
+  // The stream says itself where it ends, which is before the end of the body.
+  request.resume();
   response.end();
 }
 
@@ -187,11 +244,33 @@ export function refusalOf(error: unknown): { readonly status: number; readonly e
 function pointsOf(query: URLSearchParams, file: string): { point: string | null; since: string | null } {
   const [point, since] = ["point", "since"].map((name) => {
     const id = query.get(name);
-    if (id !== null && (file !== "disk" || !/^[0-9a-f]{32}$/.test(id)))
-      throw new InvalidMessage(name, "32 hex digits, of a disk");
+    const hasPoints = file === "disk" || file === "rounds" || file === "rest";
+    if (id !== null && (!hasPoints || !POINT.test(id))) throw new InvalidMessage(name, "32 hex digits, of a disk");
+    if (id === null && name === "point" && hasPoints && file !== "disk")
+      throw new InvalidMessage(name, "32 hex digits");
     return id;
   });
   return { point: point ?? null, since: since ?? null };
+}
+
+/** What a request for the rest of a machine that runs names; null: it is for a file. Throws InvalidMessage. */
+function restOf(query: URLSearchParams, file: string): { rest: { diskPoint: string; generation: number } | null } {
+  if (file !== "rest") return { rest: null };
+  const diskPoint = query.get("disk") ?? "";
+  const generation = Number(query.get("generation"));
+  if (!POINT.test(diskPoint)) throw new InvalidMessage("disk", "32 hex digits");
+  if (!Number.isSafeInteger(generation) || generation < 1) throw new InvalidMessage("generation", "a whole number");
+  return { rest: { diskPoint, generation } };
+}
+
+/** How much of a disk a request is for; null: all of it. Throws InvalidMessage. */
+function bytesOf(query: URLSearchParams, file: string): number | null {
+  const value = query.get("bytes");
+  if (value === null) return null;
+  const bytes = Number(value);
+  if (file !== "disk" || !Number.isSafeInteger(bytes) || bytes < 1)
+    throw new InvalidMessage("bytes", "a part of a disk");
+  return bytes;
 }
 
 function fromOf(query: URLSearchParams): number {

@@ -96,7 +96,7 @@ export class Reporter {
   readonly #options: ReporterOptions;
   readonly #credentialPath: string;
   /** This incarnation of the agent; the numbers of its events count within it. */
-  readonly #bootId = `agent-${randomBytes(16).toString("hex")}`;
+  readonly bootId = `agent-${randomBytes(16).toString("hex")}`;
   #credential: string | null = null;
   readonly #images = new ImageReports();
   #isRegistered = false;
@@ -221,7 +221,7 @@ export class Reporter {
     const machines = isComplete ? observeAll() : changed.map(observe);
     const runs = isComplete ? journal.all(RUNS_PER_COMPLETE_REPORT_MAX) : journal.changes(RUNS_PER_REPORT_MAX);
     const images = await this.#imageReport(isComplete);
-    const [bootId, link] = [this.#bootId, this.#versions];
+    const [bootId, link] = [this.bootId, this.#versions];
     const sentAt = this.#options.clock.now();
     const lastError = this.#options.lastError?.() ?? null;
     const heartbeat: Heartbeat = {

@@ -24,7 +24,12 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, ImageProgress, LinkError } from "@flotilla/contract/link";
 import { LINK_FILE_OPERATIONS } from "@flotilla/contract/link-files";
-import { readDesiredMachine, readPullRequest, readSuspendAllRequest } from "@flotilla/contract/link/generated";
+import {
+  readDesiredMachine,
+  readPullRequest,
+  readRestartRequest,
+  readSuspendAllRequest,
+} from "@flotilla/contract/link/generated";
 import { InvalidMessage, whole } from "@flotilla/contract/link/read";
 import { findLinkRoute, type LinkRouteName } from "@flotilla/contract/link/routes";
 import {
@@ -51,6 +56,7 @@ import { parseLogsRequest, serveLogs } from "./logs.ts";
 import {
   beginIncoming,
   commitIncoming,
+  wantedIncoming,
   discardIncoming,
   receiveIncoming,
   refusalOf,
@@ -68,6 +74,14 @@ const KEEP_ALIVE_MS = 120_000;
 /** Below this the guests of a host are about to be paused at their next write. */
 const FREE_BYTES_MIN = 16 * 2 ** 20;
 
+/** How the agent ends, to run again as the program that is installed on its host. */
+export interface AgentRestart {
+  /** Throws an Error that says why the installed program cannot run. */
+  readonly installedRelease: () => Promise<string>;
+  /** Ends the agent. */
+  readonly begin: (release: string) => void;
+}
+
 export interface LinkOptions {
   readonly socketPath: string;
   /** The server's user, where that is another one: it may open the socket, and nothing else of the node's. */
@@ -83,6 +97,10 @@ export interface LinkOptions {
   readonly outgoing: OutgoingDeps;
   readonly clock: Clock;
   readonly log: Log;
+  /** This incarnation of the agent. */
+  readonly bootId: string;
+  /** Absent: the agent cannot be restarted by a request. */
+  readonly restart?: AgentRestart;
   /** Default: those of this release. */
   readonly versions?: LinkVersions;
 }
@@ -154,6 +172,7 @@ class Link {
     readLogs: (exchange) => this.#readLogs(exchange),
     suspendAll: (exchange) => this.#suspendAll(exchange),
     resumeAll: (exchange) => this.#resumeAll(exchange),
+    restartAgent: (exchange) => this.#restartAgent(exchange),
     listImages: (exchange) => this.#listImages(exchange),
     pullImage: (exchange) => this.#pullImage(exchange),
     importImage: (exchange) => this.#importImage(exchange),
@@ -162,6 +181,7 @@ class Link {
     outgoingFile: (exchange) => serveOutgoing(exchange, this.#options),
     beginIncoming: (exchange) => beginIncoming(exchange, this.#options),
     receiveIncoming: (exchange) => receiveIncoming(exchange, this.#options),
+    wantedIncoming: (exchange) => wantedIncoming(exchange, this.#options),
     commitIncoming: (exchange) => commitIncoming(exchange, this.#options),
     discardIncoming: (exchange) => discardIncoming(exchange, this.#options),
   };
@@ -232,6 +252,7 @@ class Link {
       hasRoom: () => hasRoom(temporaryDirectory),
       isDiskFull: () => isNearlyFull(temporaryDirectory),
       isStopping: () => this.#isStopping,
+      isLeaving: () => this.#options.fleet.find(machineId)?.isLeaving === true,
     });
   }
 
@@ -291,6 +312,26 @@ class Link {
   #resumeAll({ response }: Exchange): void {
     this.#options.fleet.resumeAll();
     send(response, 200, {});
+  }
+
+  /** A request for an earlier incarnation, which was repeated, restarts nothing. */
+  async #restartAgent({ request, response }: Exchange): Promise<void> {
+    const { bootId, restart, clock } = this.#options;
+    const { agentBootId } = readRestartRequest(await readJson(request, clock));
+    if (restart === undefined)
+      return refuse(response, 400, { code: "invalid", message: "this agent cannot restart itself" });
+    let release: string;
+    try {
+      release = await restart.installedRelease();
+    } catch (error) {
+      const message = `the program that is installed there does not run: ${messageOf(error)}`;
+      return refuse(response, 409, { code: "not_runnable", message });
+    }
+    const isMeant = agentBootId === bootId && !this.#isStopping;
+    // The answer reaches its caller before connections end.
+    if (isMeant) response.once("finish", () => restart.begin(release));
+    response.shouldKeepAlive = false;
+    send(response, 200, { agentBootId: bootId, release });
   }
 
   async #listImages({ response, query }: Exchange): Promise<void> {

@@ -19,6 +19,7 @@ import type { Fleet } from "./fleet.ts";
 import { type Journal, readJournal } from "./journal.ts";
 import { accountForDisk, type LostMachine, recoverLost } from "./lost-journal.ts";
 import {
+  FOLLOWED_NAMES,
   BOOTS_NAME,
   bootDirectoryName,
   bootsPathOf,
@@ -97,7 +98,8 @@ async function removeUnaccounted(directory: string, journal: Journal): Promise<n
   const [memory, base] = MEMORY_NAMES;
   // The base of a machine that was suspended once is needed to suspend it again.
   const kept = journal.memory ? [memory, base] : journal.boot === null ? [] : [base];
-  const known = new Set<string>([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME, ...kept]);
+  const followed = (journal.following ?? null) === null ? [] : FOLLOWED_NAMES;
+  const known = new Set<string>([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME, ...followed, ...kept]);
   const files = (await readdir(directory)).filter((name) => !known.has(name)).map((name) => join(directory, name));
   const current = journal.boot === null ? null : bootDirectoryName(journal.boot.bootId);
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))

@@ -71,11 +71,20 @@ export class DiskChanges {
     });
   }
 
-  /** The VM is paused for ever, or has ended after its guest powered off. Never rejects. */
-  async finish(vm: Vm, diskPath: string): Promise<void> {
+  /** Whether a point of this VM is known. */
+  knows(vm: Vm, point: string): boolean {
+    return this.#watched?.vm === vm && this.#points.has(point);
+  }
+
+  /**
+   * The VM is paused for ever, or has ended after its guest powered off; null: this agent did not see it run. Never rejects. Does nothing
+   * the second time.
+   */
+  async finish(vm: Vm | null, diskPath: string): Promise<void> {
     const finished = this.#inTurn(async () => {
       const watched = this.#watched;
-      if (watched?.vm !== vm) return await this.#forget();
+      if (watched === null && this.#left !== null) return;
+      if (watched === null || watched.vm !== vm) return await this.#forget();
       this.#watched = null;
       await this.#add(watched.watch.takeLast());
       this.#left = await identityOf(diskPath);

@@ -10,7 +10,7 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
-import type { Vm, VmExit } from "../driver/driver.ts";
+import type { PausedVm, Vm, VmExit } from "../driver/driver.ts";
 import type { RunEndCause } from "@flotilla/contract/runs";
 import { EXIT_GRACE_MS } from "./configure-vm.ts";
 import { Readiness } from "./readiness.ts";
@@ -40,6 +40,7 @@ export class HeldVm {
   readonly #options: HeldVmOptions;
   readonly readiness: Readiness;
   #vm: Vm | null = null;
+  #paused: PausedVm | null = null;
   #isReleased = false;
   state: VmState | null;
   /** The boot was begun by an earlier agent, which may have reported more of it than it wrote down. */
@@ -63,10 +64,37 @@ export class HeldVm {
     return this.#vm;
   }
 
+  /** The VM while it is paused for a move and this agent has no connection to its guest. */
+  get paused(): PausedVm | null {
+    return this.#paused;
+  }
+
+  /** Takes a VM that is paused, and watches for its end. */
+  holdPaused(paused: PausedVm): void {
+    if (this.#isReleased) return paused.release();
+    this.#paused = paused;
+    this.state = "paused";
+    void paused.exited.then(() => {
+      if (this.#paused !== paused) return;
+      this.endCause ??= "crash";
+      this.forget(true);
+      this.#options.log.warn({}, "a VM that was paused for a move ended");
+      this.#options.onLost();
+    });
+  }
+
+  /** The VM that is held was paused for a move; null: it runs again. Epoch milliseconds. */
+  notePaused(at: number | null): void {
+    this.state = at === null ? "configured" : "paused";
+    this.lastSeenAt = at;
+    this.endCause = at === null ? null : "stop";
+  }
+
   /** Takes a VM whose guest agent has answered, and watches for its end. */
   hold(vm: Vm): void {
     if (this.#isReleased) return vm.release();
     this.#vm = vm;
+    this.#paused = null;
     this.state = "up";
     this.lastSeenAt = null;
     void vm.exited.then((exit) => this.#onExit(vm, exit));
@@ -84,11 +112,13 @@ export class HeldVm {
   release(): void {
     this.#isReleased = true;
     this.#vm?.release();
+    this.#paused?.release();
     this.#detach();
   }
 
   #detach(): void {
     this.#vm = null;
+    this.#paused = null;
     this.readiness.end();
   }
 

@@ -32,12 +32,14 @@ import type { MemoryFiles } from "../driver/driver.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { contentHash, resumeAt, type WrittenBlocks, writeBlocks, writtenHash } from "../images/blocks.ts";
 import { DiskFull } from "../images/space.ts";
+import { ContentDiffers } from "./content-differs.ts";
 import { UnknownPoint } from "./disk-changes.ts";
 import type { Fleet } from "./fleet.ts";
 import { type Journal, JournalFile } from "./journal.ts";
+import { type Arrival, LiveArrivals } from "./live-arrivals.ts";
 import type { MachineDeps } from "./machine-deps.ts";
 import { movedPath } from "./outgoing.ts";
-import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
+import { bootsPathOf, diskPathOf, farPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
 import { Supervisor } from "./supervisor.ts";
 
 /** Longer than a move may take. */
@@ -52,8 +54,6 @@ const MOVE_ID = /^op-[0-9a-f]{32}$/;
 export class OlderCopy extends Error {}
 /** No move with this id was begun here, or it was discarded. */
 export class UnknownMove extends Error {}
-/** The content of a file is not the sender's; what had arrived of it is removed. */
-export class ContentDiffers extends Error {}
 
 /** A file as it arrives. Points are of the disk only, as in contract/src/link/moves.ts. */
 export interface ReceivedFile extends AwaitedFile {
@@ -61,6 +61,8 @@ export interface ReceivedFile extends AwaitedFile {
   readonly point: string | null;
   /** The point since which this has changed; null: everything arrives. */
   readonly since: string | null;
+  /** Of the row of a machine of which the rest arrives; null: something else does. */
+  readonly generation: number | null;
 }
 
 export interface IncomingOptions {
@@ -76,9 +78,11 @@ export class Incoming {
   readonly #turns = new Map<string, Promise<unknown>>();
   /** By move and file: ends a request that receives it. */
   readonly #receiving = new Map<string, AbortController>();
+  readonly #live: LiveArrivals;
 
   constructor(options: IncomingOptions) {
     this.#options = options;
+    this.#live = new LiveArrivals(options);
   }
 
   /** Finds what an earlier agent left. Call after the journals were read. */
@@ -99,11 +103,13 @@ export class Incoming {
   begin(machineId: string, move: string, request: IncomingMachine): Promise<IncomingState> {
     return this.#inTurn(move, async (signal) => {
       const { fleet, deps } = this.#options;
-      const known = { takesEarly: true, point: null };
+      const known = { takesEarly: true, takesFollowing: true, takesLive: deps.driver.receive !== null, point: null };
       if (this.#arrived(machineId, move) !== null) return { ...known, isMachine: true, awaited: [] };
       if (fleet.find(machineId) !== undefined)
         throw new OlderCopy(`this node has an earlier copy of machine ${machineId}`);
       deps.imagesArriving.set(move, request.image.digest);
+      await this.#live.discard(move);
+      await rm(bootsPathOf(this.#staging(move)), { recursive: true, force: true });
       await mkdir(logsPathOf(this.#staging(move)), { recursive: true, mode: 0o700 });
       await this.#replace(move, request);
       const path = join(this.#place(move), "request.json");
@@ -132,16 +138,33 @@ export class Incoming {
    * DiskFull.
    */
   async receive(
+    machineId: string,
     move: string,
-    { name, from, point, since }: ReceivedFile,
+    { name, from, point, since, generation }: ReceivedFile,
     stream: AsyncIterable<Buffer>,
     onBytes: (bytes: number) => void,
-  ): Promise<{ readonly bytes: number; readonly sha256: string }> {
+  ): Promise<{ readonly bytes: number; readonly sha256: string; readonly pausedAt: number | null }> {
     const key = `${move} ${name}`;
     this.#receiving.get(key)?.abort(new Error("a newer request sends the file"));
     const own = new AbortController();
     this.#receiving.set(key, own);
-    return await this.#inTurn(move, async () => {
+    return await this.#inTurn(move, async (signal) => {
+      if (name === "rounds" || name === "rest") {
+        let bytes = 0;
+        const pausedAt = await this.#receiveLive(
+          machineId,
+          move,
+          { generation, point: point ?? "" },
+          signal,
+          stream,
+          (more) => {
+            own.signal.throwIfAborted();
+            bytes += more;
+            onBytes(bytes);
+          },
+        );
+        return { bytes, sha256: "", pausedAt };
+      }
       const path = this.#path(move, name);
       const isEarly = point !== null || since !== null;
       const part = isEarly ? this.#earlyPath(move) : `${path}.part`;
@@ -177,8 +200,59 @@ export class Incoming {
         await rename(`${this.#pointPath(move)}.new`, this.#pointPath(move));
         await syncToDisk(this.#place(move));
       }
-      return { bytes, sha256: written.sha256 };
+      return { bytes, sha256: written.sha256, pausedAt: null };
     });
+  }
+
+  /**
+   * The memory of a machine that runs, or the rest of it, with which it is a machine of this node: resolves then with when the source
+   * paused it.
+   */
+  async #receiveLive(
+    machineId: string,
+    move: string,
+    { generation, point }: { readonly generation: number | null; readonly point: string },
+    signal: AbortSignal,
+    stream: AsyncIterable<Buffer>,
+    onBytes: (more: number) => void,
+  ): Promise<number | null> {
+    const { fleet, deps } = this.#options;
+    const request = await this.#request(move);
+    const early = await stat(this.#earlyPath(move)).catch(() => null);
+    const [missing] = (await this.#awaited(move, request, signal)).filter(({ name }) => name !== "disk");
+    if (early === null || missing !== undefined)
+      throw new UnknownPoint(`${missing?.name ?? "the disk"} of machine ${machineId} has not arrived`);
+    if ((generation !== null && fleet.removedAt(machineId) >= generation) || fleet.find(machineId) !== undefined)
+      throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
+    const rootName = await this.#ensureRoot(move, request, signal);
+    const image = await deps.images.findByDigest(request.image.digest);
+    if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
+    const { rootPath } = await deps.images.rootNamed(image, rootName);
+    const {
+      uid: _uid,
+      boot: _boot,
+      ...journal
+    } = this.#journal(
+      machineId,
+      move,
+      { ...request, generation: generation ?? request.generation },
+      { rootName, uid: 0 },
+    );
+    const arrival: Arrival = {
+      ...{ move, machineId, rootPath, journal, hasBase: baseOf(request) !== null },
+      ...{ staging: this.#staging(move), earlyDiskPath: this.#earlyPath(move) },
+    };
+    if (generation === null) {
+      await this.#live.receiveRounds(arrival, point, stream, onBytes);
+      return null;
+    }
+    const pausedAt = await this.#live.finish(arrival, point, stream, onBytes).catch(async (error: unknown) => {
+      if (!(error instanceof UnknownPoint)) await this.#forgetEarly(move);
+      throw error;
+    });
+    await rm(this.#place(move), { recursive: true, force: true });
+    deps.imagesArriving.delete(move);
+    return pausedAt;
   }
 
   /** The point up to which the early part of the disk is complete; null: there is none. */
@@ -206,9 +280,9 @@ export class Incoming {
 
   /**
    * Makes the files a stopped machine of this node. Does nothing when they are one already. `hasMemory`: false when its memory was
-   * discarded after it had arrived.
+   * discarded after it had arrived. `follows`: the size of the disk's file, which arrives after that; null: it is here.
    */
-  commit(machineId: string, move: string, { hasMemory }: { readonly hasMemory: boolean }): Promise<ObservedMachine> {
+  commit(machineId: string, move: string, { hasMemory, follows }: CommitOptions): Promise<ObservedMachine> {
     return this.#inTurn(move, async (signal) => {
       const arrived = this.#arrived(machineId, move);
       if (arrived !== null) {
@@ -217,8 +291,9 @@ export class Incoming {
       }
       const { fleet, deps } = this.#options;
       const requested = await this.#request(move);
-      const request = hasMemory ? requested : { ...requested, memory: null };
-      const [missing] = await this.#awaited(move, request, signal);
+      const request = hasMemory && follows === null ? requested : { ...requested, memory: null };
+      const awaited = await this.#awaited(move, request, signal);
+      const [missing] = awaited.filter(({ name }) => name !== "disk" || follows === null);
       if (missing !== undefined) throw new Error(`${missing.name} of machine ${machineId} has not arrived`);
       if (fleet.removedAt(machineId) >= request.generation || fleet.find(machineId) !== undefined)
         throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
@@ -226,7 +301,9 @@ export class Incoming {
       const rootName = await this.#ensureRoot(move, request, signal);
       const uid = users.take();
       try {
-        const journal = this.#journal(machineId, move, request, { rootName, uid });
+        const following =
+          follows === null ? null : { bytes: follows, hasTop: false, isComplete: false, isMerged: false };
+        const journal = { ...this.#journal(machineId, move, request, { rootName, uid }), following };
         const directory = join(machinesDirectory, machineId);
         const image = await images.findByDigest(request.image.digest);
         if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
@@ -251,6 +328,7 @@ export class Incoming {
       if (key.startsWith(`${move} `)) controller.abort(new Error("the move was abandoned"));
     return this.#inTurn(move, async () => {
       const request = await this.#request(move).catch(() => null);
+      await this.#live.discard(move);
       await rm(this.#place(move), { recursive: true, force: true });
       if (request !== null) this.#options.deps.imagesArriving.delete(move);
     });
@@ -359,8 +437,12 @@ export class Incoming {
     const { disks, driver } = this.#options.deps;
     const staging = this.#staging(move);
     const diskPath = diskPathOf(staging);
-    await disks.rebase({ diskPath, directory, rootPath });
-    if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
+    const { following = null } = journal;
+    if (following !== null) await makeFar(staging, following.bytes);
+    else {
+      await disks.rebase({ diskPath, directory, rootPath });
+      if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
+    }
     const memoryPaths = [memoryPathOf(staging), memoryBasePathOf(staging)];
     for (const path of memoryPaths) await rm(`${path}.part`, { force: true });
     if (memory === null) await rm(memoryPathOf(staging), { force: true });
@@ -415,6 +497,19 @@ export class Incoming {
   }
 }
 
+export interface CommitOptions {
+  readonly hasMemory: boolean;
+  readonly follows: number | null;
+}
+
+/** The file into which a disk arrives after its machine. What had arrived of it before is not used. */
+async function makeFar(staging: string, bytes: number): Promise<void> {
+  for (const path of [diskPathOf(staging), `${diskPathOf(staging)}.part`]) await rm(path, { force: true });
+  await using file = await open(farPathOf(staging), "w", 0o600);
+  await file.truncate(bytes);
+  await file.sync();
+}
+
 /** The base of the memory that comes with the machine, or will come. */
 const baseOf = ({ memory, memoryBase }: IncomingMachine): MovedRoot | null =>
   memory === null ? memoryBase : memory.base;
@@ -422,8 +517,8 @@ const baseOf = ({ memory, memoryBase }: IncomingMachine): MovedRoot | null =>
 /** What the journal says of memory that came with the machine. It is kept until the server says otherwise. */
 function keptMemory(memory: MovedMemory | null, moved: MemoryFiles | null): Partial<Journal> {
   if (memory === null) return {};
-  const { memoryId, suspendedAt, guestBootId, workload } = memory;
-  return { keepsMemory: true, memory: { memoryId, suspendedAt, guestBootId, workload, moved } };
+  const { memoryId, suspendedAt, guestBootId, workload, keepsCommands = false } = memory;
+  return { keepsMemory: true, memory: { memoryId, suspendedAt, guestBootId, workload, keepsCommands, moved } };
 }
 
 const megabytes = (bytes: number): number => Math.ceil(bytes / 1024 ** 2);

@@ -42,6 +42,11 @@ export interface JournaledBoot {
   readonly readySince?: number | null;
   /** The boot in which the guest booted, when it was suspended since; absent or null: this one. */
   readonly guestBootId?: string | null;
+  /**
+   * It is at one end of a move: it is paused, or was about to be, and an agent that finds it must not let it run before the server says
+   * that the machine is to run here. Absent: false.
+   */
+  readonly isPaused?: boolean;
   /** The workload's command; null when there is none, or it is not known yet. */
   readonly workload?: readonly string[] | null;
 }
@@ -61,18 +66,34 @@ export interface Journal {
   readonly rootName?: string | null;
   /** The move with which the disk came to this node; absent or null: it was made here. */
   readonly arrivedBy?: string | null;
+  /** Its disk comes from another node, and is not one file yet; null or absent: it is. */
+  readonly following?: Following | null;
   readonly boot: JournaledBoot | null;
   /** The latest boot that ran and has ended; absent in journals of earlier versions. */
   readonly lastRun?: EndedRun | null;
   readonly ending: Ending | null;
   /** Whether a stop suspends the machine, or keeps its saved memory; absent: false. */
   readonly keepsMemory?: boolean;
+  /** Whether its commands wait in that memory, because the machine moves; absent: false. */
+  readonly keepsCommands?: boolean;
   /** The saved memory of a suspended machine; null or absent: none. While it is there, no VM of the machine runs. */
   readonly memory?: JournaledMemory | null;
   /** Why the machine could not be suspended in a generation; null or absent: nothing was refused. */
   readonly suspendRefusal?: SuspendRefusal | null;
   /** Restarts after unexpected ends; null or absent: none since the last request of the server. */
   readonly restarts?: Restarts | null;
+}
+
+/** A disk of which parts are still on the node where the machine was (followed-disk.ts). */
+export interface Following {
+  /** Of the file on the other node. */
+  readonly bytes: number;
+  /** What the machine has written is in a separate file, which a start must find. */
+  readonly hasTop: boolean;
+  /** All of it is here. */
+  readonly isComplete: boolean;
+  /** What the machine has written is in that file too, which becomes the disk by a rename. */
+  readonly isMerged: boolean;
 }
 
 export interface JournaledMemory {
@@ -84,6 +105,8 @@ export interface JournaledMemory {
   readonly guestBootId: string;
   /** As in JournaledBoot. */
   readonly workload: readonly string[] | null;
+  /** Whether the commands in it wait for their callers; absent: they end when it is loaded. */
+  readonly keepsCommands?: boolean;
   /** What its files are here, when it came from another node; null or absent: it was saved here. */
   readonly moved?: MemoryFiles | null;
 }
@@ -94,7 +117,9 @@ export interface SuspendRefusal {
   readonly reason: string;
 }
 
-const VERSION = 1;
+/** Of a journal that names files which an earlier version would remove: those of a disk that is not one file. */
+const VERSION = 2;
+const VERSION_OF_ONE_FILE = 1;
 const TEMPORARY_NAME = `${JOURNAL_NAME}.new`;
 
 /** `missing`: no file. `damaged`: it cannot be read. `newer`: a later version of Flotilla wrote it. */
@@ -122,7 +147,7 @@ function parseJournal(text: string, machineId: string): ReadJournal {
     return { kind: "newer", reason };
   }
   const isSound =
-    value.version === VERSION &&
+    (value.version === VERSION || value.version === VERSION_OF_ONE_FILE) &&
     value.machineId === machineId &&
     Number.isSafeInteger(value.uid) &&
     Number.isSafeInteger(value.generation) &&
@@ -179,7 +204,8 @@ export class JournalFile {
   }
 
   async #write(journal: Journal | null): Promise<void> {
-    const text = JSON.stringify({ version: VERSION, ...journal });
+    const version = (journal?.following ?? null) === null ? VERSION_OF_ONE_FILE : VERSION;
+    const text = JSON.stringify({ version, ...journal });
     const file = await open(this.#temporaryPath, "w", 0o600);
     try {
       await file.writeFile(text);

@@ -47,9 +47,9 @@ export class MachineQueue {
     void this.run();
   }
 
-  /** The agent shuts down: a pull is aborted; every other action ends soon by itself. */
+  /** The agent shuts down: a pull and a wait for a move are aborted; every other action ends soon by itself. */
   release(): void {
-    if (this.#current?.action === "ensureImage") {
+    if (this.#current?.action === "ensureImage" || this.#current?.action === "awaitMove") {
       this.#current.controller.abort(new Error("the node agent shuts down"));
     }
     this.#retry?.abort();

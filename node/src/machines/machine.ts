@@ -15,7 +15,9 @@ import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";
+import { FollowedDisk } from "./followed-disk.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
+import { Leaving } from "./leaving.ts";
 import { type Journal, JournalFile } from "./journal.ts";
 import { MachineDisk } from "./machine-disk.ts";
 import { MachineLog } from "./machine-log.ts";
@@ -40,6 +42,8 @@ export class Machine {
   readonly timings: AttemptTimings;
   /** For a move, which sends the disk while the machine runs. */
   readonly changes: DiskChanges;
+  readonly leaving: Leaving;
+  #followed: FollowedDisk | null;
   readonly secondTry = new SecondTry();
   readonly watchers: Watchers;
   readonly #file: JournalFile;
@@ -66,7 +70,10 @@ export class Machine {
     this.#file = new JournalFile(directory);
     this.disk = new MachineDisk(deps, directory);
     this.changes = new DiskChanges(this.log);
+    this.leaving = new Leaving();
     this.machineLog = new MachineLog(logsPathOf(directory));
+    const bytes = journal.following?.isMerged === false ? journal.following.bytes : null;
+    this.#followed = bytes === null ? null : new FollowedDisk({ directory, bytes, clock, log: this.log });
     const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
     this.watchers = new Watchers(clock);
@@ -79,6 +86,17 @@ export class Machine {
     this.held = new HeldVm({ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: onVmChange });
     if (journal.boot !== null) deps.liveBoots.add(journal.boot.bootId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
+  }
+
+  /** Its disk, while that is not one file of this node. */
+  get followed(): FollowedDisk | null {
+    return this.#followed;
+  }
+
+  /** Nothing reads or writes the file of the other node any more. */
+  async closeFollowed(): Promise<void> {
+    await this.#followed?.close();
+    this.#followed = null;
   }
 
   /** The journal as last changed; the file may be older. */
@@ -113,13 +131,16 @@ export class Machine {
 
   situation(): Situation {
     const { desired, generation, hasDisk, ending, keepsMemory = false, memory = null, suspendRefusal } = this.#journal;
+    const { following = null } = this.#journal;
     const permitted = this.#journal.spec?.disruption === "migrate" ? "suspend" : "shutDown";
     return {
       hostStop: this.deps.hostStop.isStopping ? permitted : null,
       ...{ desired, generation, hasDisk, ending, keepsMemory },
       hasImage: this.disk.heldDigest !== null,
       vm: this.held.state,
+      arrivedDisk: following?.isMerged ? "merged" : following?.isComplete ? "here" : null,
       hasMemory: memory !== null,
+      isLeaving: this.leaving.isUnderWay,
       isSuspendRefused: suspendRefusal?.generation === generation,
     };
   }
@@ -158,7 +179,7 @@ export class Machine {
   async release(): Promise<void> {
     this.isReleased = true;
     this.held.release();
-    await Promise.all([this.workload.release(), this.#file.idle()]);
+    await Promise.all([this.workload.release(), this.#followed?.close(), this.#file.idle()]);
   }
 
   #restart(reason: string): void {

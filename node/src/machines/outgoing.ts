@@ -13,9 +13,11 @@ import type { Log } from "@flotilla/base/log";
 import type { MovedImage, MovedMemory, MovedRoot, OutgoingMachine } from "@flotilla/contract/link/moves";
 import type { Images, UnpackedImage } from "../images/images.ts";
 import { readBlocks, readExtents } from "../images/blocks.ts";
+import { type MoveRecord, writeMove } from "../memory/move-stream.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { BootSlots } from "./boot-slots.ts";
 import { UnknownPoint } from "./disk-changes.ts";
+import type { HandOver } from "./hand-over.ts";
 import type { MemoryBases } from "./memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
 import type { Supervisor } from "./supervisor.ts";
@@ -56,11 +58,16 @@ export async function describeOutgoing(
   );
   const memory = isStopped ? await describeMemory(supervisor, deps, options) : null;
   const memoryFormat = memory?.format ?? supervisor.memoryFormat;
-  const { canSendEarly } = supervisor;
+  const { canSendEarly, canMoveLive } = supervisor;
   const memoryBase = hasContent && canSendEarly ? await describeBase(supervisor, deps, options) : null;
   const points = isStopped ? await supervisor.points() : [];
   const image = movedImage(base.image);
-  return { isStopped, image, root, files, memory, memoryFormat, canSendEarly, memoryBase, points };
+  const diskSize = await stat(diskPathOf(supervisor.directory)).then(
+    ({ size }) => size,
+    () => 0,
+  );
+  const known = { isStopped, image, root, files, diskSize };
+  return { ...known, memory, memoryFormat, canSendEarly, canMoveLive, memoryBase, points };
 }
 
 /** Of a machine that runs. */
@@ -80,13 +87,13 @@ async function describeMemory(
   options: DescribeOptions,
 ): Promise<MovedMemory | null> {
   if (memory === null) return null;
-  const { memoryId, suspendedAt, guestBootId, workload, moved = null } = memory;
+  const { memoryId, suspendedAt, guestBootId, workload, keepsCommands = false, moved = null } = memory;
   try {
     const place = { directory, diskPath: diskPathOf(directory) };
     const { format, hasBase } = await driver.describeMemory(place, { memoryId, moved });
     const bytes = await allocated(memoryPathOf(directory));
     const base = hasBase ? await memoryBases.describe(memoryBasePathOf(directory), options) : null;
-    return { memoryId, format, suspendedAt, guestBootId, workload, bytes, base };
+    return { memoryId, format, suspendedAt, guestBootId, workload, keepsCommands, bytes, base };
   } catch (error) {
     options.signal.throwIfAborted();
     log.warn({ machine: machineId, reason: messageOf(error) }, "the memory of a suspended machine cannot be moved");
@@ -97,17 +104,23 @@ async function describeMemory(
 export interface OutgoingBlocks {
   readonly name: string;
   readonly from: number;
-  /** Of the disk only. */
+  /** Of the disk: only so many; null: up to its end. */
+  readonly bytes: number | null;
+  /** Of the disk, and of a machine that runs. */
   readonly point: string | null;
   readonly since: string | null;
+  /** Of a machine that is handed over while it runs. */
+  readonly rest: Omit<HandOver, "point"> | null;
 }
 
 /** The blocks of a file, as the request for it says. Throws UnknownPoint, and ENOENT. */
 export async function outgoingBlocks(
   supervisor: Supervisor,
-  { name, from, point, since }: OutgoingBlocks,
+  { name, from, bytes, point, since, rest }: OutgoingBlocks,
   signal: AbortSignal,
 ): Promise<AsyncIterable<Buffer>> {
+  if (rest !== null) return writeMove(await begun(await supervisor.handOver({ ...rest, point: point ?? "" })));
+  if (name === "rounds") return writeMove(await begun(await supervisor.sendRounds(point ?? "")));
   if (point !== null) {
     const path = diskPathOf(supervisor.directory);
     const changed = await supervisor.nextPoint({ point, since }, signal);
@@ -115,7 +128,17 @@ export async function outgoingBlocks(
   }
   const path = await outgoingPath(supervisor, name);
   await stat(path);
+  if (bytes !== null) return readExtents(path, [{ start: from, end: from + bytes }]);
   return since === null ? readBlocks(path, from) : readExtents(path, await supervisor.changesSince(since));
+}
+
+/** The same records; rejects when the first one does. */
+async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<MoveRecord>> {
+  const iterator = records[Symbol.asyncIterator]();
+  const first = await iterator.next();
+  return (async function* () {
+    for (let next = first; next.done !== true; next = await iterator.next()) yield next.value;
+  })();
 }
 
 /** Throws UnknownPoint when the machine's files may change. Those that others share never do. */

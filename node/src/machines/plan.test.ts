@@ -15,7 +15,9 @@ const situations: fc.Arbitrary<Situation> = fc.record({
   hasDisk: fc.boolean(),
   vm: fc.constantFrom(null, ...VM_STATES),
   keepsMemory: fc.boolean(),
+  isLeaving: fc.boolean(),
   hasMemory: fc.boolean(),
+  arrivedDisk: fc.constantFrom(null, "here" as const, "merged" as const),
   isSuspendRefused: fc.boolean(),
   hostStop: fc.constantFrom(null, "suspend" as const, "shutDown" as const),
   ending: fc.option(
@@ -97,6 +99,17 @@ test("absent never waits for an agent's answer", () => {
   );
 });
 
+test("a machine that is paused for a move runs again only when it is to run here", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan({ ...situation, vm: "paused" });
+      assert.equal(next.kind, "act");
+      if (situation.desired === "running") return;
+      assert.ok(next.kind === "act" && ["awaitMove", "suspend", "kill"].includes(next.action), JSON.stringify(next));
+    }),
+  );
+});
+
 test("a machine is reported as stopped only when that is desired or the guest powered off", () => {
   fc.assert(
     fc.property(situations, (situation) => {
@@ -135,11 +148,15 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
     awaitHost: { hostStop: null },
     ensureImage: { hasImage: true },
     makeDisk: { hasDisk: true },
+    mergeDisk: { arrivedDisk: null },
     boot: { vm: "up" },
     resume: { vm: "up", hasMemory: false },
     suspend: { vm: "ended", hasMemory: true },
     discardMemory: { hasMemory: false },
     configure: { vm: "configured" },
+    unpause: { vm: "configured" },
+    // The server asks for its memory to be saved, or that is tried again.
+    awaitMove: { isLeaving: false, isSuspendRefused: false },
     shutDown: { vm: "ended" },
     kill: { vm: "ended" },
     cleanBoot: { vm: null },
@@ -186,7 +203,9 @@ test("the whole life of a machine", () => {
     vm: null,
     ending: null,
     keepsMemory: false,
+    isLeaving: false,
     hasMemory: false,
+    arrivedDisk: null,
     isSuspendRefused: false,
     hostStop: null,
   };
@@ -214,7 +233,15 @@ test("the whole life of a machine", () => {
     [{ vm: "lost" }, "kill"],
     [{ vm: null, desired: "stopped", generation: 8 }, "discardMemory"],
     [{ hasMemory: false }, "stopped"],
-    [{ desired: "absent", generation: 9, vm: "configured" }, "kill"],
+    [{ vm: "configured", keepsMemory: true, isLeaving: true }, "awaitMove"],
+    [{ vm: "paused" }, "awaitMove"],
+    [{ desired: "running", isLeaving: false, generation: 9 }, "unpause"],
+    [{ desired: "stopped", generation: 10 }, "suspend"],
+    [{ keepsMemory: false, generation: 11 }, "kill"],
+    [{ vm: null, arrivedDisk: "here" }, "mergeDisk"],
+    [{ desired: "running", generation: 12 }, "boot"],
+    [{ arrivedDisk: "merged" }, "mergeDisk"],
+    [{ desired: "absent", generation: 13, vm: "configured" }, "kill"],
     [{ vm: null }, "removeFiles"],
   ];
   let situation = facts;

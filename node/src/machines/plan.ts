@@ -13,8 +13,9 @@
  * 3. Absent wins in every state, and never waits for a guest agent's answer.
  * 4. While the machine's memory is saved, no VM of it runs: one that exists is killed, since a guest that runs changes the disk,
  *    which then does not fit the memory.
- * 5. While the host is about to go down, nothing is started, and what runs is suspended or shut down; it is still to run.
- * 6. Executing the plan leads to a settled state in a bounded number of steps, from any state.
+ * 5. A VM that is paused for a move runs again only when the machine is to run: the server then knows that no other node runs it.
+ * 6. While the host is about to go down, nothing is started, and what runs is suspended or shut down; it is still to run.
+ * 7. Executing the plan leads to a settled state in a bounded number of steps, from any state.
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 import { type Action, type Ending, STATE_DURING, type Situation, type VmState } from "./state.ts";
@@ -54,16 +55,22 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     none         absent                                 → removeFiles
  *     any          any      memory is saved               → kill
  *     lost         any                                    → adopt
- *     up, conf'd   running  failed in this generation     → kill
+ *     up, c., p'd  running  failed in this generation     → kill
  *     up           running                                → configure
  *     configured   running  host goes down, may suspend   → suspend
  *     configured   running  host goes down                → shutDown
  *     configured   running                                → settled: running
  *     up           stopped                                → kill
+ *     paused       running                                → unpause
+ *     conf'd, p'd  stopped  is leaving                    → awaitMove
+ *     paused       stopped  keeps memory, was refused     → awaitMove
+ *     paused       stopped  keeps memory                  → suspend
+ *     paused       stopped                                → kill
  *     configured   stopped  keeps memory, was refused     → settled: running
  *     configured   stopped  keeps memory                  → suspend
  *     configured   stopped                                → shutDown
  *     none         stopped  memory is saved, not to keep  → discardMemory
+ *     none         stopped  all of its disk is here       → mergeDisk
  *     none         stopped                                → settled: stopped
  *     none         running  powered off in this gen.      → settled: stopped
  *     none         running  failed in this generation     → settled: failed
@@ -72,16 +79,30 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     none         running  memory is saved               → resume
  *     none         running  no disk, no image             → ensureImage
  *     none         running  no disk                       → makeDisk
+ *     none         running  its disk is merged            → mergeDisk
  *     none         running                                → boot
  */
 const RULES: readonly Rule[] = [
   { when: "the VMM is gone", vm: ["ended"], desired: "any", next: "cleanBoot" },
   { when: "its agent does not answer", vm: ["unreachable"], desired: "any", next: "kill" },
-  { when: "it is to be removed", vm: ["lost", "up", "configured"], desired: ["absent"], next: "kill" },
+  { when: "it is to be removed", vm: ["lost", "up", "configured", "paused"], desired: ["absent"], next: "kill" },
   { when: "it is to be removed", vm: [null], desired: ["absent"], next: "removeFiles" },
-  { when: "its memory is saved", vm: ["lost", "up", "configured"], desired: "any", test: hasMemory, next: "kill" },
+  {
+    when: "its memory is saved",
+    vm: ["lost", "up", "configured", "paused"],
+    desired: "any",
+    test: hasMemory,
+    next: "kill",
+  },
   { when: "the VM is not connected", vm: ["lost"], desired: "any", next: "adopt" },
-  { when: "its start failed", vm: ["up", "configured"], desired: ["running"], test: endedAs("failed"), next: "kill" },
+  {
+    when: "its start failed",
+    vm: ["up", "configured", "paused"],
+    desired: ["running"],
+    test: endedAs("failed"),
+    next: "kill",
+  },
+  { when: "it is where it is to run", vm: ["paused"], desired: ["running"], next: "unpause" },
   { when: "its agent has answered", vm: ["up"], desired: ["running"], next: "configure" },
   {
     when: "its host goes down",
@@ -99,6 +120,28 @@ const RULES: readonly Rule[] = [
   },
   { when: "it runs", vm: ["configured"], desired: ["running"], next: settled("running") },
   { when: "it is to stop before it ran", vm: ["up"], desired: ["stopped"], next: "kill" },
+  {
+    when: "its move decides",
+    vm: ["configured", "paused"],
+    desired: ["stopped"],
+    test: ({ isLeaving }) => isLeaving,
+    next: "awaitMove",
+  },
+  {
+    when: "it cannot be suspended and must not run",
+    vm: ["paused"],
+    desired: ["stopped"],
+    test: ({ keepsMemory, isSuspendRefused }) => keepsMemory && isSuspendRefused,
+    next: "awaitMove",
+  },
+  {
+    when: "its move saves its memory",
+    vm: ["paused"],
+    desired: ["stopped"],
+    test: ({ keepsMemory }) => keepsMemory,
+    next: "suspend",
+  },
+  { when: "it is to stop and must not run", vm: ["paused"], desired: ["stopped"], next: "kill" },
   {
     when: "it cannot be suspended",
     vm: ["configured"],
@@ -121,6 +164,13 @@ const RULES: readonly Rule[] = [
     test: (situation) => hasMemory(situation) && !situation.keepsMemory,
     next: "discardMemory",
   },
+  {
+    when: "all of its disk is here",
+    vm: [null],
+    desired: ["stopped"],
+    test: ({ arrivedDisk }) => arrivedDisk !== null,
+    next: "mergeDisk",
+  },
   { when: "it is stopped", vm: [null], desired: ["stopped"], next: settled("stopped") },
   { when: "it powered off", vm: [null], desired: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
   { when: "its start failed", vm: [null], desired: ["running"], test: endedAs("failed"), next: settled("failed") },
@@ -141,6 +191,13 @@ const RULES: readonly Rule[] = [
     next: "ensureImage",
   },
   { when: "it has no disk", vm: [null], desired: ["running"], test: ({ hasDisk }) => !hasDisk, next: "makeDisk" },
+  {
+    when: "its disk is merged and needs its name",
+    vm: [null],
+    desired: ["running"],
+    test: ({ arrivedDisk }) => arrivedDisk === "merged",
+    next: "mergeDisk",
+  },
   { when: "it is to run", vm: [null], desired: ["running"], next: "boot" },
 ];
 

@@ -10,10 +10,10 @@ import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 /**
  * What is known of the VM of a journaled boot.
  * `lost`: not connected, because the node agent was restarted or the channel broke. `unreachable`: it was looked for, and its
- * guest agent does not answer. `up`: its guest agent has answered. `configured`: it also has its identity. `ended`: its
- * process has ended.
+ * guest agent does not answer. `up`: its guest agent has answered. `configured`: it also has its identity. `paused`: for a
+ * move, at either end of it. `ended`: its process has ended.
  */
-export const VM_STATES = ["lost", "unreachable", "up", "configured", "ended"] as const;
+export const VM_STATES = ["lost", "unreachable", "up", "configured", "paused", "ended"] as const;
 export type VmState = (typeof VM_STATES)[number];
 
 /** How an attempt to run the machine ended without a request; applies only to its generation. */
@@ -38,9 +38,16 @@ export interface Situation {
   readonly hasDisk: boolean;
   /** null: the journal has no boot, so no VMM of this machine exists. */
   readonly vm: VmState | null;
+  /**
+   * Of a disk that comes from another node. `here`: all of it has arrived, beside what the machine has written. `merged`: it needs only its
+   * name. null: it is one file, or parts of it are missing.
+   */
+  readonly arrivedDisk: "here" | "merged" | null;
   readonly ending: Ending | null;
   /** Whether a stop suspends it, or keeps the memory of one that is suspended. */
   readonly keepsMemory: boolean;
+  /** It is on its way to another node: it is paused, or about to be, until the server says how the move ended. */
+  readonly isLeaving: boolean;
   /** Its memory is saved. */
   readonly hasMemory: boolean;
   /** It could not be suspended in this generation. */
@@ -55,9 +62,12 @@ const ACTIONS = [
   "awaitHost",
   "ensureImage",
   "makeDisk",
+  "mergeDisk",
   "boot",
   "resume",
   "configure",
+  "unpause",
+  "awaitMove",
   "suspend",
   "discardMemory",
   "shutDown",
@@ -74,9 +84,12 @@ export const STATE_DURING = {
   awaitHost: "preparing",
   ensureImage: "preparing",
   makeDisk: "preparing",
+  mergeDisk: "stopping",
   boot: "booting",
   resume: "booting",
   configure: "booting",
+  unpause: "booting",
+  awaitMove: "stopping",
   suspend: "stopping",
   discardMemory: "stopping",
   shutDown: "stopping",
@@ -95,9 +108,12 @@ const INTERRUPTED_BY = {
   awaitHost: ["stopped", "absent"],
   ensureImage: ["stopped", "absent"],
   makeDisk: [],
+  mergeDisk: ["running", "absent"],
   boot: ["stopped", "absent"],
   resume: ["stopped", "absent"],
   configure: ["stopped", "absent"],
+  unpause: ["absent"],
+  awaitMove: ["running", "stopped", "absent"],
   // A start does not interrupt it: the memory is loaded again then.
   suspend: ["absent"],
   discardMemory: [],
@@ -112,7 +128,14 @@ export function isInterruptedBy(action: Action, desired: DesiredState): boolean 
 }
 
 /** Actions whose failure ends the attempt to run the machine. Any other action is retried. */
-const ATTEMPT_ACTIONS = ["ensureImage", "makeDisk", "boot", "resume", "configure"] as const satisfies readonly Action[];
+const ATTEMPT_ACTIONS = [
+  "ensureImage",
+  "makeDisk",
+  "boot",
+  "resume",
+  "configure",
+  "unpause",
+] as const satisfies readonly Action[];
 
 export function isAttempt(action: Action): boolean {
   return (ATTEMPT_ACTIONS as readonly Action[]).includes(action);

@@ -11,23 +11,27 @@
  * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action, adopt.ts reads the
  * journal and the plan continues from it.
  */
+import { join } from "node:path";
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
-import type { BootRequest, Vm } from "../driver/driver.ts";
+import type { BootRequest, PausedVm, Vm } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { Extent } from "../images/blocks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
+import type { MoveRecord } from "../memory/move-stream.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import { diskRoot, requestOf } from "./actions/boot.ts";
 import { discardMemory } from "./actions/suspend.ts";
 import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
+import type { FollowedState, WantedKind } from "./followed-disk.ts";
 import type { Journal, JournaledMemory } from "./journal.ts";
+import { type HandOver, handOver, sendRounds } from "./hand-over.ts";
 import { Machine } from "./machine.ts";
 import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
-import { diskPathOf } from "./paths.ts";
+import { bootDirectoryName, bootsPathOf, diskPathOf } from "./paths.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
@@ -66,6 +70,12 @@ export class Supervisor {
     return held.state === "configured" && journal.desired === "running" ? (held.vm?.guest ?? null) : null;
   }
 
+  /** Whether the machine leaves or has left with its memory: its commands are continued from there, here or on another node. */
+  get isLeaving(): boolean {
+    const { desired, keepsCommands = false, memory = null } = this.#machine.journal;
+    return (desired !== "running" && keepsCommands) || memory?.keepsCommands === true;
+  }
+
   /** Connects to the guest's ports, while the machine runs. */
   get network(): VmNetwork | null {
     return this.guest === null ? null : (this.#machine.held.vm?.network ?? null);
@@ -88,13 +98,20 @@ export class Supervisor {
   /** Whether it is to be stopped and nothing of it runs, so that its files do not change. */
   get isAtRest(): boolean {
     const { held, journal } = this.#machine;
-    return journal.desired === "stopped" && journal.boot === null && held.state === null && this.#queue.action === null;
+    return (
+      journal.desired === "stopped" &&
+      journal.boot === null &&
+      held.state === null &&
+      this.#queue.action === null &&
+      (journal.following ?? null) === null
+    );
   }
 
   /** Whether it runs, is to run and can be watched, so that its files may be sent to another node before it is stopped. */
   get canSendEarly(): boolean {
     const { held, journal } = this.#machine;
-    return this.guest !== null && journal.boot !== null && (held.vm?.watchDisk ?? null) !== null;
+    const isOneFile = (journal.following ?? null) === null;
+    return this.guest !== null && journal.boot !== null && isOneFile && (held.vm?.watchDisk ?? null) !== null;
   }
 
   /**
@@ -130,8 +147,32 @@ export class Supervisor {
     return this.#machine.changes.since(point, diskPathOf(this.directory));
   }
 
-  forgetPoints(): Promise<void> {
-    return this.#machine.changes.forget();
+  /** Nothing that was sent is known any more. A machine that was handed over stays paused. */
+  async forgetPoints(): Promise<void> {
+    const { changes, leaving } = this.#machine;
+    if (leaving.isUnderWay) return;
+    leaving.end();
+    await changes.forget();
+  }
+
+  /** Whether its memory can be sent while it runs. */
+  get canMoveLive(): boolean {
+    return this.canSendEarly && (this.#machine.held.vm?.watchMemory ?? null) !== null;
+  }
+
+  /** As `sendRounds` of hand-over.ts. Throws UnknownPoint. */
+  async sendRounds(point: string): Promise<AsyncIterable<MoveRecord>> {
+    return sendRounds({ machine: this.#machine, ...(await this.#running()) }, point);
+  }
+
+  /** As `handOver` of hand-over.ts. Throws UnknownPoint. */
+  async handOver(request: HandOver): Promise<AsyncIterable<MoveRecord>> {
+    return handOver({ machine: this.#machine, ...(await this.#running()) }, request);
+  }
+
+  /** A machine that came from another node: its VM waits for what is desired. Only before the first request for the machine. */
+  holdPaused(paused: PausedVm): void {
+    this.#machine.held.holdPaused(paused);
   }
 
   async #running(): Promise<{ readonly vm: Vm; readonly boot: BootRequest }> {
@@ -157,7 +198,42 @@ export class Supervisor {
 
   /** What the memory of a running VM depends on; null: there is no VM, or its memory cannot be kept. */
   get memoryFormat(): string | null {
+    if (this.#machine.followed !== null) return null;
     return this.#machine.journal.boot?.record?.format ?? null;
+  }
+
+  /** What is to be fetched of a disk of which parts are on another node; waits for it as long as `waitMs`. */
+  async wanted(kind: WantedKind, waitMs: number, signal: AbortSignal): Promise<FollowedState> {
+    const machine = this.#machine;
+    const { followed } = machine;
+    if (followed === null) return { isComplete: true, bytes: 0, arrivedBytes: 0, wanted: null };
+    await followed.open(this.#bootPlace());
+    const state = await followed.wanted(kind, waitMs, signal);
+    const { following = null } = machine.journal;
+    if (state.isComplete && following !== null && !following.isComplete) {
+      await machine.update({ following: { ...following, isComplete: true } });
+      this.#queue.wake();
+    }
+    return state;
+  }
+
+  /** Receives what was asked for. Resolves with its hash. Throws ContentDiffers. */
+  async receiveFollowed(
+    extent: Extent,
+    stream: AsyncIterable<Buffer>,
+    onBytes: (more: number) => void,
+    signal: AbortSignal,
+  ): Promise<string> {
+    const { followed } = this.#machine;
+    if (followed === null) throw new Error("all of the disk is here");
+    await followed.open(this.#bootPlace());
+    return await followed.receive(extent, stream, onBytes, signal);
+  }
+
+  /** Where a VMM of an earlier agent finds its disk. */
+  #bootPlace(): { readonly directory: string; readonly uid: number } | null {
+    const { boot, uid } = this.#machine.journal;
+    return boot === null ? null : { directory: join(bootsPathOf(this.directory), bootDirectoryName(boot.bootId)), uid };
   }
 
   /** Memory came with the machine, and its owner has discarded it since. Only before the first request for the machine. */
@@ -174,27 +250,41 @@ export class Supervisor {
    * continue.
    */
   async accept(desired: DesiredMachine): Promise<"accepted" | "stale"> {
-    const { generation, state, spec, keepsMemory = false } = desired;
+    const { generation, state, spec, keepsMemory = false, keepsCommands = false } = desired;
     const machine = this.#machine;
     const known = machine.journal;
     if (generation === known.generation && state === known.desired) {
       // The only fact of a specification that its owner changes.
       if (spec !== null && known.spec !== null && known.spec.disruption !== spec.disruption)
         void machine.update({ spec: { ...known.spec, disruption: spec.disruption } });
+      this.#endLeaving(state);
       await machine.saved();
       return "accepted";
     }
     // Absent is final: a removal cannot be reversed.
     if (generation <= known.generation || known.desired === "absent") return "stale";
+    machine.leaving.isUnderWay = false;
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({
       ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null },
       keepsMemory: state === "stopped" && keepsMemory,
+      // What is removed when the machine has left ends no command: they continue on the other node.
+      keepsCommands:
+        state === "absent" ? known.keepsCommands === true : state === "stopped" && keepsMemory && keepsCommands,
     });
     this.#queue.interrupt(state);
     this.#queue.wake();
     await saved;
     return "accepted";
+  }
+
+  /** The server does not hand the machine over any more: its memory is saved instead. */
+  #endLeaving(state: DesiredMachine["state"]): void {
+    const { leaving } = this.#machine;
+    if (!leaving.isUnderWay) return;
+    leaving.isUnderWay = false;
+    this.#queue.interrupt(state);
+    this.#queue.wake();
   }
 
   /**
@@ -203,6 +293,9 @@ export class Supervisor {
    */
   resume(): void {
     const { spec, desired } = this.#machine.journal;
+    this.#machine.followed?.open(this.#bootPlace()).catch((error: unknown) => {
+      this.#machine.log.error({ error }, "the disk of a machine, of which parts are on another node, cannot be opened");
+    });
     if (spec === null && desired !== "absent") return;
     this.#machine.timings.resume();
     void this.#queue.run();

@@ -31,6 +31,7 @@ export interface UnreadableMachineOptions {
 export class UnreadableMachine {
   readonly machineLog: MachineLog;
   readonly guest = null;
+  readonly isLeaving = false;
   readonly network = null;
   readonly spec = null;
   readonly #options: UnreadableMachineOptions;

@@ -10,6 +10,7 @@
  */
 import { readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
+import type { Extent } from "../images/blocks.ts";
 import { PAGE_BYTES, type PageRecord, RECORD_PAGES_MAX } from "./memory-file.ts";
 
 /** Entries of the page map that are read at once. */
@@ -75,6 +76,18 @@ export class ProcessPages {
       const bytes = buffer.subarray(0, run.pages * PAGE_BYTES);
       this.#readAt(bytes, run.offset);
       for (const record of split(run.offset, bytes)) if (record.kind === "data" || hasBase) yield record;
+    }
+  }
+
+  /** The content of some parts, in order, in records. The bytes of a record are valid until the next one. */
+  *readParts(parts: readonly Extent[]): Generator<PageRecord> {
+    const buffer = Buffer.allocUnsafe(RECORD_PAGES_MAX * PAGE_BYTES);
+    for (const { start, end } of parts) {
+      for (let offset = start; offset < end; offset += buffer.byteLength) {
+        const bytes = buffer.subarray(0, Math.min(buffer.byteLength, end - offset));
+        this.#readAt(bytes, offset);
+        yield* split(offset, bytes);
+      }
     }
   }
 

@@ -4,7 +4,8 @@
  * There are three tables, each of which isolates a machine on its own:
  * - `machine`, in a machine's own namespace, made before its VMM runs. It passes only answers to the host's connections,
  *   until a policy opens `egress`. The VMM has no privileges in the namespace, so neither it nor its guest can change the
- *   table; packets from the VMM's own sockets are dropped as well.
+ *   table; packets from the VMM's own sockets are dropped as well. A connection from the host whose other end is gone, because
+ *   the machine was moved or suspended, is reset: otherwise the guest would try for a quarter of an hour.
  * - the node's table, on the host: isolates machines from the host and from each other, regardless of their namespaces.
  * - the guard table, only on a host that did not forward before Flotilla: forwards only machines' packets.
  *
@@ -117,6 +118,7 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
     type filter hook input priority filter; policy drop;
     ct state established,related accept
     iifname "lo" accept
+    iifname "${TAP_NAME}" meta nfproto ipv4 meta l4proto tcp reject with tcp reset
     iifname "${TAP_NAME}" meta nfproto ipv4 reject
   }
   chain output {

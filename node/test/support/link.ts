@@ -47,6 +47,7 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
     outgoing: deps,
     clock: node.clock,
     log,
+    bootId: "agent-test",
   });
   let closing: Promise<void> | null = null;
   const close = (): Promise<void> => (closing ??= Promise.resolve(link[Symbol.asyncDispose]()));

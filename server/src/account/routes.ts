@@ -6,6 +6,7 @@ import type { Static } from "@flotilla/contract/schema";
 import type { TenantMeter } from "@flotilla/contract/usage";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
+import { parsePeriod } from "../http/period.ts";
 import { getPlanOf } from "../plans/store.ts";
 import { planInfo } from "../plans/view.ts";
 import { findTenant, listTenants } from "../tenants/store.ts";
@@ -13,8 +14,7 @@ import { testClockView } from "../tenants/view.ts";
 import { readHeld } from "../usage/holds-store.ts";
 import { eachUsageOf, readTenantUsage } from "../usage/intervals-store.ts";
 import { readBillingTime, readCeilings } from "../usage/store.ts";
-import { costBreakdown, monthUpTo, type Usage, usageResponse } from "../usage/usage.ts";
-import { parsePeriod } from "./period.ts";
+import { costBreakdown, costOrNull, monthUpTo, type Usage, usageResponse } from "../usage/usage.ts";
 
 export function accountHandlers(context: Context): HandlersOf<"getCaller" | "getAccount" | "getUsage" | "listMeters"> {
   const { clock, db } = context;
@@ -69,7 +69,8 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
     },
     getUsage: async ({ caller: { tenantId }, query }) => {
       const now = clock.now();
-      const period = parsePeriod(query, await readBillingTime(db, tenantId, now));
+      const end = await readBillingTime(db, tenantId, now);
+      const period = parsePeriod(query, { end, startOf: (to) => monthUpTo(to).from });
       return { status: 200, body: usageResponse(await readTenantUsage(db, { tenantId, now, ...period })) };
     },
     listMeters: async () => ({ status: 200, body: await meters(context) }),
@@ -91,7 +92,7 @@ async function meters({ clock, db }: Context): Promise<Static<typeof TenantMeter
     const nothing = { ...period, tenantId: tenant.id, lines: [], machineCount: 0, execCount: 0, execDurationMs: 0 };
     const usage = used.get(tenant.id) ?? nothing;
     const { cpuHours, memoryGbHours, diskGbHours, egressGb, execCount } = usageResponse(usage);
-    const cost = costBreakdown(usage.lines);
+    const cost = costOrNull(usage.lines);
     const { id: tenantId, externalBillingId } = tenant;
     return { tenantId, cpuHours, memoryGbHours, diskGbHours, egressGb, execCount, cost, externalBillingId };
   });

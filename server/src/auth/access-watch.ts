@@ -16,6 +16,7 @@ import type { Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { findHeld, type HeldParts } from "./access-store.ts";
+import { machineNotFound } from "./not-found.ts";
 
 /** The right that keeps a connection open. null: does not depend on this part. */
 export interface Right {
@@ -183,8 +184,7 @@ function lostBy({ right, openedAt }: Entry, held: HeldParts): Refusal | undefine
     );
   const goneAt = held.gone.get(`${machineId} ${tenantId}`);
   // A server may remember the machine for a moment after another one has deleted it.
-  if (goneAt !== undefined && goneAt <= openedAt)
-    return new Refusal("not_found", `machine ${machineId} was not found: it was deleted before ${what} began`);
+  if (goneAt !== undefined && goneAt <= openedAt) return machineNotFound(machineId ?? "");
   if (goneAt !== undefined)
     return new Refusal("guest_unreachable", `${what} ended with machine ${machineId}, which was deleted while it ran`);
   if (shareHash !== null && !held.shares.has(shareHash))

@@ -8,6 +8,7 @@
  *   wait for that.
  * - Work that was in progress has failed. Deadlines and idle times count from now.
  * - Join tokens that were left have ended: they may have been used since.
+ * - Invoices get numbers of a new series: numbers that were given since the backup may have been sent.
  */
 import type pg from "pg";
 import { RESTORED_AGENT } from "../nodes/state.ts";
@@ -21,6 +22,9 @@ export interface SettleOptions {
 }
 
 const NOW = `to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+
+/** Of each restore its own, also when the same backup is restored again. */
+const SERIES = `to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD"T"HH24MISS"Z"')`;
 
 export async function settle({ client, manifest, revokesKeys }: SettleOptions): Promise<void> {
   const reason = `the control plane was restored from a backup of ${manifest.createdAt}; request it again`;
@@ -45,6 +49,7 @@ export async function settle({ client, manifest, revokesKeys }: SettleOptions): 
     [RESTORED_AGENT],
   );
   await client.query("UPDATE join_tokens SET expires_at = least(expires_at, now())");
+  await client.query(`UPDATE invoice_counter SET last_number = 0, series = ${SERIES}`);
   await client.query("DELETE FROM node_listeners");
   await client.query("DELETE FROM ingress_listeners");
   if (revokesKeys) await revokeAccess(client);

@@ -1,5 +1,5 @@
 /**
- * The costs of an invoice by machine, API key or label. A final invoice is read as it was written; a draft is computed from its
+ * The costs of an invoice by machine, app, API key or label. A final invoice is read as it was written; a draft is computed from its
  * intervals.
  */
 import { type CostGroup, type CostRow, listCosts } from "./costs-store.ts";

@@ -6,7 +6,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { listRates, listTenantsOfPlan } from "../plans/rates-store.ts";
 import { eachUsageOf } from "../usage/intervals-store.ts";
-import { costBreakdown, type Rate, type UsageLine } from "../usage/usage.ts";
+import { costOrNull, type Rate, type UsageLine } from "../usage/usage.ts";
 import { type Month, monthAt } from "./month.ts";
 
 export interface DiffAsked {
@@ -33,9 +33,10 @@ export async function diffPlan({ db, clock }: Context, planId: string, asked: Di
   for await (const { tenantId, lines: all } of eachUsageOf(db, { tenantIds, now, ...month })) {
     const lines = all.filter(({ rate }) => ofPlan.has(rate.id));
     if (lines.length === 0) continue;
-    const micros = costBreakdown(lines).totalMicros;
-    const plannedMicros = costBreakdown(atOneRate(lines, planned)).totalMicros;
-    tenants.push({ tenantId, micros, plannedMicros, differenceMicros: plannedMicros - micros });
+    const micros = costOrNull(lines)?.totalMicros ?? null;
+    const plannedMicros = costOrNull(atOneRate(lines, planned))?.totalMicros ?? null;
+    const differenceMicros = micros === null || plannedMicros === null ? null : plannedMicros - micros;
+    tenants.push({ tenantId, micros, plannedMicros, differenceMicros });
   }
   tenants.sort((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
   const { cpuHourMicros, memoryGbHourMicros } = planned;

@@ -22,6 +22,7 @@ export interface InvoiceSummary {
   readonly tenantId: string;
   readonly month: Month;
   readonly status: InvoiceStatus;
+  readonly series: string | null;
   readonly number: number | null;
   readonly finalFrom: number;
   readonly finalizedAt: number | null;
@@ -112,6 +113,7 @@ function summary({ tenantId, month, row, lines, graceHours, at, hasTestClock }: 
     month,
     hasTestClock,
     status: row === undefined ? statusAt(month, at) : "finalized",
+    series: row?.series ?? null,
     number: row?.number ?? null,
     finalFrom: finalFrom(month, graceHours),
     finalizedAt: row?.finalizedAt ?? null,

@@ -20,6 +20,8 @@ import { listFinalInvoices, listIntervals } from "./store.ts";
 import { costView, holdView, intervalView, invoiceInfo, invoiceView, ledgerView } from "./view.ts";
 
 const INTERVALS_DEFAULT = 1000;
+/** The label that names the app of a machine. */
+const APP_LABEL = "app";
 
 export function billingHandlers(
   billing: Billing,
@@ -125,6 +127,7 @@ function tenantOf(caller: Caller, named: string | undefined): string {
 /** The contract allows only these. */
 function parseGroup(by: string): CostGroup {
   if (by === "machine" || by === "key") return { by, label: "" };
+  if (by === "app") return { by: "label", label: APP_LABEL };
   return { by: "label", label: by.slice("label:".length) };
 }
 

@@ -17,6 +17,8 @@ import type { Month } from "./month.ts";
 /** A final invoice. Instants in epoch milliseconds, money in micros. */
 export interface InvoiceRow {
   readonly month: string;
+  /** null: of a time before the control plane was first restored from a backup, or without a number. */
+  readonly series: string | null;
   /** null: of a tenant with a test clock. */
   readonly number: number | null;
   readonly cut: number;
@@ -50,7 +52,7 @@ export const listFinalInvoices = (
   { tenantId, knownAt }: { readonly tenantId: string; readonly knownAt: number | null },
 ): Promise<readonly InvoiceRow[]> =>
   db.query<InvoiceRow>(sql`
-    SELECT to_char(month, 'YYYY-MM') AS month, number, cut, total_micros AS "totalMicros",
+    SELECT to_char(month, 'YYYY-MM') AS month, CASE WHEN number IS NOT NULL THEN nullif(series, '') END AS series, number, cut, total_micros AS "totalMicros",
       floor(extract(epoch FROM finalized_at) * 1000)::bigint AS "finalizedAt"
     FROM invoices WHERE tenant_id = ${tenantId}
       AND (${instantOf(knownAt)}::timestamptz IS NULL OR finalized_at <= ${instantOf(knownAt)}::timestamptz)

@@ -22,6 +22,7 @@ export const invoiceInfo = (invoice: InvoiceSummary): InvoiceInfo => ({
   id: invoice.month.id,
   tenantId: invoice.tenantId,
   status: invoice.status,
+  series: invoice.series,
   number: invoice.number,
   isTest: invoice.hasTestClock,
   from: time(invoice.month.from),

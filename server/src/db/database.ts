@@ -93,5 +93,6 @@ export const CHANNELS = [
   "webhooks",
   "fleet",
   "clocks",
+  "disks",
 ] as const;
 export type Channel = (typeof CHANNELS)[number];

@@ -137,6 +137,25 @@ CREATE TABLE fleet_authorities (
   CONSTRAINT fleet_authorities_pkey PRIMARY KEY (fingerprint)
 );
 
+-- Machines whose disk follows them from another node, which keeps it until all of it has arrived. Written by server/src/moves/following-store.ts and store.ts only.
+CREATE TABLE following_disks (
+  -- The machine that runs, or may run, without all of its disk.
+  machine_id text NOT NULL,
+  -- The node on which the machine was. Its copy is not removed while this row is there and the machine is not deleted.
+  node_id text NOT NULL,
+  -- The operation of the move.
+  move_id text NOT NULL,
+  -- When the machine's owner changed.
+  began_at timestamp with time zone NOT NULL,
+  -- The work that sends it; null: none yet.
+  sent_by text,
+  -- Another server may continue after this; null: at once.
+  leased_until timestamp with time zone,
+  CONSTRAINT following_disks_pkey PRIMARY KEY (machine_id),
+  CONSTRAINT following_disks_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
+  CONSTRAINT following_disks_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id)
+);
+
 -- First answers to POSTs with an Idempotency-Key. Written by server/src/http/idempotency.ts only.
 CREATE TABLE idempotency_keys (
   -- The API key that called.
@@ -186,8 +205,10 @@ CREATE TABLE ingress_listeners (
 CREATE TABLE invoice_counter (
   -- Always true.
   is_only boolean DEFAULT true NOT NULL,
-  -- The number of the newest invoice; 0: there is none.
+  -- The number of the newest invoice of the series; 0: there is none.
   last_number bigint NOT NULL,
+  -- The current series: empty, or when the control plane was restored last, such as 20260723T120000Z.
+  series text DEFAULT ''::text NOT NULL,
   CONSTRAINT invoice_counter_pkey PRIMARY KEY (is_only),
   CONSTRAINT invoice_counter_is_only_check CHECK (is_only)
 );
@@ -238,7 +259,7 @@ CREATE TABLE invoices (
   tenant_id text NOT NULL,
   -- The first day of its calendar month in UTC. A tenant has one for each month since it was made, without gaps.
   month date NOT NULL,
-  -- Counts the invoices of the installation, without gaps. Null: of a tenant with a test clock.
+  -- Counts the invoices of its series, without gaps. Null: of a tenant with a test clock.
   number bigint,
   -- It knows the starts and ends of intervals with a lower id or closed_in.
   cut bigint NOT NULL,
@@ -248,7 +269,9 @@ CREATE TABLE invoices (
   line_count integer NOT NULL,
   -- The sum of its lines, in micros. Negative when adjustments are larger than the usage.
   total_micros bigint NOT NULL,
-  CONSTRAINT invoices_number_key UNIQUE (number),
+  -- With number: names the invoice for good. Empty until the first restore of the control plane.
+  series text DEFAULT current_invoice_series() NOT NULL,
+  CONSTRAINT invoices_number_key UNIQUE (series, number),
   CONSTRAINT invoices_pkey PRIMARY KEY (tenant_id, month),
   CONSTRAINT invoices_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
   CONSTRAINT invoices_month_check CHECK ((date_trunc('month'::text, (month)::timestamp with time zone) = month)),
@@ -753,7 +776,7 @@ CREATE TABLE operations (
   CONSTRAINT operations_attempt_check CHECK ((attempt >= 0)),
   CONSTRAINT operations_id_check CHECK ((id ~ '^op-[0-9a-f]{32}$'::text)),
   CONSTRAINT operations_input_check CHECK ((jsonb_typeof(input) = 'object'::text)),
-  CONSTRAINT operations_kind_check CHECK ((kind = ANY (ARRAY['app deploy'::text, 'app scale'::text, 'app promote'::text, 'app redeploy'::text, 'app destroy'::text, 'node drain'::text, 'machine export'::text, 'machine branch'::text, 'machine move'::text, 'image pull'::text]))),
+  CONSTRAINT operations_kind_check CHECK ((kind = ANY (ARRAY['app deploy'::text, 'app scale'::text, 'app promote'::text, 'app redeploy'::text, 'app destroy'::text, 'node drain'::text, 'node upgrade'::text, 'machine export'::text, 'machine branch'::text, 'machine move'::text, 'image pull'::text]))),
   CONSTRAINT operations_status_check CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text]))),
   CONSTRAINT operations_steps_check CHECK ((jsonb_typeof(steps) = 'array'::text))
 );
@@ -1207,6 +1230,8 @@ CREATE INDEX connect_tokens_machine ON public.connect_tokens USING btree (machin
 
 CREATE UNIQUE INDEX fleet_authorities_signing ON public.fleet_authorities USING btree (((retired_at IS NULL))) WHERE (retired_at IS NULL);
 
+CREATE INDEX following_disks_of_nodes ON public.following_disks USING btree (node_id);
+
 CREATE INDEX idempotency_keys_by_expiry ON public.idempotency_keys USING btree (expires_at);
 
 CREATE INDEX ledger_holds_of_tenant ON public.ledger_holds USING btree (tenant_id) WHERE (ended_at IS NULL);
@@ -1421,8 +1446,12 @@ BEGIN
   IF EXISTS (SELECT FROM added a JOIN tenants t ON t.id = a.tenant_id WHERE t.has_test_clock <> (a.number IS NULL)) THEN
     RAISE EXCEPTION 'an invoice has a number unless its tenant has a test clock';
   END IF;
+  IF EXISTS (SELECT FROM added a WHERE a.series <> current_invoice_series()) THEN
+    RAISE EXCEPTION 'an invoice is not of the current series of numbers';
+  END IF;
   IF (SELECT max(a.number) - min(a.number) + 1 <> count(*)
-      OR min(a.number) <> 1 + coalesce((SELECT max(i.number) FROM invoices i WHERE i.number < min(a.number)), 0)
+      OR min(a.number) <> 1 + coalesce(
+        (SELECT max(i.number) FROM invoices i WHERE i.series = current_invoice_series() AND i.number < min(a.number)), 0)
       OR max(a.number) <> (SELECT last_number FROM invoice_counter)
     FROM added a WHERE a.number IS NOT NULL HAVING count(*) > 0) THEN
     RAISE EXCEPTION 'the numbers of invoices have a gap';
@@ -1488,6 +1517,12 @@ BEGIN
     END IF;
   END LOOP;
 END $function$;
+
+CREATE OR REPLACE FUNCTION public.current_invoice_series()
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+AS $function$ SELECT series FROM invoice_counter $function$;
 
 CREATE OR REPLACE FUNCTION public.free_host_label(machine_id text, machine_name text)
  RETURNS text
@@ -1678,7 +1713,7 @@ BEGIN
   WITH posted AS (
     INSERT INTO ledger_transactions (id, tenant_id, kind, invoice_month, note, made_at)
     SELECT 'post-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, 'invoice', month,
-      coalesce('invoice ' || number, 'invoice of a test clock'), finalized_at
+      coalesce('invoice ' || CASE WHEN series = '' THEN '' ELSE series || '-' END || number, 'invoice of a test clock'), finalized_at
     FROM added ORDER BY number, tenant_id
     RETURNING id, tenant_id, invoice_month),
   parts AS (

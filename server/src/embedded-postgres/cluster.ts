@@ -84,10 +84,14 @@ export async function initialize(options: ClusterOptions, installation: Installa
   await rm(directory, { recursive: true, force: true });
 }
 
-/** Removes folders of clusters that were not completed. */
+/**
+ * Removes folders of clusters that were not completed. An initdb whose server was killed may still write there: it ends when
+ * its files are gone, but can make new ones while they are removed.
+ */
 export async function removeUnfinished(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {
-    if (name.startsWith("init-")) await rm(join(directory, name), { recursive: true, force: true });
+    if (!name.startsWith("init-")) continue;
+    await rm(join(directory, name), { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
   }
 }
 

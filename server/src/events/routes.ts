@@ -1,29 +1,33 @@
 /**
- * The handler of events: list.
+ * The handler of events: list, or follow.
  */
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { page, parseSequence } from "../http/paging.ts";
+import { followEvents } from "./follow.ts";
 import { listTenantEvents } from "./store.ts";
 import { tenantEvent } from "./view.ts";
 
 const LIMIT_DEFAULT = 100;
 
-export function eventHandlers({ db }: Context): HandlersOf<"listEvents"> {
+export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
   return {
-    async listEvents({ caller, query }) {
+    async listEvents({ caller, query, headers }) {
+      const asked = { tenantId: caller.tenantId, machineId: query.machine ?? null };
+      if (query.follow === true) {
+        // A reader that connects again repeats its address, whose cursor is older.
+        const last = headers["last-event-id"];
+        const after = parseSequence(typeof last === "string" ? last : query.cursor, "an event");
+        return { status: 200, body: await followEvents(context, { ...asked, after }) };
+      }
       const limit = query.limit ?? LIMIT_DEFAULT;
-      const found = await listTenantEvents(db, {
-        tenantId: caller.tenantId,
-        machineId: query.machine ?? null,
-        after: parseSequence(query.cursor),
-        limit: limit + 1,
-      });
-      const { items, headers } = page(found, limit, "/v1/events", {
+      const after = parseSequence(query.cursor);
+      const found = await listTenantEvents(context.db, { ...asked, after, limit: limit + 1 });
+      const { items, headers: links } = page(found, limit, "/v1/events", {
         cursorOf: ({ position }) => String(position),
         ...(query.machine === undefined ? {} : { query: { machine: query.machine } }),
       });
-      return { status: 200, headers, body: items.map(tenantEvent) };
+      return { status: 200, headers: links, body: items.map(tenantEvent) };
     },
   };
 }

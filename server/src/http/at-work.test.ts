@@ -103,3 +103,18 @@ test("a request that takes long counts no longer, so others of its tenant begin"
   assert.equal(begun.length, 6);
   for (const end of begun) end();
 });
+
+test("a tenant's streams see the calls of others until they end or take long, and no visits", () => {
+  const { atWork, pass } = scene();
+  const [own] = ask(atWork, "a", 1);
+  assert.equal(atWork.hasOthers("a"), false);
+  assert.equal(atWork.hasOthers("b"), true);
+  own?.();
+  assert.equal(atWork.hasOthers("b"), false);
+  void atWork.begin("address 192.0.2.1", "address");
+  assert.equal(atWork.hasOthers("b"), false);
+  ask(atWork, "a", 1);
+  assert.equal(atWork.hasOthers("b"), true);
+  pass(25);
+  assert.equal(atWork.hasOthers("b"), false);
+});

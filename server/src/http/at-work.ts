@@ -35,8 +35,12 @@ interface Entry {
   readonly since: number;
 }
 
+/** An address that visits machines is one as well. */
+export type HolderKind = "tenant" | "address";
+
 interface Holder {
   readonly name: string;
+  readonly kind: HolderKind;
   atWork: number;
   /** In the round that is being measured. */
   begun: number;
@@ -53,6 +57,7 @@ export class AtWork {
   readonly #turns = new Set<Holder>();
   /** Those that count, in the order in which they began. */
   readonly #entries = new Set<Entry>();
+  #ofTenants = 0;
   /** What a round has taken lately. */
   #roundMs = 0;
   /** What the busiest tenant has used lately. */
@@ -66,18 +71,24 @@ export class AtWork {
   }
 
   /** Lets the request begin, now or later; the function it gives ends it, and may be called more than once. */
-  begin(name: string): (() => void) | Promise<() => void> {
+  begin(name: string, kind: HolderKind = "tenant"): (() => void) | Promise<() => void> {
     const now = this.#clock.monotonic();
     this.#sweep(now);
     let holder = this.#holders.get(name);
     if (holder === undefined) {
-      holder = { name, atWork: 0, begun: 0, usedMs: 0, waiting: [], askedAt: now };
+      holder = { name, kind, atWork: 0, begun: 0, usedMs: 0, waiting: [], askedAt: now };
       this.#holders.set(name, holder);
     }
     holder.askedAt = now;
     if (this.#holders.size > 1) this.#measureRound(now);
     if (holder.waiting.length === 0 && this.#hasRoom(holder, now)) return this.#enter(holder, now);
     return this.#wait(holder);
+  }
+
+  /** Whether a tenant other than this one has a request at work. Visitors of machines do not count: they may be its own. */
+  hasOthers(tenantId: string): boolean {
+    this.#leaveLate(this.#clock.monotonic());
+    return this.#ofTenants > (this.#holders.get(tenantId)?.atWork ?? 0);
   }
 
   #wait(holder: Holder): Promise<() => void> {
@@ -92,6 +103,7 @@ export class AtWork {
     const entry = { holder, since };
     holder.atWork += 1;
     holder.begun += 1;
+    if (holder.kind === "tenant") this.#ofTenants += 1;
     this.#entries.add(entry);
     return () => {
       if (this.#leave(entry)) this.#next();
@@ -100,8 +112,10 @@ export class AtWork {
 
   #leave(entry: Entry): boolean {
     const isCounted = this.#entries.delete(entry);
-    if (isCounted) entry.holder.atWork -= 1;
-    return isCounted;
+    if (!isCounted) return false;
+    entry.holder.atWork -= 1;
+    if (entry.holder.kind === "tenant") this.#ofTenants -= 1;
+    return true;
   }
 
   #hasRoom(holder: Holder, now: number): boolean {

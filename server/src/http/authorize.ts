@@ -21,7 +21,7 @@ export const guardOf =
     if (isNode) return await read();
     const from = callerOf(parts, exchange);
     return await parts.admission.strangers.ask(from, name, async () => {
-      const end = await parts.atWork.begin(`address ${from.address}`);
+      const end = await parts.atWork.begin(`address ${from.address}`, "address");
       return await read().finally(end);
     });
   };

@@ -6,6 +6,7 @@
 import { InexactAmount } from "@flotilla/base/money";
 import { Refusal } from "@flotilla/contract/errors";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
+import { isOutOfRange } from "../db/out-of-range.ts";
 import { CallerGone } from "./body.ts";
 import type { Outgoing } from "./encode.ts";
 import type { Exchange, HandleParts } from "./exchange.ts";
@@ -15,9 +16,6 @@ import { errorAnswer } from "./refuse.ts";
 export function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoing {
   return errorAnswer(asRefusal(parts, exchange, error), exchange.message.headers.accept, exchange.requestId);
 }
-
-/** As PostgreSQL calls it. */
-const NUMERIC_VALUE_OUT_OF_RANGE = "22003";
 
 const DISK_FULL =
   "the server's disk is full, so nothing can be written; delete machines or images, or ask its operator for room, then try again";
@@ -46,7 +44,3 @@ function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, 
   context.log.error({ requestId, error }, "a request failed");
   return new Refusal("internal", `the server failed; its log names the reason under request id ${requestId}`);
 }
-
-/** A sum is too large for the database as well. */
-const isOutOfRange = (error: unknown): error is Error =>
-  error instanceof Error && "code" in error && error.code === NUMERIC_VALUE_OUT_OF_RANGE;

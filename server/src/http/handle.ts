@@ -18,6 +18,7 @@ import type { Right } from "../auth/access-watch.ts";
 import { authenticateKey } from "../auth/authenticate.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 import type { TenantRate } from "./admission.ts";
+import type { HolderKind } from "./at-work.ts";
 import { authenticate, checkScope, checkTenant, guardOf } from "./authorize.ts";
 import { hasBody } from "./body.ts";
 import { BRIDGE_SILENCE_MS_MAX } from "./bounds.ts";
@@ -208,9 +209,14 @@ function serveWithinRate(parts: HandleParts, exchange: Exchange, route: Route): 
 }
 
 /** Waits for a turn, if other tenants ask as well. Nodes do not wait. */
-function beginWork({ atWork }: HandleParts, exchange: Exchange, holder: string | undefined): Promise<void> | void {
+function beginWork(
+  { atWork }: HandleParts,
+  exchange: Exchange,
+  holder: string | undefined,
+  kind: HolderKind = "tenant",
+): Promise<void> | void {
   if (holder === undefined) return;
-  return after(atWork.begin(holder), (end) => void (exchange.endWork = end));
+  return after(atWork.begin(holder, kind), (end) => void (exchange.endWork = end));
 }
 
 interface Call {
@@ -266,7 +272,7 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
   };
   const request = { raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit };
   // Whose machine it is will be known later.
-  await beginWork(parts, exchange, `address ${from.address}`);
+  await beginWork(parts, exchange, `address ${from.address}`, "address");
   return await parts.ingress.answer(request);
 }
 

@@ -54,14 +54,17 @@ export function parsePosition(cursor: string | undefined, kind: IdKind): Positio
   return { createdAt, id: match[2] };
 }
 
-export function parseSequence(cursor: string | undefined): number | null {
+const PAGE_BEFORE = "the link header of the previous page";
+
+/** `source`: where a caller takes a cursor from. */
+export function parseSequence(cursor: string | undefined, source = PAGE_BEFORE): number | null {
   if (cursor === undefined) return null;
-  if (!/^\d{1,15}$/.test(cursor)) throw badCursor();
+  if (!/^\d{1,15}$/.test(cursor)) throw badCursor(source);
   return Number(cursor);
 }
 
-const badCursor = (): Refusal =>
-  new Refusal("invalid_body", "cursor is not valid; take it from the link header of the previous page");
+const badCursor = (source = PAGE_BEFORE): Refusal =>
+  new Refusal("invalid_body", `cursor is not valid; take it from ${source}`);
 
 /** `key=value` each; the value may hold further `=`. */
 export function parseLabels(texts: readonly string[]): Readonly<Record<string, string>> {

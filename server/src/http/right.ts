@@ -23,7 +23,8 @@ export function rightOf(
   machineId: string | undefined,
 ): Right {
   const [scope] = typeof access === "string" ? [] : access;
-  const inside = isBridge === true ? "the connection" : scope === undefined ? undefined : INSIDE[scope];
+  const isInside = scope !== undefined && machineId !== undefined;
+  const inside = isBridge === true ? "the connection" : isInside ? INSIDE[scope] : undefined;
   return {
     what: inside ?? "the request",
     keyId: key.keyId,

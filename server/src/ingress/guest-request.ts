@@ -67,7 +67,10 @@ export async function ask(
     const fault = faultOfAnswer(message.rawHeaders);
     if ((message.statusCode ?? 0) < 200) fail(`it answers with status ${message.statusCode}`);
     else if (fault !== null) fail(fault);
-    else resolve({ message, upgraded: null });
+    else {
+      breakWith(connection, message);
+      resolve({ message, upgraded: null });
+    }
   });
   if (raw.upgrade !== undefined)
     request.once("upgrade", (message, socket, head) => {
@@ -89,6 +92,18 @@ export async function ask(
   } finally {
     answered.abort();
   }
+}
+
+/**
+ * An answer without a length ends with its connection. Node's client takes every end for that one, also that of a guest that has gone; a part
+ * must not look like the whole.
+ */
+function breakWith({ socket }: GuestConnection, message: IncomingMessage): void {
+  const { "content-length": length, "transfer-encoding": encoding } = message.headers;
+  if (length !== undefined || encoding !== undefined) return;
+  const onError = (error: Error): void => void (socket.readableEnded || message.destroy(error));
+  socket.once("error", onError);
+  socket.once("free", () => socket.off("error", onError));
 }
 
 /** Does not throw: the request has passed a parser that is as strict as this client. */

@@ -24,7 +24,7 @@ import {
 import type { Dispatcher } from "undici";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { OpenExec } from "./open-exec.ts";
+import { type Locate, OpenExec } from "./open-exec.ts";
 import { NodeUnreachable, NotRunning, refusalOf } from "./refusals.ts";
 
 /** How long after a command's time limit its node may take to end it, before it counts as unreachable. */
@@ -41,6 +41,7 @@ export interface NodeExecOptions {
   readonly stdin: Buffer | null;
   readonly sink: OutputSink;
   readonly signal: AbortSignal;
+  readonly locate?: Locate;
 }
 
 /** Rejects with NotRunning, NodeUnreachable, or a Refusal when the guest does not answer or refuses the command. */
@@ -189,10 +190,11 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     something.then(resume).catch((error: unknown) => this.#fail(error));
   }
 
-  /** For a node that does not enforce the time limit. A slow reader is not the node's fault. */
+  /** For a node that does not enforce the time limit. A slow reader or a move is not the node's fault. */
   #expectEnd(ms: number): void {
     this.#deadline = this.#clock.timer(ms, () => {
-      if (this.#options.sink.isFull === true) return this.#expectEnd(NODE_GRACE_MS);
+      const isDelayed = this.#options.sink.isFull === true || this.#resumed?.isBroken === true;
+      if (isDelayed) return this.#expectEnd(NODE_GRACE_MS);
       const { machineId } = this.#options;
       const text = `the command in machine ${machineId} is past its time limit and its node has not ended it; stop and start the machine if it still runs`;
       this.#cancel(new Refusal("guest_unreachable", text));

@@ -13,8 +13,15 @@ import {
   readMoveProgress,
   readObservedMachine,
   readOutgoingMachine,
+  readWantedBlocks,
 } from "@flotilla/contract/link/generated";
-import type { AwaitedFile, IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
+import type {
+  AwaitedFile,
+  IncomingMachine,
+  IncomingState,
+  OutgoingMachine,
+  WantedBlocks,
+} from "@flotilla/contract/link/moves";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import type { NodeAddress, NodeLink, StreamRequest } from "./node-link.ts";
 import { passBody } from "./pass-body.ts";
@@ -75,15 +82,36 @@ export async function beginIncoming(
   return await json(link, node, request, readIncomingState);
 }
 
-/** Makes what has arrived a machine of the target. `hasMemory`: false when its memory was discarded after it had arrived. */
+/**
+ * Makes what has arrived a machine of the target. `hasMemory`: false when its memory was discarded after it had arrived. `follows`: the size
+ * of its disk's file, which arrives later; null: it is there.
+ */
 export async function commitIncoming(
   link: NodeLink,
   node: NodeAddress,
   call: MoveCall,
-  { hasMemory }: { readonly hasMemory: boolean },
+  { hasMemory, follows }: { readonly hasMemory: boolean; readonly follows: number | null },
 ): Promise<ObservedMachine> {
-  const path = `${incomingPath(call)}${hasMemory ? "" : "?memory=0"}`;
+  const query = new URLSearchParams({
+    ...(hasMemory ? {} : { memory: "0" }),
+    ...(follows === null ? {} : { follows: `${follows}` }),
+  });
+  const path = `${incomingPath(call)}?${query}`;
   return await json(link, node, { method: "POST", path, signal: call.signal }, readObservedMachine);
+}
+
+/** `read`: what a VM of the target waits for. `rest`: everything else. */
+export type WantedKind = "read" | "rest";
+
+/** What the target needs next of a disk that follows its machine; waits for it as long as `waitMs`. */
+export async function wantedBlocks(
+  link: NodeLink,
+  node: NodeAddress,
+  call: MoveCall,
+  { kind, waitMs }: { readonly kind: WantedKind; readonly waitMs: number },
+): Promise<WantedBlocks> {
+  const path = `${incomingPath(call)}?wanted=${kind}&wait=${waitMs}`;
+  return await json(link, node, { method: "GET", path, signal: call.signal }, readWantedBlocks);
 }
 
 /** Has the target remove what has arrived, unless it is a machine already. */
@@ -103,12 +131,18 @@ export async function releaseOutgoing(
 
 export interface RelayOptions {
   readonly file: AwaitedFile;
+  /** Of the disk: only so many bytes of its file; absent: up to the end. */
+  readonly bytes?: number;
   /** Of the disk: the point that the stream begins. */
   readonly point?: string;
   /** Of the disk: the point that the target has; only what has changed since then is sent. */
   readonly since?: string;
+  /** Of the rest of a machine that runs. */
+  readonly rest?: { readonly diskPoint: string; readonly generation: number };
   /** Called with how many bytes have arrived. */
   readonly onBytes: (bytes: number) => void;
+  /** Called when the rest of a machine that ran has arrived, with when it was paused: epoch milliseconds of the source's clock. */
+  readonly onPaused?: (at: number) => void;
 }
 
 /**
@@ -119,11 +153,16 @@ export async function relayFile(
   link: NodeLink,
   { source, target }: { readonly source: NodeAddress; readonly target: NodeAddress },
   call: MoveCall,
-  { file, point, since, onBytes }: RelayOptions,
+  { file, bytes, point, since, rest, onBytes, onPaused }: RelayOptions,
 ): Promise<number> {
   const query = new URLSearchParams({ from: `${file.from}` });
+  if (bytes !== undefined) query.set("bytes", `${bytes}`);
   if (point !== undefined) query.set("point", point);
   if (since !== undefined) query.set("since", since);
+  if (rest !== undefined) {
+    query.set("disk", rest.diskPoint);
+    query.set("generation", `${rest.generation}`);
+  }
   const over = new AbortController();
   const signal = AbortSignal.any([call.signal, over.signal]);
   const input = new PassThrough({ highWaterMark: RELAY_BYTES_MAX });
@@ -159,7 +198,7 @@ export async function relayFile(
     );
     sent.catch(() => undefined);
     try {
-      return await explained(target, call.signal, async () => await arrival(await answer, onBytes));
+      return await explained(target, call.signal, async () => await arrival(await answer, onBytes, onPaused));
     } catch (error) {
       if (over.signal.aborted && !call.signal.aborted) await sent;
       throw error;
@@ -173,7 +212,11 @@ export async function relayFile(
 }
 
 /** Reads how a file arrives. Resolves with its bytes when it is complete. */
-async function arrival(answer: AsyncIterable<Buffer>, onBytes: (bytes: number) => void): Promise<number> {
+async function arrival(
+  answer: AsyncIterable<Buffer>,
+  onBytes: RelayOptions["onBytes"],
+  onPaused: RelayOptions["onPaused"],
+): Promise<number> {
   const decoder = new TextDecoder();
   let rest = "";
   for await (const chunk of answer) {
@@ -184,7 +227,9 @@ async function arrival(answer: AsyncIterable<Buffer>, onBytes: (bytes: number) =
       const line = readMoveProgress(JSON.parse(text));
       if (line.kind === "failed") throw new NodeRefused(200, line.error);
       onBytes(line.bytes);
-      if (line.kind === "done") return line.bytes;
+      if (line.kind !== "done") continue;
+      if (line.pausedAt !== null) onPaused?.(line.pausedAt);
+      return line.bytes;
     }
   }
   throw new Error("the answer ended without a result");

@@ -6,9 +6,10 @@
  * - No input is consumed before the node has accepted the command, so after NotRunning the whole input can be sent again.
  * - Input is consumed no faster than the node reads. Output is read no faster than the sink accepts it.
  * - `close`, or an aborted signal, breaks the connection. Then the node ends the command with all its descendants.
- * - When the connection of a command with a resume key breaks, because the node's agent was restarted, the command is resumed
- *   through the next agent, for RESUME_MS: each output after what the sink got, the input after what the guest got. It is
- *   never started again. A caller that leaves in the meantime is not waited for; the command is ended when it is found.
+ * - When the connection of a command with a resume key breaks, because the node's agent was restarted or the machine moved, the
+ *   command is resumed through the next agent or at the other node: each output after what the sink got, the input after what the
+ *   guest got. It is looked for until RESUME_MS after the move has ended, and never started again. A caller that leaves in the
+ *   meantime is not waited for; the command is ended when it is found.
  */
 import { Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
@@ -28,7 +29,7 @@ import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeUnreachable, NotRunning } from "./refusals.ts";
 import { SentInput } from "./sent-input.ts";
 
-/** How long to look for the next agent of the node. Its guests keep a command for longer. */
+/** How long to look for the next agent of the node, after a move if there is one. Its guests keep a command for longer. */
 const RESUME_MS = 20_000;
 const RESUME_PAUSE_MS = 50;
 
@@ -57,7 +58,21 @@ class Input extends Readable {
   }
 }
 
+/** Where a machine runs. `hasWaited`: it was being moved until now. */
+export interface Located {
+  readonly node: NodeAddress;
+  readonly hasWaited: boolean;
+}
+
+/**
+ * Finds the machine of a command whose connection broke; waits while it moves. `isStale`: the node that was found last does not run
+ * it. Throws a Refusal when it does not run and is not being moved.
+ */
+export type Locate = (options: { readonly isStale: boolean }) => Promise<Located>;
+
 export interface OpenExecOptions {
+  /** Absent: it is looked for only at the node where it began. */
+  readonly locate?: Locate;
   /** Whose share of the event loop its output uses. */
   readonly tenantId: string;
   readonly machineId: string;
@@ -125,7 +140,7 @@ class Broken extends Error {}
 
 export class OpenExec {
   readonly #link: NodeLink;
-  readonly #node: NodeAddress;
+  #node: NodeAddress;
   readonly #parts: Parts;
   readonly #closed = new AbortController();
   readonly #sent = new SentInput();
@@ -166,6 +181,11 @@ export class OpenExec {
     return connection === null ? this.#sent.isSmall : connection.input.push(encodeLinkFrame(type, payload));
   }
 
+  /** Whether it is being looked for. */
+  get isBroken(): boolean {
+    return this.#connection === null;
+  }
+
   /** Resolves when the queue has room, or the request has ended. */
   get room(): Promise<void> {
     return this.#connection === null ? this.#resumed.promise : this.#connection.input.room;
@@ -203,6 +223,8 @@ export class OpenExec {
           if (!(error instanceof Broken)) throw error;
           cause ??= error.cause;
           if (!this.#parts.isResumable || this.#isClosed) throw cause;
+          // A node that is alive would read on.
+          this.#connection?.gone.abort();
           this.#connection = null;
           this.#resumed = Promise.withResolvers();
         }
@@ -252,26 +274,32 @@ export class OpenExec {
     }
   }
 
-  /** Finds the command through the node's next agent. Throws when it is not found in time or cannot be continued. */
+  /** Looks for the command where its machine is. Throws when it is not found in time or cannot be continued. */
+  async #search(): Promise<Connection> {
+    const { locate } = this.#parts;
+    const { clock } = this.#link;
+    let until = clock.monotonic() + RESUME_MS;
+    for (let isStale = false; ; ) {
+      try {
+        const { node, hasWaited } = (await locate?.({ isStale })) ?? { node: this.#node, hasWaited: false };
+        this.#node = node;
+        if (hasWaited) until = clock.monotonic() + RESUME_MS;
+        return await this.#reconnect();
+      } catch (error) {
+        isStale = error instanceof NotRunning;
+        const isTransient = isStale || error instanceof NodeUnreachable || error instanceof Broken;
+        if (!isTransient || clock.monotonic() >= until) throw error;
+        await clock.sleep(RESUME_PAUSE_MS);
+      }
+    }
+  }
+
   async #resume(onResumed: () => void): Promise<Connection> {
     const { signal } = this.#parts;
-    const { clock } = this.#link;
-    const until = clock.monotonic() + RESUME_MS;
-    const search = async (): Promise<Connection> => {
-      for (;;) {
-        try {
-          return await this.#reconnect();
-        } catch (error) {
-          const isTransient = error instanceof NodeUnreachable || error instanceof Broken;
-          if (!isTransient || clock.monotonic() >= until) throw error;
-          await clock.sleep(RESUME_PAUSE_MS);
-        }
-      }
-    };
     const either = AbortSignal.any([signal, this.#closed.signal]);
     const left = Promise.withResolvers<never>();
     either.addEventListener("abort", () => left.reject(reasonOf(either)), { once: true });
-    const found = search();
+    const found = this.#search();
     // The node ends a command whose connection breaks.
     found.then(
       (connection) => {

@@ -14,6 +14,7 @@ import { nodeIdentity } from "@flotilla/contract/link/fleet";
 import { Pool } from "undici";
 import type { FleetConnections } from "./fleet-connections.ts";
 import type { ParkedConnections } from "./parked.ts";
+import { asUnopened } from "./refusals.ts";
 import { certificateOf, type FleetTrust, type HandshakeTrust } from "./trust.ts";
 
 /** What is needed to reach nodes on other hosts. */
@@ -52,7 +53,7 @@ export function openPool(
       // oxlint-disable promise/no-callback-in-promise -- undici takes no promise
       open().then(
         (socket) => callback(null, socket),
-        (error: Error) => callback(error, null),
+        (error: Error) => callback(asUnopened(error), null),
       );
       // oxlint-enable promise/no-callback-in-promise
     },

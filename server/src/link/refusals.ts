@@ -10,14 +10,33 @@ import { readLinkError } from "@flotilla/contract/link/generated";
 
 const MESSAGE_CHARACTERS_MAX = 500;
 
+/** Errors of connections that could not be opened. */
+const unopened = new WeakSet<Error>();
+
+/** Marks the error of a connection that could not be opened: no request was sent on it. */
+export function asUnopened(error: Error): Error {
+  unopened.add(error);
+  return error;
+}
+
+/** Whether a connection could not be opened. Of a Unix socket the system says that no agent listens. */
+function isUnopened(cause: unknown): boolean {
+  if (!(cause instanceof Error)) return false;
+  const { code } = cause as NodeJS.ErrnoException;
+  return unopened.has(cause) || code === "ECONNREFUSED" || code === "ENOENT";
+}
+
 /** The node's agent is unreachable, or the connection broke before the answer was complete. */
 export class NodeUnreachable extends Refusal {
   readonly reason: string;
+  /** Whether the node may have the request. */
+  readonly mayBeSent: boolean;
 
   constructor(nodeId: string, cause: unknown) {
     super("unavailable", `node ${nodeId} does not answer; check that its agent runs there, then try again`);
     this.name = "NodeUnreachable";
     this.cause = cause;
+    this.mayBeSent = !isUnopened(cause);
     this.reason = ownMessageOf(cause);
   }
 }

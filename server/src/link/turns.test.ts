@@ -5,18 +5,29 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Turns } from "./turns.ts";
 
+const noTimer = () => ({ cancel: () => undefined });
+
 /** A piece of work takes as long as is said, and is noted. */
 function scene() {
   let now = 0;
   const done: string[] = [];
-  const turns = new Turns({ monotonic: () => now });
+  const timers: { readonly at: number; readonly callback: () => void }[] = [];
+  const timer = (ms: number, callback: () => void) => {
+    timers.push({ at: now + ms, callback });
+    return noTimer();
+  };
+  const pass = (ms: number): void => {
+    now += ms;
+    for (const { at, callback } of timers.splice(0)) if (at <= now) callback();
+  };
+  const turns = new Turns({ monotonic: () => now, timer });
   const work = (tenantId: string, ms = 5): string | Promise<string> =>
     turns.run(tenantId, () => {
       now += ms;
       done.push(tenantId);
       return tenantId;
     });
-  return { turns, work, done };
+  return { turns, work, done, pass };
 }
 
 const round = () => new Promise<void>((resolve) => void setImmediate(resolve));
@@ -50,7 +61,7 @@ test("a tenant's work is done in the order in which it came, also when a round h
   const { turns } = scene();
   const done: number[] = [];
   let now = 0;
-  const own = new Turns({ monotonic: () => now });
+  const own = new Turns({ monotonic: () => now, timer: noTimer });
   const piece = (index: number) =>
     own.run("a", () => {
       now += 5;
@@ -81,7 +92,7 @@ test("what a piece of work throws reaches who asked for the turn, now or later, 
 });
 
 test("what a piece has cost before its turn counts, so the next piece waits for another round", async () => {
-  const turns = new Turns({ monotonic: () => 0 });
+  const turns = new Turns({ monotonic: () => 0, timer: noTimer });
   assert.equal(
     turns.run("a", () => 1, 0.9),
     1,
@@ -94,4 +105,33 @@ test("what a piece has cost before its turn counts, so the next piece waits for 
   assert.ok(third instanceof Promise);
   await round();
   assert.equal(await third, 3);
+});
+
+test("streams give way while another tenant has a call at work, and still have a turn now and then", async () => {
+  const { turns, work, done, pass } = scene();
+  turns.giveWay((tenantId) => tenantId === "a");
+  void work("a", 1);
+  const waiting = work("a", 1);
+  await round();
+  await round();
+  assert.equal(done.length, 1, "the call goes first");
+  pass(5);
+  assert.equal(await waiting, "a");
+});
+
+test("streams of the tenant that calls do not give way to its own calls", async () => {
+  const { turns, work, done } = scene();
+  turns.giveWay((tenantId) => tenantId !== "a");
+  void work("a", 1);
+  void work("a", 1);
+  await round();
+  assert.equal(done.length, 2);
+});
+
+test("a tenant's first piece does not wait behind a flood, because the end of a short command is one", () => {
+  const { work, done } = scene();
+  void work("flood", 1);
+  void work("flood", 1);
+  assert.equal(work("quiet", 0.1), "quiet");
+  assert.deepEqual(done, ["flood", "quiet"]);
 });

@@ -3,9 +3,11 @@
  * machines. Everything else runs in between.
  *
  * Always:
- * - In one round of the event loop such work takes at most ROUND_MS and the rest of one piece.
+ * - In one round such work takes at most ROUND_MS and the rest of one piece. A round is one of the event loop.
+ * - Streams give way to calls: while another tenant has a call at work, a round lasts GIVE_WAY_MS. This leaves the processors to
+ *   the call, also those that the node agent and the stream's reader use. A tenant alone is not slowed down.
  * - While a round has time left, work runs immediately. Remaining work waits for the next round and is served round-robin by
- *   tenant, one piece each.
+ *   tenant, one piece each. A tenant's first piece does not wait for the others' until the round has taken FIRST_MS.
  * - At most one piece waits for each stream: a stream reads no more until then.
  */
 import type { Clock } from "@flotilla/base/clock";
@@ -13,16 +15,32 @@ import { errorOf } from "@flotilla/base/errors";
 
 /** How long other work waits at most, apart from the longest piece. */
 const ROUND_MS = 1;
+/** Streams keep a fifth of the thread. */
+const GIVE_WAY_MS = 5;
+/** The end of a short command is a piece as well. */
+const FIRST_MS = 2;
+
+/** Whether another tenant has a call at work. */
+export type HasOthers = (tenantId: string) => boolean;
 
 export class Turns {
-  readonly #clock: Pick<Clock, "monotonic">;
+  readonly #clock: Pick<Clock, "monotonic" | "timer">;
   /** By tenant, in round-robin order. */
   readonly #waiting = new Map<string, (() => void)[]>();
+  /** Tenants whose work was done in this round. */
+  readonly #served = new Set<string>();
+  #hasOthers: HasOthers = () => false;
   #usedMs = 0;
+  #beganAt = 0;
   #isRoundOpen = false;
 
-  constructor(clock: Pick<Clock, "monotonic">) {
+  constructor(clock: Pick<Clock, "monotonic" | "timer">) {
     this.#clock = clock;
+  }
+
+  /** From now on streams give way to the calls of other tenants. */
+  giveWay(hasOthers: HasOthers): void {
+    this.#hasOthers = hasOthers;
   }
 
   /**
@@ -34,13 +52,14 @@ export class Turns {
       this.#usedMs += beforeMs;
       this.#openRound();
     }
-    if (this.#usedMs - beforeMs < ROUND_MS && !this.#waiting.has(tenantId)) return this.#do(work);
+    const most = this.#served.has(tenantId) ? ROUND_MS : FIRST_MS;
+    if (this.#usedMs - beforeMs < most && !this.#waiting.has(tenantId)) return this.#do(tenantId, work);
     return new Promise((resolve, reject) => {
       const mine = this.#waiting.get(tenantId) ?? [];
       this.#waiting.set(tenantId, mine);
       mine.push(() => {
         try {
-          resolve(this.#do(work));
+          resolve(this.#do(tenantId, work));
         } catch (error) {
           reject(errorOf(error));
         }
@@ -49,7 +68,8 @@ export class Turns {
     });
   }
 
-  #do<T>(work: () => T): T {
+  #do<T>(tenantId: string, work: () => T): T {
+    this.#served.add(tenantId);
     const startedAt = this.#clock.monotonic();
     try {
       return work();
@@ -59,16 +79,28 @@ export class Turns {
     }
   }
 
-  /** The next round begins after the connections of this one were polled. */
+  /** The next round begins after the connections of this one were polled, or later. */
   #openRound(): void {
     if (this.#isRoundOpen) return;
     this.#isRoundOpen = true;
-    setImmediate(() => this.#round());
+    this.#beganAt = this.#clock.monotonic();
+    setImmediate(() => this.#endRound());
+  }
+
+  #endRound(): void {
+    const leftMs = this.#beganAt + GIVE_WAY_MS - this.#clock.monotonic();
+    if (leftMs > 0 && this.#givesWay()) this.#clock.timer(leftMs, () => this.#round());
+    else this.#round();
+  }
+
+  #givesWay(): boolean {
+    return [...this.#served, ...this.#waiting.keys()].some((tenantId) => this.#hasOthers(tenantId));
   }
 
   #round(): void {
     this.#isRoundOpen = false;
     this.#usedMs = 0;
+    this.#served.clear();
     while (this.#usedMs < ROUND_MS) {
       const [first] = this.#waiting;
       if (first === undefined) return;

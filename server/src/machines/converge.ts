@@ -40,6 +40,7 @@ export async function converge(
     state: sentState(machine),
     spec: machine.desiredState === "absent" ? null : specOf(machine, services.secrets),
     keepsMemory: machine.keepsMemory,
+    keepsCommands: machine.moveId !== null,
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);

@@ -35,6 +35,10 @@ const MACHINES_MAX = 5_000;
 /** The longest list that is cached. */
 const LISTED_MAX = 2_000;
 const DESCRIPTION_CHARACTERS_MAX = 8_192;
+/** How long a change is waited for before its machine is read again: a notification may be lost. */
+const CHANGE_WAIT_MS = 30_000;
+/** The same while no notifications arrive. */
+const UNNOTIFIED_WAIT_MS = 1_000;
 /** How long a cached machine is used without a query, if no notification arrives. */
 const AGE_MAX_MS = 5_000;
 
@@ -60,6 +64,8 @@ export class MachineCache {
   readonly #context: Context;
   readonly #entries = new Map<string, Entry>();
   readonly #watched = new Map<string, Watch>();
+  /** Who waits for the next change of a machine. */
+  readonly #waiting = new Map<string, Set<() => void>>();
   readonly #unlisten: readonly (() => void)[];
   /** Counts how often machines of a node, or all, were removed. */
   #epoch = 0;
@@ -174,6 +180,30 @@ export class MachineCache {
     if (watch !== undefined) watch.activeAt = Math.max(watch.activeAt, at);
   }
 
+  /**
+   * Resolves when the machine has been changed by any server since this call, or may have been. Call it before reading what is
+   * awaited. The signal ends the wait, also `atMostMs`.
+   */
+  async changed(id: string, signal: AbortSignal, atMostMs = CHANGE_WAIT_MS): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const waiting = this.#waiting.get(id) ?? new Set();
+    this.#waiting.set(id, waiting.add(resolve));
+    const { clock, db } = this.#context;
+    const waitMs = db.isListening() ? CHANGE_WAIT_MS : UNNOTIFIED_WAIT_MS;
+    const timer = clock.timer(Math.max(0, Math.min(waitMs, atMostMs)), resolve);
+    const onAbort = (): void => resolve();
+    signal.addEventListener("abort", onAbort);
+    if (signal.aborted) resolve();
+    try {
+      await promise;
+    } finally {
+      timer.cancel();
+      signal.removeEventListener("abort", onAbort);
+      waiting.delete(resolve);
+      if (waiting.size === 0 && this.#waiting.get(id) === waiting) this.#waiting.delete(id);
+    }
+  }
+
   forget(id: string): void {
     this.#entries.delete(id);
   }
@@ -218,17 +248,24 @@ export class MachineCache {
     if (known !== undefined && known.machine.revision < revision) this.#entries.delete(id);
     const watch = this.#watched.get(id);
     if (watch !== undefined) watch.revision = Math.max(watch.revision, revision);
+    for (const resolve of this.#waiting.get(id) ?? []) resolve();
   }
 
   /** Thousands of nodes may return together: machines of others stay cached. What is being read is not. */
   #forgetNode(nodeId: string): void {
     this.#epoch += 1;
     for (const [id, { machine }] of this.#entries) if (machine.nodeId === nodeId) this.#entries.delete(id);
+    this.#wakeAll();
   }
 
   #forgetAll(): void {
     this.#epoch += 1;
     this.#entries.clear();
+    this.#wakeAll();
+  }
+
+  #wakeAll(): void {
+    for (const waiting of this.#waiting.values()) for (const resolve of waiting) resolve();
   }
 }
 

@@ -8,7 +8,7 @@ import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import type { Change } from "./change.ts";
 import { applyNoTrace, applyObservation } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
-import { phaseOf } from "./state.ts";
+import { isActive, phaseOf } from "./state.ts";
 
 const starting = machineRecord({
   nodeId: "node-a",
@@ -113,6 +113,14 @@ test("a guest that powered itself off is stopped, and stopped is the desired sta
   const { next } = news(running, { state: "stopped", bootId: "boot-1", hasPoweredOff: true });
   assert.equal(next.desiredState, "stopped");
   assert.equal(next.generation, running.generation + 1);
+});
+
+test("a report from before a guest powered itself off does not give it room again that others may have by now", () => {
+  const change = news(running, { state: "stopped", bootId: null, hasPoweredOff: true });
+  const off = change.next as MachineRecord;
+  assert.deepEqual([phaseOf(off), isActive(off)], ["stopping", false]);
+  for (const state of ["preparing", "booting", "running", "stopping"] as const)
+    assert.equal(outcome(off, { state, bootId: "boot-1", generation: running.generation }), "late", state);
 });
 
 test("a guest's end that is reported late does not undo a newer start", () => {

@@ -47,6 +47,9 @@ function endOfBoot(report: ObservedMachine, machine: MutableMachine): ObservedMa
 const reasonOf = ({ state, reason }: ObservedMachine): string | null =>
   state === "failed" ? (reason ?? "the node gave no reason") : reason;
 
+const isBoot = ({ state, bootId }: ObservedMachine): boolean =>
+  bootId !== null && (state === "running" || state === "stopping" || state === "preparing" || state === "booting");
+
 const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
 /** Whether the node reports that it could not suspend the machine, which it was to do: for a stop, or for a move. */
@@ -66,6 +69,8 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   if (sent === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
+  // A boot that has ended does not run again: the report was written before its end.
+  if (machine.observedState === "stopped" && report.bootId === machine.observedBootId && isBoot(report)) return true;
   // It was reported as stopping while its node tried.
   if (isSuspendRefused(machine, report)) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";

@@ -5,14 +5,16 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { Static } from "@flotilla/contract/schema";
+import type { Caller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import { listTimeline } from "../events/store.ts";
 import { eventInfo } from "../events/view.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { createMachine } from "./create.ts";
+import { parsePeriod } from "../http/period.ts";
 import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../http/paging.ts";
 import { deleteMachine } from "./remove.ts";
-import type { MachineName, MachineRecord } from "./record.ts";
+import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
@@ -102,23 +104,37 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       });
       return { status: 200, headers, body: items.map(eventInfo) };
     },
-    getMachineUsage: ({ caller, params }) => usageInPeriod(context, { tenantId: caller.tenantId, id: params.id }),
+    getMachineUsage: (request) => usageInPeriod(context, request),
     createSnapshot: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
     listSnapshots: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
   };
 }
 
-async function usageInPeriod(context: Context, { tenantId, id }: MachineName) {
-  const machine = await findAnyMachine(context.db, id);
-  if (machine?.tenantId !== tenantId) throw machineNotFound(id);
-  return { status: 200, body: await usageOf(context, machine) } as const;
+type Queried = Parameters<typeof parsePeriod>[0];
+
+/** A request for a machine's usage. */
+interface UsageRequest {
+  readonly caller: Caller;
+  readonly params: { readonly id: string };
+  readonly query: Queried;
 }
 
-/** Of the current month of the tenant; of a deleted machine, of the month in which it was deleted, up to then. */
-async function usageOf({ clock, db }: Context, machine: MachineRecord): Promise<Static<typeof MachineUsageResponse>> {
+async function usageInPeriod(context: Context, { caller, params: { id }, query }: UsageRequest) {
+  const machine = await findAnyMachine(context.db, id);
+  if (machine?.tenantId !== caller.tenantId) throw machineNotFound(id);
+  return { status: 200, body: await usageOf(context, machine, query) } as const;
+}
+
+/** By default of the current month of the tenant; of a deleted machine, of the month in which it was deleted, up to then. */
+async function usageOf(
+  { clock, db }: Context,
+  machine: MachineRecord,
+  query: Queried = {},
+): Promise<Static<typeof MachineUsageResponse>> {
   const now = clock.now();
   const { id: machineId, tenantId } = machine;
-  const period = monthUpTo(await readBillingTime(db, tenantId, machine.deletedAt ?? now));
+  const end = await readBillingTime(db, tenantId, machine.deletedAt ?? now);
+  const period = parsePeriod(query, { end, startOf: (to) => monthUpTo(to).from });
   const usage = await readMachineUsage(db, { machineId, tenantId, now, ...period });
   return machineUsage(machineId, usage);
 }

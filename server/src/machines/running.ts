@@ -4,10 +4,11 @@
  *
  * Always:
  * - The path has no database write, and no query for a machine that is known to run.
- * - The work is repeated only when the node answered that it did not accept it (NotRunning).
+ * - The work is repeated only when the node answered that it did not accept it (NotRunning). Commands are also repeated when no
+ *   connection to the node could be opened, because its agent may be restarting.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { NotRunning } from "../link/refusals.ts";
+import { NodeUnreachable, NotRunning } from "../link/refusals.ts";
 import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
@@ -16,6 +17,11 @@ import { includes, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
 import { nodeUnreachableText, shownState } from "./view.ts";
 
 const TRIES_MAX = 3;
+/** How long a caller waits for the next agent of the node. */
+const AGENT_WAIT_MS = 5_000;
+const AGENT_RETRY_MS = 100;
+/** How long a caller waits for the end of a move. Most moves pause a machine for less. */
+const MOVE_WAIT_MS = 5 * 60_000;
 
 export interface InMachineOptions {
   readonly tenantId: string;
@@ -56,6 +62,24 @@ export async function inRunningMachine<T>(
   }
 }
 
+/** Repeats work that could not be sent, for AGENT_WAIT_MS. The work must not have used up its input then. */
+export async function whenAgentListens<T>(
+  { context: { clock } }: Pick<MachineServices, "context">,
+  signal: AbortSignal,
+  work: () => Promise<T>,
+): Promise<T> {
+  const until = clock.monotonic() + AGENT_WAIT_MS;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      const isUnsent = error instanceof NodeUnreachable && !error.mayBeSent;
+      if (!isUnsent || signal.aborted || clock.monotonic() >= until) throw error;
+    }
+    await clock.sleep(AGENT_RETRY_MS, signal);
+  }
+}
+
 const keepsExiting = (id: string): Refusal =>
   new Refusal("conflict", `machine ${id} keeps exiting; read its events to see why`);
 
@@ -72,7 +96,7 @@ async function ensureRunning(
     case "running":
       return machine;
     case "starting":
-      return await awaitRunning(services, machine, options);
+      return await awaitRunning(services, machine, { ...options, moveWaitMs: MOVE_WAIT_MS });
     case "created":
     case "stopped":
     case "stopping":
@@ -91,7 +115,12 @@ async function ensureRunning(
 /** Starts a stopped machine because it is used. A refusal becomes an event, because no caller requested a start. */
 async function startFor(services: MachineServices, options: InMachineOptions): Promise<MachineRecord> {
   try {
-    return await startMachine(services, { ...options, isAutomatic: true, isDetached: false });
+    return await startMachine(services, {
+      ...options,
+      isAutomatic: true,
+      isDetached: false,
+      moveWaitMs: MOVE_WAIT_MS,
+    });
   } catch (error) {
     // A failed boot has its event already.
     if (error instanceof Refusal && ["quota_exceeded", "no_capacity", "unavailable"].includes(error.code))

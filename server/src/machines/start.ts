@@ -12,6 +12,7 @@
  * If the process dies after the first write, the machine reconciler of any server makes the call.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { machineNotFound } from "../auth/not-found.ts";
 import { placementRequest } from "./placement-request.ts";
 import { requestStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
@@ -23,6 +24,8 @@ import type { Durability } from "./store.ts";
 import { HIDDEN_BY_NODE, includes, isActive, UNREACHABLE_STATUSES, nextPhase, phaseOf } from "./state.ts";
 import { readTotals } from "../usage/store.ts";
 import { nodeUnreachableText } from "./view.ts";
+
+export { machineNotFound };
 
 export interface StartOptions {
   readonly tenantId: string;
@@ -36,19 +39,13 @@ export interface StartOptions {
   readonly signal: AbortSignal;
   /** Of what the node answers. `later` if the caller's answer waits for another commit that follows. Default: disk. */
   readonly durability?: Durability;
+  /** How long the end of a move is waited for, in milliseconds. Default: as long as it takes. */
+  readonly moveWaitMs?: number;
 }
 
 const WRITE_TRIES_MAX = 8;
 /** Between two calls to a node about the same start. */
 const RETRY_MS = 100;
-/** Between two looks at a machine that is moved and then started. */
-const MOVE_POLL_MS = 500;
-
-export const machineNotFound = (id: string): Refusal =>
-  new Refusal(
-    "not_found",
-    `machine ${id} was not found; name the machine by its id; a deleted machine cannot be restored`,
-  );
 
 /** The machine, running (or starting, when detached). Throws a Refusal that says why it does not run. */
 export async function startMachine(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
@@ -148,7 +145,7 @@ async function chooseNode(services: MachineServices, machine: MachineRecord, isR
 export async function awaitRunning(
   services: MachineServices,
   machine: MachineRecord,
-  { signal, durability = "disk" }: Pick<StartOptions, "signal" | "durability">,
+  { signal, durability = "disk", moveWaitMs }: Pick<StartOptions, "signal" | "durability" | "moveWaitMs">,
 ): Promise<MachineRecord> {
   const { cache, context } = services;
   let held = machine;
@@ -156,7 +153,7 @@ export async function awaitRunning(
     let latest =
       held.moveId === null
         ? await convergePatiently(services, held, { waitMs: services.nodeWaitMs, signal, durability })
-        : await cache.readAny(machine.id);
+        : await awaitEndOfMove(services, held, { signal, waitMs: moveWaitMs });
     if (latest === undefined || latest.deletedAt !== null) throw deletedWhileStarting(machine.id);
     switch (phaseOf(latest)) {
       case "running":
@@ -165,7 +162,7 @@ export async function awaitRunning(
         throw startFailed(latest);
       case "starting":
         // The start takes longer than one call to the node may, or the request was replaced: read the row again.
-        await context.clock.sleep(latest.moveId === null ? RETRY_MS : MOVE_POLL_MS, signal);
+        if (held.moveId === null) await context.clock.sleep(RETRY_MS, signal);
         signal.throwIfAborted();
         latest = await cache.readAny(machine.id);
         if (latest === undefined) throw deletedWhileStarting(machine.id);
@@ -177,6 +174,36 @@ export async function awaitRunning(
     }
   }
 }
+
+/** The machine when no move holds it any more; undefined when there is no row of it. Throws a Refusal after `waitMs`. */
+async function awaitEndOfMove(
+  { cache, context }: MachineServices,
+  { id }: MachineRecord,
+  { signal, waitMs = Number.POSITIVE_INFINITY }: { readonly signal: AbortSignal; readonly waitMs?: number | undefined },
+): Promise<MachineRecord | undefined> {
+  const { clock } = context;
+  const until = clock.monotonic() + waitMs;
+  for (;;) {
+    const read = new AbortController();
+    const changed = cache.changed(id, AbortSignal.any([signal, read.signal]), until - clock.monotonic());
+    try {
+      const latest = await cache.readAny(id);
+      if (latest === undefined || latest.deletedAt !== null || latest.moveId === null) return latest;
+      refuseWithoutNode(latest);
+      if (clock.monotonic() >= until) throw stillMoving(latest);
+      await changed;
+      signal.throwIfAborted();
+    } finally {
+      read.abort();
+    }
+  }
+}
+
+const stillMoving = ({ id, moveId }: MachineRecord): Refusal =>
+  new Refusal(
+    "unavailable",
+    `machine ${id} is being moved to another node by operation ${moveId}; try again when that has ended`,
+  );
 
 const deletedWhileStarting = (id: string): Refusal =>
   new Refusal("not_found", `machine ${id} was deleted while it started`);

@@ -29,10 +29,21 @@ const REFUSALS_MAX = 3;
 export interface EarlyCopy {
   readonly target: NodeAddress;
   readonly bytes: number;
+  /** What the target has of a machine that can be handed over while it runs; null: its memory is suspended first. */
+  readonly live: LivePoints | null;
+}
+
+/** Ids that both nodes know. */
+export interface LivePoints {
+  /** Of the memory's rounds. */
+  readonly point: string;
+  readonly diskPoint: string;
 }
 
 export interface EarlyOptions extends CopyOptions {
   readonly movesMemory: boolean;
+  /** Called with why the machine cannot be handed over while it runs. */
+  readonly onNotLive: (reason: string) => void;
 }
 
 /** Resolves with how much was sent; null: this machine's files cannot be sent early. Throws a Refusal when the move cannot succeed. */
@@ -41,7 +52,7 @@ export async function copyEarly(
   machine: MachineRecord,
   target: NodeAddress,
   call: MoveCall,
-  { say, patienceMs, movesMemory }: EarlyOptions,
+  { say, patienceMs, movesMemory, onNotLive }: EarlyOptions,
 ): Promise<EarlyCopy | null> {
   const { clock } = services.context;
   const state = { bytes: 0, movedAt: clock.monotonic(), differed: 0, refused: 0 };
@@ -54,23 +65,31 @@ export async function copyEarly(
     const options = { file: { name, from: 0 }, ...points, onBytes: onBytes(state.bytes, name) };
     return relayFile(services.link, { source: nodeOf(machine), target }, call, options);
   };
+  const notEarly = (reason: string): null => {
+    onNotLive(reason);
+    return null;
+  };
   for (;;) {
     call.signal.throwIfAborted();
     try {
       const found = await describeOutgoing(services.link, nodeOf(machine), call, { hasContent: true });
-      if (!found.canSendEarly) return null;
+      if (!found.canSendEarly) return notEarly(`node ${machine.nodeId} cannot watch its disk`);
       const memoryBase = movesMemory ? found.memoryBase : null;
       const outgoing = { ...found, files: found.files.filter(({ name }) => name === "disk"), memoryBase };
-      const { takesEarly, awaited, point } = await begin(services, machine, target, call, outgoing);
-      if (!takesEarly) return null;
+      const { takesEarly, takesLive, awaited, point } = await begin(services, machine, target, call, outgoing);
+      if (!takesEarly) return notEarly(`node ${target.nodeId} takes no files of a machine that runs`);
       for (const { name } of awaited) if (name === "root" || name === "memory-base") await send(name);
-      await sendDisk(send, point);
-      return { target, bytes: state.bytes };
+      const diskPoint = await sendDisk(send, point);
+      const obstacle = takesLive ? obstacleOf(found, diskPoint) : `node ${target.nodeId} takes no machine that runs`;
+      if (obstacle !== null) onNotLive(obstacle);
+      const memoryPoint = movesMemory && obstacle === null ? await sendMemory(send, onNotLive) : null;
+      const live = memoryPoint === null || diskPoint === null ? null : { point: memoryPoint, diskPoint };
+      return { target, bytes: state.bytes, live };
     } catch (error) {
       call.signal.throwIfAborted();
       if (error instanceof ContentDiffers && (state.differed += 1) >= CONTENT_TRIES_MAX) throw contentRefusal();
       // It knows nothing of the point that the target has, and begins again, or it cannot be watched.
-      if (error instanceof NotStopped && (state.refused += 1) >= REFUSALS_MAX) return null;
+      if (error instanceof NotStopped && (state.refused += 1) >= REFUSALS_MAX) return notEarly(messageOf(error));
       if (error instanceof NodeBusy) state.movedAt = clock.monotonic();
       const isTransient = [NodeUnreachable, NotStopped, ContentDiffers, NodeBusy].some((kind) => error instanceof kind);
       if (!isTransient || clock.monotonic() - state.movedAt > patienceMs) throw error;
@@ -80,10 +99,31 @@ export async function copyEarly(
   }
 }
 
+/** Why the memory of a running machine cannot be sent; null: it can. */
+function obstacleOf({ canMoveLive }: OutgoingMachine, diskPoint: string | null): string | null {
+  if (!canMoveLive) return "its node cannot watch its memory";
+  return diskPoint === null ? "the node did not know what it had sent of its disk" : null;
+}
+
 type Send = (name: string, points: { readonly point: string; readonly since?: string }) => Promise<number>;
 
-/** In rounds, from the last one that the target has. The node refuses one that it does not know: then everything is sent. */
-async function sendDisk(send: Send, reached: string | null): Promise<void> {
+/** Resolves with the id of the rounds, which the source ends; null: the machine's memory cannot be sent while it runs. */
+async function sendMemory(send: Send, onNotLive: EarlyOptions["onNotLive"]): Promise<string | null> {
+  const point = randomBytes(16).toString("hex");
+  try {
+    await send("rounds", { point });
+    return point;
+  } catch (error) {
+    onNotLive(messageOf(error));
+    return null;
+  }
+}
+
+/**
+ * In rounds, from the last one that the target has. The node refuses one that it does not know: then everything is sent. Resolves with
+ * the last point that both know.
+ */
+async function sendDisk(send: Send, reached: string | null): Promise<string | null> {
   let since = reached ?? undefined;
   let before = Number.POSITIVE_INFINITY;
   for (let round = 1; round <= ROUNDS_MAX; round += 1) {
@@ -95,9 +135,10 @@ async function sendDisk(send: Send, reached: string | null): Promise<void> {
     });
     since = bytes === null ? undefined : point;
     if (bytes === null) continue;
-    if (!wasWhole && (bytes <= ROUND_BYTES_ENOUGH || bytes > before * ROUND_SHRINKS)) return;
+    if (!wasWhole && (bytes <= ROUND_BYTES_ENOUGH || bytes > before * ROUND_SHRINKS)) return point;
     before = bytes;
   }
+  return since ?? null;
 }
 
 /** Whether a move of the machine copies while it runs: it does not help one that is to stay stopped. */

@@ -22,6 +22,8 @@ import { announce, MACHINE_COLUMNS, fromRow, type MachineRow } from "../machines
 
 /** So many machines leave a node at a time: more would share its disk and link, and be stopped longer. */
 export const MOVES_PER_NODE_MAX = 2;
+/** So long may it take to hand a machine over. */
+const LIVE_MS = 30_000;
 /** A move is begun by the clock of one server, and its parent by that of another. */
 const CLOCKS_DIFFER_MS = 60 * 60_000;
 
@@ -33,6 +35,8 @@ export interface HoldOptions {
   readonly keepsMemory: boolean;
   /** Whether a machine that is to run is stopped when the move is complete. */
   readonly stops: boolean;
+  /** Its node is asked at once to hand it over while it runs: it receives `stopped` only when that has failed. */
+  readonly isLive: boolean;
   /** The ceilings of every node. */
   readonly overcommit: Overcommit;
 }
@@ -48,9 +52,10 @@ export interface HoldOptions {
 export async function holdMachine(
   context: Context,
   machine: MachineRecord,
-  { moveId, nodeId, keepsMemory, stops, overcommit }: HoldOptions,
+  { moveId, nodeId, keepsMemory, stops, isLive, overcommit }: HoldOptions,
 ): Promise<MachineRecord | "busy" | "stale"> {
   const now = instantOf(context.clock.now());
+  const reconcileAt = instantOf(context.clock.now() + (isLive ? LIVE_MS : 0));
   const { desiredState, error } = abandonedState(machine);
   const row = await context.db.queryOne<MachineRow & { readonly isBusy: boolean }>(sql`
     WITH locked AS (
@@ -63,7 +68,7 @@ export async function holdMachine(
     held AS (
       UPDATE machines SET
         move_id = ${moveId}, move_node_id = ${nodeId}, generation = generation + 1, desired_at = ${now},
-        desired_state = ${desiredState}, error = ${error}, ready_at = NULL, reconcile_at = ${now},
+        desired_state = ${desiredState}, error = ${error}, ready_at = NULL, reconcile_at = ${reconcileAt},
         keeps_memory = CASE WHEN desired_state = 'stopped' THEN keeps_memory ELSE ${keepsMemory}::boolean END,
         move_stops = ${stops && desiredState === "running"}::boolean,
         revision = revision + 1, updated_at = ${now}
@@ -91,18 +96,28 @@ export async function noteCopy(
     ON CONFLICT DO NOTHING`);
 }
 
+export interface OwnerChange {
+  readonly moveId: string;
+  readonly hasMemory: boolean;
+  /** When the source paused the machine, whose run there ends with this: epoch milliseconds; null: the source has reported its end. */
+  readonly pausedAt: number | null;
+  /** The target has the machine without its disk, which follows from the source. */
+  readonly diskFollows: boolean;
+}
+
 const MEMORY_LOST = "the machine's memory was lost, because it could not be moved to the other node; it boots there";
 
 /**
  * Makes the target the owner of the machine's disk. From now on the machine runs there and nowhere else, and the source's copy
- * is to be removed. `hasMemory`: the machine's memory is there too. undefined: the move does not hold this revision of the machine.
+ * is to be removed, when it has all of the disk. `hasMemory`: the machine's memory is there too. undefined: the move does not hold this revision of the machine.
  */
 export async function changeOwner(
   context: Context,
   machine: MachineRecord,
-  { moveId, hasMemory }: { readonly moveId: string; readonly hasMemory: boolean },
+  { moveId, hasMemory, pausedAt, diskFollows }: OwnerChange,
 ): Promise<MachineRecord | undefined> {
   const now = instantOf(context.clock.now());
+  const endedAt = pausedAt === null ? null : instantOf(Math.min(pausedAt, context.clock.now()));
   const nothing = NOTHING_OBSERVED;
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH moved AS (
@@ -120,12 +135,33 @@ export async function changeOwner(
       INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
       SELECT ${context.ids.make("event")}, tenant_id, id, 'warn', ${MEMORY_LOST}, ${now}::timestamptz
       FROM moved WHERE ${machine.observedDetails.suspendedAt !== null && !hasMemory}::boolean),
+    ended AS (
+      UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${endedAt}::timestamptz), end_cause = 'stop'
+      FROM moved WHERE r.machine_id = moved.id AND r.node_id = ${machine.nodeId} AND r.ended_at IS NULL
+        AND ${endedAt}::timestamptz IS NOT NULL),
+    following AS (
+      INSERT INTO following_disks (machine_id, node_id, move_id, began_at)
+      SELECT id, ${machine.nodeId}::text, ${moveId}::text, ${now}::timestamptz FROM moved WHERE ${diskFollows}::boolean),
     arrived AS (
       DELETE FROM machine_copies c USING moved m WHERE c.machine_id = m.id AND c.node_id = m.node_id),
     left_behind AS (
       INSERT INTO machine_copies (machine_id, node_id) SELECT id, ${machine.nodeId}::text FROM moved ON CONFLICT DO NOTHING)
     SELECT ${MACHINE_COLUMNS} FROM moved m LEFT JOIN nodes n ON n.id = m.node_id`);
   return row && (await changed(context, row));
+}
+
+/**
+ * Whether a run of the machine on the node is recorded. If not, runs that the node reports after the machine has left would be those of
+ * an unknown machine (run-store.ts).
+ */
+export async function hasRecordedRun(
+  db: Queryable,
+  { machineId, nodeId }: { readonly machineId: string; readonly nodeId: string },
+): Promise<boolean> {
+  const found = await db.queryOne(
+    sql`SELECT boot_id FROM machine_runs WHERE machine_id = ${machineId} AND node_id = ${nodeId} LIMIT 1`,
+  );
+  return found !== undefined;
 }
 
 /** Ends a move that was not completed: the machine is where it was, and may start there. undefined: the move does not hold it. */
@@ -215,8 +251,9 @@ export interface ObsoleteCopy {
 
 /** From `c`, a row of machine_copies, `m`, its machine, and `n`, its node. */
 const COPY_COLUMNS = sql`c.machine_id AS "machineId", c.node_id AS "nodeId", n.address, m.generation`;
-/** Neither the machine's owner has it, nor the target of its move. */
-const IS_OBSOLETE = sql`m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id`;
+/** Neither the machine's owner has it, nor the target of its move, and no disk is read from it. */
+const IS_OBSOLETE = sql`m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id AND (m.deleted_at IS NOT NULL
+  OR NOT EXISTS (SELECT FROM following_disks f WHERE f.machine_id = c.machine_id AND f.node_id = c.node_id))`;
 
 /** Copies that are to be removed now: of one machine, or of some machines on one node. */
 export function listObsoleteCopies(

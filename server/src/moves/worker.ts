@@ -13,24 +13,36 @@
  *
  * Every step may be done twice, also by two servers at once: the files do not change while the machine is held.
  */
+import { messageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
+import type { NodeAddress } from "../link/node-link.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { commitIncoming, describeOutgoing, discardIncoming, type MoveCall, releaseOutgoing } from "../link/moves.ts";
+import {
+  commitIncoming,
+  describeOutgoing,
+  discardIncoming,
+  type MoveCall,
+  relayFile,
+  releaseOutgoing,
+  wantedBlocks,
+} from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { awaitRunning } from "../machines/start.ts";
-import { isActive, isSettled } from "../machines/state.ts";
+import { isActive, isApplied, isSettled } from "../machines/state.ts";
 import type { OperationRun, OperationWorker, StepResult } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
-import { copyFiles, fileBytes, nodeAddress } from "./copy.ts";
+import { begin, copyFiles, fileBytes, followingSize, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
-import { copyEarly, type EarlyCopy, isSentEarly } from "./early.ts";
+import { copyEarly, type EarlyCopy, isSentEarly, type LivePoints } from "./early.ts";
+import { findFollowing } from "./following-store.ts";
 import { type EffectOfMove, effectOf, type MoveEffect, preferredFormat } from "./memory.ts";
 import {
   changeOwner,
   downtimeOf,
+  hasRecordedRun,
   holdMachine,
   listObsoleteCopies,
   MOVES_PER_NODE_MAX,
@@ -46,6 +58,8 @@ export interface MoveInput {
   readonly nodeId: string | null;
   /** The operation that needs the move, such as a drain; absent: a caller requested it. */
   readonly parentId?: string;
+  /** It starts on the target before its disk is there; absent: false. */
+  readonly diskFollows?: boolean;
 }
 
 export const MOVE_STEPS = {
@@ -60,6 +74,9 @@ const PERIOD_MS = 1_000;
 /** How long a node may not answer while the machine is stopped for the move. */
 const PATIENCE_MS = 2 * 60_000;
 const DISCARD_TIMEOUT_MS = 10_000;
+/** How long a node may take to report a run that has ended. */
+const RUN_REPORT_MS = 10_000;
+const RUN_POLL_MS = 100;
 /** How far the clocks of servers and nodes may differ, apart from what is known. */
 const CLOCKS_DIFFER_MS = 2_000;
 
@@ -96,14 +113,21 @@ class Move {
   readonly #run: OperationRun;
   readonly #machineId: string;
   readonly #moveId: string;
+  readonly #diskFollows: boolean;
   #early: EarlyCopy | null = null;
+  /** Why the machine was not handed over while it ran; null: it was, or was not to be. */
+  #notLive: string | null = null;
+  /** What was sent while the machine was paused, with its memory; null: it was not handed over by this server. */
+  #restBytes: number | null = null;
   /** Targets to which files were sent early, or cannot be. */
   readonly #earlyTried = new Set<string>();
 
   constructor(services: MachineServices, run: OperationRun) {
     this.#services = services;
     this.#run = run;
-    this.#machineId = (run.operation.input as MoveInput).machineId;
+    const { machineId, diskFollows = false } = run.operation.input as MoveInput;
+    this.#machineId = machineId;
+    this.#diskFollows = diskFollows;
     this.#moveId = run.operation.id;
   }
 
@@ -121,13 +145,16 @@ class Move {
       const machine = await this.#read();
       if (machine.moveId === this.#moveId) return `${machine.nodeId} → ${machine.moveNodeId}`;
       if (machine.moveId !== null) throw new Refusal("conflict", `another operation moves it: ${machine.moveId}`);
+      const followedFrom = await findFollowing(context.db, machine.id);
+      if (followedFrom !== null) throw stillFollows(machine.id, followedFrom);
       outgoing ??= await this.#describe(say, machine);
       const { memoryFormat } = outgoing;
       const preferred = preferredFormat(machine, memoryFormat);
       const request = { toId: nodeId, diskBytes: fileBytes(outgoing), memoryFormat: preferred };
       const target = await this.#chooseTarget(machine, request);
       const { effect, reason } = await this.#effectOn(target, machine, memoryFormat);
-      if (isActive(machine) && isSentEarly(effect, outgoing) && !this.#earlyTried.has(target)) {
+      if (!outgoing.canSendEarly) this.#notLive = `node ${machine.nodeId} cannot watch its disk`;
+      if (isActive(machine) && isSentEarly(effect, outgoing) && !this.#diskFollows && !this.#earlyTried.has(target)) {
         await this.#copyEarly(machine, { nodeId: target, movesMemory: effect === "migrate" }, say);
         continue;
       }
@@ -136,6 +163,7 @@ class Move {
         nodeId: target,
         keepsMemory: effect === "migrate",
         stops: effect === "stop",
+        isLive: effect === "migrate" && this.#liveOn(target) !== null,
         overcommit: nodes.overcommit,
       });
       if (held === "stale") continue;
@@ -154,13 +182,76 @@ class Move {
   /** Waits until nothing of the machine runs on its node. */
   async stop(say: Say): Promise<string> {
     const { nodeWaitMs: waitMs } = this.#services;
+    if (await this.#handOver()) return "it was paused, and its memory is on the other node";
     for (;;) {
       const machine = await this.#held();
-      if (isSettled(machine))
-        return machine.observedDetails.suspendedAt === null
-          ? "nothing of it runs"
-          : "its memory is saved, and nothing of it runs";
+      if (isSettled(machine)) {
+        if (machine.observedDetails.suspendedAt === null) return "nothing of it runs";
+        const why =
+          this.#notLive === null || machine.desiredState !== "running"
+            ? ""
+            : `; it was not handed over while it ran: ${this.#notLive}`;
+        return `its memory is saved, and nothing of it runs${why}`;
+      }
+      refusePaused(machine);
       await this.#patiently(say, () => converge(this.#services, machine, { waitMs, signal: this.#run.signal }));
+    }
+  }
+
+  /** What a node has of the machine's memory, which was sent to it while the machine ran. */
+  #liveOn(nodeId: string | null): LivePoints | null {
+    return this.#early !== null && this.#early.target.nodeId === nodeId ? this.#early.live : null;
+  }
+
+  /**
+   * Has the machine paused, its rest sent to the VM that waits for it, and the target made its owner, which then continues it. false: it is
+   * stopped or suspended instead; whatever has happened, it did not run since it was paused.
+   */
+  async #handOver(): Promise<boolean> {
+    const { context, link, activity } = this.#services;
+    let held = await this.#held();
+    const live = this.#liveOn(held.moveNodeId);
+    if (live === null || this.#early === null || isSettled(held) || !held.keepsMemory) {
+      this.#notLive ??= "the server that began the move ended";
+      return false;
+    }
+    // A suspended machine's report brings its run; one that is handed over would have moved before it.
+    const { nodeId } = nodeOf(held);
+    if (!(await hasRecordedRun(context.db, { machineId: held.id, nodeId }))) {
+      this.#notLive = `node ${nodeId} had not reported that it runs`;
+      return false;
+    }
+    const { target } = this.#early;
+    const { point, diskPoint } = live;
+    let pausedAt: number | null = null;
+    try {
+      this.#restBytes = await relayFile(link, { source: nodeOf(held), target }, this.#call(held, this.#run.signal), {
+        file: { name: "rest", from: 0 },
+        point,
+        rest: { diskPoint, generation: held.generation },
+        onBytes: () => undefined,
+        onPaused: (at) => {
+          pausedAt = at;
+        },
+      });
+    } catch (error) {
+      this.#run.signal.throwIfAborted();
+      this.#notLive = messageOf(error);
+      return false;
+    }
+    for (;;) {
+      const moved = await changeOwner(context, held, {
+        ...{ moveId: this.#moveId, hasMemory: true, pausedAt },
+        diskFollows: false,
+      });
+      if (moved === undefined) {
+        held = await this.#held();
+        continue;
+      }
+      this.#services.cache.forget(this.#machineId);
+      this.#startSoon(moved);
+      activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
+      return true;
     }
   }
 
@@ -189,7 +280,8 @@ class Move {
     this.#early = await this.#whileWanted(
       () => this.#read(),
       (signal) => {
-        const options = { say, patienceMs: PATIENCE_MS, movesMemory };
+        const onNotLive = (reason: string): void => void (this.#notLive = reason);
+        const options = { say, patienceMs: PATIENCE_MS, movesMemory, onNotLive };
         return copyEarly(this.#services, machine, target, this.#call(machine, signal), options);
       },
     );
@@ -197,13 +289,20 @@ class Move {
 
   /** Copies what the target lacks, until it has all of it. Ends early when the machine is deleted or released. */
   async copy(say: Say): Promise<string> {
+    const text = (bytes: number): string => {
+      const early = this.#early === null ? "" : `, after ${(this.#early.bytes / 1e6).toFixed(1)} MB while it ran`;
+      return `${(bytes / 1e6).toFixed(1)} MB were copied${early}`;
+    };
+    if (this.#restBytes !== null && (await this.isDone())) return text(this.#restBytes);
     const machine = await this.#held();
     const { bytes } = await this.#whileWanted(
       () => this.#held(),
-      (signal) => copyFiles(this.#services, machine, this.#call(machine, signal), { say, patienceMs: PATIENCE_MS }),
+      (signal) =>
+        copyFiles(this.#services, machine, this.#call(machine, signal), {
+          ...{ say, patienceMs: PATIENCE_MS, diskFollows: this.#diskFollows },
+        }),
     );
-    const early = this.#early === null ? "" : `, after ${(this.#early.bytes / 1e6).toFixed(1)} MB while it ran`;
-    return `${(bytes / 1e6).toFixed(1)} MB were copied${early}`;
+    return text(bytes);
   }
 
   /** Does work that ends when `check` refuses, which then explains its failure. */
@@ -231,13 +330,22 @@ class Move {
       const target = await nodeAddress(this.#services, held.moveNodeId);
       const call = this.#call(held, this.#run.signal);
       const { keepsMemory } = held;
-      let hasMemory = false;
+      let [hasMemory, diskFollows] = [false, false];
       await this.#patiently(say, async () => {
-        const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });
-        hasMemory = arrived.suspendedAt !== null;
+        const follows = this.#diskFollows ? await this.#followingSize(held, target, call) : null;
+        const options = { hasMemory: keepsMemory, follows };
+        const arrived = await commitIncoming(this.#services.link, target, call, options);
+        // One that was handed over while it ran is paused there.
+        hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;
+        // Also when an earlier request has made it a machine there.
+        const wait = { kind: "read", waitMs: 0 } as const;
+        diskFollows = follows !== null && !(await wantedBlocks(this.#services.link, target, call, wait)).isComplete;
       });
       this.#run.signal.throwIfAborted();
-      const moved = await changeOwner(context, held, { moveId: this.#moveId, hasMemory });
+      const moved = await changeOwner(context, held, {
+        ...{ moveId: this.#moveId, hasMemory, pausedAt: null, diskFollows },
+      });
+      if (diskFollows) await context.db.notify("disks", held.id);
       if (moved !== undefined) activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
       machine = moved ?? (await this.#read());
     }
@@ -247,8 +355,18 @@ class Move {
     // Another target may have had parts, before it did not admit the machine any more.
     await discardParts(this.#services, this.#call(machine, this.#run.signal));
     const left = await removeCopies(this.#services, this.#machineId);
+    const from = await findFollowing(context.db, this.#machineId);
+    if (from !== null) return `node ${machine.nodeId} owns it; its disk follows from node ${from}`;
     const copy = left === 0 ? "the former copy is removed" : "the former copy is removed when its node answers";
     return `node ${machine.nodeId} owns it; ${copy}`;
+  }
+
+  /** The size of the disk's file, which is sent after the machine has started; null: it is there, or cannot be. */
+  async #followingSize(held: MachineRecord, target: NodeAddress, call: MoveCall): Promise<number | null> {
+    const outgoing = await describeOutgoing(this.#services.link, nodeOf(held), call, { hasContent: true });
+    const begun = await begin(this.#services, held, target, call, outgoing);
+    const isAwaited = begun.isMachine || begun.awaited.some(({ name }) => name === "disk");
+    return isAwaited ? followingSize(outgoing, begun) : null;
   }
 
   /** Sends the target what is desired, and waits for it. */
@@ -282,9 +400,20 @@ class Move {
     const what = isResumed ? "it runs, and its processes continued" : "it runs";
     if (observedBootId === null) return what;
     const boot = { machineId, bootId: observedBootId, since: this.#run.operation.createdAt - CLOCKS_DIFFER_MS };
-    const downtimeMs = await downtimeOf(this.#services.context.db, boot);
+    const downtimeMs = await this.#downtimeOf(boot);
     if (downtimeMs === null) return what;
     return { message: `${what}${isResumed ? " after a pause of" : "; it was down for"} ${downtimeMs} ms`, downtimeMs };
+  }
+
+  /** A source that has handed the machine over reports the end of its run afterwards. */
+  async #downtimeOf(boot: Parameters<typeof downtimeOf>[1]): Promise<number | null> {
+    const { clock, db } = this.#services.context;
+    const deadline = clock.monotonic() + (this.#restBytes === null ? 0 : RUN_REPORT_MS);
+    for (;;) {
+      const found = await downtimeOf(db, boot);
+      if (found !== null || clock.monotonic() >= deadline) return found;
+      await clock.sleep(RUN_POLL_MS, this.#run.signal);
+    }
   }
 
   /** What the machine has on its node. It may still run. */
@@ -302,7 +431,10 @@ class Move {
 
   async #effectOn(nodeId: string, machine: MachineRecord, memoryFormat: string | null): Promise<EffectOfMove> {
     const node = await this.#services.nodes.find(nodeId);
-    return effectOf({ machine, memoryFormat, target: { id: nodeId, labels: node?.labels ?? {} } });
+    const found = effectOf({ machine, memoryFormat, target: { id: nodeId, labels: node?.labels ?? {} } });
+    // Its memory would need all of its disk.
+    const isRestart = this.#diskFollows && isActive(machine) && found.effect === "migrate";
+    return isRestart ? { effect: "restart", reason: null } : found;
   }
 
   #call(machine: MachineRecord, signal: AbortSignal): MoveCall {
@@ -357,12 +489,36 @@ class Move {
   }
 }
 
+/**
+ * A machine that was paused to be handed over, and whose memory cannot be saved either, would stay paused: the move ends, and it runs on
+ * where it is. Throws a Refusal for it.
+ */
+function refusePaused(machine: MachineRecord): void {
+  const { suspendRefusal } = machine.observedDetails;
+  if (suspendRefusal === null || !machine.keepsMemory || !isApplied(machine)) return;
+  throw new Refusal(
+    suspendRefusal.code,
+    `its memory could neither be handed over nor saved, so it runs on where it is: ${suspendRefusal.reason}`,
+  );
+}
+
+export const stillFollows = (machineId: string, nodeId: string): Refusal =>
+  new Refusal(
+    "conflict",
+    `the disk of machine ${machineId} still follows it from node ${nodeId}; move it when its timeline says that all of it has arrived`,
+  );
+
 /** Leaves the machine where it was. The order matters: once it is released, no server completes the move. */
 async function undo(services: MachineServices, operation: OperationRecord): Promise<void> {
   const { context, cache, activity } = services;
   const { machineId } = operation.input as MoveInput;
   const released = await releaseMachine(context, { machineId, moveId: operation.id });
   cache.forget(machineId);
+  // It may be paused.
+  if (released?.desiredState === "running")
+    services.inBackground(`end of a move of ${machineId}`, () =>
+      converge(services, released, { waitMs: services.nodeWaitMs }),
+    );
   if (released !== undefined)
     activity.note(machineId, "warn", `the move was ended; the machine is on node ${nodeOf(released).nodeId} as before`);
   const call = { tenantId: operation.tenantId, machineId, moveId: operation.id };

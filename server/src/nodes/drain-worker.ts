@@ -17,6 +17,7 @@ import { isActive } from "../machines/state.ts";
 import { stopMachine } from "../machines/stop.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
 import { MOVE_SECONDS_MAX, requestMove } from "../moves/move.ts";
+import { listFollowedFrom } from "../moves/following-store.ts";
 import { hasArriving, listChildMoves, MOVES_PER_NODE_MAX } from "../moves/store.ts";
 import { targetRequest } from "../moves/target.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
@@ -136,6 +137,7 @@ class Drain {
     const { context, nodes } = this.#services;
     await refuseSilentNode(context, this.#nodeId);
     const isArriving = await hasArriving(context.db, this.#nodeId);
+    const isRead = (await listFollowedFrom(context.db, this.#nodeId)).length > 0;
     const records = await listMachinesOfNode(context.db, this.#nodeId);
     const moves = await listChildMoves(context.db, this.#run.operation);
     const kept = inTurns(records.filter(({ deletedAt }) => deletedAt === null).map(drained));
@@ -154,7 +156,7 @@ class Drain {
     return {
       view,
       deleting: records.length - kept.length,
-      isMoved: !isArriving && view.next.length + view.moving.length + view.waiting.length === 0,
+      isMoved: !isArriving && !isRead && view.next.length + view.moving.length + view.waiting.length === 0,
       running: view.blocked.flatMap(({ machine }) => (machine.isActive ? [machine] : [])),
     };
   }

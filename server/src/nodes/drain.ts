@@ -33,10 +33,6 @@ export async function requestDrain(
   },
 ): Promise<Draining> {
   const { tenantId, nodeId } = request;
-  const running = await findRunningOperation(context.db, { kind: "node drain", resourceId: nodeId });
-  // Its end makes the node ready, which must not happen during another drain.
-  if (running?.isCancelRequested === true)
-    throw new Refusal("conflict", `the drain of node ${nodeId} is being canceled; try again in a few seconds`);
   const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
   const input: DrainInput = { nodeId, stopAt: context.clock.now() + seconds * 1000 };
   const drain = {
@@ -49,14 +45,20 @@ export async function requestDrain(
     deadlineMs: seconds * 1000 + MOVES_MS_MAX,
   } as const;
   const begun = await context.db.transaction(async (transaction) => {
+    // Locks the node, so of several callers the first makes the operation and the others find it.
     const node = await beginDrain(transaction, nodeId);
     if (node === undefined) return undefined;
-    return { node, operationId: running?.id ?? (await writeOperation(context, transaction, drain)).id };
+    const running = await findRunningOperation(transaction, { kind: "node drain", resourceId: nodeId });
+    // Its end makes the node ready, which must not happen during another drain.
+    if (running?.isCancelRequested === true)
+      throw new Refusal("conflict", `the drain of node ${nodeId} is being canceled; try again in a few seconds`);
+    const operationId = running?.id ?? (await writeOperation(context, transaction, drain)).id;
+    return { node, operationId, isNew: running === undefined };
   });
   if (begun === undefined) throw await notDrainable(context, nodeId);
   await context.db.notify("nodes", nodeId);
-  if (running === undefined) await context.db.notify("operations", begun.operationId);
-  return begun;
+  if (begun.isNew) await context.db.notify("operations", begun.operationId);
+  return { node: begun.node, operationId: begun.operationId };
 }
 
 /** Opens a node again. Its drain and the moves that this one has begun end within seconds. `operationId`: null when none runs. */

@@ -14,6 +14,8 @@ import { cancelDrain, requestDrain } from "./drain.ts";
 import { planDrain } from "./drain-preview.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
+import { requestUpgrade } from "./upgrade.ts";
+import { operationInfo } from "../operations/view.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { listServers } from "./servers-store.ts";
 import { cordonNode, listNodes, maintainNode, type NodeRecord, uncordonNode } from "./store.ts";
@@ -29,13 +31,14 @@ export function nodeHandlers(
   | "drainNode"
   | "planDrain"
   | "cancelDrain"
+  | "upgradeNodes"
   | "revokeNodeCredential"
   | "decommissionNode"
 > {
   const { context, fleet } = services;
   const { trust } = fleet;
   return {
-    ...drainHandlers(services),
+    ...operationHandlers(services),
     async listNodes({ query }) {
       const found = (await listNodes(context.db)).map(nodeInfo);
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
@@ -87,8 +90,19 @@ export function nodeHandlers(
   };
 }
 
-function drainHandlers(services: MachineServices): HandlersOf<"drainNode" | "planDrain" | "cancelDrain"> {
+/** The handlers of what an operator does to nodes by an operation. */
+function operationHandlers(
+  services: MachineServices,
+): HandlersOf<"drainNode" | "planDrain" | "cancelDrain" | "upgradeNodes"> {
   return {
+    async upgradeNodes(request) {
+      const operation = await requestUpgrade(services, {
+        operationId: request.newId("operation"),
+        tenantId: request.caller.tenantId,
+        nodeIds: request.body?.nodeIds ?? null,
+      });
+      return { status: 202, body: operationInfo(operation) };
+    },
     async drainNode(request) {
       const { node, operationId } = await requestDrain(services, {
         operationId: request.newId("operation"),

@@ -72,6 +72,20 @@ export const listNodes = (db: Queryable): Promise<readonly NodeRecord[]> =>
 export const findNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n WHERE n.id = ${id}`);
 
+/** What runs on a node. */
+export interface AgentRecord {
+  /** Its incarnation; null: it has not reported yet. */
+  readonly bootId: string | null;
+  readonly release: string | null;
+  /** Of its last report, in epoch milliseconds. */
+  readonly reportedAt: number | null;
+}
+
+export const findAgent = (db: Queryable, nodeId: string): Promise<AgentRecord | undefined> =>
+  db.queryOne<AgentRecord>(sql`
+    SELECT n.agent_boot_id AS "bootId", n.release, floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "reportedAt"
+    FROM nodes n WHERE n.id = ${nodeId}`);
+
 /** The node that has this credential. `keyHash`: of the public key with which it joined; null: it joined without one. */
 export function findNodeByCredential(
   db: Queryable,
@@ -280,6 +294,11 @@ export async function endDrain(db: Queryable, id: string, end: "drained" | "drai
 /** A node whose row no other transaction changes until this one ends; undefined: there is none. */
 export const lockNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n WHERE n.id = ${id} FOR UPDATE`);
+
+/** Lets no other transaction begin an upgrade of nodes until this one ends. */
+export async function lockUpgrades(db: Queryable): Promise<void> {
+  await db.execute(sql`SELECT pg_advisory_xact_lock(hashtext('node upgrade'))`);
+}
 
 /** Removes the row of a node that no machine refers to, with the images that it has reported. */
 export async function deleteNode(db: Queryable, id: string): Promise<void> {

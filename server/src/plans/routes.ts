@@ -8,13 +8,13 @@ import { listPage } from "../http/list-page.ts";
 import { createPlan } from "./create.ts";
 import { listRates } from "./rates-store.ts";
 import { setRate } from "./set-rate.ts";
-import { listPlans } from "./store.ts";
+import { findPlan, listPlans } from "./store.ts";
 import { updatePlan } from "./update.ts";
 import { planInfo, rateInfo } from "./view.ts";
 
 export function planHandlers(
   context: Context,
-): HandlersOf<"listPlans" | "createPlan" | "updatePlan" | "listRates" | "createRate"> {
+): HandlersOf<"listPlans" | "createPlan" | "getPlan" | "updatePlan" | "listRates" | "createRate"> {
   return {
     listPlans: async ({ query }) => {
       const found = (await listPlans(context.db, context.clock.now())).map(planInfo);
@@ -25,14 +25,18 @@ export function planHandlers(
       const made = await createPlan(context, request.body, request.newId("plan"));
       return { status: 201, body: planInfo(made) };
     },
+    getPlan: async ({ params }) => {
+      const found = await findPlan(context.db, params.id, context.clock.now());
+      if (found === undefined) throw planNotFound(params.id);
+      return { status: 200, body: planInfo(found) };
+    },
     updatePlan: async ({ params, body }) => ({
       status: 200,
       body: planInfo(await updatePlan(context, params.id, body)),
     }),
     listRates: async ({ params, query }) => {
       const found = (await listRates(context.db, params.id)).map(rateInfo);
-      if (found.length === 0)
-        throw new Refusal("not_found", `plan ${params.id} was not found; GET /v1/plans lists them`);
+      if (found.length === 0) throw planNotFound(params.id);
       const keyOf = ({ activeFrom }: (typeof found)[number]): string => activeFrom;
       return { status: 200, ...listPage(found, query, { path: `/v1/plans/${params.id}/rates`, keyOf }) };
     },
@@ -43,3 +47,6 @@ export function planHandlers(
     },
   };
 }
+
+const planNotFound = (id: string): Refusal =>
+  new Refusal("not_found", `plan ${id} was not found; GET /v1/plans lists them`);

@@ -9,6 +9,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import type { Billing } from "../billing/invoices.ts";
 import { monthAt } from "../billing/month.ts";
 import { finalizeInvoices, listDue } from "../billing/store.ts";
+import { isOutOfRange } from "../db/out-of-range.ts";
 import type { Reconciler } from "./driver.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 20_000;
@@ -30,12 +31,14 @@ export function invoiceReconciler({ context, graceHours }: Billing): Reconciler 
       });
       const errors: string[] = [];
       let finalized = 0;
-      for (const { from, tenantIds } of batches(due)) {
-        if (signal.aborted) break;
+      const left = batches(due).toReversed();
+      for (let batch = left.pop(); batch !== undefined && !signal.aborted; batch = left.pop()) {
+        const { from, tenantIds } = batch;
         try {
           finalized += await finalizeInvoices(context.db, { tenantIds, month: monthAt(from), now });
         } catch (error) {
-          errors.push(`${monthAt(from).id} of ${tenantIds[0]} and others: ${ownMessageOf(error)}`);
+          if (isOutOfRange(error) && tenantIds.length > 1) left.push(...halves(batch));
+          else errors.push(`${monthAt(from).id} of ${tenantIds[0]}${others(tenantIds)}: ${ownMessageOf(error)}`);
         }
       }
       // A tenant may have more than one month to catch up on.
@@ -44,11 +47,26 @@ export function invoiceReconciler({ context, graceHours }: Billing): Reconciler 
   };
 }
 
+/** Tenants of the same month, which become final in one transaction. `from`: of the month, in epoch milliseconds. */
+interface Batch {
+  readonly from: number;
+  readonly tenantIds: string[];
+}
+
+/** Amounts of one tenant that are too large for the database delay no other's invoice: they end up alone. */
+function halves({ from, tenantIds }: Batch): Batch[] {
+  const middle = Math.ceil(tenantIds.length / 2);
+  return [
+    { from, tenantIds: tenantIds.slice(middle) },
+    { from, tenantIds: tenantIds.slice(0, middle) },
+  ];
+}
+
+const others = ({ length }: readonly string[]): string => (length > 1 ? ` and ${length - 1} others` : "");
+
 /** Tenants of the same month together, in the order in which they are due. */
-function batches(
-  due: readonly { readonly tenantId: string; readonly from: number }[],
-): { readonly from: number; readonly tenantIds: string[] }[] {
-  const made: { readonly from: number; readonly tenantIds: string[] }[] = [];
+function batches(due: readonly { readonly tenantId: string; readonly from: number }[]): Batch[] {
+  const made: Batch[] = [];
   for (const { tenantId, from } of due) {
     const last = made.at(-1);
     if (last === undefined || last.from !== from || last.tenantIds.length >= TENANTS_PER_TRANSACTION_MAX)

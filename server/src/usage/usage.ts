@@ -95,6 +95,11 @@ export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   return { cpuMicros, memoryMicros, ...free, totalMicros, amountDueMicros: totalMicros };
 }
 
+/** As `costBreakdown`, for an answer about many tenants; null: beyond 2^53, which refuses no answer about others. */
+export function costOrNull(lines: readonly UsageLine[]): CostBreakdown | null {
+  return Number.isSafeInteger(costOf(lines)) ? costBreakdown(lines) : null;
+}
+
 export function machineUsage(machineId: string, usage: Usage): Static<typeof MachineUsageResponse> {
   const answer = usageResponse(usage);
   return { machineId, from: answer.from, to: answer.to, usage: answer, cost: costBreakdown(usage.lines) };

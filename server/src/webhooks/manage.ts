@@ -114,7 +114,10 @@ export async function replay(context: Context, name: WebhookName, cursor: number
   const outcome = await rewind(context.db, name, { cursor, now: context.clock.now() });
   if (outcome === "missing") return missing(name);
   if (outcome === "noEvent")
-    throw new Refusal("not_found", `no event has the cursor ${cursor}; events are kept for 30 days`);
+    throw new Refusal(
+      "not_found",
+      `no event has the cursor ${cursor}: events are kept for 30 days; leave it out to replay all of them`,
+    );
   if (outcome === "ahead") {
     const text = `webhook ${name.id} was not moved: it has not reached cursor ${cursor} yet, so there is nothing to replay`;
     throw new Refusal("conflict", text);

@@ -77,7 +77,7 @@ export function webhookHandlers(parts: WebhookParts): HandlersOf<Names> {
       return { status: 202, body: deliveryInfo(queued) };
     },
     replayWebhook: async (request) => {
-      const cursor = parseSequence(request.body?.cursor ?? undefined);
+      const cursor = parseSequence(request.body?.cursor ?? undefined, "an event; GET /v1/events lists them");
       return { status: 202, body: info(await replay(context, nameOf(request), cursor)) };
     },
     listWebhookDeliveries: async (request) => {

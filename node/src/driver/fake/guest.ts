@@ -14,8 +14,10 @@ import {
   type GuestExit,
   type GuestFileRequest,
   type GuestHello,
+  type GuestResumeRequest,
   type GuestWorkload,
   type GuestWorkloadRequest,
+  type ResumedExec,
 } from "../../guest/guest.ts";
 import type { FakeFiles } from "./files.ts";
 import { runScript, type ScriptWorld } from "./script.ts";
@@ -35,6 +37,9 @@ export interface FakeMachine {
   readonly crashesWhenConfigured: boolean;
 }
 
+/** A command in the memory of a suspended machine. */
+export type FakeCommand = GuestExecRequest & { readonly resumeKey: string };
+
 /** The part of a configuration that is kept. */
 export type FakeConfiguration = Pick<GuestConfiguration, "hostname" | "env" | "workdir">;
 
@@ -43,9 +48,11 @@ const SIGKILL = 9;
 
 export class FakeGuest implements Guest {
   readonly hello: GuestHello;
+  readonly keepsCommands: boolean;
   readonly closed: Promise<string>;
   readonly #machine: FakeMachine;
   readonly #execs = new Set<FakeExec>();
+  readonly #kept: Map<string, FakeCommand>;
   #configuration: FakeConfiguration;
   readonly #closing = Promise.withResolvers<string>();
   #closedBecause: string | null = null;
@@ -53,8 +60,11 @@ export class FakeGuest implements Guest {
   #workload: FakeWorkload | null = null;
   readonly #ending = new AbortController();
 
-  constructor(machine: FakeMachine, configuration: FakeConfiguration | null) {
+  /** `kept`: the commands that wait for `resume`. */
+  constructor(machine: FakeMachine, configuration: FakeConfiguration | null, kept: readonly FakeCommand[] = []) {
     this.#machine = machine;
+    this.#kept = new Map(kept.map((command) => [command.resumeKey, command]));
+    this.keepsCommands = machine.environment["FAKE_KEEPS_COMMANDS"] !== undefined;
     this.#configuration = configuration ?? { hostname: "localhost", env: {}, workdir: "/" };
     this.hello = { isConfigured: configuration !== null };
     this.closed = this.#closing.promise;
@@ -76,6 +86,25 @@ export class FakeGuest implements Guest {
 
   exec(request: GuestExecRequest): GuestExec {
     return this.#run(request, (world) => runScript(request.argv, world));
+  }
+
+  /** A script begins again, with all of its input, and leaves out the output that was received. */
+  resume({ resumeKey, stdoutOffset, stderrOffset }: GuestResumeRequest): ResumedExec {
+    const request = this.#kept.get(resumeKey);
+    if (request === undefined) throw new Error("the guest has no such command");
+    this.#kept.delete(resumeKey);
+    const skipped = { stdout: stdoutOffset, stderr: stderrOffset };
+    const exec = this.#run(request, (world) => runScript(request.argv, without(world, skipped)));
+    return { exec, stdinOffset: Promise.resolve(0) };
+  }
+
+  /** Those that a suspended machine has in its memory. */
+  commands(): readonly FakeCommand[] {
+    const running = [...this.#execs].flatMap(({ request }) => {
+      const { resumeKey } = request;
+      return this.keepsCommands && resumeKey !== undefined ? [{ ...request, resumeKey }] : [];
+    });
+    return [...running, ...this.#kept.values()];
   }
 
   file(request: GuestFileRequest): GuestExec {
@@ -148,6 +177,18 @@ export class FakeGuest implements Guest {
   }
 }
 
+function without(world: ScriptWorld, skipped: Record<"stdout" | "stderr", number>): ScriptWorld {
+  return {
+    ...world,
+    write(output, data) {
+      const bytes = Buffer.from(data);
+      const left = bytes.subarray(skipped[output]);
+      skipped[output] -= bytes.byteLength - left.byteLength;
+      return left.byteLength === 0 ? undefined : world.write(output, left);
+    },
+  };
+}
+
 type Program = (world: ScriptWorld) => Promise<number> | number;
 
 interface FakeExecParts {
@@ -163,7 +204,7 @@ class FakeExec implements GuestExec {
   readonly stdout: Readable;
   readonly stderr: Readable;
   readonly exit: Promise<GuestExit>;
-  readonly #request: GuestExecRequest;
+  readonly request: GuestExecRequest;
   readonly #program: Program;
   readonly #machine: FakeMachine;
   readonly #configuration: FakeConfiguration;
@@ -175,7 +216,7 @@ class FakeExec implements GuestExec {
   readonly #exiting = Promise.withResolvers<GuestExit>();
 
   constructor({ request, program, machine, configuration }: FakeExecParts, pid: number) {
-    this.#request = request;
+    this.request = request;
     this.#program = program;
     this.#machine = machine;
     this.#configuration = configuration;
@@ -207,8 +248,8 @@ class FakeExec implements GuestExec {
 
   run(whenDone: () => void): void {
     const world: ScriptWorld = {
-      env: { ...this.#configuration.env, ...this.#request.env },
-      cwd: this.#request.cwd ?? this.#configuration.workdir,
+      env: { ...this.#configuration.env, ...this.request.env },
+      cwd: this.request.cwd ?? this.#configuration.workdir,
       hostname: this.#configuration.hostname,
       input: this.#input as AsyncIterable<Uint8Array>,
       files: this.#machine.files,
@@ -222,7 +263,7 @@ class FakeExec implements GuestExec {
       whenDone();
       this.#deliver(this.#signal === 0 ? exitCode : 128 + this.#signal);
     };
-    if (this.#request.isBackground) {
+    if (this.request.isBackground) {
       void this.#runToEnd(world).then(whenDone);
       this.#deliver(0);
     } else void this.#runToEnd(world).then(finish);

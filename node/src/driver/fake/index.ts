@@ -9,8 +9,9 @@
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  the guest powers off
  *     FAKE_SUSPEND_FAIL=CODE    it cannot be suspended (no_space, conflict)   FAKE_RESUME_FAIL=1   its memory cannot be loaded
  *     FAKE_SUSPEND_MS=N         time that saving its memory takes (default 0)
+ *     FAKE_KEEPS_COMMANDS=1     the commands in its memory can be resumed where that is loaded: each begins again
  *     FAKE_UNWATCHED=1          what it writes to its disk cannot be watched     FAKE_WATCH_FAIL=1   and that shows late
- *     FAKE_IGNORE_SHUTDOWN=1    the guest ignores a shutdown request
+ *     FAKE_NOT_LIVE=1           moves suspend it       FAKE_IGNORE_SHUTDOWN=1   the guest ignores a shutdown request
  *     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands
  *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback; other ports are closed
@@ -34,6 +35,7 @@ import {
   type KeptMemory,
   type MemoryFiles,
   type MemoryPlace,
+  type PausedVm,
   type PreparedVm,
   type PrepareRequest,
   SuspendRefused,
@@ -45,7 +47,8 @@ import {
 import type { VmNetwork } from "../../network/vm-network.ts";
 import { FakeDiskWatch } from "./disk-watch.ts";
 import { FakeFiles } from "./files.ts";
-import { type FakeConfiguration, FakeGuest } from "./guest.ts";
+import { type FakeCommand, type FakeConfiguration, FakeGuest } from "./guest.ts";
+import { FakePausedVm, FakeWaitingVm } from "./paused.ts";
 import { FakeNetwork } from "./network.ts";
 import { FakePreparedVm, type FakePreparing } from "./prepared.ts";
 
@@ -78,12 +81,15 @@ interface VmFile {
   readonly endsAs: "poweroff" | "crashed";
   readonly configuration: FakeConfiguration | null;
   readonly hasWorkload: boolean;
+  /** For a move. */
+  readonly isPaused?: boolean;
 }
 
 /** What the file of a suspended machine contains. */
 interface SavedMemory {
   readonly memoryId: string;
   readonly file: VmFile;
+  readonly commands: readonly FakeCommand[];
   /** In base64, by path: files in memory. */
   readonly files: Readonly<Record<string, string>>;
 }
@@ -166,7 +172,7 @@ export class FakeDriver implements Driver {
       throw error;
     }
     this.#filesOf(request.machineId).load(saved.files);
-    return this.#hold(request, file, null);
+    return this.#hold(request, file, null, memory.keepsCommands ? saved.commands : []);
   }
 
   async describeMemory(
@@ -190,6 +196,58 @@ export class FakeDriver implements Driver {
 
   async forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void> {
     this.forgottenTemplates.push(size);
+  }
+
+  readonly receive: Driver["receive"] = async ({ bootId, bootDirectory, machineId }) => {
+    const record = { bootId, pid: 0, startTime: this.#options.clock.now(), format: FORMAT };
+    const load = async (state: Buffer, directory: string): Promise<PausedVm> => {
+      const { file, files, commands } = JSON.parse(state.toString()) as SavedMemory;
+      const { startTime: startedAt } = record;
+      const loaded = { ...file, bootId, startedAt, answersAt: startedAt, isPaused: true };
+      await writeVmFile(directory, loaded);
+      this.#filesOf(machineId).load(files);
+      return this.#paused(machineId, loaded, { directory, commands });
+    };
+    return new FakeWaitingVm({ record, load }, bootDirectory);
+  };
+
+  async adoptPaused(request: BootRequest): Promise<PausedVm | "gone"> {
+    const file = await readVmFile(request.bootDirectory);
+    if (file === undefined || file.bootId !== request.bootId) return "gone";
+    const paused = { ...file, isPaused: true };
+    await writeVmFile(request.bootDirectory, paused);
+    return this.#paused(request.machineId, paused, { directory: request.bootDirectory, commands: [] });
+  }
+
+  #paused(
+    machineId: string,
+    file: VmFile,
+    { directory, commands }: { readonly directory: string; readonly commands: readonly FakeCommand[] },
+  ): PausedVm {
+    let place = directory;
+    const { clock } = this.#options;
+    const paused: PausedVm = new FakePausedVm({
+      record: { bootId: file.bootId, pid: 0, startTime: file.startedAt, format: FORMAT },
+      end: () => removeVmFile(place),
+      now: () => clock.now(),
+      suspend: async ({ directory: into, memoryId }) => {
+        await writeMemory(into, {
+          memoryId,
+          commands,
+          file: { ...file, isPaused: false },
+          files: this.#filesOf(machineId).inMemory(),
+        });
+        return clock.now();
+      },
+      resume: async (request) => {
+        place = request.bootDirectory;
+        await this.#refuseSecond(request);
+        const running = { ...file, isPaused: false };
+        await writeVmFile(place, running);
+        return this.#hold(request, running, null, commands);
+      },
+    });
+    return paused;
   }
 
   async adopt(request: BootRequest, _record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
@@ -256,10 +314,10 @@ export class FakeDriver implements Driver {
     return found.flatMap(({ file, ...place }) => (file === undefined ? [] : [{ ...place, file }]));
   }
 
-  #hold(request: BootRequest, file: VmFile, origin: VmOrigin | null): Vm {
+  #hold(request: BootRequest, file: VmFile, origin: VmOrigin | null, kept: readonly FakeCommand[] = []): Vm {
     const environment = this.#options.environmentOf(request.machineId);
     const { machineId, bootDirectory } = request;
-    const parts = { origin, environment, clock: this.#options.clock, files: this.#filesOf(machineId) };
+    const parts = { origin, environment, clock: this.#options.clock, files: this.#filesOf(machineId), kept };
     const vm = new FakeVm(bootDirectory, file, parts);
     this.#running.set(request.bootId, vm);
     void vm.exited.then(() => this.#running.delete(request.bootId));
@@ -291,6 +349,7 @@ interface FakeVmParts {
   readonly environment: Readonly<Record<string, string>>;
   readonly clock: Clock;
   readonly files: FakeFiles;
+  readonly kept: readonly FakeCommand[];
 }
 
 class FakeVm implements Vm {
@@ -299,6 +358,7 @@ class FakeVm implements Vm {
   readonly guest: FakeGuest;
   readonly network: VmNetwork;
   readonly watchDisk: Vm["watchDisk"];
+  readonly watchMemory: Vm["watchMemory"];
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
   readonly #environment: FakeVmParts["environment"];
@@ -313,7 +373,7 @@ class FakeVm implements Vm {
   #hasEnded = false;
   readonly #cancelEnd: () => void;
 
-  constructor(directory: string, file: VmFile, { origin, environment, clock, files }: FakeVmParts) {
+  constructor(directory: string, file: VmFile, { origin, environment, clock, files, kept }: FakeVmParts) {
     this.#directory = directory;
     this.#file = file;
     this.#environment = environment;
@@ -322,6 +382,8 @@ class FakeVm implements Vm {
     this.origin = origin;
     this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt, format: FORMAT };
     this.exited = this.#ending.promise;
+    const nothing = { take: async () => [], read: () => [], end: () => undefined };
+    this.watchMemory = environment["FAKE_NOT_LIVE"] === undefined ? async () => nothing : null;
     this.watchDisk = environment["FAKE_UNWATCHED"] === undefined ? (boot) => this.#watchDisk(boot) : null;
     this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
@@ -343,6 +405,7 @@ class FakeVm implements Vm {
     this.guest = new FakeGuest(
       { clock, environment, files, configured, startWorkload, end, crashesWhenConfigured: origin === "template" },
       file.configuration,
+      kept,
     );
   }
 
@@ -353,12 +416,36 @@ class FakeVm implements Vm {
       throw new SuspendRefused(code === "no_space" ? "no_space" : "conflict", "FAKE_SUSPEND_FAIL is set");
     const pausedAt = this.#clock.now();
     await orAborted(this.#clock.sleep(Number(ms), signal), signal);
-    const saved: SavedMemory = { memoryId, file: this.#file, files: this.#files.inMemory() };
-    const path = join(directory, MEMORY_NAME);
-    await writeFile(`${path}.new`, JSON.stringify(saved));
-    await rename(`${path}.new`, path);
+    const commands = this.guest.commands();
+    const file = { ...this.#file, isPaused: false };
+    await writeMemory(directory, { memoryId, file, commands, files: this.#files.inMemory() });
     if (this.#hasEnded) throw new Error("the VM ended while its memory was saved");
     return pausedAt;
+  }
+
+  async pause(): Promise<number> {
+    const pausedAt = this.#clock.now();
+    await this.#setPaused(true);
+    return pausedAt;
+  }
+
+  /** Takes FAKE_SUSPEND_MS, as saving does. */
+  async devices(): Promise<Buffer> {
+    await this.#clock.sleep(Number(this.#environment["FAKE_SUSPEND_MS"] ?? "0"));
+    if (this.#hasEnded) throw new Error("the VM has ended");
+    const commands = this.guest.commands();
+    const saved: SavedMemory = { memoryId: "", file: this.#file, commands, files: this.#files.inMemory() };
+    return Buffer.from(JSON.stringify(saved));
+  }
+
+  unpause(): Promise<void> {
+    return this.#setPaused(false);
+  }
+
+  async #setPaused(isPaused: boolean): Promise<void> {
+    if (this.#hasEnded) throw new Error("the VM has ended");
+    this.#file = { ...this.#file, isPaused };
+    await writeVmFile(this.#directory, this.#file);
   }
 
   memoryBase(): Promise<null> {
@@ -391,6 +478,12 @@ class FakeVm implements Vm {
     this.#ending.resolve(exit);
     this.guest.lose("the VM ended");
   }
+}
+
+async function writeMemory(directory: string, saved: SavedMemory): Promise<void> {
+  const path = join(directory, MEMORY_NAME);
+  await writeFile(`${path}.new`, JSON.stringify(saved));
+  await rename(`${path}.new`, path);
 }
 
 async function readMemory(directory: string): Promise<SavedMemory> {

@@ -30,6 +30,8 @@ export const RESTORE_KERNEL_NAME = "vmlinuz-head";
 export const TEMPLATE_MEMORY_NAME = "template-memory.so";
 /** The program that puts a VMM into its jail. */
 export const JAIL_NAME = "jail";
+/** The program that says which pages of a VMM's guest have changed. */
+export const MEMORY_WATCH_NAME = "memory-watch";
 /** Replaces the host's file of this name, which a jail hides: says that memory may be overcommitted. */
 export const OVERCOMMIT_NAME = "overcommit_memory";
 /** The modules for a machine's devices; their dependencies are read from the modules themselves. */
@@ -56,11 +58,13 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
   const agent = await readFile(agentPath);
   const jailSource = join(options.repositoryDirectory, "node", "native", "jail.c");
   const templateMemorySource = join(options.repositoryDirectory, "node", "native", "template-memory.c");
+  const memoryWatchSource = join(options.repositoryDirectory, "node", "native", "memory-watch.c");
   const key = createHash("sha256")
     .update(`${RECIPE} ${kernelVersion} ${MODULES.join(" ")} `)
     .update(agent)
     .update(await readFile(templateMemorySource))
     .update(await readFile(jailSource))
+    .update(await readFile(memoryWatchSource))
     .digest("hex")
     .slice(0, 16);
   const directory = join(guestCache, `boot-${key}`);
@@ -78,9 +82,10 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
     await compile(templateMemorySource, join(unfinished, TEMPLATE_MEMORY_NAME), library);
     await writeFile(join(unfinished, OVERCOMMIT_NAME), "0\n");
     await compile(jailSource, join(unfinished, JAIL_NAME), []);
+    await compile(memoryWatchSource, join(unfinished, MEMORY_WATCH_NAME), []);
     // VMMs read them as unprivileged users.
     for (const name of await readdir(unfinished)) await chmod(join(unfinished, name), 0o644);
-    await chmod(join(unfinished, JAIL_NAME), 0o755);
+    for (const program of [JAIL_NAME, MEMORY_WATCH_NAME]) await chmod(join(unfinished, program), 0o755);
     await chmod(unfinished, 0o755);
     await rename(unfinished, directory);
   } catch (error) {

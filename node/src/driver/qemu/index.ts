@@ -33,10 +33,13 @@ import type {
   KeptMemory,
   MemoryFiles,
   MemoryPlace,
+  PausedVm,
   PreparedVm,
   PrepareRequest,
+  ReceiveRequest,
   Vm,
   VmRecord,
+  WaitingVm,
 } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { watchDisk } from "./disk-watch.ts";
@@ -45,10 +48,11 @@ import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
+import { type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
 import type { Template } from "./save-template.ts";
-import { describeMemory, memoryBase, memoryFiles, resumeVm, saveMemory } from "./suspend.ts";
+import { describeMemory, devicesState, memoryBase, memoryFiles, resumeVm, saveMemory } from "./suspend.ts";
 import { templateIngredients, Templates } from "./template.ts";
 import { emulationTuning } from "./tcg/tuning.ts";
 import { KVM_TUNING, type Tuning } from "./tuning.ts";
@@ -201,6 +205,7 @@ class QemuDriver implements Driver {
   readonly facts: DriverFacts;
   readonly memoryFormat: string;
   readonly prepare: Driver["prepare"];
+  readonly receive: Driver["receive"];
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   readonly #tuning: Tuning;
   readonly #launcher: Launcher;
@@ -229,6 +234,7 @@ class QemuDriver implements Driver {
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
     this.memoryFormat = this.#templates.format;
     this.prepare = (request, signal) => this.#prepare(request, signal);
+    this.receive = (request, basePath, signal) => this.#receive(request, basePath, signal);
   }
 
   /** Removes what a crash left of templates. */
@@ -261,7 +267,8 @@ class QemuDriver implements Driver {
     await vm.kill();
   }
 
-  async adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
+  /** The VMM of a boot, with which nothing is done yet. */
+  async #findVmm(request: BootRequest, record: VmRecord | null): Promise<Vmm | undefined> {
     const uid = this.#launcher.uidOf(request);
     const found = (await findVmms(this.#launcher.nodeDirectory)).find(
       (vmm) =>
@@ -270,16 +277,20 @@ class QemuDriver implements Driver {
         // A launcher is still root. A process of any other user only pretends to be this boot.
         (vmm.uid === uid || vmm.uid === process.getuid?.()),
     );
-    if (found === undefined) return "gone";
+    if (found === undefined) return undefined;
     const { bootId, pid, startTime } = found;
     const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory);
-    const format = record?.format;
     // A prepared VM whose start was not recorded: it may lack its directory or disk, may be paused or half restored, and
     // the machine was never reported as running.
-    if (found.machineId === PREPARED && record === null) {
-      await vmm.kill();
-      return "gone";
-    }
+    if (found.machineId !== PREPARED || record !== null) return vmm;
+    await vmm.kill();
+    return undefined;
+  }
+
+  async adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
+    const vmm = await this.#findVmm(request, record);
+    if (vmm === undefined) return "gone";
+    const format = record?.format;
     try {
       return await this.#open(vmm, request, { origin: null, format, callerSignal: signal, keepsCommands: true });
     } catch (error) {
@@ -312,6 +323,29 @@ class QemuDriver implements Driver {
     const context = { launcher: this.#launcher, templates: this.#templates, signal };
     const resumed = await resumeVm(request, memory, context);
     return this.#asVm({ ...resumed, origin: null }, this.#templates.format);
+  }
+
+  #receive(request: ReceiveRequest, basePath: string | null, signal: AbortSignal): Promise<WaitingVm> {
+    if (basePath === null) throw new Error("the guest's memory has no base");
+    return receiveVm(request, basePath, { ...this.#liveContext(), signal });
+  }
+
+  #liveContext(): LiveContext {
+    const asVm = (parts: VmParts): Vm => this.#asVm(parts, this.#templates.format);
+    return { launcher: this.#launcher, templates: this.#templates, asVm };
+  }
+
+  async adoptPaused(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone"> {
+    const vmm = await this.#findVmm(request, record);
+    if (vmm === undefined) return "gone";
+    try {
+      await this.#launcher.control(vmm, request, signal, { staysPaused: true });
+    } catch (error) {
+      if (!isAlive(vmm.record)) return "gone";
+      vmm.release();
+      throw error;
+    }
+    return pausedVm(vmm, this.#launcher.attachNetwork(vmm, request.uid), this.#liveContext());
   }
 
   async find(): Promise<readonly FoundVm[]> {
@@ -396,6 +430,15 @@ class QemuDriver implements Driver {
       watchDisk: (boot) => watchDisk(vmm, boot, this.#launcher),
       memoryBase: (boot, directory) => memoryBase(vmm, boot, { templates, directory, format }),
       suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
+      watchMemory: (boot, directory) =>
+        watchMemory(vmm, boot, { launcher: this.#launcher, templates, directory, format }),
+      pause: async () => {
+        const pausedAt = clock.now();
+        await vmm.pause();
+        return pausedAt;
+      },
+      devices: (boot) => devicesState(vmm.control, boot.bootDirectory),
+      unpause: () => vmm.unpause(),
       kill: () => vmm.kill(),
       release: () => {
         guest.close();

@@ -8,7 +8,7 @@
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { chmod, chown, link, open, rm, stat } from "node:fs/promises";
-import { dirname, extname, join, relative } from "node:path";
+import { basename, dirname, extname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -18,13 +18,14 @@ import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
 import type { Cgroups, NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import { GUEST_ADDRESSING, type GuestNetwork, type Network } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
-import { type GuestMemory, qemuArgv } from "./argv.ts";
+import { type GuestMemory, qemuArgv, SOCKET_EXTENSION } from "./argv.ts";
 import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
 import {
   type GuestFiles,
   INITRAMFS_NAME,
   JAIL_NAME,
   KERNEL_NAME,
+  MEMORY_WATCH_NAME,
   OVERCOMMIT_NAME,
   RESTORE_KERNEL_NAME,
   TEMPLATE_MEMORY_NAME,
@@ -87,6 +88,9 @@ const IMAGES_NAME = "images";
 /** QEMU reads this file to learn whether memory may be overcommitted; the kernel decides in the end. */
 const OVERCOMMIT_PATH = "/proc/sys/vm/overcommit_memory";
 
+/** Keeps its name in the view, so that the agent can replace it when it listens again. */
+const isSocket = (path: string): boolean => path.endsWith(SOCKET_EXTENSION);
+
 export class Launcher {
   /** Without symbolic links; compared with command lines. */
   readonly nodeDirectory: string;
@@ -107,10 +111,10 @@ export class Launcher {
     return this.isRoot ? launch.uid : (process.getuid?.() ?? NOBODY_UID);
   }
 
-  /** Gives `owned` files to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
+  /** Gives `owned` files and sockets to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
   async makeReachable(uid: number, owned: readonly string[], read: readonly string[]): Promise<void> {
     if (!this.isRoot) return;
-    for (const path of owned) await chown(path, uid, uid);
+    for (const path of [...owned, ...read.filter(isSocket)]) await chown(path, uid, uid);
     const directories = new Set<string>();
     for (const file of [...owned, ...read]) {
       for (let place = dirname(this.#inside(file)); place !== "."; place = dirname(place)) {
@@ -129,7 +133,11 @@ export class Launcher {
    * than an image is on a different file system than the node's directory.
    */
   show(bootDirectory: string, paths: readonly string[]): Promise<readonly string[]> {
-    return Promise.all(paths.map((path, index) => this.#show(bootDirectory, path, `file-${index}${extname(path)}`)));
+    return Promise.all(
+      paths.map((path, index) =>
+        this.#show(bootDirectory, path, isSocket(path) ? basename(path) : `file-${index}${extname(path)}`),
+      ),
+    );
   }
 
   async #show(bootDirectory: string, path: string, name: string): Promise<string> {
@@ -209,12 +217,17 @@ export class Launcher {
     });
   }
 
-  /** Connects to a VMM's control channel. */
-  async control(vmm: Vmm, launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Qmp> {
+  /** Connects to a VMM's control channel. `staysPaused`: a paused guest is not resumed, and one that runs is paused. */
+  async control(
+    vmm: Vmm,
+    launch: Pick<Launch, "bootDirectory" | "uid">,
+    signal: AbortSignal,
+    { staysPaused = false } = {},
+  ): Promise<Qmp> {
     const place = { path: join(launch.bootDirectory, "qmp.sock"), uid: this.uidOf(launch) };
     const socket = await connectWhenReady(place, this.clock, signal);
     const qmp = await Qmp.connect(socket, vmm.onEvent, signal);
-    await vmm.attach(qmp);
+    await vmm.attach(qmp, { staysPaused });
     return qmp;
   }
 
@@ -238,6 +251,11 @@ export class Launcher {
     const guestNetwork = this.#options.network?.attach({ pid: vmm.record.pid, uid }) ?? null;
     void vmm.exited.then(() => guestNetwork?.close());
     return guestNetwork;
+  }
+
+  /** The program that watches the memory of a VMM. */
+  get memoryWatchPath(): string {
+    return join(this.#options.guestFiles.directory, MEMORY_WATCH_NAME);
   }
 
   /** The guest's network configuration, the same for all. */

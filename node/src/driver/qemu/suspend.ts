@@ -170,14 +170,14 @@ async function ensureSpace(vmm: Vmm, memoryMb: number, directory: string): Promi
 }
 
 /** Where the guest's memory is in the VMM's process. */
-async function guestMemory(qmp: Qmp, memoryMb: number): Promise<MemoryRange> {
+export async function guestMemory(qmp: Qmp, memoryMb: number): Promise<MemoryRange> {
   const text = String(await qmp.execute("human-monitor-command", { "command-line": "gpa2hva 0" }));
   const address = Number(/ is (0x[0-9a-f]{1,12})\s*$/.exec(text)?.[1]);
   if (!Number.isSafeInteger(address) || address % 4096 !== 0) throw new Error(`the guest's memory is unknown: ${text}`);
   return { address, bytes: memoryMb * MIB };
 }
 
-async function openPages(vmm: Vmm, range: MemoryRange): Promise<ProcessPages> {
+export async function openPages(vmm: Vmm, range: MemoryRange): Promise<ProcessPages> {
   const pages = await ProcessPages.open(vmm.record.pid, range).catch((error: NodeJS.ErrnoException) => {
     const isDenied = error.code === "EACCES" || error.code === "EPERM";
     if (!isDenied) throw error;
@@ -209,7 +209,7 @@ interface BaseContext extends Pick<SuspendContext, "templates"> {
 }
 
 /** The file that the guest's memory is a private mapping of: the machine's own, or a template; null: none. */
-async function findBase(
+export async function findBase(
   vmm: Vmm,
   { address }: MemoryRange,
   { templates, directory }: BaseContext,
@@ -254,10 +254,11 @@ async function identityOf(path: string): Promise<string> {
 }
 
 /** The devices' state of a paused guest, as a VMM loads it. The file is in a directory of the VMM, so it is not trusted. */
-async function devicesState(qmp: Qmp, bootDirectory: string): Promise<Buffer> {
+export async function devicesState(qmp: Qmp, bootDirectory: string): Promise<Buffer> {
   const path = join(bootDirectory, DEVICES_NAME);
   await rm(path, { force: true, recursive: true });
-  await qmp.execute("xen-save-devices-state", { filename: join(VIEW.boot, DEVICES_NAME), live: true });
+  // Without `live` QEMU keeps the disks, so that it can be repeated, and the guest can continue.
+  await qmp.execute("xen-save-devices-state", { filename: join(VIEW.boot, DEVICES_NAME), live: false });
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
     const { size } = await file.stat();
@@ -422,7 +423,8 @@ async function load(vmm: Vmm, { request, memory, reader, state, launcher, signal
     either.throwIfAborted();
     await memory.used();
     await qmp.execute("cont");
-    const guest = await launcher.guest({ bootDirectory, uid }, either);
+    const { keepsCommands } = memory;
+    const guest = await launcher.guest({ bootDirectory, uid }, either, { keepsCommands });
     return { vmm, guest, guestNetwork };
   } catch (error) {
     guestNetwork?.close();

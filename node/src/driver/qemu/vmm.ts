@@ -83,15 +83,17 @@ export class Vmm {
   }
 
   /** Starts using the control channel. Resolves when the VM's state is known and the reaction to it has begun. */
-  async attach(qmp: Qmp): Promise<void> {
+  async attach(qmp: Qmp, { staysPaused = false } = {}): Promise<void> {
     this.#qmp = qmp;
+    this.#isHeld = staysPaused;
     void qmp.closed.then(() => this.#ending.abort());
     const status = await statusOf(qmp);
     if (status === "io-error") void this.#resumeLater();
     if (status === "shutdown" && this.#shutdownReason === null) await this.#end(null);
     // An earlier agent ended while it saved or loaded the guest's memory. Memory that is saved or not loaded completely is in
     // the machine's journal, and its VMM is killed instead (machines/plan.ts).
-    if (status === "paused") await qmp.execute("cont");
+    if (status === "paused" && !staysPaused) await qmp.execute("cont");
+    if (status === "running" && staysPaused) await this.#stop(qmp);
   }
 
   /** The control channel. Throws when it is closed. */
@@ -122,24 +124,48 @@ export class Vmm {
     if (event.name === "BLOCK_IO_ERROR" && event.data["action"] === "stop") void this.#resumeLater();
   };
 
+  /** Pauses the guest until `unpause`. Rejects, and the guest runs on, when it cannot be paused. */
+  async pause(): Promise<void> {
+    const qmp = this.control;
+    const status = await statusOf(qmp);
+    if (status !== "running") throw new Error(`the VM does not run: it is ${status}`);
+    this.#isHeld = true;
+    try {
+      await this.#stop(qmp);
+    } catch (error) {
+      await this.unpause().catch(() => undefined);
+      throw error;
+    }
+  }
+
+  async unpause(): Promise<void> {
+    this.#isHeld = false;
+    await this.control.execute("cont");
+  }
+
+  async #stop(qmp: Qmp): Promise<void> {
+    await qmp.execute("stop");
+    const paused = await statusOf(qmp);
+    if (paused !== "paused") throw new Error(`the VM could not be paused: it is ${paused}`);
+  }
+
   /** Its boot directory was renamed. */
   moved(bootDirectory: string): void {
     this.#logPath = join(bootDirectory, basename(this.#logPath));
   }
 
   /**
-   * Has `work` do something with the guest paused. Leaves it paused when `work` resolves; otherwise the guest runs on. Rejects
-   * with SuspendRefused when the guest does not run.
+   * Has `work` do something with the guest paused. Leaves it paused when `work` resolves; otherwise the guest runs on, unless it was
+   * paused before. Rejects with SuspendRefused when the guest does not run.
    */
   async pauseFor(work: (qmp: Qmp) => Promise<void>): Promise<void> {
     const qmp = this.control;
+    if (this.#isHeld) return await work(qmp);
     const status = await statusOf(qmp);
     if (status !== "running") throw new SuspendRefused("conflict", `the machine's VM does not run: it is ${status}`);
     this.#isHeld = true;
     try {
-      await qmp.execute("stop");
-      const paused = await statusOf(qmp);
-      if (paused !== "paused") throw new Error(`the VM could not be paused: it is ${paused}`);
+      await this.#stop(qmp);
       await work(qmp);
     } catch (error) {
       this.#isHeld = false;

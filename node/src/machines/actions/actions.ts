@@ -7,9 +7,11 @@ import { adopt } from "./adopt.ts";
 import { awaitHost } from "./await-host.ts";
 import { awaitRestart } from "./await-restart.ts";
 import { boot } from "./boot.ts";
+import { awaitMove, unpause } from "./moving.ts";
 import { configure } from "./configure.ts";
 import { cleanBoot, kill, removeFiles, shutDown } from "./end.ts";
 import { ensureImage, makeDisk } from "./make.ts";
+import { mergeDisk } from "./merge-disk.ts";
 import { discardMemory, resume, suspend } from "./suspend.ts";
 
 /** Rejects when it failed. `signal` is aborted when the action does not serve the desired state any more. */
@@ -21,9 +23,12 @@ export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   awaitHost,
   ensureImage,
   makeDisk,
+  mergeDisk,
   boot,
   resume,
   configure,
+  unpause,
+  awaitMove,
   suspend,
   discardMemory,
   shutDown,

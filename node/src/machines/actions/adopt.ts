@@ -20,6 +20,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   const { boot, desired } = machine.journal;
   if (boot === null) return;
   const hasRun = boot.runningSince !== null;
+  if (boot.isPaused === true) return await adoptPaused(machine, boot, signal);
   if (!hasRun && desired === "stopped") {
     // A clean shutdown would save nothing, and the guest agent may take long to answer.
     held.state = "unreachable";
@@ -43,6 +44,25 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     const reason = `the machine's agent does not answer: ${messageOf(error)}`;
     if (hasRun) machine.crashed(reason);
     else machine.fail(machine.journal.generation, reason);
+  } finally {
+    deadline.dispose();
+  }
+}
+
+/** It was paused for a move, or about to be. It stays so: only the server knows whether the machine runs on another node. */
+async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortSignal): Promise<void> {
+  const { held, deps } = machine;
+  const deadline = deadlineSignal(deps.clock, ADOPT_DEADLINE_MS, signal);
+  try {
+    const request = requestOf(machine, boot.bootId, null);
+    const paused = await deps.driver.adoptPaused(request, boot.record, deadline.signal);
+    if (paused !== "gone") {
+      held.holdPaused(paused);
+      machine.log.info({ boot: boot.bootId }, "a VM that is paused for a move was adopted");
+      return;
+    }
+    machine.event("warn", "the memory of the machine was lost: its VM ended while it was paused for a move");
+    await recordGone(machine, boot);
   } finally {
     deadline.dispose();
   }

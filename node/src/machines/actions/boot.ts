@@ -6,6 +6,7 @@
  *   point.
  * - A prepared VM that was taken is the machine's or has ended.
  */
+import { stat } from "node:fs/promises";
 import { deadlineSignal } from "@flotilla/base/abort";
 import { diskBytes } from "../../disks/disks.ts";
 import type { BootRequest } from "../../driver/driver.ts";
@@ -13,9 +14,12 @@ import type { RootFile } from "../../images/images.ts";
 import { bootRequest, bootVm, makeBootId } from "../boot-vm.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
+import { farSocketPathOf, topPathOf } from "../paths.ts";
 import type { WaitingVm } from "../prepared-kinds.ts";
 
 export const BOOT_DEADLINE_MS = 120_000;
+/** For the first part of a disk that is on another node. */
+const HEAD_MS = 30_000;
 
 /** `withDisk`: the VM that the machine's new disk came with. */
 export async function boot(machine: Machine, signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
@@ -23,6 +27,10 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
   prepared.starting();
   try {
     const root = await diskRoot(machine).catch(async (error: unknown) => {
+      await prepared.discard(withDisk?.vm);
+      throw error;
+    });
+    await prepareFollowed(machine, signal).catch(async (error: unknown) => {
       await prepared.discard(withDisk?.vm);
       throw error;
     });
@@ -74,7 +82,28 @@ export async function rootBytes(machine: Machine): Promise<number> {
 /** The request to the driver. `root` is null when the image is missing. */
 export function requestOf(machine: Machine, bootId: string, root: RootFile | null): BootRequest {
   const { directory, journal } = machine;
-  return bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid });
+  const request = bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid });
+  if ((journal.following ?? null) === null) return request;
+  return {
+    ...request,
+    diskPath: topPathOf(directory),
+    backingPaths: [farSocketPathOf(directory), ...request.backingPaths],
+  };
+}
+
+/** Of a disk of which parts are still on another node. Rejects when that node does not answer. */
+async function prepareFollowed(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { followed, deps, directory, journal } = machine;
+  const { following = null } = journal;
+  if (followed === null || following === null) return;
+  await followed.open(null);
+  if (!(await followed.awaitHead(HEAD_MS, signal)))
+    throw new Error(
+      "the machine's disk is still on the node where it was, and nothing of it arrives: start it again when that node answers",
+    );
+  if (following.hasTop) return void (await stat(topPathOf(directory)));
+  await deps.disks.makeTop({ path: topPathOf(directory), bytes: await rootBytes(machine), uid: journal.uid });
+  await machine.update({ following: { ...(machine.journal.following ?? following), hasTop: true } });
 }
 
 /** Waits for a slot, and checks the host's memory for a boot. The function returned releases the slot. */

@@ -50,6 +50,7 @@ export async function kill(machine: Machine): Promise<void> {
   held.isEnding = true;
   held.endCause ??= causeOf(machine);
   if (held.vm !== null) await held.vm.kill();
+  else if (held.paused !== null) await held.paused.kill();
   else if (boot !== null && held.state !== "ended") {
     // The agent is not connected to it: the driver's sweep ends it.
     deps.liveBoots.delete(boot.bootId);
@@ -76,6 +77,7 @@ export async function cleanBoot(machine: Machine): Promise<void> {
   held.lastSeenAt = null;
   held.isInherited = false;
   machine.adoptAttempts = 0;
+  machine.leaving.end();
 }
 
 /** Why the agent ends a VM. */
@@ -107,6 +109,7 @@ function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: Jo
 
 export async function removeFiles(machine: Machine): Promise<void> {
   await machine.idle();
+  await machine.closeFollowed();
   await removeMachineFiles(machine.directory);
   machine.machineLog.close();
   machine.isRemoved = true;

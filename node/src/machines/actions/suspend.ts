@@ -28,38 +28,49 @@ const SYNC_DEADLINE_MS = 60_000;
 /** From the beginning to the saved memory. The server abandons a stop later. */
 const SUSPEND_DEADLINE_MS = 4 * 60_000;
 
+const STILL_FOLLOWS =
+  "its disk has come from another node while it ran, and is made one file when it stops: stop it, then it can be suspended after its next start";
+
 /** The machine has no boot or VM any more when its VM ended meanwhile; the plan sees that. */
 export async function suspend(machine: Machine, signal: AbortSignal): Promise<void> {
   const { held, deps, directory, workload } = machine;
-  const { vm } = held;
-  const { boot, generation } = machine.journal;
+  const { boot, generation, keepsCommands = false } = machine.journal;
+  const wasPaused = held.state === "paused";
+  const vm = held.vm ?? held.paused;
   if (vm === null || boot === null) return;
   const refuse = (code: SuspendRefusalCode, reason: string): void => {
     machine.log.warn({ generation, reason }, "the machine could not be suspended; it runs on");
     void machine.update({ suspendRefusal: { generation, code, reason } });
   };
+  if (machine.followed !== null) return refuse("conflict", STILL_FOLLOWS);
   const deadline = deadlineSignal(deps.clock, SUSPEND_DEADLINE_MS, signal);
   let release = (): void => undefined;
   try {
     const inTime = AbortSignal.any([deadline.signal, deps.hostStop.tooLate]);
     release = await deps.suspendSlots.take(machine.requiredSpec().tenantId, inTime);
-    await syncGuest(machine, deadline.signal);
+    // A guest that is paused for a move must not run.
+    if (!wasPaused) {
+      if (boot.isPaused === true) void machine.update({ boot: { ...boot, isPaused: false } });
+      await syncGuest(machine, deadline.signal);
+    }
     const memoryId = randomBytes(16).toString("hex");
     const root = await diskRoot(machine).catch(() => null);
     const request = { boot: requestOf(machine, boot.bootId, root), directory, memoryId };
-    const suspendedAt = await vm.suspend(request, deadline.signal);
+    const savedAt = await vm.suspend(request, deadline.signal);
+    const suspendedAt = wasPaused ? (held.lastSeenAt ?? savedAt) : savedAt;
     // The next agent resumes the VM, and suspends it again.
     if (machine.isReleased) return;
     const guestBootId = boot.guestBootId ?? boot.bootId;
     const saved = machine.update({
-      memory: { memoryId, suspendedAt, guestBootId, workload: boot.workload ?? null },
+      memory: { memoryId, suspendedAt, guestBootId, workload: boot.workload ?? null, keepsCommands },
       suspendRefusal: null,
     });
     // From here on the VM must not run. If the journal cannot be written, the machine is stopped without its memory after a
     // crash of this agent.
     held.isEnding = true;
     held.lastSeenAt = suspendedAt;
-    await Promise.all([saved.catch(() => undefined), machine.changes.finish(vm, request.boot.diskPath)]);
+    const known = machine.changes.finish(held.vm, request.boot.diskPath);
+    await Promise.all([saved.catch(() => undefined), known]);
     if (endsWithHost(machine))
       machine.event("info", "suspended, because its host is about to go down; it is resumed when the host is back");
     // The guest sends again what is not in the log.
@@ -67,7 +78,7 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     await kill(machine);
   } catch (error) {
     signal.throwIfAborted();
-    if (held.vm !== vm || machine.isReleased) return;
+    if ((held.vm ?? held.paused) !== vm || machine.isReleased) return;
     if (error instanceof SuspendRefused) refuse(error.code, error.message);
     else refuse("conflict", `the machine's memory could not be saved: ${messageOf(error)}`);
   } finally {
@@ -101,7 +112,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
   const root = await diskRoot(machine);
   machine.releaseSlot = await takeSlot(machine, "boot", signal);
   const startedAt = clock.monotonic();
-  const { memoryId, guestBootId, workload, suspendedAt, moved = null } = memory;
+  const { memoryId, guestBootId, workload, suspendedAt, keepsCommands = false, moved = null } = memory;
   const bootId = makeBootId();
   const begun: JournaledBoot = { bootId, record: null, runningSince: null, timings: null, guestBootId, workload };
   machine.held.state = "ended";
@@ -113,7 +124,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
     deadline.signal.throwIfAborted();
     const used = (): Promise<void> => machine.update({ memory: null });
-    const vm = await driver.resume(request, { directory, memoryId, moved, used }, deadline.signal);
+    const vm = await driver.resume(request, { directory, memoryId, keepsCommands, moved, used }, deadline.signal);
     if (machine.isReleased) return vm.release();
     void machine.update({ boot: { ...begun, record: vm.record } });
     machine.timings.note({ bootMs: clock.monotonic() - startedAt });

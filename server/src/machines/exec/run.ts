@@ -2,7 +2,7 @@
  * Runs a command in a machine: finds it, starts it if it is stopped, and streams through its node.
  *
  * Always:
- * - A command is sent a second time only when the node answered that it did not run it.
+ * - A command is sent a second time only when the node answered that it did not run it, or it could not be sent.
  * - When the caller disconnects the command is ended, unless it runs in the background.
  */
 import { Refusal } from "@flotilla/contract/errors";
@@ -10,9 +10,10 @@ import type { ExecExit } from "@flotilla/contract/link";
 import { type OutputSink, resumeKeyOf } from "../../link/exec-frames.ts";
 import { runOnNode } from "../../link/exec-link.ts";
 import { type MachineRecord, nodeOf } from "../record.ts";
-import { inRunningMachine } from "../running.ts";
+import { inRunningMachine, whenAgentListens } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
+import { locateFor } from "../whereabouts.ts";
 import type { Command } from "./request.ts";
 
 export interface RunOptions {
@@ -32,7 +33,7 @@ export async function runCommand(services: MachineServices, options: RunOptions)
     const startedAt = context.clock.monotonic();
     let exitCode: number | null = null;
     try {
-      const exit = await attemptOnce(services, machine, options);
+      const exit = await whenAgentListens(services, options.signal, () => attemptOnce(services, machine, options));
       exitCode = exit.exitCode;
       return exit;
     } catch (error) {
@@ -79,13 +80,14 @@ export async function runQuietly(
 }
 
 function attemptOnce(
-  { context, link }: Pick<MachineServices, "context" | "link">,
+  { cache, context, link }: Pick<MachineServices, "cache" | "context" | "link">,
   machine: MachineRecord,
   { tenantId, command, sink, signal }: Omit<RunOptions, "keyId">,
 ): Promise<ExecExit> {
   const { start, stdin } = command;
   // What runs in the background has no stream to continue.
   const name = start.isBackground ? {} : { resumeKey: resumeKeyOf(context) };
-  const options = { tenantId, machineId: machine.id, start: { ...start, ...name }, stdin, sink, signal };
+  const locate = locateFor({ cache }, machine);
+  const options = { tenantId, machineId: machine.id, start: { ...start, ...name }, stdin, sink, signal, locate };
   return runOnNode(link, nodeOf(machine), options, context.clock);
 }

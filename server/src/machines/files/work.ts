@@ -6,6 +6,7 @@
  * there is no `a`.
  */
 import { posix } from "node:path";
+import { Refusal } from "@flotilla/contract/errors";
 import { type FileCall, filesOnNode, type NodeFiles } from "../../link/files.ts";
 import { withOlderNodes } from "../../link/files-over-exec.ts";
 import { NodeUnreachable, NodeRefused } from "../../link/refusals.ts";
@@ -37,8 +38,11 @@ export async function beginOnNode<T>(
   const { tenantId, id, signal } = target;
   const path = posix.normalize(`/${target.path}`);
   let nodeId = "";
-  const refused = (error: unknown): unknown =>
-    error instanceof NodeRefused ? (fileRefusal(error, target.path) ?? new NodeUnreachable(nodeId, error)) : error;
+  const refused = async (error: unknown): Promise<unknown> => {
+    if (!(error instanceof NodeRefused)) return error;
+    const refusal = fileRefusal(error, target.path) ?? new NodeUnreachable(nodeId, error);
+    return refusal.code === "guest_unreachable" && (await hasLeft(services, id, nodeId)) ? interrupted(id) : refusal;
+  };
   let hasEnded = false;
   const end = (): void => {
     if (!hasEnded) activity.execEnded(id, null, 0);
@@ -57,7 +61,7 @@ export async function beginOnNode<T>(
       });
     } catch (error) {
       activity.execEnded(id, null, 0);
-      throw refused(error);
+      throw await refused(error);
     }
   });
   return {
@@ -66,7 +70,7 @@ export async function beginOnNode<T>(
       try {
         return await rest();
       } catch (error) {
-        throw refused(error);
+        throw await refused(error);
       } finally {
         end();
       }
@@ -74,6 +78,18 @@ export async function beginOnNode<T>(
     end,
   };
 }
+
+/** Whether the machine is being moved away from the node, or has been. */
+async function hasLeft({ cache }: MachineServices, id: string, nodeId: string): Promise<boolean> {
+  const machine = await cache.readAny(id).catch(() => undefined);
+  return machine !== undefined && (machine.moveId !== null || machine.nodeId !== nodeId);
+}
+
+const interrupted = (id: string): Refusal =>
+  new Refusal(
+    "unavailable",
+    `machine ${id} moves to another node, which interrupted the transfer; repeat it: an incomplete upload changes nothing`,
+  );
 
 /** An operation that is complete with its answer. */
 export async function onNode<T>(

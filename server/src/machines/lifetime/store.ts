@@ -25,7 +25,13 @@ export function listSuspended(context: Context, limit: number): Promise<readonly
     WHERE t.status = 'suspended' LIMIT ${limit}`);
 }
 
-/** Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. */
+/** So long may a machine take until it is ready. One that never is must not run for ever. */
+const UNREADY_SECONDS = 600;
+
+/**
+ * Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. A machine that is not ready is idle since
+ * its start was requested, and for UNREADY_SECONDS at least.
+ */
 export function listIdle(
   context: Context,
   { limit, idleMinSeconds }: { readonly limit: number; readonly idleMinSeconds: number },
@@ -33,9 +39,9 @@ export function listIdle(
   const now = instantOf(context.clock.now());
   return context.db.query<MachineName>(sql`
     SELECT id, tenant_id AS "tenantId" FROM machines
-    WHERE auto_stop_seconds > 0 AND desired_state = 'running' AND ready_at IS NOT NULL
-      AND extract(epoch FROM ${now}::timestamptz - greatest(ready_at, last_activity_at))
-        >= greatest(auto_stop_seconds, ${idleMinSeconds}::int)
+    WHERE auto_stop_seconds > 0 AND desired_state = 'running' AND observed_state = 'running'
+      AND extract(epoch FROM ${now}::timestamptz - greatest(coalesce(ready_at, desired_at), last_activity_at))
+        >= greatest(auto_stop_seconds, CASE WHEN ready_at IS NULL THEN ${UNREADY_SECONDS}::int ELSE ${idleMinSeconds}::int END)
     ORDER BY id LIMIT ${limit}`);
 }
 

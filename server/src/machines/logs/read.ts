@@ -10,13 +10,13 @@
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
+import { type Farewell, LastingAnswer } from "../../http/lasting-answer.ts";
 import { type NodeLog, openLogOnNode } from "../../link/open-log.ts";
 import type { MachineRecord } from "../record.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../start.ts";
 import { includes, UNREACHABLE_STATUSES } from "../state.ts";
 import { nodeUnreachableText } from "../view.ts";
-import { LogAnswer } from "./answer.ts";
 import { type LogFormat, LogMessages, logEvent } from "./lines.ts";
 
 /** Between two attempts to reach a log that is unavailable. */
@@ -47,7 +47,7 @@ export async function readLogs(services: MachineServices, asked: LogsRequest): P
 }
 
 class LogReading {
-  readonly answer: LogAnswer;
+  readonly answer: LastingAnswer;
   readonly #services: MachineServices;
   readonly #request: LogsRequest;
   /** After the last lines received; null: none yet. */
@@ -57,8 +57,11 @@ class LogReading {
     this.#services = services;
     this.#request = asked;
     const { clock } = services.context;
-    const farewell = (text: string): string => logEvent({ at: clock.now(), source: "node", text }, asked.format);
-    this.answer = new LogAnswer(clock, asked.isFollowing ? farewell : null);
+    const farewell: Farewell = (reason) => {
+      const text = reason ?? "the server stops; follow the log again to continue";
+      return logEvent({ at: clock.now(), source: "node", text }, asked.format);
+    };
+    this.answer = new LastingAnswer(clock, asked.isFollowing ? farewell : null);
   }
 
   /** null: no node has the machine now. Throws a Refusal when its node does not answer. */

@@ -8,10 +8,11 @@ import { acceptWebSocket } from "../../http/upgrade.ts";
 import { resumeKeyOf } from "../../link/exec-frames.ts";
 import { openOnNode } from "../../link/open-exec.ts";
 import { checkArguments, checkEnvironment, environmentOf } from "../environment.ts";
-import { inRunningMachine } from "../running.ts";
+import { inRunningMachine, whenAgentListens } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { serveTerminal } from "./terminal.ts";
 import { nodeOf } from "../record.ts";
+import { locateFor } from "../whereabouts.ts";
 
 /** From the specification: a terminal is open for at most an hour. The node keeps the time. */
 const TERMINAL_MS_MAX = 60 * 60_000;
@@ -40,7 +41,9 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
       const { tenantId, keyId } = caller;
       const exec = await inRunningMachine(services, { tenantId, keyId, id, signal }, (machine) => {
         const node = nodeOf(machine);
-        return openOnNode(link, node, { tenantId: machine.tenantId, machineId: id, start, signal });
+        const locate = locateFor(services, machine);
+        const options = { tenantId: machine.tenantId, machineId: id, start, signal, locate };
+        return whenAgentListens(services, signal, () => openOnNode(link, node, options));
       });
       return {
         status: 101,

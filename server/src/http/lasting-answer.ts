@@ -1,5 +1,5 @@
 /**
- * The response to a reader of a log: text for the caller, and an empty line from time to time while there is none.
+ * The response to a reader of a log or of events: text for the caller, and an empty line from time to time while there is none.
  *
  * Always:
  * - `gone` is aborted as soon as the caller has disconnected.
@@ -9,22 +9,25 @@ import { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { errorOf } from "@flotilla/base/errors";
 import type { Refusal } from "@flotilla/contract/errors";
-import type { EndsEarly } from "../../http/encode.ts";
+import type { EndsEarly } from "./encode.ts";
 
 const HELD_BYTES = 64 * 1024;
 /** Existing clients time out after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
 
-export class LogAnswer extends Readable implements EndsEarly {
+/** A last message; the reason is null when the server stops. */
+export type Farewell = (reason: string | null) => string;
+
+export class LastingAnswer extends Readable implements EndsEarly {
   readonly gone: AbortSignal;
   readonly #clock: Clock;
-  readonly #farewell: ((text: string) => string) | null;
+  readonly #farewell: Farewell | null;
   readonly #going = new AbortController();
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt: number;
 
-  /** `farewell`: formats a last message; null: this response ends soon by itself, without one. */
-  constructor(clock: Clock, farewell: ((text: string) => string) | null) {
+  /** `farewell`: null: this response ends soon by itself, without a last message. */
+  constructor(clock: Clock, farewell: Farewell | null) {
     super({ highWaterMark: HELD_BYTES, encoding: "utf8" });
     this.#clock = clock;
     this.#farewell = farewell;
@@ -54,7 +57,7 @@ export class LogAnswer extends Readable implements EndsEarly {
   endEarly(reason?: Refusal): void {
     if (this.gone.aborted) return;
     if (this.#farewell !== null) {
-      this.push(this.#farewell(reason?.message ?? "the server stops; follow the log again to continue"));
+      this.push(this.#farewell(reason?.message ?? null));
       this.finish();
     } else if (reason !== undefined) this.destroy(reason);
   }

@@ -1,0 +1,26 @@
+/**
+ * `flotilla node upgrade NODE…` or `--rolling`: restarts agents as the release that is installed on their hosts, one after the other.
+ *
+ * The server does the work: Ctrl-C ends the waiting, not the upgrade.
+ */
+import type { Call } from "../call.ts";
+import { usage } from "../failure.ts";
+import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";
+
+export interface UpgradeOptions {
+  readonly rolling?: boolean;
+  readonly detach?: boolean;
+}
+
+export async function run(call: Call, ids: readonly string[], { rolling, detach }: UpgradeOptions) {
+  if ((rolling === true) === ids.length > 0)
+    throw usage("node upgrade needs nodes, or --rolling for all that are ready");
+  const flotilla = call.flotilla();
+  const begun = await flotilla.upgradeNodes(rolling === true ? {} : { nodeIds: [...ids] });
+  const operation = detach === true ? begun : await watchOperation(call, flotilla, begun);
+  if (operation === null) return EXIT_INTERRUPTED;
+  if (call.output.isJson) call.output.json(operation);
+  else if (detach === true) call.output.line(operation.id);
+  else for (const { name, message } of operation.steps) call.output.line(`${name}: ${message ?? "done"}`);
+  return 0;
+}

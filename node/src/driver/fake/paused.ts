@@ -1,0 +1,85 @@
+/**
+ * A fake VM that is paused at either end of a move, and one that waits for a guest. Memory is part of the devices' state.
+ *
+ * Always: `vm.json` says `isPaused`, so that tests see which node runs a machine.
+ */
+import type { BootRequest, PausedVm, Vm, VmExit, VmRecord, WaitingVm } from "../driver.ts";
+
+export interface FakePausedOptions {
+  readonly record: VmRecord;
+  /** Removes its file. */
+  end(): Promise<void>;
+  suspend: PausedVm["suspend"];
+  resume(request: BootRequest): Promise<Vm>;
+  now(): number;
+}
+
+export class FakePausedVm implements PausedVm {
+  readonly record: VmRecord;
+  readonly exited: Promise<VmExit>;
+  readonly suspend: PausedVm["suspend"];
+  readonly #options: FakePausedOptions;
+  readonly #ended = Promise.withResolvers<VmExit>();
+
+  constructor(options: FakePausedOptions) {
+    this.#options = options;
+    this.record = options.record;
+    this.exited = this.#ended.promise;
+    this.suspend = options.suspend;
+  }
+
+  async resume(request: BootRequest, onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm> {
+    signal.throwIfAborted();
+    const vm = await this.#options.resume(request);
+    onRunning(this.#options.now());
+    return vm;
+  }
+
+  async kill(): Promise<void> {
+    await this.#options.end();
+    this.#ended.resolve({ kind: "killed", detail: "the fake VM was killed" });
+  }
+
+  release(): void {
+    // Nothing runs here.
+  }
+}
+
+export interface FakeWaitingOptions {
+  readonly record: VmRecord;
+  load(state: Buffer, bootDirectory: string): Promise<PausedVm>;
+}
+
+export class FakeWaitingVm implements WaitingVm {
+  readonly record: VmRecord;
+  readonly exited: Promise<VmExit>;
+  readonly #options: FakeWaitingOptions;
+  readonly #ended = Promise.withResolvers<VmExit>();
+  #bootDirectory: string;
+  #paused: PausedVm | null = null;
+
+  constructor(options: FakeWaitingOptions, bootDirectory: string) {
+    this.#options = options;
+    this.#bootDirectory = bootDirectory;
+    this.record = options.record;
+    this.exited = this.#ended.promise;
+  }
+
+  write(): void {
+    throw new Error("a fake machine has no pages");
+  }
+
+  async load(state: Buffer): Promise<PausedVm> {
+    this.#paused = await this.#options.load(state, this.#bootDirectory);
+    return this.#paused;
+  }
+
+  moved(bootDirectory: string): void {
+    this.#bootDirectory = bootDirectory;
+  }
+
+  async kill(): Promise<void> {
+    await this.#paused?.kill();
+    this.#ended.resolve({ kind: "killed", detail: "the fake VM was killed" });
+  }
+}

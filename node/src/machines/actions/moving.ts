@@ -1,0 +1,50 @@
+/**
+ * A machine that is paused for a move: it waits for the end of the move, and continues here or on the other node.
+ *
+ * Always: it continues only when the server says that it is to run on this node. The journal says that it is paused from before the
+ * pause until it runs again, so no agent lets it run by itself.
+ */
+import { once } from "node:events";
+import { deadlineSignal } from "@flotilla/base/abort";
+import type { JournaledBoot } from "../journal.ts";
+import type { Machine } from "../machine.ts";
+import { BOOT_DEADLINE_MS, requestOf } from "./boot.ts";
+import { markRunning } from "./configure.ts";
+
+const RETRY_MS = 10_000;
+
+/** Any request of the server ends it. A machine whose memory could not be saved tries that again. */
+export async function awaitMove(machine: Machine, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  if (machine.leaving.isUnderWay) return void (await once(signal, "abort"));
+  await machine.deps.clock.sleep(RETRY_MS, signal);
+  if (!signal.aborted) await machine.update({ suspendRefusal: null });
+}
+
+/** Where it was, its guest is connected and configured. Where it arrived, it is connected to and configured again next. */
+export async function unpause(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { held, deps } = machine;
+  const { boot } = machine.journal;
+  if (boot === null) return;
+  if (held.vm !== null) {
+    await held.vm.unpause();
+    held.notePaused(null);
+    machine.leaving.end();
+    await machine.changes.forget();
+    return markRunning(machine, held.vm, { ...boot, isPaused: false });
+  }
+  if (held.paused === null) return;
+  const deadline = deadlineSignal(deps.clock, BOOT_DEADLINE_MS, signal);
+  try {
+    let continued: JournaledBoot = { ...boot, record: held.paused.record, isPaused: false };
+    const onRunning = (at: number): void => {
+      continued = { ...continued, runningSince: continued.runningSince ?? at };
+      void machine.update({ boot: continued });
+    };
+    const vm = await held.paused.resume(requestOf(machine, boot.bootId, null), onRunning, deadline.signal);
+    if (machine.isReleased) return vm.release();
+    held.hold(vm);
+  } finally {
+    deadline.dispose();
+  }
+}

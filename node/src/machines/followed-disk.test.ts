@@ -1,0 +1,152 @@
+/**
+ * A disk that follows its machine: what is asked for, what counts as arrived, and what another agent finds.
+ */
+import assert from "node:assert/strict";
+import { mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
+import { type Extent, readExtents } from "../images/blocks.ts";
+import { makeLog } from "../log.ts";
+import { ContentDiffers } from "./content-differs.ts";
+import { FollowedDisk, PART_BYTES } from "./followed-disk.ts";
+import { farMapPathOf, farPathOf } from "./paths.ts";
+
+const PARTS = 20;
+/** The last part is not a whole one. */
+const BYTES = PARTS * PART_BYTES - 70_000;
+const never = new AbortController().signal;
+
+async function place() {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-followed-"));
+  const from = join(directory, "from");
+  const content = Buffer.alloc(BYTES);
+  for (let at = 0; at + 8 < BYTES; at += 4096) content.writeDoubleBE(at + 1, at);
+  await writeFile(from, content);
+  await using far = await open(farPathOf(directory), "w");
+  await far.truncate(BYTES);
+  const log = makeLog({ level: "silent", clock: systemClock });
+  const disk = () => new FollowedDisk({ directory, bytes: BYTES, clock: systemClock, log });
+  const records = async (path: string, extents: readonly Extent[]) => {
+    const all: Buffer[] = [];
+    for await (const record of readExtents(path, extents)) all.push(record);
+    return Readable.from(all);
+  };
+  const send = async (to: FollowedDisk, start: number, end: number) =>
+    await to.receive({ start, end }, await records(from, [{ start, end }]), () => undefined, never);
+  return {
+    ...{ directory, from, content, disk, send, records },
+    [Symbol.asyncDispose]: () => rm(directory, { recursive: true }),
+  };
+}
+
+test("everything is asked for once, in order, and the disk is the other one's in the end", async () => {
+  await using at = await place();
+  const disk = at.disk();
+  await disk.open(null);
+  let end = 0;
+  for (;;) {
+    const { wanted, isComplete } = await disk.wanted("rest", 0, never);
+    if (wanted === null) {
+      assert.ok(isComplete);
+      break;
+    }
+    assert.equal(wanted.start, end);
+    ({ end } = wanted);
+    await at.send(disk, wanted.start, wanted.end);
+  }
+  assert.equal(end, BYTES);
+  assert.ok((await readFile(farPathOf(at.directory))).equals(at.content));
+  await assert.rejects(at.send(disk, 0, PART_BYTES), /all of the disk is here/);
+  await disk.close();
+});
+
+test("what one agent has compared the next one does not ask for; what was asked for in vain it does", async () => {
+  await using at = await place();
+  const first = at.disk();
+  await first.open(null);
+  const begun = (await first.wanted("rest", 0, never)).wanted;
+  assert.equal(begun?.start, 0);
+  await at.send(first, 5 * PART_BYTES, 6 * PART_BYTES);
+  await first.close();
+  const second = at.disk();
+  await second.open(null);
+  const state = await second.wanted("rest", 0, never);
+  assert.deepEqual(state.wanted, { start: 0, end: 5 * PART_BYTES });
+  assert.equal(state.arrivedBytes, PART_BYTES);
+  await second.close();
+  await rm(farMapPathOf(at.directory));
+  const third = at.disk();
+  await third.open(null);
+  assert.equal((await third.wanted("rest", 0, never)).arrivedBytes, 0, "without a map nothing is believed");
+  await third.close();
+});
+
+test("a part of other content, of another place or of another size is not there", async () => {
+  await using at = await place();
+  const disk = at.disk();
+  await disk.open(null);
+  const part = { start: 0, end: PART_BYTES };
+  const wrong = async function* () {
+    for await (const record of await at.records(at.from, [part])) {
+      record[100] = (record[100] ?? 0) ^ 1;
+      yield record;
+    }
+  };
+  await assert.rejects(
+    disk.receive(part, wrong(), () => undefined, never),
+    ContentDiffers,
+  );
+  const elsewhere = await at.records(at.from, [{ start: PART_BYTES, end: 2 * PART_BYTES }]);
+  await assert.rejects(
+    disk.receive(part, elsewhere, () => undefined, never),
+    /another part/,
+  );
+  const nothing = await at.records(at.from, []);
+  await assert.rejects(
+    disk.receive(part, nothing, () => undefined, never),
+    /did not send all/,
+  );
+  const other = join(at.directory, "other");
+  await writeFile(other, at.content.subarray(0, 3 * PART_BYTES));
+  await assert.rejects(
+    disk.receive(part, await at.records(other, [part]), () => undefined, never),
+    /another size/,
+  );
+  assert.equal((await disk.wanted("rest", 0, never)).arrivedBytes, 0);
+  await disk.close();
+});
+
+test("a file that is missing or shorter is not replaced by an empty one", async () => {
+  await using at = await place();
+  await writeFile(farPathOf(at.directory), "");
+  await assert.rejects(at.disk().open(null), /has 0 bytes/);
+  await rm(farPathOf(at.directory));
+  await assert.rejects(at.disk().open(null), /ENOENT/);
+});
+
+test("two readers wait for the same part without keeping the process busy", { timeout: 10_000 }, async () => {
+  await using at = await place();
+  const disk = at.disk();
+  await disk.open(null);
+  const waiting = [disk.awaitHead(20_000, never), disk.awaitHead(20_000, never)];
+  // It reads and writes files, which a busy process would not learn of.
+  await at.send(disk, 0, PART_BYTES);
+  assert.deepEqual(await Promise.all(waiting), [true, true]);
+  await disk.close();
+});
+
+test("a read of the head is asked for before the rest, and is over when it is there", async () => {
+  await using at = await place();
+  const disk = at.disk();
+  await disk.open(null);
+  assert.equal(await disk.awaitHead(5, never), false);
+  const waiting = disk.awaitHead(20_000, never);
+  const { wanted } = await disk.wanted("read", 5_000, never);
+  assert.deepEqual(wanted, { start: 0, end: PART_BYTES });
+  await at.send(disk, 0, PART_BYTES);
+  assert.equal(await waiting, true);
+  await disk.close();
+});

@@ -1,0 +1,49 @@
+/**
+ * Follows a tenant's events as Server-Sent Events: those after a position, then new ones as they are recorded.
+ *
+ * Always:
+ * - The `id` of each is its cursor, so a reader that connects again with the last one (`Last-Event-ID`) misses none, on any server.
+ * - A slow reader makes reads wait. A database that does not answer delays events, and does not end the stream.
+ */
+import type { TenantEvent } from "@flotilla/contract/events";
+import type { Context } from "../context.ts";
+import { LastingAnswer } from "../http/lasting-answer.ts";
+import { listTenantEvents, type TenantEventsPage } from "./store.ts";
+import { type TenantEventRecord, tenantEvent } from "./view.ts";
+
+/** Between two looks for new events. */
+const LOOK_MS = 1_000;
+const PAGE = 100;
+
+/** Rejects when the first events cannot be read. */
+export async function followEvents(
+  { clock, db }: Context,
+  asked: Omit<TenantEventsPage, "limit">,
+): Promise<LastingAnswer> {
+  const read = (after: number | null) => listTenantEvents(db, { ...asked, after, limit: PAGE });
+  const first = await read(asked.after);
+  const answer = new LastingAnswer(clock, (reason) => {
+    const text = reason ?? "the server stops; follow the events again to continue";
+    return `event: error\ndata: ${text}\n\n`;
+  });
+  void sendAll(answer, { first, read, after: asked.after });
+  return answer;
+}
+
+interface Following {
+  readonly first: readonly TenantEventRecord[];
+  readonly read: (after: number | null) => Promise<readonly TenantEventRecord[]>;
+  readonly after: number | null;
+}
+
+/** Never rejects. Ends when the caller has disconnected. */
+async function sendAll(answer: LastingAnswer, { first, read, after }: Following): Promise<void> {
+  let position = after;
+  for (let events = first; !answer.gone.aborted; events = await read(position).catch(() => [])) {
+    await answer.write(events.map((record) => frameOf(tenantEvent(record))).join(""));
+    position = events.at(-1)?.position ?? position;
+    if (events.length < PAGE) await answer.wait(LOOK_MS);
+  }
+}
+
+const frameOf = (event: TenantEvent): string => `id: ${event.cursor}\ndata: ${JSON.stringify(event)}\n\n`;

@@ -1,0 +1,159 @@
+/**
+ * What goes wrong in a simulated cluster, until it heals. Each fault is reported with the node that it concerns.
+ */
+import type { Cluster } from "./cluster.ts";
+import type { SimulatedNode } from "./node.ts";
+import type { SimulatedServer } from "./server.ts";
+
+/** Every fault, and whether it concerns one node: its agent, its clock, or messages from or to it. */
+export const FAULTS = {
+  "message lost": "node",
+  "message late": "node",
+  "message repeated": "node",
+  "message cut": "node",
+  "agent killed": "node",
+  "agent killed in a write": "node",
+  "one direction cut": "node",
+  "node cut off": "node",
+  "clock set": "node",
+  "server killed": "all",
+  "server killed in a write": "all",
+  "notifications missed": "all",
+  "statements lost": "all",
+} as const satisfies Readonly<Record<string, "node" | "all">>;
+
+export type Fault = keyof typeof FAULTS;
+
+type Injected = Exclude<Fault, `message ${string}`>;
+
+export class Faults {
+  readonly #cluster: Cluster;
+  readonly #onFault: (fault: Fault, node: string | null) => void;
+  #isHealed = false;
+  /** Hosts stay away for long, and time passes in which they become unreachable. */
+  isSlow = false;
+
+  /** `onFault`: called for each fault. `node`: null when it concerns all. */
+  constructor(cluster: Cluster, onFault: (fault: Fault, node: string | null) => void) {
+    this.#cluster = cluster;
+    this.#onFault = onFault;
+    cluster.network.onFault = (kind, node) => onFault(`message ${kind}`, node);
+  }
+
+  /** How unkind network, database and clocks are all the time. */
+  setTempers(): void {
+    const { network, databases, nodes, world } = this.#cluster;
+    const { random } = world;
+    this.isSlow = random.happens(0.15);
+    if (random.happens(0.4)) network.losing = random.between(0, 0.1);
+    if (random.happens(0.4)) network.delaying = random.between(0, 0.2);
+    if (random.happens(0.5)) network.repeating = random.between(0, 0.4);
+    if (random.happens(0.2)) databases.losing = random.between(0, 0.02);
+    if (random.happens(0.3)) databases.deaf = random.between(0, 0.6);
+    if (random.happens(0.3)) databases.latencyMs = random.between(1, 30);
+    if (random.happens(0.2)) for (const node of nodes) node.aheadMs = Math.round(random.between(-60_000, 60_000));
+  }
+
+  /** Something goes wrong at random. */
+  inject(): void {
+    const { world, network, databases, nodes, servers } = this.#cluster;
+    const { random } = world;
+    const server = random.pick([...servers.values()]);
+    const node = random.pick(nodes);
+    const faults: Readonly<Record<Injected, () => void>> = {
+      "server killed": () => this.#restartServer(server, () => server.program.kill()),
+      "server killed in a write": () =>
+        this.#restartServer(server, () => {
+          server.program.diesAfter = { statements: random.below(12) };
+        }),
+      "agent killed": () => this.#restartAgent(() => node.agent?.kill(), node),
+      "agent killed in a write": () =>
+        this.#restartAgent(() => {
+          if (node.agent !== null) node.agent.diesAfter = { files: random.below(30) };
+        }, node),
+      "one direction cut": () => {
+        const [from, to] = random.happens(0.5) ? [server.program.name, node.name] : [node.name, server.program.name];
+        network.cut(from, to);
+        this.#later(random.between(500, 20_000), () => network.heal());
+      },
+      "node cut off": () => {
+        for (const name of servers.keys()) {
+          network.cut(name, node.name);
+          network.cut(node.name, name);
+        }
+        this.#later(this.#isLong(0.25) ? random.between(35_000, 60_000) : random.between(500, 20_000), () =>
+          network.heal(),
+        );
+      },
+      "notifications missed": () => {
+        server.connection.setListening(false);
+        this.#later(random.between(100, 5_000), () => {
+          if (server.program.isAlive) server.connection.setListening(true);
+        });
+      },
+      "statements lost": () => {
+        const { losing } = databases;
+        databases.losing = 0.3;
+        this.#later(random.between(50, 2_000), () => {
+          databases.losing = losing;
+        });
+      },
+      "clock set": () => {
+        node.aheadMs += Math.round(random.between(-30_000, 30_000));
+        if (node.agent !== null) node.agent.clockAheadMs = node.aheadMs;
+      },
+    };
+    const kind = random.pick(Object.keys(faults) as Injected[]);
+    world.note(`FAULT ${kind}: ${server.program.name}, ${node.name}`);
+    this.#onFault(kind, FAULTS[kind] === "node" ? node.name : null);
+    faults[kind]();
+  }
+
+  /** No more faults: everything is started that is down. */
+  heal(): void {
+    const { world, network, databases, servers, nodes } = this.#cluster;
+    world.note("HEAL");
+    this.#isHealed = true;
+    network.heal();
+    Object.assign(network, { losing: 0, delaying: 0, repeating: 0 });
+    Object.assign(databases, { losing: 0, deaf: 0, latencyMs: 0.6 });
+    for (const [name, server] of servers) {
+      server.program.diesAfter = {};
+      if (!server.program.isAlive) this.#cluster.startServer(name);
+      else server.connection.setListening(true);
+    }
+    for (const node of nodes) {
+      if (node.agent !== null) node.agent.diesAfter = {};
+      node.start();
+    }
+  }
+
+  #restartServer(server: SimulatedServer, kill: () => void): void {
+    kill();
+    const { name } = server.program;
+    this.#later(this.#cluster.world.random.between(100, 8_000), () => {
+      server.program.kill();
+      this.#cluster.startServer(name);
+    });
+  }
+
+  #restartAgent(kill: () => void, node: SimulatedNode): void {
+    kill();
+    const { random } = this.#cluster.world;
+    this.#later(this.#isLong(0.1) ? random.between(30_000, 50_000) : random.between(100, 8_000), () => {
+      node.agent?.kill();
+      node.start();
+    });
+  }
+
+  /** Whether a host is away for longer than it may be silent. */
+  #isLong(usually: number): boolean {
+    return this.#cluster.world.random.happens(this.isSlow ? 0.7 : usually);
+  }
+
+  #later(ms: number, work: () => void): void {
+    this.#cluster.world.after(ms, null, () => {
+      if (!this.#isHealed) work();
+    });
+  }
+}

@@ -1,0 +1,112 @@
+/**
+ * Which states each fault has met: of machines, nodes, operations and moves. A test demands every pair that can occur.
+ *
+ * A fault of a node meets that node, its machines, and what moves from or to it; other faults meet everything. The states are those
+ * of the last step, at most STEP_MS_MAX old for messages and exact for other faults.
+ */
+import { phaseOf } from "../../server/src/machines/state.ts";
+import { MOVE_STEPS } from "../../server/src/moves/worker.ts";
+import { FAULTS, type Fault } from "./faults.ts";
+import type { Rows } from "./rows.ts";
+
+/** Every state, as it is counted. */
+const STATES: readonly string[] = [
+  ...["created", "stopped", "starting", "running", "stopping", "failed", "deleting", "deleted"].map(
+    (phase) => `machine ${phase}`,
+  ),
+  ...["machine suspended", "machine moving", "machine waiting in a pool"],
+  ...["ready", "draining", "drained", "unreachable"].map((status) => `node ${status}`),
+  ...["node cordoned", "node under maintenance"],
+  ...["machine move", "node drain"].flatMap((kind) => [`${kind} running`, `${kind} canceling`, `${kind} continued`]),
+  ...Object.values(MOVE_STEPS).map((name) => `move: ${name}`),
+];
+
+/** Pairs that cannot occur, with the reason. */
+const IMPOSSIBLE: readonly { readonly fault: Fault | "any of a node"; readonly state: string; readonly why: string }[] =
+  [{ fault: "any of a node", state: "machine created", why: "it was never started, so it is on no node" }];
+
+/** What lasts for a moment only, so that few faults meet it. */
+const BRIEF: ReadonlySet<string> = new Set([
+  ...[
+    "node unreachable",
+    "machine move canceling",
+    "machine move continued",
+    "node drain canceling",
+    "node drain continued",
+  ],
+  ...[MOVE_STEPS.change, MOVE_STEPS.start].map((name) => `move: ${name}`),
+]);
+
+/** Faults that differ little in what is lost: of a message, and of the connections of a node. */
+const ALIKE: readonly ((fault: Fault) => boolean)[] = [
+  (fault) => fault.startsWith("message "),
+  (fault) => fault === "one direction cut" || fault === "node cut off",
+];
+
+/** What a run must have met: every fault every state that is possible, and one of those that are alike each brief state. */
+export function unmetPairs(met: ReadonlyMap<string, number>): readonly string[] {
+  const faults = Object.keys(FAULTS) as Fault[];
+  const isMet = (fault: Fault, state: string): boolean => {
+    const alike = BRIEF.has(state) ? ALIKE.find((isOne) => isOne(fault)) : undefined;
+    return faults.some((each) => (each === fault || alike?.(each) === true) && met.has(`${each}/${state}`));
+  };
+  return faults.flatMap((fault) =>
+    STATES.filter((state) => isPossible(fault, state) && !isMet(fault, state)).map((state) => `${fault}/${state}`),
+  );
+}
+
+const isPossible = (fault: Fault, state: string): boolean =>
+  !IMPOSSIBLE.some(
+    (pair) =>
+      pair.state === state && (pair.fault === fault || (pair.fault === "any of a node" && FAULTS[fault] === "node")),
+  );
+
+/** The counts as a table of text: a line for each state, a column for each fault. */
+export function tableOf(met: ReadonlyMap<string, number>): readonly string[] {
+  const faults = Object.keys(FAULTS) as Fault[];
+  const head = ["state", ...faults.map((_, at) => String.fromCodePoint(65 + at))];
+  const rows = STATES.map((state) => [
+    state,
+    ...faults.map((fault) => (isPossible(fault, state) ? String(met.get(`${fault}/${state}`) ?? 0) : "–")),
+  ]);
+  const line = (cells: readonly string[]) =>
+    cells.map((cell, at) => (at === 0 ? cell.padEnd(34) : cell.padStart(7))).join("");
+  return [...faults.map((fault, at) => `${String.fromCodePoint(65 + at)}: ${fault}`), line(head), ...rows.map(line)];
+}
+
+const BRIEF_STEPS: readonly (string | null)[] = [MOVE_STEPS.change, MOVE_STEPS.start];
+
+/** Whether something is in a state that lasts for a moment only. */
+export const hasBriefState = ({ operations }: Rows): boolean =>
+  operations.some(
+    ({ status, canceledAt, attempt, step }) =>
+      status === "running" && (canceledAt !== null || attempt > 1 || BRIEF_STEPS.includes(step)),
+  );
+
+/** The states that a fault meets now. `node`: the one that it concerns; null: all. */
+export function statesMet(rows: Rows, node: string | null): readonly string[] {
+  const concerns = (...nodes: readonly (string | null)[]): boolean => node === null || nodes.includes(node);
+  const machines = rows.machines.filter(({ nodeId, moveNodeId }) => concerns(nodeId, moveNodeId));
+  const nodes = rows.nodes.filter(({ id }) => concerns(id));
+  const byId = new Map(rows.machines.map((machine) => [machine.id, machine]));
+  const operations = rows.operations.filter(({ status, kind, resourceId }) => {
+    const machine = byId.get(resourceId);
+    const isConcerned =
+      kind === "node drain" ? concerns(resourceId) : concerns(machine?.nodeId ?? null, machine?.moveNodeId ?? null);
+    return status === "running" && isConcerned;
+  });
+  return [
+    ...machines.map((machine) => `machine ${phaseOf(machine)}`),
+    ...machines.filter(({ isSuspended, isDeleted }) => isSuspended && !isDeleted).map(() => "machine suspended"),
+    ...machines.filter(({ moveId }) => moveId !== null).map(() => "machine moving"),
+    ...machines.filter(({ isInPool, isDeleted }) => isInPool && !isDeleted).map(() => "machine waiting in a pool"),
+    ...nodes.map(({ status }) => `node ${status}`),
+    ...nodes.filter(({ cordonedAt }) => cordonedAt !== null).map(() => "node cordoned"),
+    ...nodes.filter(({ isInMaintenance }) => isInMaintenance).map(() => "node under maintenance"),
+    ...operations.map(({ kind, canceledAt }) => `${kind} ${canceledAt === null ? "running" : "canceling"}`),
+    ...operations.filter(({ attempt }) => attempt > 1).map(({ kind }) => `${kind} continued`),
+    ...operations
+      .filter(({ kind, step }) => kind === "machine move" && step !== null)
+      .map(({ step }) => `move: ${step}`),
+  ];
+}

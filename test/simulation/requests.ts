@@ -1,0 +1,268 @@
+/**
+ * What users and operators request of a simulated cluster, and what they know from the answers.
+ */
+import type { EndpointName } from "@flotilla/contract/endpoints";
+import type { Cluster } from "./cluster.ts";
+import type { Rows } from "./rows.ts";
+import type { Reply, SimulatedServer } from "./server.ts";
+import { TENANT } from "./tenant.ts";
+
+const CALLER = {
+  kind: "key",
+  keyId: "key-00000000000000000000000000000051",
+  tenantId: TENANT,
+  scopes: ["admin"],
+  isAdmin: true,
+  expiresAt: null,
+} as const;
+
+const MACHINES_MAX = 7;
+const POOLS_MAX = 2;
+/** A server that misses a notification may answer from memory for 5 s. */
+const STALE_MS_MAX = 5_000;
+
+interface Call {
+  readonly params?: object;
+  readonly query?: object;
+  readonly body?: unknown;
+}
+
+/** How often it is chosen, and what it does. */
+type Choice = readonly [number, () => void];
+
+export class Requests {
+  readonly #cluster: Cluster;
+  /** How often each endpoint was called. */
+  readonly calls = new Map<string, number>();
+  /** Machines whose creation was acknowledged. */
+  readonly created = new Set<string>();
+  /** Machines whose deletion was requested, whatever came of it. */
+  readonly deletions = new Set<string>();
+  /** Machines whose guests end by themselves. */
+  readonly restless = new Set<string>();
+  /** Calls without an answer. */
+  open = 0;
+  /** When a deletion was acknowledged. */
+  readonly #deletedAt = new Map<string, number>();
+  /** Machines of which callers may request something. */
+  readonly #machines: string[] = [];
+  readonly #pools: string[] = [];
+  /** Of machines: small ones reach the ceiling of the plan, large ones those of nodes. */
+  readonly #cpus: readonly number[];
+
+  constructor(cluster: Cluster) {
+    this.#cluster = cluster;
+    this.#cpus = cluster.world.random.pick([[1], [1, 1, 2, 3], [2, 3]]);
+  }
+
+  /** Requests something at random. */
+  request(rows: Rows | null): void {
+    const { random } = this.#cluster.world;
+    if (this.#machines.length === 0 || (this.#machines.length < MACHINES_MAX && random.happens(0.2)))
+      return this.#create();
+    const id = random.pick(this.#machines);
+    // Callers change their minds before the first request has had its effect.
+    if (random.happens(0.25))
+      this.#cluster.world.after(random.between(0, 300), null, () => this.#choose(this.#ofMachine(id)));
+    const node = random.pick(this.#cluster.nodes).name;
+    this.#choose([
+      ...this.#ofMachine(id),
+      [0.8, () => this.#all()],
+      [2, () => this.#drain(node)],
+      [1, () => this.#send("cancelDrain", { params: { id: node } })],
+      [1.5, () => this.#cancel(rows)],
+      [0.5, () => this.#send("cordonNode", { params: { id: node } })],
+      [0.5, () => this.#send("maintainNode", { params: { id: node } })],
+      [0.5, () => this.uncordon(node)],
+      [0.7, () => this.#getDeleted()],
+      [0.5, () => this.#list()],
+      [1, () => this.#pool()],
+      [2, () => this.#claim()],
+      [0.4, () => this.#deletePool()],
+    ]);
+  }
+
+  /** What is requested of one machine. */
+  #ofMachine(id: string): readonly Choice[] {
+    const { random } = this.#cluster.world;
+    const node = random.pick(this.#cluster.nodes).name;
+    return [
+      [6, () => this.#send("startMachine", { params: { id }, query: random.happens(0.3) ? { detach: true } : {} })],
+      [3, () => this.#send("stopMachine", { params: { id }, query: random.happens(0.4) ? { keepMemory: true } : {} })],
+      [1.5, () => this.#delete(id)],
+      [4, () => this.#send("moveMachine", { params: { id }, body: random.happens(0.5) ? { nodeId: node } : {} })],
+      [0.5, () => this.#update(id)],
+      [1, () => this.#get(id)],
+    ];
+  }
+
+  /** One of them, each as often as its weight says. */
+  #choose(choices: readonly Choice[]): void {
+    const sum = choices.reduce((total, [weight]) => total + weight, 0);
+    let left = this.#cluster.world.random.between(0, sum);
+    for (const [weight, request] of choices) {
+      left -= weight;
+      if (left <= 0) return request();
+    }
+  }
+
+  /** The same of every machine, at the same time. */
+  #all(): void {
+    const request = this.#cluster.world.random.pick([
+      "startMachine",
+      "startMachine",
+      "stopMachine",
+      "moveMachine",
+    ] as const);
+    const rest = request === "moveMachine" ? { body: {} } : { query: {} };
+    for (const id of this.#machines) this.#send(request, { params: { id }, ...rest });
+  }
+
+  uncordon(id: string): void {
+    this.#send("uncordonNode", { params: { id } });
+  }
+
+  #create(): void {
+    const { random } = this.#cluster.world;
+    const env: Record<string, string> = { FAKE_BOOT_MS: String(random.below(random.pick([10, 10, 3_000]))) };
+    if (random.happens(0.1)) env["FAKE_CRASH_AFTER_MS"] = String(random.below(10_000));
+    if (random.happens(0.1)) env["FAKE_POWEROFF_AFTER_MS"] = String(random.below(10_000));
+    if (random.happens(0.05)) env["FAKE_BOOT_FAIL"] = "1";
+    if (random.happens(0.05)) env["FAKE_CONFIGURE_FAIL"] = "1";
+    if (random.happens(0.1)) env["FAKE_SUSPEND_FAIL"] = random.pick(["no_space", "conflict"]);
+    if (random.happens(0.1)) env["FAKE_RESUME_FAIL"] = "1";
+    if (random.happens(0.2)) env["FAKE_SUSPEND_MS"] = String(random.below(3_000));
+    if (random.happens(0.1)) env["FAKE_IGNORE_SHUTDOWN"] = "1";
+    const reference = random.happens(0.2) ? `example/slow-${random.below(4_000)}` : "local/busybox";
+    const body = {
+      source: { type: "image", reference },
+      resources: { cpus: random.pick(this.#cpus), memoryMb: 256, diskGb: 1 },
+      env,
+      restart: random.pick(["always", "never"]),
+      disruption: random.pick(["migrate", "restart", "stop"]),
+      ephemeral: random.happens(0.1),
+    };
+    const isEphemeral = body.ephemeral;
+    this.#send("createMachine", { body }, (reply) => {
+      if (reply.kind !== "answer") return;
+      const { id } = reply.body as { id: string };
+      this.#machines.push(id);
+      this.created.add(id);
+      if (env["FAKE_CRASH_AFTER_MS"] !== undefined || env["FAKE_POWEROFF_AFTER_MS"] !== undefined)
+        this.restless.add(id);
+      if (isEphemeral) this.deletions.add(id);
+      if (random.happens(0.6)) this.#send("startMachine", { params: { id }, query: {} });
+    });
+  }
+
+  #delete(id: string): void {
+    const { world } = this.#cluster;
+    this.deletions.add(id);
+    const at = this.#machines.indexOf(id);
+    if (at >= 0 && world.random.happens(0.7)) this.#machines.splice(at, 1);
+    this.#send("deleteMachine", { params: { id }, query: {} }, (reply) => {
+      if (reply.kind === "answer") this.#deletedAt.set(id, world.now);
+    });
+  }
+
+  #drain(id: string): void {
+    const { random } = this.#cluster.world;
+    this.#send("drainNode", { params: { id }, body: { deadlineSeconds: random.pick([0, 5, 30, 90]) } });
+  }
+
+  /** Cancels an operation that runs. */
+  #cancel(rows: Rows | null): void {
+    const running = (rows?.operations ?? []).filter(({ status }) => status === "running");
+    if (running.length === 0) return;
+    // There are more moves than drains.
+    const { random } = this.#cluster.world;
+    const drains = running.filter(({ kind }) => kind === "node drain");
+    const { id } = random.pick(drains.length > 0 && random.happens(0.6) ? drains : running);
+    this.#send("cancelOperation", { params: { id } });
+  }
+
+  #update(id: string): void {
+    const disruption = this.#cluster.world.random.pick(["migrate", "restart", "stop"]);
+    this.#send("updateMachine", { params: { id }, body: { disruption } });
+  }
+
+  #get(id: string): void {
+    this.#send("getMachine", { params: { id } }, (reply) => {
+      if (reply.kind === "refused" && reply.status === 404 && !this.deletions.has(id))
+        this.#cluster.world.violate(`machine ${id} was not found, and no caller deleted it`);
+    });
+  }
+
+  #getDeleted(): void {
+    const { world } = this.#cluster;
+    if (this.#deletedAt.size === 0) return;
+    const [id, deletedAt] = world.random.pick([...this.#deletedAt]);
+    const ms = world.now - deletedAt;
+    this.#send("getMachine", { params: { id } }, (reply) => {
+      if (reply.kind === "answer" && ms > STALE_MS_MAX)
+        world.violate(`machine ${id} was found ${ms.toFixed()} ms after its deletion was acknowledged`);
+    });
+  }
+
+  /** A list is never from memory. */
+  #list(): void {
+    const expected = [...this.created].filter((id) => !this.deletions.has(id));
+    const gone = [...this.#deletedAt.keys()];
+    this.#send("listMachines", { query: {} }, (reply) => {
+      if (reply.kind !== "answer") return;
+      const found = new Set((reply.body as readonly { id: string }[]).map(({ id }) => id));
+      const missing = expected.find((id) => !found.has(id) && !this.deletions.has(id));
+      if (missing !== undefined) this.#cluster.world.violate(`machine ${missing} is not in the list`);
+      const left = gone.find((id) => found.has(id));
+      if (left !== undefined) this.#cluster.world.violate(`machine ${left} is in the list after its deletion`);
+    });
+  }
+
+  #pool(): void {
+    if (this.#pools.length >= POOLS_MAX) return;
+    const { random } = this.#cluster.world;
+    const body = { image: "local/busybox", cpus: 1, memoryMb: 256, targetSize: 1 + random.below(2) };
+    this.#send("createPool", { body }, (reply) => {
+      if (reply.kind === "answer") this.#pools.push((reply.body as { id: string }).id);
+    });
+  }
+
+  #claim(): void {
+    const { random } = this.#cluster.world;
+    if (this.#pools.length === 0) return;
+    const claim = { params: { id: random.pick(this.#pools) } };
+    // Callers claim at the same time.
+    const count = random.happens(0.3) ? 2 : 1;
+    for (let each = 0; each < count; each += 1) this.#send("claimMachine", claim, (reply) => this.#claimed(reply));
+  }
+
+  #claimed(reply: Reply): void {
+    if (reply.kind !== "answer") return;
+    const { id } = reply.body as { id: string };
+    if (this.created.has(id)) this.#cluster.world.violate(`machine ${id} was claimed twice`);
+    this.created.add(id);
+    this.#machines.push(id);
+  }
+
+  #deletePool(): void {
+    if (this.#pools.length === 0) return;
+    const [id] = this.#pools.splice(this.#cluster.world.random.below(this.#pools.length), 1);
+    this.#send("deletePool", { params: { id: id as string } });
+  }
+
+  /** Sends a call to a server that lives. Its answer arrives by itself. */
+  #send(name: EndpointName, call: Call, onReply?: (reply: Reply) => void): void {
+    const { world, liveServers } = this.#cluster;
+    if (liveServers.length === 0) return;
+    const server: SimulatedServer = world.random.pick(liveServers);
+    this.calls.set(name, (this.calls.get(name) ?? 0) + 1);
+    world.note(`${name} ${JSON.stringify(call)} at ${server.program.name}`);
+    this.open += 1;
+    void server.call(name, { ...call, caller: CALLER }).then((reply) => {
+      this.open -= 1;
+      const text = reply.kind === "refused" ? ` ${reply.status} ${reply.text}` : "";
+      world.note(`${name} ${JSON.stringify(call.params ?? {})} → ${reply.kind}${text}`);
+      onReply?.(reply);
+    });
+  }
+}
