@@ -330,6 +330,17 @@ test("what cannot be moved is refused with the reason", async () => {
   await client.delete(`/v1/machines/${id}`);
 });
 
+test("of callers that move a machine at the same time, one begins the move and the others are answered with it", async () => {
+  const { id, to } = await machine();
+  const asked = await Promise.all(Array.from({ length: 8 }, () => move(id, { nodeId: to })));
+  assert.deepEqual(new Set(asked.map(({ status }) => status)), new Set([202]));
+  const [operationId = "", ...others] = new Set(asked.map(({ json }) => json.id as string));
+  assert.deepEqual(others, []);
+  assert.equal((await ended(operationId)).status, "succeeded");
+  assert.equal((await get(id)).nodeId, to);
+  await client.delete(`/v1/machines/${id}`);
+});
+
 test("two machines leave a node at a time, and the others wait for their turn", async () => {
   const placed: Placed[] = [];
   while (placed.filter(({ from }) => from === "node-a").length < 3) placed.push(await machine());

@@ -4,7 +4,8 @@
  * Always: a machine has one move at a time. A request for a machine that is being moved returns the running operation.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { beginOperation } from "../operations/begin.ts";
+import type { Queryable } from "../db/database.ts";
+import { writeOperation } from "../operations/begin.ts";
 import { findRunningOperation, type OperationRecord } from "../operations/store.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -12,6 +13,7 @@ import { machineNotFound } from "../machines/start.ts";
 import { includes, UNREACHABLE_STATUSES } from "../machines/state.ts";
 import { nodeUnreachableText } from "../machines/view.ts";
 import { findFollowing } from "./following-store.ts";
+import { lockMoves } from "./store.ts";
 import { chooseTarget } from "./target.ts";
 import { MOVE_STEPS, type MoveInput, stillFollows } from "./worker.ts";
 
@@ -38,13 +40,8 @@ export async function requestMove(services: MachineServices, request: MoveReques
   const { machineId, nodeId } = request;
   const machine = await cache.readAny(machineId);
   if (machine === undefined || machine.deletedAt !== null) throw machineNotFound(machineId);
-  const running = await findRunningOperation(context.db, { kind: "machine move", resourceId: machineId });
-  if (running !== undefined) {
-    const other = (running.input as MoveInput).nodeId;
-    if (nodeId === null || nodeId === other) return running;
-    const text = `machine ${machineId} is being moved by operation ${running.id}; cancel that one, or wait until it has ended`;
-    throw new Refusal("conflict", text);
-  }
+  const running = await findMove(context.db, request);
+  if (running !== undefined) return running;
   refuseUnmovable(machine);
   const from = await findFollowing(context.db, machineId);
   if (from !== null) throw stillFollows(machineId, from);
@@ -62,7 +59,7 @@ export async function requestMove(services: MachineServices, request: MoveReques
     ...(parentId === undefined ? {} : { parentId }),
     ...(diskFollows ? { diskFollows } : {}),
   };
-  return await beginOperation(context, {
+  const move = {
     id: request.operationId,
     tenantId: request.tenantId,
     kind: "machine move",
@@ -70,7 +67,25 @@ export async function requestMove(services: MachineServices, request: MoveReques
     input,
     steps: Object.values(MOVE_STEPS),
     deadlineMs: seconds * 1000,
+  } as const;
+  const operation = await context.db.transaction(async (transaction) => {
+    await lockMoves(transaction, machineId);
+    // Of several callers the first makes the operation and the others find it.
+    return (await findMove(transaction, request)) ?? (await writeOperation(context, transaction, move));
   });
+  await context.db.notify("operations", operation.id);
+  return operation;
+}
+
+/** The running move, if the request may be answered with it. Throws a Refusal when it goes to another node. */
+async function findMove(
+  db: Queryable,
+  { machineId, nodeId }: Pick<MoveRequest, "machineId" | "nodeId">,
+): Promise<OperationRecord | undefined> {
+  const running = await findRunningOperation(db, { kind: "machine move", resourceId: machineId });
+  if (running === undefined || nodeId === null || nodeId === (running.input as MoveInput).nodeId) return running;
+  const text = `machine ${machineId} is being moved by operation ${running.id}; cancel that one, or wait until it has ended`;
+  throw new Refusal("conflict", text);
 }
 
 /** Throws a Refusal for a machine that has no disk, or whose disk cannot be reached. */

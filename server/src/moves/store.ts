@@ -27,6 +27,11 @@ const LIVE_MS = 30_000;
 /** A move is begun by the clock of one server, and its parent by that of another. */
 const CLOCKS_DIFFER_MS = 60 * 60_000;
 
+/** Lets no other transaction begin a move of the machine until this one ends. */
+export async function lockMoves(db: Queryable, machineId: string): Promise<void> {
+  await db.execute(sql`SELECT pg_advisory_xact_lock(hashtext('machine move'), hashtext(${machineId}))`);
+}
+
 export interface HoldOptions {
   readonly moveId: string;
   /** The target. */
