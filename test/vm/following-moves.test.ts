@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readdir, readFile } from "node:fs/promises";
+import { readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
@@ -16,6 +16,9 @@ const WRITE =
   `head -c 16777216 /dev/urandom >/dev/shm/r; for i in $(seq ${FILE_MB / 16}); do echo $i; cat /dev/shm/r; done >/workspace/file; ` +
   "echo kept >/etc/kept; sync; sha256sum /workspace/file";
 const SUM = "sha256sum /workspace/file";
+const MORE_SUM = "sha256sum /workspace/more";
+/** What a merge takes a while for. */
+const MORE = `head -c 16777216 /dev/urandom >/dev/shm/r; for i in 1 2 3 4 5 6; do cat /dev/shm/r; done >/workspace/more; sync; ${MORE_SUM}`;
 
 /** Runs a command that may take longer than a request. Resolves with what it printed. */
 async function slowly(flotilla: Flotilla, id: string, command: string): Promise<string> {
@@ -67,6 +70,18 @@ test("a machine runs before its disk has arrived, while the agents of both nodes
   await until(isSaid, { what: "the disk to arrive", deadlineMs: 120_000 });
   const rest = async () => (await readdir(join(flotilla.nodeDirectory(source), "machines"))).length === 0;
   await until(rest, { what: "the former copy to be removed", deadlineMs: 30_000 });
+  // A merge that ends early leaves a longer file, from which the machine runs as well.
+  const more = await slowly(flotilla, id, MORE);
+  const far = join(place, "disk.far");
+  const { size } = await stat(far);
+  const stopped = flotilla.stop(id).catch(() => null);
+  await until(async () => (await stat(far)).size > size, { what: "the merge", deadlineMs: 60_000, everyMs: 2 });
+  await flotilla.nodes[target]?.kill();
+  assert.ok((await stat(far)).size > size, "the merge was over before the agent was killed");
+  await flotilla.startNode(target);
+  await flotilla.start(id);
+  await stopped;
+  assert.equal(await slowly(flotilla, id, `${SUM} && ${MORE_SUM}`), `${sum}  /workspace/file\n${more}`);
   await flotilla.stop(id);
   assert.deepEqual(
     (await readdir(place)).filter((name) => name.startsWith("disk")),

@@ -2,7 +2,8 @@
  * A disk that follows its machine: what is asked for, what counts as arrived, and what another agent finds.
  */
 import assert from "node:assert/strict";
-import { mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
+import { appendFile, mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
@@ -12,7 +13,7 @@ import { type Extent, readExtents } from "../images/blocks.ts";
 import { makeLog } from "../log.ts";
 import { ContentDiffers } from "./content-differs.ts";
 import { FollowedDisk, PART_BYTES } from "./followed-disk.ts";
-import { farMapPathOf, farPathOf } from "./paths.ts";
+import { farMapPathOf, farPathOf, farSocketPathOf } from "./paths.ts";
 
 const PARTS = 20;
 /** The last part is not a whole one. */
@@ -40,6 +41,27 @@ async function place() {
     ...{ directory, from, content, disk, send, records },
     [Symbol.asyncDispose]: () => rm(directory, { recursive: true }),
   };
+}
+
+/** The size in the answer of the protocol's oldest option, which a client sends as 16 bytes and an empty name. */
+async function servedBytes(directory: string): Promise<number> {
+  const socket = connect(farSocketPathOf(directory));
+  try {
+    const option = Buffer.alloc(20);
+    option.writeUInt32BE(3, 0);
+    option.write("IHAVEOPT", 4);
+    option.writeUInt32BE(1, 12);
+    socket.write(option);
+    let answer = Buffer.alloc(0);
+    for await (const piece of socket) {
+      answer = Buffer.concat([answer, piece as Buffer]);
+      // After the greeting of 18 bytes.
+      if (answer.byteLength >= 28) return Number(answer.readBigUInt64BE(18));
+    }
+    throw new Error("the connection ended early");
+  } finally {
+    socket.destroy();
+  }
 }
 
 test("everything is asked for once, in order, and the disk is the other one's in the end", async () => {
@@ -125,6 +147,25 @@ test("a file that is missing or shorter is not replaced by an empty one", async 
   await assert.rejects(at.disk().open(null), /has 0 bytes/);
   await rm(farPathOf(at.directory));
   await assert.rejects(at.disk().open(null), /ENOENT/);
+});
+
+test("a file that a merge has made longer is served whole by this agent and the next one, when all parts were there", async () => {
+  await using at = await place();
+  const first = at.disk();
+  await first.open(null);
+  for (let start = 0; start < BYTES; start += PART_BYTES)
+    await at.send(first, start, Math.min(BYTES, start + PART_BYTES));
+  assert.equal(await servedBytes(at.directory), BYTES);
+  await appendFile(farPathOf(at.directory), Buffer.alloc(200_000, 7));
+  assert.equal(await servedBytes(at.directory), BYTES + 200_000);
+  await first.close();
+  const second = at.disk();
+  await second.open(null);
+  assert.equal(await servedBytes(at.directory), BYTES + 200_000);
+  assert.ok(second.isComplete);
+  await second.close();
+  await rm(farMapPathOf(at.directory));
+  await assert.rejects(at.disk().open(null), /bytes and not/, "a file that is still to arrive has its size");
 });
 
 test("two readers wait for the same part without keeping the process busy", { timeout: 10_000 }, async () => {

@@ -9,7 +9,8 @@
  * - A part is there when it was compared with the hash of what the other node read, after it was synced. Nothing else is read by a VMM:
  *   a read waits for its parts, for as long as that takes.
  * - The map names only such parts, and is written after them. It may name fewer.
- * - No part that is there changes, before all of them are.
+ * - No part that is there changes, before all of them are. A merge that ends early leaves the file longer, and with the same content
+ *   below `disk.top`; a VMM that connects next is told the new size.
  *
  * A crash of the agent breaks the VMM's connection; its reads wait until the next agent listens. What the map does not name is fetched
  * again.
@@ -91,22 +92,21 @@ export class FollowedDisk {
 
   async #open(boot: { readonly directory: string; readonly uid: number } | null): Promise<void> {
     const { directory, bytes } = this.#options;
-    // Never made here: an empty one would be a lost disk.
-    const { size } = await stat(farPathOf(directory));
-    if (size !== bytes) throw new Error(`the file of the machine's disk has ${size} bytes and not ${bytes}`);
     const map = await readFile(farMapPathOf(directory)).catch(() => Buffer.alloc(0));
     if (map.byteLength === this.#parts.length)
       for (const [part, isHere] of map.entries()) if (isHere === 1) this.#note(part);
+    // Never made here: an empty one would be a lost disk. A merge that was begun makes it longer.
+    const { size } = await stat(farPathOf(directory));
+    if (this.isComplete ? size < bytes : size !== bytes)
+      throw new Error(`the file of the machine's disk has ${size} bytes and not ${bytes}`);
     const path = farSocketPathOf(directory);
     await rm(path, { force: true });
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
       this.#sockets.add(socket);
-      const file = {
-        bytes,
-        read: (at: number, length: number, signal: AbortSignal) => this.#serve(at, length, signal),
-      };
-      serveNbd(socket, file)
+      const read = (at: number, length: number, signal: AbortSignal) => this.#serve(at, length, signal);
+      stat(farPathOf(directory))
+        .then(({ size: length }) => serveNbd(socket, { bytes: length, read }))
         .catch((error: unknown) => this.#options.log.info({ reason: messageOf(error) }, "a reader of a disk has left"))
         .finally(() => {
           socket.destroy();
