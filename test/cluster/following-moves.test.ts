@@ -167,4 +167,27 @@ test("a disk follows its machine, while the server, its former node or its new n
         what: `node ${node} to have nothing of it`,
       });
   });
+  await t.test("a drain of its former node waits until its disk has arrived, and says so", async () => {
+    const machine = await machineWithDisk(flotilla, true);
+    const { id, from, to } = machine;
+    await moved(flotilla, machine);
+    // A disk that comes as fast as it can is there before the drain begins.
+    await kill(flotilla, "target", machine);
+    const client = flotilla.client();
+    const { operationId } = (await client.post(`/v1/nodes/node-${from}/drain`)).json;
+    const drain = async () => (await client.get(`/v1/operations/${operationId}`)).json;
+    const isSaid = async () => {
+      const now = await drain();
+      assert.equal(now.status, "running", JSON.stringify(now));
+      return /sending the disk of 1 machine that left before/.test(now.steps[1].message);
+    };
+    await until(isSaid, { ...PATIENT, what: "the drain to say what it waits for" });
+    await flotilla.startNode(to);
+    await until(async () => (await drain()).status !== "running", { ...PATIENT, what: "the drain to end" });
+    const { status, steps } = await drain();
+    assert.equal(status, "succeeded");
+    assert.match(steps.at(-1).message, /has no machine's disk/);
+    assert.ok((await flotilla.events(id)).some((text) => text.startsWith("all of its disk has arrived")));
+    await flotilla.remove(id);
+  });
 });

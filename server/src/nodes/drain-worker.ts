@@ -77,6 +77,8 @@ interface Found {
   readonly view: DrainView<Machine>;
   /** Deleted machines that the node has not removed yet. */
   readonly deleting: number;
+  /** Machines that run elsewhere while their disk still comes from the node. */
+  readonly followed: number;
   /** Nothing is to be moved any more: only machines that stay are left. */
   readonly isMoved: boolean;
   /** Machines that stay and run. */
@@ -103,10 +105,10 @@ class Drain {
     let movedAt = clock.monotonic();
     for (;;) {
       const found = await this.#look();
-      const { view, deleting, isMoved, running } = found;
+      const { view, deleting, followed, isMoved, running } = found;
       if (isMoved && running.length === 0 && deleting === 0) return emptiedText(view, this.#stopped.size);
       const now = clock.now();
-      say(progressText(view, { stopAt: this.#stopAt, now, deleting }));
+      say(progressText(view, { stopAt: this.#stopAt, now, deleting, followed }));
       const isLate = this.#stopAt <= now;
       if (!isMoved || !isLate) movedAt = clock.monotonic();
       if (clock.monotonic() - movedAt > STOP_MS_MAX)
@@ -137,7 +139,7 @@ class Drain {
     const { context, nodes } = this.#services;
     await refuseSilentNode(context, this.#nodeId);
     const isArriving = await hasArriving(context.db, this.#nodeId);
-    const isRead = (await listFollowedFrom(context.db, this.#nodeId)).length > 0;
+    const followed = (await listFollowedFrom(context.db, this.#nodeId)).length;
     const records = await listMachinesOfNode(context.db, this.#nodeId);
     const moves = await listChildMoves(context.db, this.#run.operation);
     const kept = inTurns(records.filter(({ deletedAt }) => deletedAt === null).map(drained));
@@ -156,7 +158,8 @@ class Drain {
     return {
       view,
       deleting: records.length - kept.length,
-      isMoved: !isArriving && !isRead && view.next.length + view.moving.length + view.waiting.length === 0,
+      followed,
+      isMoved: !isArriving && followed === 0 && view.next.length + view.moving.length + view.waiting.length === 0,
       running: view.blocked.flatMap(({ machine }) => (machine.isActive ? [machine] : [])),
     };
   }
