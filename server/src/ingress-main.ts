@@ -199,7 +199,7 @@ async function listenForNodes(
 }
 
 async function main(): Promise<void> {
-  countBuffersWithHeap();
+  countBuffersWithHeap(2);
   const { ask, hurry } = stopSignals();
   let ingress: RunningIngress;
   try {
