@@ -38,7 +38,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report of all runs ends those that continue": {
-    seed: 1,
+    seed: 10,
     changes: [
       {
         file: "server/src/machines/apply-runs.ts",
@@ -68,7 +68,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 5,
+    seed: 6,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 27,
+    seed: 765,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -228,7 +228,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 13,
+    seed: 14,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -238,14 +238,14 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 79,
+    seed: 102,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
     ],
   },
   "a move hands over before the target has the machine": {
-    seed: 3,
+    seed: 1,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -261,7 +261,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 13,
+    seed: 27,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -285,7 +285,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 18,
+    seed: 12,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -295,7 +295,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 27,
+    seed: 72,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -305,7 +305,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 13,
+    seed: 14,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
@@ -329,7 +329,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 33,
+    seed: 111,
     changes: [
       {
         file: "server/src/pools/state.ts",
