@@ -56,7 +56,9 @@ async function playInOneDatabase(): Promise<number> {
   const context = { db, clock: systemClock, log, ids: randomIds(randomBytes), randomBytes };
   try {
     for (let count = 0; count < BATCHES_PER_DATABASE && mayBegin(); count += 1) {
-      const { at, tenants } = waiting.shift()!;
+      const batch = waiting.shift();
+      if (batch === undefined) break;
+      const { at, tenants } = batch;
       const seed = SEED + at;
       try {
         await new HistoryBatch(context, { name: String(at), tenants, draw: randomFrom(seed) }).play();

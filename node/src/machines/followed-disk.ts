@@ -10,7 +10,7 @@
  *   a read waits for its parts, for as long as that takes.
  * - The map names only such parts, and is written after them. It may name fewer.
  * - No part that is there changes, before all of them are. A merge that ends early leaves the file longer, and with the same content
- *   below `disk.top`; a VMM that connects next is told the new size.
+ *   below `disk.top`; a VMM that connects next gets the new size.
  *
  * A crash of the agent breaks the VMM's connection; its reads wait until the next agent listens. What the map does not name is fetched
  * again.
