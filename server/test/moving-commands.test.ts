@@ -231,7 +231,7 @@ test("a new command waits five minutes for the end of a move, and is then refuse
   const operation = await paused(placed);
   let aheadMs = 0;
   const clock: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };
-  // Started when another server has the move, which would give up its target by such a clock.
+  // Started when another server has the move, which would fail by such a clock.
   const late = await startTestServer({ databaseUrl: server.databaseUrl, clock });
   const own = late.client.withKey(placed.key);
   let isAnswered = false;
