@@ -34,7 +34,7 @@ async function observed(): Promise<{ readonly id: string; readonly change: Chang
   const now = context.clock.now();
   const run = { bootId: `boot-of-${id}`, startedAt: now - 2, endedAt: now - 1, cause: "stop" as const };
   const next = { ...machine, observedState: "running" as const, observedBootId: "boot-next" };
-  return { id, run, change: { next, timeline: [], runs: [run], activeMax: null } };
+  return { id, run, change: { next, timeline: [], runs: [run] } };
 }
 
 for (const [durability, setting] of [
@@ -45,7 +45,7 @@ for (const [durability, setting] of [
     const { id, change } = await observed();
     const read = sql`SELECT current_setting('synchronous_commit') AS setting`;
     const during = await db.transaction(async (transaction) => {
-      const written = await writeChanges({ ...context, db: { ...db, ...transaction } }, [change], durability);
+      const written = await writeChanges({ ...context, db: { ...db, ...transaction } }, [change], { durability });
       assert.deepEqual([...written.keys()], [id]);
       return await transaction.queryOne(read);
     });
@@ -75,7 +75,7 @@ test("a run is acknowledged to its node when it is on the disk, also if it was r
   let isProven = false;
   for (let count = 0; count < 100 && !isProven; count += 1) {
     const { id, change, run } = await observed();
-    await writeChanges(context, [change], "later");
+    await writeChanges(context, [change], { durability: "later" });
     const position = await db.queryOne<{ end: string; isBehind: boolean }>(sql`
       SELECT pg_current_wal_insert_lsn()::text AS end, pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() AS "isBehind"`);
     const report = { sequence, isComplete: false, runs: [{ ...run, machineId: id, sequence }] };

@@ -208,6 +208,7 @@ test("of two writes from the same revision one is written and one is stale", asy
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
   const options = {
+    tenantId: machine.tenantId,
     nodeId: node.id,
     overcommit: NO_CEILINGS,
     activeMax: 100,
@@ -232,6 +233,7 @@ test("a loop finishes a start whose server died before it sent it to the node", 
   assert.ok(machine);
   const now = Date.now();
   const { next, ...rest } = requestStart(machine, {
+    tenantId: machine.tenantId,
     nodeId: node.id,
     overcommit: NO_CEILINGS,
     activeMax: 100,

@@ -187,7 +187,10 @@ test("a disk follows its machine, while the server, its former node or its new n
     const { status, steps } = await drain();
     assert.equal(status, "succeeded");
     assert.match(steps.at(-1).message, /has no machine's disk/);
-    assert.ok((await flotilla.events(id)).some((text) => text.startsWith("all of its disk has arrived")));
+    // What a node or a loop notes is written with other notes, soon.
+    const isNoted = async () =>
+      (await flotilla.events(id)).some((text) => text.startsWith("all of its disk has arrived"));
+    await until(isNoted, { ...PATIENT, what: "the arrival to be noted" });
     await flotilla.remove(id);
   });
 });

@@ -53,17 +53,24 @@ export interface Change {
   readonly timeline: readonly TimelineEntry[];
   /** Absent: none. */
   readonly runs?: readonly ReportedRun[];
+  /** Absent: the change is not a start, and no ceiling applies. */
+  readonly start?: Start;
+}
+
+/** What makes a change a start. It has no effect when its tenant or its node does not admit it any more. */
+export interface Start {
+  readonly tenantId: string;
   /**
-   * The change has no effect when the tenant has this many active machines, or they use all the memory or processors of its
-   * plan; null: no ceiling applies.
+   * It is refused when the tenant has this many active machines, or they use all the memory or processors of its plan; null:
+   * the machine is active already.
    */
   readonly activeMax: number | null;
-  /** Of a start: the change has no effect when its node does not admit it any more. */
-  readonly reservation?: Reservation;
-  /** Of a start: the change has no effect when the tenant's budget has no room for its first window. Absent: its plan has no such budget. */
-  readonly isBudgeted?: boolean;
-  /** The API key that starts the machine. Absent: the last one that did. */
-  readonly startedBy?: string;
+  /** It is refused when the tenant's budget has no room for its first window. */
+  readonly isBudgeted: boolean;
+  /** null: the machine has its share of its node already. */
+  readonly reservation: Reservation | null;
+  /** The API key that starts the machine. */
+  readonly startedBy: string;
 }
 
 /** How long after a request or a report the machine reconciler calls the node again, if the machine has not settled. */
@@ -90,6 +97,7 @@ export function runningBoot({ observedState, observedBootId }: MachineFacts): st
 }
 
 export interface StartRequest {
+  readonly tenantId: string;
   readonly nodeId: string;
   readonly overcommit: Overcommit;
   readonly activeMax: number;
@@ -102,7 +110,7 @@ export interface StartRequest {
 /** A start in a phase from which it leads to `starting`. */
 export function requestStart(
   machine: MutableMachine,
-  { nodeId, overcommit, activeMax, isBudgeted, isAutomatic, keyId, now }: StartRequest,
+  { tenantId, nodeId, overcommit, activeMax, isBudgeted, isAutomatic, keyId, now }: StartRequest,
 ): Change {
   const next: MutableMachine = {
     ...machine,
@@ -122,11 +130,11 @@ export function requestStart(
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
   // One that is still stopping is counted already, except by the node to which it moves to be stopped there.
-  const start = { next, timeline: [], isBudgeted, startedBy: keyId };
-  if (isActive(machine) && !machine.moveStops) return { ...start, activeMax: null };
+  const isCounted = isActive(machine);
   // One that is being moved starts where its move ends, or where it is: the statement reserves its share of both.
-  const reservation = { isNew: machine.nodeId === null, overcommit };
-  return { ...start, activeMax: isActive(machine) ? null : activeMax, reservation };
+  const reservation = isCounted && !machine.moveStops ? null : { isNew: machine.nodeId === null, overcommit };
+  const start = { tenantId, activeMax: isCounted ? null : activeMax, isBudgeted, reservation, startedBy: keyId };
+  return { next, timeline: [], start };
 }
 
 /**
@@ -147,7 +155,7 @@ export function requestStop(machine: MutableMachine, now: number, keepsMemory = 
   };
   const mayRun = machine.moveId === null && isActive(machine) && !isActive(stopped);
   const next: MutableMachine = mayRun ? { ...stopped, observedState: "preparing" } : stopped;
-  return { next, timeline: [], activeMax: null };
+  return { next, timeline: [] };
 }
 
 /**
@@ -172,5 +180,5 @@ export function abandon(machine: MutableMachine, reason: string, now: number): C
     readyAt: null,
     reconcileAt: now,
   };
-  return { next, timeline: [{ level: "error", message: reason }], activeMax: null };
+  return { next, timeline: [{ level: "error", message: reason }] };
 }

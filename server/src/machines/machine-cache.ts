@@ -18,6 +18,7 @@
  * revision and notify (store.ts).
  */
 import type { Context } from "../context.ts";
+import { ChangeWriter } from "./change-writer.ts";
 import type { Change } from "./change.ts";
 import type { MachineName, MachineRecord } from "./record.ts";
 import {
@@ -28,7 +29,6 @@ import {
   type ListedMachine,
   listMachines,
   type ListQuery,
-  writeChanges,
 } from "./store.ts";
 
 const MACHINES_MAX = 5_000;
@@ -62,6 +62,7 @@ interface ReadMark {
 
 export class MachineCache {
   readonly #context: Context;
+  readonly #writer: ChangeWriter;
   readonly #entries = new Map<string, Entry>();
   readonly #watched = new Map<string, Watch>();
   /** Who waits for the next change of a machine. */
@@ -72,6 +73,7 @@ export class MachineCache {
 
   constructor(context: Context) {
     this.#context = context;
+    this.#writer = new ChangeWriter(context);
     const onGap = () => this.#forgetAll();
     this.#unlisten = [
       context.db.listen("machines", { onPayload: (payload) => this.#onPayload(payload), onGap }),
@@ -149,7 +151,7 @@ export class MachineCache {
     const ids = changes.map(({ next }) => next.id);
     let written: ReadonlyMap<string, MachineRecord> = new Map();
     await this.keep(ids, async () => {
-      written = await writeChanges(this.#context, changes, durability);
+      written = await this.#writer.write(changes, durability);
       return [...written.values()];
     });
     return written;

@@ -46,12 +46,13 @@ test("a machine that its move stops is shown as stopping, until a start or a sto
   assert.deepEqual([phaseOf(stops), sentState(stops), isActive(stops)], ["stopping", "stopped", true]);
   assert.equal(phaseOf({ ...stops, moveId: null }), "running", "the mark means nothing without a move");
   const request = {
+    tenantId: "tenant-a",
     nodeId: "node-a",
     overcommit: { cpus: null, memory: null },
     activeMax: 10,
     isBudgeted: false,
   } as const;
-  const { next, reservation, activeMax } = requestStart(stops, {
+  const { next, start: added } = requestStart(stops, {
     ...request,
     isAutomatic: false,
     keyId: "key-a",
@@ -59,7 +60,7 @@ test("a machine that its move stops is shown as stopping, until a start or a sto
   });
   assert.deepEqual([phaseOf(next), next.moveStops], ["starting", false]);
   assert.deepEqual(
-    [reservation?.isNew, activeMax],
+    [added?.reservation?.isNew, added?.activeMax],
     [false, null],
     "the node where it was to be stopped has kept no room for it",
   );
@@ -82,6 +83,7 @@ test("reports of its stop are applied in their order, however many arrive before
 test("a start and a stop meanwhile change what is desired, and not the move", () => {
   const stopped = machineRecord({ ...held, observedState: "stopped" });
   const start = {
+    tenantId: "tenant-a",
     nodeId: "node-a",
     overcommit: { cpus: null, memory: null },
     activeMax: 10,
@@ -92,7 +94,7 @@ test("a start and a stop meanwhile change what is desired, and not the move", ()
   };
   const started = { ...stopped, ...requestStart(stopped, start).next };
   assert.deepEqual([phaseOf(started), sentState(started), started.generation], ["starting", "stopped", 6]);
-  assert.equal(requestStart(stopped, start).reservation?.isNew, false, "it takes its share of both nodes");
+  assert.equal(requestStart(stopped, start).start?.reservation?.isNew, false, "it takes its share of both nodes");
   const again = { ...started, ...requestStop(started, NOW).next };
   assert.deepEqual([again.desiredState, again.moveId, again.generation], ["stopped", held.moveId, 7]);
 });

@@ -109,7 +109,7 @@ export function applyObservation(machine: MutableMachine, received: ObservedMach
   const next = { ...desired, reconcileAt: isSuspendRefused(machine, report) ? now : reconcileAt(desired, now) };
   return {
     outcome: "news",
-    change: { next, timeline: timelineOf(machine, next, report), runs: reportedRuns(report), activeMax: null },
+    change: { next, timeline: timelineOf(machine, next, report), runs: reportedRuns(report) },
   };
 }
 
@@ -172,7 +172,7 @@ const diskLostText = ({ nodeId }: MutableMachine): string =>
 function sendAgain(machine: MutableMachine, now: number): Observation {
   if (hasNoTrace(machine)) return { outcome: "same" };
   const next: MutableMachine = { ...machine, ...NOTHING_OBSERVED, reconcileAt: now };
-  return { outcome: "news", change: { next, timeline: [], activeMax: null } };
+  return { outcome: "news", change: { next, timeline: [] } };
 }
 
 /** Whether this is expected: the node never had it, nothing can be lost, or it gets the desired state again in any case. */

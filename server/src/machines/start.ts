@@ -72,6 +72,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     const ceilings = await services.ceilingsOf(machine.tenantId);
     const nodeId = await chooseNode(services, machine, attempt > 0);
     const change = requestStart(machine, {
+      tenantId: machine.tenantId,
       nodeId,
       overcommit: services.nodes.overcommit,
       activeMax: ceilings.maxConcurrentMachines,

@@ -21,6 +21,7 @@ import {
 } from "./state.ts";
 
 const START = {
+  tenantId: "tenant-a",
   nodeId: "node-a",
   overcommit: NO_CEILINGS,
   activeMax: 10,

@@ -204,26 +204,47 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
  */
 export type Durability = "disk" | "later";
 
+export interface WriteOptions {
+  /** Default: disk. */
+  readonly durability?: Durability;
+  /** How long each lock is waited for, in milliseconds; then nothing is written, and the database's error is thrown. Default: as long as a statement may take. */
+  readonly lockWaitMs?: number;
+}
+
 /**
  * Writes changes whose machine still has the revision they were made from, each with its timeline and runs, in one
- * statement. Returns the written machines; the others are stale, over their ceiling or deleted.
+ * statement; each machine at most once. Returns the written machines; the others are stale, over their ceiling or deleted.
+ *
+ * Several starts of one tenant, or on one node, are counted one after the other: the functions that check ceilings are volatile, so
+ * they see the rows that the statement has written before. It locks tenants, then nodes, then machines, each in the order of their
+ * ids: two such statements do not wait for each other in a circle.
  */
 export async function writeChanges(
   context: Context,
   changes: readonly Change[],
-  durability: Durability = "disk",
+  { durability = "disk", lockWaitMs = 0 }: WriteOptions = {},
 ): Promise<ReadonlyMap<string, MachineRecord>> {
   if (changes.length === 0) return new Map();
   const now = instantOf(context.clock.now());
+  const inOrder = changes.toSorted((a, b) => (a.next.id < b.next.id ? -1 : 1));
   const rows = await context.db.query<MachineRow>(sql`
-    WITH change AS (
-      SELECT * FROM jsonb_to_recordset(${JSON.stringify(changes.map((change) => wire(context, change)))}::jsonb) AS c(
+    WITH settings AS (
+      SELECT CASE WHEN ${durability === "later"}::boolean THEN set_config('synchronous_commit', 'off', true) END,
+        CASE WHEN ${lockWaitMs}::int > 0 THEN set_config('lock_timeout', ${String(lockWaitMs)}, true) END),
+    locked_tenant AS (
+      SELECT FROM tenants WHERE id = ANY(${tenantsToLock(changes)}::text[]) AND (SELECT count(*) FROM settings) = 1
+      ORDER BY id FOR NO KEY UPDATE),
+    locked_node AS (
+      SELECT FROM nodes WHERE id = ANY(${nodesToLock(changes)}::text[]) AND (SELECT count(*) FROM locked_tenant) >= 0
+      ORDER BY id FOR NO KEY UPDATE),
+    change AS (
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(inOrder.map((change) => wire(context, change)))}::jsonb) AS c(
         id text, revision int, desired_state text, keeps_memory boolean, move_stops boolean, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
         ready_at timestamptz, reconcile_at timestamptz, active_max int, is_budgeted boolean, reserves boolean, is_new boolean, cpu_overcommit float8,
         memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)
-      WHERE CASE WHEN ${durability === "later"}::boolean THEN set_config('synchronous_commit', 'off', true) = 'off' ELSE true END),
+      WHERE (SELECT count(*) FROM settings) = 1 AND (SELECT count(*) FROM locked_tenant) >= 0 AND (SELECT count(*) FROM locked_node) >= 0),
     written AS (
       UPDATE machines m SET
         desired_state = c.desired_state, keeps_memory = c.keeps_memory, move_stops = c.move_stops, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
@@ -261,10 +282,28 @@ export async function writeChanges(
   return written;
 }
 
-function wire(
-  context: Context,
-  { next, timeline, runs = [], activeMax, isBudgeted = false, reservation, startedBy }: Change,
-): object {
+/** Those whose ceilings are checked. */
+const tenantsToLock = (changes: readonly Change[]): readonly string[] => [
+  ...new Set(
+    changes.flatMap(({ start }) =>
+      start !== undefined && (start.activeMax !== null || start.isBudgeted) ? [start.tenantId] : [],
+    ),
+  ),
+];
+
+/** Those whose ceilings are checked, except by a start in a move, which locks both of its nodes in order. */
+const nodesToLock = (changes: readonly Change[]): readonly string[] => [
+  ...new Set(
+    changes.flatMap(({ next: { nodeId, moveId }, start }) => {
+      const overcommit = start?.reservation?.overcommit;
+      const hasCeiling = overcommit !== undefined && (overcommit.cpus !== null || overcommit.memory !== null);
+      return hasCeiling && nodeId !== null && moveId === null ? [nodeId] : [];
+    }),
+  ),
+];
+
+function wire(context: Context, { next, timeline, runs = [], start }: Change): object {
+  const reservation = start?.reservation ?? null;
   return {
     id: next.id,
     revision: next.revision,
@@ -285,13 +324,13 @@ function wire(
     observed_details: next.observedDetails,
     ready_at: instantOf(next.readyAt),
     reconcile_at: instantOf(next.reconcileAt),
-    active_max: activeMax,
-    is_budgeted: isBudgeted,
-    reserves: reservation !== undefined,
+    active_max: start?.activeMax ?? null,
+    is_budgeted: start?.isBudgeted ?? false,
+    reserves: reservation !== null,
     is_new: reservation?.isNew ?? false,
     cpu_overcommit: reservation?.overcommit.cpus ?? null,
     memory_overcommit: reservation?.overcommit.memory ?? null,
-    started_by: startedBy ?? null,
+    started_by: start?.startedBy ?? null,
     runs: runs.map((run) => runWire(context, run)),
     timeline: timeline.map((entry) => ({ id: context.ids.make("event"), ...entry })),
   };

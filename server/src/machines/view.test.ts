@@ -47,6 +47,7 @@ test("after an accepted start no reader sees `stopped`, whatever was observed be
     fc.property(records, (machine) => {
       if (machine.desiredState === "absent") return;
       const { next } = requestStart(machine, {
+        tenantId: "tenant-a",
         nodeId: "node-a",
         overcommit: NO_CEILINGS,
         activeMax: 1,

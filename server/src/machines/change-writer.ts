@@ -1,0 +1,141 @@
+/**
+ * Writes changes of machines for all requests, reports and loops of this server: those that come while statements are under way share
+ * the next one, and its commit.
+ *
+ * Always:
+ * - At most STATEMENTS_MAX statements are under way that others may wait for, each with at most CHANGES_MAX changes, unless one
+ *   caller has more. While there are fewer, a change is written at once.
+ * - A statement has a machine once. Changes of one machine are written in the order in which they came.
+ * - A caller fails only for what is its own: what fails is written again, each caller's changes alone, except when the database is
+ *   unavailable or full. A statement that waits LOCK_WAIT_MS for a lock fails so: only the caller that needs the lock waits longer.
+ *
+ * A crash loses what is not written; no caller was answered.
+ */
+import type { Context } from "../context.ts";
+import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
+import type { Change } from "./change.ts";
+import type { MachineRecord } from "./record.ts";
+import { type Durability, writeChanges } from "./store.ts";
+
+/** More would only wait for each other's flush, and leave less to share. */
+const STATEMENTS_MAX = 2;
+const CHANGES_MAX = 64;
+/** Locks are held for a commit. */
+const LOCK_WAIT_MS = 1_000;
+
+type Written = ReadonlyMap<string, MachineRecord>;
+
+/** What one caller writes together. */
+interface Waiting {
+  readonly changes: readonly Change[];
+  readonly durability: Durability;
+  readonly done: PromiseWithResolvers<Written>;
+}
+
+export class ChangeWriter {
+  readonly #context: Context;
+  #waiting: Waiting[] = [];
+  #statements = 0;
+  /** The machines of the statements under way. */
+  readonly #machines = new Set<string>();
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  /** The written machines by id; the others are stale, over their ceiling or deleted. */
+  write(changes: readonly Change[], durability: Durability = "disk"): Promise<Written> {
+    const done = Promise.withResolvers<Written>();
+    this.#waiting.push({ changes, durability, done });
+    this.#begin();
+    return done.promise;
+  }
+
+  #begin(): void {
+    while (this.#statements < STATEMENTS_MAX) {
+      const together = this.#take();
+      if (together.length === 0) return;
+      this.#statements += 1;
+      void this.#writeTogether(together).then((failed) => {
+        this.#statements -= 1;
+        this.#free(together.filter((one) => !failed.includes(one)));
+        for (const one of failed) void this.#writeAlone(one);
+        this.#begin();
+      });
+    }
+  }
+
+  /** Those that fit into one statement with the first that can be written now. */
+  #take(): readonly Waiting[] {
+    const together: Waiting[] = [];
+    const later: Waiting[] = [];
+    const taken = new Set(this.#machines);
+    let count = 0;
+    for (const one of this.#waiting) {
+      const [first] = together;
+      const fits = first === undefined || (canShare(first, one) && count + one.changes.length <= CHANGES_MAX);
+      const isFree = one.changes.every(({ next }) => !taken.has(next.id));
+      // Also of those that stay: a later change of the same machine does not overtake them.
+      for (const { next } of one.changes) taken.add(next.id);
+      if (!fits || !isFree) {
+        later.push(one);
+        continue;
+      }
+      together.push(one);
+      count += one.changes.length;
+    }
+    this.#waiting = later;
+    for (const id of idsOf(together)) this.#machines.add(id);
+    return together;
+  }
+
+  /** Returns those that must be written alone. */
+  async #writeTogether(together: readonly Waiting[]): Promise<readonly Waiting[]> {
+    const changes = together.flatMap((one) => one.changes);
+    const durability = together[0]?.durability ?? "disk";
+    try {
+      const written = await writeChanges(this.#context, changes, { durability, lockWaitMs: LOCK_WAIT_MS });
+      for (const { changes: own, done } of together) done.resolve(partOf(written, own));
+      return [];
+    } catch (error) {
+      if (!(error instanceof DatabaseUnavailable || error instanceof DatabaseFull)) return together;
+      for (const { done } of together) done.reject(error);
+      return [];
+    }
+  }
+
+  /** Beside the statements under way: others do not wait for its locks. */
+  async #writeAlone(one: Waiting): Promise<void> {
+    const { changes, durability, done } = one;
+    try {
+      done.resolve(await writeChanges(this.#context, changes, { durability }));
+    } catch (error) {
+      done.reject(error);
+    }
+    this.#free([one]);
+    this.#begin();
+  }
+
+  #free(written: readonly Waiting[]): void {
+    for (const id of idsOf(written)) this.#machines.delete(id);
+  }
+}
+
+const idsOf = (together: readonly Waiting[]): readonly string[] =>
+  together.flatMap(({ changes }) => changes.map(({ next }) => next.id));
+
+/** A start of a machine that is being moved locks two nodes, so it is written alone: no two statements lock in different orders. */
+const canShare = (first: Waiting, other: Waiting): boolean =>
+  first.durability === other.durability && !startsInMove(first) && !startsInMove(other);
+
+const startsInMove = ({ changes }: Waiting): boolean =>
+  changes.some(({ next, start }) => start !== undefined && next.moveId !== null);
+
+function partOf(written: Written, changes: readonly Change[]): Written {
+  const part = new Map<string, MachineRecord>();
+  for (const { next } of changes) {
+    const machine = written.get(next.id);
+    if (machine !== undefined) part.set(next.id, machine);
+  }
+  return part;
+}
