@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { endOfTurn } from "@flotilla/base/clock";
 import type { Channel, Database } from "../db/database.ts";
 import type { ListenCallbacks } from "../db/listener.ts";
 import { AccessTable } from "./access.ts";
@@ -23,6 +24,7 @@ class Script {
   isConnected = true;
   now = 0;
   readonly queries: ((found: MachineAccess | undefined) => void)[] = [];
+  readonly #sleepers: { readonly until: number; readonly wake: () => void }[] = [];
   readonly #callbacks: { readonly channel: Channel; readonly callbacks: ListenCallbacks }[] = [];
 
   table(): AccessTable {
@@ -34,7 +36,18 @@ class Script {
       },
       isListening: () => this.isConnected,
     } as unknown as Database;
-    return new AccessTable({ db, clock: { monotonic: () => this.now } });
+    return new AccessTable({ db, clock: { monotonic: () => this.now, sleep: (ms) => this.#sleep(ms) } });
+  }
+
+  /** Ends the sleeps that are due at this time. */
+  async setTime(now: number): Promise<void> {
+    this.now = now;
+    for (const sleeper of this.#sleepers.filter(({ until }) => until <= now)) sleeper.wake();
+    await endOfTurn();
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((wake) => this.#sleepers.push({ until: this.now + ms, wake }));
   }
 
   notify(channel: Channel, payload: string): void {
@@ -55,17 +68,34 @@ async function known(): Promise<{ script: Script; table: AccessTable }> {
   return { script, table };
 }
 
-test("what is known is asked for again for a caller whom it refuses, but not for each of many", async () => {
+test("a caller whom it refuses is judged by a query that began after the call, many of them by the same", async () => {
   const { script, table } = await known();
   const newer = { ...MACHINE, isPublic: false };
-  script.now = 60;
   const [one, other] = [table.findNewer("web"), table.findNewer("web")];
+  await script.setTime(49);
+  assert.equal(script.queries.length, 0, "the name was asked for less than 50 ms ago");
+  await script.setTime(50);
   assert.equal(script.queries.length, 1);
   script.answer(newer);
   assert.deepEqual([await one, await other], [newer, newer]);
-  script.now = 100;
-  assert.deepEqual(table.findNewer("web"), newer);
+  await script.setTime(99);
+  const later = table.findNewer("web");
   assert.equal(script.queries.length, 0);
+  await script.setTime(100);
+  script.answer(MACHINE);
+  assert.deepEqual(await later, MACHINE);
+});
+
+test("a query that began before the call does not judge a caller whom it refuses", async () => {
+  const script = new Script();
+  const table = script.table();
+  const before = table.find("web");
+  const newer = table.findNewer("web");
+  script.answer(MACHINE);
+  assert.deepEqual(await before, MACHINE);
+  await script.setTime(50);
+  script.answer({ ...MACHINE, isPublic: false });
+  assert.equal((await newer)?.isPublic, false);
 });
 
 test("a known machine is found without a query for half a second, and then asked for again", async () => {

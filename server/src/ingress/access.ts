@@ -5,8 +5,8 @@
  * - a change that this server made is visible to every request that begins after the change was acknowledged;
  * - a change that another server made is visible within milliseconds, by its notification, and within AGE_MAX_MS when the
  *   notification is late or lost: an entry is used for at most AGE_MAX_MS after its query began;
- * - a caller whose share link does not fit what is in memory is judged by a newer query (`findNewer`), so a new link
- *   works on every server within NEWER_AFTER_MS;
+ * - a caller whose share link does not fit what is in memory is judged by a query that began after it called (`findNewer`), so
+ *   a link that any server has acknowledged works on every other;
  * - while no notifications arrive, nothing is kept and every request waits for a query;
  * - requests for one name share a query only if it began at most AGE_MAX_MS before them, and no change was notified since;
  * - names without a machine are not kept, so that guessed names cannot fill the memory.
@@ -20,7 +20,7 @@ import { findAccess, type MachineAccess } from "./access-store.ts";
 const ENTRIES_MAX = 2_000;
 /** Half of what is promised for a revocation on another server. A busy name costs two queries a second. */
 const AGE_MAX_MS = 500;
-/** Bounds the queries for wrong share links: one name costs no more than twenty a second. */
+/** Bounds the queries for wrong share links: one name costs no more than twenty a second. Its callers wait for the next one. */
 const NEWER_AFTER_MS = 50;
 
 interface Entry {
@@ -29,6 +29,8 @@ interface Entry {
   readonly readAt: number;
 }
 
+type AccessClock = Pick<Clock, "monotonic" | "sleep">;
+
 interface Query {
   readonly startedAt: number;
   readonly found: Promise<MachineAccess | undefined>;
@@ -36,13 +38,15 @@ interface Query {
 
 export class AccessTable {
   readonly #db: Database;
-  readonly #clock: Pick<Clock, "monotonic">;
+  readonly #clock: AccessClock;
   readonly #known: NotifiedCache<Entry>;
   /** Queries under way that requests may share. */
   readonly #queries = new Map<string, Query>();
+  /** Those of `findNewer` that wait until their query may begin. */
+  readonly #waiting = new Map<string, Promise<MachineAccess | undefined>>();
   readonly #unlisten: readonly (() => void)[];
 
-  constructor({ db, clock }: { readonly db: Database; readonly clock: Pick<Clock, "monotonic"> }) {
+  constructor({ db, clock }: { readonly db: Database; readonly clock: AccessClock }) {
     this.#db = db;
     this.#clock = clock;
     const ofMachine = ({ access }: Entry, payload: string): boolean => access.id === payload.split(":", 1)[0];
@@ -63,33 +67,47 @@ export class AccessTable {
 
   /** undefined: no machine has the name. Waits only where the database is asked; throws DatabaseUnavailable. */
   find(name: string): MachineAccess | Promise<MachineAccess | undefined> {
-    return this.#find(name, AGE_MAX_MS);
-  }
-
-  /** As `find`, but no older than NEWER_AFTER_MS. */
-  findNewer(name: string): MachineAccess | Promise<MachineAccess | undefined> {
-    return this.#find(name, NEWER_AFTER_MS);
-  }
-
-  #find(name: string, ageMaxMs: number): MachineAccess | Promise<MachineAccess | undefined> {
     const now = this.#clock.monotonic();
     const known = this.#known.get(name);
-    if (known !== undefined && now - known.readAt <= ageMaxMs) return known.access;
+    if (known !== undefined && now - known.readAt <= AGE_MAX_MS) return known.access;
     const running = this.#queries.get(name);
-    if (running !== undefined && now - running.startedAt <= ageMaxMs) return running.found;
-    const query: Query = { startedAt: now, found: this.#read(name, now) };
-    this.#queries.set(name, query);
-    const forget = (): void => {
-      if (this.#queries.get(name) === query) this.#queries.delete(name);
-    };
-    query.found.then(forget, forget);
-    return query.found;
+    if (running !== undefined && now - running.startedAt <= AGE_MAX_MS) return running.found;
+    return this.#query(name);
+  }
+
+  /** As `find`, by a query that begins after the call, and up to NEWER_AFTER_MS after the one before it. */
+  findNewer(name: string): Promise<MachineAccess | undefined> {
+    const waiting = this.#waiting.get(name);
+    if (waiting !== undefined) return waiting;
+    const before = Math.max(
+      this.#known.get(name)?.readAt ?? -Infinity,
+      this.#queries.get(name)?.startedAt ?? -Infinity,
+    );
+    const waitMs = before + NEWER_AFTER_MS - this.#clock.monotonic();
+    if (waitMs <= 0) return this.#query(name);
+    const found = this.#clock.sleep(waitMs).then(() => {
+      this.#waiting.delete(name);
+      return this.#query(name);
+    });
+    this.#waiting.set(name, found);
+    return found;
   }
 
   close(): void {
     this.#known.close();
     for (const unlisten of this.#unlisten) unlisten();
     this.#queries.clear();
+  }
+
+  #query(name: string): Promise<MachineAccess | undefined> {
+    const startedAt = this.#clock.monotonic();
+    const query: Query = { startedAt, found: this.#read(name, startedAt) };
+    this.#queries.set(name, query);
+    const forget = (): void => {
+      if (this.#queries.get(name) === query) this.#queries.delete(name);
+    };
+    query.found.then(forget, forget);
+    return query.found;
   }
 
   async #read(name: string, readAt: number): Promise<MachineAccess | undefined> {
