@@ -28,8 +28,8 @@ for (const id of NODES) {
 await db.execute(sql`UPDATE nodes SET status = 'ready', last_heartbeat_at = now() + interval '1 hour'`);
 
 /** A tenant with a key to make machines of one processor. */
-async function tenantWith(maxConcurrentMachines: number) {
-  const fields = { maxConcurrentMachines, rateRequestsPerSecond: 1_000, rateBurst: 1_000 };
+async function tenantWith(maxConcurrentMachines: number, more: object = {}) {
+  const fields = { maxConcurrentMachines, rateRequestsPerSecond: 1_000, rateBurst: 1_000, ...more };
   const plan = (await client.post("/v1/plans", { name: `plan ${context.ids.make("event")}`, ...fields })).json;
   const tenantId = (await client.post("/v1/tenants", { name: context.ids.make("event"), planId: plan.id })).json.id;
   const { key } = (await client.post("/v1/apikeys", { tenantId, scopes: ["machine:create"] })).json;
@@ -44,10 +44,14 @@ async function tenantWith(maxConcurrentMachines: number) {
   };
 }
 
-function startOn(nodeId: string, machine: MachineRecord, { activeMax = 1_000, hasCeilings = true } = {}): Change {
+function startOn(
+  nodeId: string,
+  machine: MachineRecord,
+  { activeMax = 1_000, hasCeilings = true, isBudgeted = false } = {},
+): Change {
   const overcommit = { cpus: hasCeilings ? 1 : null, memory: null };
   return requestStart(machine, {
-    ...{ tenantId: machine.tenantId, nodeId, overcommit, activeMax, isBudgeted: false },
+    ...{ tenantId: machine.tenantId, nodeId, overcommit, activeMax, isBudgeted },
     ...{ isAutomatic: false, keyId: "key-a", now: context.clock.now() },
   });
 }
@@ -101,6 +105,20 @@ test("and exactly as many as the node may have, also when two servers write at t
   // PostgreSQL counts at most a second later.
   await wait(1_100);
   assert.deepEqual(await db.queryOne(deadlocks), earlier);
+});
+
+test("and exactly as many as the tenant's budget has windows for, beside those of another tenant", async () => {
+  // The price of a window of 60 s is 60,000 micros.
+  const rates = { rateCpuHourMicros: 3_600_000, rateMemoryGbHourMicros: 0 };
+  const budget = { budgetPolicy: "block", monthlyBudgetMicros: 200_000, ...rates };
+  const creates = await Promise.all([tenantWith(1_000, budget), tenantWith(1_000, budget)]);
+  const machines = await Promise.all(Array.from({ length: 10 }, () => creates).flatMap(([a, b]) => [a(), b()]));
+  const writer = openWriter();
+  const starts = machines.map((machine) => startOn("ghost-a", machine, { hasCeilings: false, isBudgeted: true }));
+  const outcomes = await Promise.all(starts.map((start) => writer.write(start)));
+  const admitted = [0, 1].map((tenant) => writtenOf(outcomes.filter((_, n) => n % 2 === tenant)));
+  assert.deepEqual(admitted, [3, 3]);
+  await free();
 });
 
 test("a change that the database refuses fails alone", async () => {

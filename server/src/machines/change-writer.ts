@@ -6,6 +6,7 @@
  * - At most STATEMENTS_MAX statements are under way that others may wait for, each with at most CHANGES_MAX changes, unless one
  *   caller has more. While there are fewer, a change is written at once.
  * - A statement has a machine once. Changes of one machine are written in the order in which they came.
+ * - A statement has one start of a tenant whose budget is checked: what a start holds of it is written at the end of its statement.
  * - A caller fails only for what is its own: what fails is written again, each caller's changes alone, except when the database is
  *   unavailable or full. A statement that waits LOCK_WAIT_MS for a lock fails so: only the caller that needs the lock waits longer.
  *
@@ -70,10 +71,14 @@ export class ChangeWriter {
     const together: Waiting[] = [];
     const later: Waiting[] = [];
     const taken = new Set(this.#machines);
+    const holding = new Set<string>();
     let count = 0;
     for (const one of this.#waiting) {
       const [first] = together;
-      const fits = first === undefined || (canShare(first, one) && count + one.changes.length <= CHANGES_MAX);
+      const budgets = budgetsOf(one);
+      const fits =
+        first === undefined ||
+        (canShare(first, one) && count + one.changes.length <= CHANGES_MAX && !budgets.some((id) => holding.has(id)));
       const isFree = one.changes.every(({ next }) => !taken.has(next.id));
       // Also of those that stay: a later change of the same machine does not overtake them.
       for (const { next } of one.changes) taken.add(next.id);
@@ -83,6 +88,7 @@ export class ChangeWriter {
       }
       together.push(one);
       count += one.changes.length;
+      for (const tenantId of budgets) holding.add(tenantId);
     }
     this.#waiting = later;
     for (const id of idsOf(together)) this.#machines.add(id);
@@ -127,6 +133,10 @@ const idsOf = (together: readonly Waiting[]): readonly string[] =>
 /** A start of a machine that is being moved locks two nodes, so it is written alone: no two statements lock in different orders. */
 const canShare = (first: Waiting, other: Waiting): boolean =>
   first.durability === other.durability && !startsInMove(first) && !startsInMove(other);
+
+/** The tenants whose budgets are checked. */
+const budgetsOf = ({ changes }: Waiting): readonly string[] =>
+  changes.flatMap(({ start }) => (start?.isBudgeted === true ? [start.tenantId] : []));
 
 const startsInMove = ({ changes }: Waiting): boolean =>
   changes.some(({ next, start }) => start !== undefined && next.moveId !== null);

@@ -216,7 +216,8 @@ export interface WriteOptions {
  * statement; each machine at most once. Returns the written machines; the others are stale, over their ceiling or deleted.
  *
  * Several starts of one tenant, or on one node, are counted one after the other: the functions that check ceilings are volatile, so
- * they see the rows that the statement has written before. It locks tenants, then nodes, then machines, each in the order of their
+ * they see the rows that the statement has written before. What a start holds of a budget is written by a trigger at the end of the
+ * statement, so it must have at most one start of a tenant whose budget is checked. It locks tenants, then nodes, then machines, each in the order of their
  * ids: two such statements do not wait for each other in a circle.
  */
 export async function writeChanges(
