@@ -15,6 +15,8 @@ export interface OutputSink {
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void>;
   /** The node has accepted the command. */
   onStarted?(): void;
+  /** The command failed, and its error follows when its reason is known. */
+  onFailing?(): void;
   /** Whether the sink has returned a promise that is pending, so that the sink delays the command. */
   readonly isFull?: boolean;
 }

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { systemClock } from "@flotilla/base/clock";
+import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import fc from "fast-check";
 import { CommandEvents } from "./events.ts";
@@ -128,6 +128,15 @@ test("a command that did not run is refused, one that was cut off says so last",
     { event: "stdout", data: "begun" },
     { event: "error", data: "the server failed" },
   ]);
+});
+
+test("a command that has failed is refused with a status, however long its reason is looked for", async () => {
+  const events = new CommandEvents({ ...systemClock, sleep: () => Promise.resolve() }, { framing: "lines" });
+  events.onStarted();
+  events.onFailing();
+  await endOfTurn();
+  events.fail(new Refusal("guest_unreachable", "it does not answer"));
+  await assert.rejects(events.head, /does not answer/);
 });
 
 test("a stream whose command waits long begins, and a refusal is then its last event", async () => {

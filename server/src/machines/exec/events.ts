@@ -41,6 +41,8 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #over = new AbortController();
   /** Whether the response has begun, or never will. */
   hasHead = false;
+  /** The refusal follows, with a status if the response has not begun. */
+  #isFailing = false;
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt = 0;
   /** The last event was sent. */
@@ -50,7 +52,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     super({ highWaterMark: HELD_BYTES });
     this.#clock = clock;
     this.#framing = options.framing;
-    void clock.sleep(options.headWaitMs ?? HEAD_WAIT_MS, this.#over.signal).then(() => this.#begin());
+    void clock.sleep(options.headWaitMs ?? HEAD_WAIT_MS, this.#over.signal).then(() => this.#beginSilently());
   }
 
   /** Resolves when the answer may begin; rejects with the reason when the command did not run at all. */
@@ -63,7 +65,11 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   }
 
   onStarted(): void {
-    void this.#clock.sleep(HEAD_DELAY_MS, this.#over.signal).then(() => this.#begin());
+    void this.#clock.sleep(HEAD_DELAY_MS, this.#over.signal).then(() => this.#beginSilently());
+  }
+
+  onFailing(): void {
+    this.#isFailing = true;
   }
 
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void> {
@@ -125,6 +131,10 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     const text = this.#held[stream] + bytes.toString("utf8");
     this.#held[stream] = this.#framing === "standard" && text.endsWith("\r") ? "\r" : "";
     return this.#held[stream] === "" ? text : text.slice(0, -1);
+  }
+
+  #beginSilently(): void {
+    if (!this.#isFailing) this.#begin();
   }
 
   #begin(): void {

@@ -37,6 +37,7 @@ export async function runCommand(services: MachineServices, options: RunOptions)
       exitCode = exit.exitCode;
       return exit;
     } catch (error) {
+      options.sink.onFailing?.();
       throw await reasonOf(services, options, error);
     } finally {
       activity.execEnded(machine.id, exitCode, context.clock.monotonic() - startedAt);
