@@ -60,9 +60,11 @@ export async function migrate(options: {
       if (known.has(migration.version)) continue;
       if (await inTransaction(client, () => apply(client, migration))) {
         applied.push(migration.version);
-        options.log.info({ migration: migration.name }, "schema migrated");
+        options.log.debug({ migration: migration.name }, "migration applied");
       }
     }
+    const [first, last] = [applied[0], applied.at(-1)];
+    if (first !== undefined) options.log.info({ first, last, count: applied.length }, "schema migrated");
     return applied;
   } catch (error) {
     const isLost = isConnectionLoss(error) || (error instanceof Error && isConnectionLoss(error.cause));
