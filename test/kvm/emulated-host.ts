@@ -9,7 +9,7 @@
  * Always: the host's disk outlives its boots, like a real one's, and is deleted by `dispose`. A boot ends only by a
  * power cut: what the host's kernel had not written is lost. With `forgetsUnflushed` the disk also loses what was written
  * and not flushed, like one whose write cache has no battery: nbdkit's cache filter keeps it until a flush, and is killed
- * with the host.
+ * with the host. With `hasNetwork` it can open connections to this host's loopback, at THIS_HOST, and nothing can connect to it.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -47,6 +47,14 @@ export const skipReasonUnflushed: string | false =
       ? false
       : "no nbdkit on this host, which is the disk that loses what was not flushed";
 
+/** This host's 127.0.0.1 as an emulated host with a network sees it. */
+export const THIS_HOST = "10.0.2.2";
+
+export interface HostOptions {
+  readonly forgetsUnflushed?: boolean;
+  readonly hasNetwork?: boolean;
+}
+
 const BOOT_DEADLINE_MS = 180_000;
 const DISK_DEADLINE_MS = 10_000;
 const MEMORY_MB = 3072;
@@ -64,6 +72,7 @@ export class EmulatedHost implements AsyncDisposable {
   readonly #directory: string;
   readonly #files: HostFiles;
   readonly #forgetsUnflushed: boolean;
+  readonly #hasNetwork: boolean;
   #vmm: ChildProcess | null = null;
   /** Serves the disk, where a separate program does. */
   #disk: ChildProcess | null = null;
@@ -71,14 +80,15 @@ export class EmulatedHost implements AsyncDisposable {
   #mark = "";
   #boots = 0;
 
-  private constructor(directory: string, files: HostFiles, forgetsUnflushed: boolean) {
+  private constructor(directory: string, files: HostFiles, { forgetsUnflushed, hasNetwork }: Required<HostOptions>) {
     this.#directory = directory;
     this.#files = files;
     this.#forgetsUnflushed = forgetsUnflushed;
+    this.#hasNetwork = hasNetwork;
   }
 
   /** Makes its files; it is off. */
-  static async make({ forgetsUnflushed = false } = {}): Promise<EmulatedHost> {
+  static async make({ forgetsUnflushed = false, hasNetwork = false }: HostOptions = {}): Promise<EmulatedHost> {
     const directory = await mkdtemp(join(tmpdir(), "flotilla-kvm-"));
     const files = await makeHostFiles(directory, cacheDirectory);
     const path = join(directory, "disk");
@@ -87,7 +97,7 @@ export class EmulatedHost implements AsyncDisposable {
       : (["qemu-img", "create", "-q", "-f", "qcow2", "-b", files.diskPath, "-F", "raw", path] as const);
     const { status, stderr } = spawnSync(program, operands, { encoding: "utf8" });
     if (status !== 0) throw new Error(`the host's disk could not be made: ${stderr}`);
-    return new EmulatedHost(directory, files, forgetsUnflushed);
+    return new EmulatedHost(directory, files, { forgetsUnflushed, hasNetwork });
   }
 
   /** Switches it on and waits until it accepts commands. */
@@ -196,7 +206,8 @@ export class EmulatedHost implements AsyncDisposable {
   #argv(processor: string, socketPath: string, consolePath: string): readonly string[] {
     const { kernelPath, initramfsPath, checkoutPath } = this.#files;
     return [
-      ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-machine", "q35"],
+      ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35"],
+      ...["-nic", this.#hasNetwork ? "user,model=virtio-net-pci" : "none"],
       ...["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", processor, "-smp", "2", "-m", String(MEMORY_MB)],
       ...["-kernel", kernelPath, "-initrd", initramfsPath, "-append", this.#kernelArguments()],
       ...["-drive", `${this.#diskFile()},if=none,id=disk`],
