@@ -21,7 +21,7 @@ export interface Layer {
   readonly isOnDemand?: boolean;
   /** What its files print is part of the result, also when nothing failed. */
   readonly isShown?: boolean;
-  /** A test file is ended and fails after this time, unless FLOTILLA_TEST_FILE_MINUTES says otherwise. */
+  /** On a host without other load. A test file is ended and fails after this time, unless FLOTILLA_TEST_FILE_MINUTES says otherwise. */
   readonly fileTimeoutMs: number;
 }
 

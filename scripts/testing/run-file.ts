@@ -58,7 +58,7 @@ export async function runFile(root: string, file: string, timeoutMs: number): Pr
     const { exit, isTimeUp, output } = await runProcess(root, file, { report, timeoutMs });
     const lines = (await readFile(report, "utf8")).split("\n").filter((line) => line.endsWith("}"));
     const records = lines.map((line) => JSON.parse(line) as TestRecord);
-    const problem = isTimeUp ? `its ${timeoutMs / 1000} s are up` : problemOf(records, exit);
+    const problem = isTimeUp ? `its ${Math.round(timeoutMs / 1000)} s are up` : problemOf(records, exit);
     return { file, records, problem, output };
   } finally {
     await rm(folder, { recursive: true });

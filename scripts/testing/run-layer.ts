@@ -2,6 +2,7 @@
  * Runs the test files of one layer and prints a line for each as it ends; for a failed file also its failures and all
  * its output.
  */
+import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
 import type { Layer } from "./layers.ts";
 import { type FileResult, runFile } from "./run-file.ts";
 
@@ -26,7 +27,7 @@ export async function runLayer(layer: Layer, root: string, files: readonly strin
   const worker = async () => {
     for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
       const startedMs = uptimeMs();
-      const result = await runFile(root, file, FILE_MINUTES * 60_000 || layer.fileTimeoutMs);
+      const result = await runFile(root, file, FILE_MINUTES * 60_000 || loadAdjustedMs(layer.fileTimeoutMs));
       const outcome = outcomeOf(result);
       printFile(result, outcome, { ms: uptimeMs() - startedMs, isShown: layer.isShown === true });
       outcomes.push(outcome);
