@@ -6,6 +6,7 @@
  *   stored, or that guests receive.
  * - Timers do not keep the process alive; sleeps do.
  */
+import { uptime } from "node:os";
 import { setImmediate } from "node:timers/promises";
 
 export interface Clock {
@@ -13,6 +14,8 @@ export interface Clock {
   now(): number;
   /** Milliseconds, with fractions, since some fixed point; never goes back when the host's clock is set. */
   monotonic(): number;
+  /** Milliseconds since the host booted, also those in which it was suspended; the same for all its processes. In steps of 10. */
+  boottime(): number;
   /** Resolves after the time, or immediately when the signal is aborted. Never rejects. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** Calls back once after the time, unless it is cancelled first. */
@@ -29,6 +32,7 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
+  boottime: () => uptime() * 1000,
   sleep: (ms, signal) =>
     new Promise((resolve) => {
       if (signal?.aborted) {

@@ -67,6 +67,7 @@ function heartbeat(node: number, round: number): object {
       events: [],
     },
     machines: [machine],
+    canFence: true,
   };
   return body;
 }

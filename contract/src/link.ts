@@ -25,7 +25,15 @@
  */
 export * from "./link/states.ts";
 export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendRefusalCode } from "./link/machines.ts";
-export type { Heartbeat, ImageReport, NodeEvent, NodePressure, NodeResources, ReportedImage } from "./link/reports.ts";
+export type {
+  AbsentMachine,
+  Heartbeat,
+  ImageReport,
+  NodeEvent,
+  NodePressure,
+  NodeResources,
+  ReportedImage,
+} from "./link/reports.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
 export type { ExecExit, ExecResume, ExecStart, FileRequest } from "./link/streams.ts";
@@ -59,7 +67,12 @@ export const NODE_SOCKET_NAME = "nodes.sock";
 
 export const HEARTBEAT_PERIOD_MS = 5_000;
 /** A node that was silent for this long is `unreachable`. */
-export const HEARTBEAT_LOST_MS = 20_000;
+export const HEARTBEAT_LOST_MS = 30_000;
+/**
+ * A fenced VM has ended this long after its node sent the last heartbeat that a server acknowledged (decision 63). Less than
+ * HEARTBEAT_LOST_MS by what clocks of servers may differ, and by the time in which a killed VMM ends.
+ */
+export const FENCE_MS = 21_000;
 
 /** What an agent says of itself when it registers. */
 export interface NodeFacts {

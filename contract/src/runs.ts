@@ -10,9 +10,19 @@
  * Why a run ended.
  * `stop`, `delete`: it was asked for. `poweroff`: the guest powered itself off. `crash`: the VM ended without being asked
  * to. `unresponsive`: the node ended the VM because its guest agent did not answer. `unseen`: the VM ended while no node
- * agent was there to see it, as when the host lost its power. `unknown`: a node of an earlier version reported the end.
+ * agent was there to see it, as when the host lost its power. `fenced`: the node was cut off from all servers, and the VM was
+ * fenced (decision 63). `unknown`: a node of an earlier version reported the end.
  */
-export const RUN_END_CAUSES = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "unknown"] as const;
+export const RUN_END_CAUSES = [
+  "stop",
+  "delete",
+  "poweroff",
+  "crash",
+  "unresponsive",
+  "unseen",
+  "fenced",
+  "unknown",
+] as const;
 export type RunEndCause = (typeof RUN_END_CAUSES)[number];
 
 /** Runs in one heartbeat that reports changes. */

@@ -10,6 +10,8 @@
  * made it, and QEMU's system call filter refuses it later. It does nothing until then. Kernels without it: the machine is paused for
  * longer when it moves.
  *
+ * A path that is a request to the fence (fence.c) is not opened.
+ *
  * Always: only the file named by FLOTILLA_TEMPLATE_MEMORY is treated like this; all other calls are passed on unchanged.
  */
 #define _GNU_SOURCE
@@ -20,6 +22,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "fence.h"
 
 /* Since Linux 5.11: without faults of the kernel, which needs no privilege. Older headers lack it. */
 #ifndef UFFD_USER_MODE_ONLY
@@ -36,6 +40,8 @@ __attribute__((constructor)) static void make_userfaultfd(void)
 
 static int open_file(const char *path, int flags, mode_t mode)
 {
+	if (fence_of_path(path))
+		return -1;
 	const char *template = getenv("FLOTILLA_TEMPLATE_MEMORY");
 	int is_template = template != NULL && strcmp(path, template) == 0;
 

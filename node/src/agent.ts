@@ -157,6 +157,8 @@ function makeReporter(parts: {
     listImages: () => backends.images.list(),
     observe: (machineId) => fleet.observe(machineId),
     observeAll: () => fleet.list().map((machine) => machine.observe()),
+    canFence: backends.driver.canFence,
+    acknowledged: (sentAt, absent) => fleet.acknowledged(sentAt, absent),
     lastError: () => errors.last,
     clock,
     log,

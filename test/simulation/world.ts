@@ -140,6 +140,7 @@ export class World {
     return {
       now: () => Math.floor(EPOCH_MS + this.now + program.clockAheadMs),
       monotonic: () => this.now * program.clockRate,
+      boottime: () => this.now * program.clockRate,
       timer,
       sleep: (ms, signal) =>
         new Promise((resolve) => {

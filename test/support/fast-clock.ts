@@ -7,6 +7,7 @@ import { type Clock, systemClock } from "@flotilla/base/clock";
 export const fastClock = (factor: number): Clock => ({
   now: () => systemClock.now(),
   monotonic: () => systemClock.monotonic() * factor,
+  boottime: () => systemClock.boottime() * factor,
   sleep: (ms, signal) => systemClock.sleep(ms / factor, signal),
   timer: (ms, callback) => systemClock.timer(ms / factor, callback),
 });

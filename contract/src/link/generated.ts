@@ -6,6 +6,7 @@ import type { FleetFacts, FleetListener, RestartAnswer, RestartRequest } from ".
 import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendAllRequest } from "./machines.ts";
 import type { Run, RunReport } from "./runs.ts";
 import type {
+  AbsentMachine,
   Heartbeat,
   HeartbeatAnswer,
   ImageReport,
@@ -58,7 +59,7 @@ import {
 } from "./read.ts";
 
 const DESIRED_MACHINE_STATE = ["running", "stopped", "absent"] as const;
-const ENDED_RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "unknown"] as const;
+const ENDED_RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "fenced", "unknown"] as const;
 const MACHINE_SPEC_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const MACHINE_SPEC_HOSTNAME_PATTERN = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$/;
 const MACHINE_SPEC_IMAGE_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
@@ -78,7 +79,8 @@ const OBSERVED_MACHINE_REASON_CODE = [
 const OBSERVED_MACHINE_TIMINGS_VM = ["prepared", "template", "boot"] as const;
 const OBSERVED_MACHINE_SUSPEND_REFUSAL_CODE = ["no_space", "conflict"] as const;
 const RUN_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
-const RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "unknown"] as const;
+const RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "fenced", "unknown"] as const;
+const ABSENT_MACHINE_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const NODE_EVENT_LEVEL = ["info", "warn", "error"] as const;
 const IMAGE_PROGRESS_REASON_CODE = [
   "image_not_found",
@@ -181,6 +183,7 @@ export function readDesiredMachine(value: unknown): DesiredMachine {
     spec: fields["spec"] === undefined || fields["spec"] === null ? null : readMachineSpec(fields["spec"]),
     ...(fields["keepsMemory"] === undefined ? undefined : { keepsMemory: fields["keepsMemory"] === true }),
     ...(fields["keepsCommands"] === undefined ? undefined : { keepsCommands: fields["keepsCommands"] === true }),
+    ...(fields["isFenced"] === undefined ? undefined : { isFenced: fields["isFenced"] === true }),
   };
 }
 
@@ -346,6 +349,7 @@ export function readObservedMachine(value: unknown): ObservedMachine {
       fields["suspendRefusal"] === undefined || fields["suspendRefusal"] === null
         ? null
         : partObservedMachineSuspendRefusal(fields["suspendRefusal"]),
+    isFenced: fields["isFenced"] === true,
   };
 }
 
@@ -381,6 +385,14 @@ export function readRunReport(value: unknown): RunReport {
   };
 }
 
+export function readAbsentMachine(value: unknown): AbsentMachine {
+  const fields = record(value, "AbsentMachine");
+  return {
+    machineId: matching(fields["machineId"], "AbsentMachine.machineId", ABSENT_MACHINE_MACHINE_ID_PATTERN),
+    generation: whole(fields["generation"], "AbsentMachine.generation", 1, 9007199254740991),
+  };
+}
+
 function partHeartbeatLastError(value: unknown) {
   const fields = record(value, "Heartbeat.lastError");
   return {
@@ -412,6 +424,7 @@ export function readHeartbeat(value: unknown): Heartbeat {
       fields["lastError"] === undefined || fields["lastError"] === null
         ? null
         : partHeartbeatLastError(fields["lastError"]),
+    canFence: fields["canFence"] === true,
   };
 }
 
@@ -424,6 +437,12 @@ export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
       fields["acknowledgedRuns"] === undefined || fields["acknowledgedRuns"] === null
         ? null
         : count(fields["acknowledgedRuns"], "HeartbeatAnswer.acknowledgedRuns", 9007199254740991),
+    absentMachines: clippedList(
+      fields["absentMachines"] ?? [],
+      "HeartbeatAnswer.absentMachines",
+      10000,
+      readAbsentMachine,
+    ),
   };
 }
 

@@ -87,6 +87,11 @@ export const DesiredMachine = Type.Object({
   keepsMemory: Type.Optional(Type.Boolean()),
   /** With `keepsMemory`: the machine moves, so its commands wait in its memory for their callers (decision 56). */
   keepsCommands: Type.Optional(Type.Boolean()),
+  /**
+   * Another machine may replace it while its node is silent, so its VM ends before (decision 63). Without it a fence is lifted, for as long
+   * as the node has the machine.
+   */
+  isFenced: Type.Optional(Type.Boolean()),
 });
 export type DesiredMachine = Message<typeof DesiredMachine>;
 
@@ -151,5 +156,7 @@ export const ObservedMachine = Type.Object({
   suspendRefusal: nullable(
     Type.Object({ code: oneOfOr(SUSPEND_REFUSAL_CODES, "conflict"), reason: clipped(TEXT_CHARACTERS_MAX) }),
   ),
+  /** Its VM, if there is one, ends when no server acknowledges the node's heartbeats; none is started then. */
+  isFenced: flag(),
 });
 export type ObservedMachine = Message<typeof ObservedMachine>;

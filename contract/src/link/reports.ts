@@ -7,10 +7,12 @@ import { ObservedMachine } from "./machines.ts";
 import { RunReport } from "./runs.ts";
 import {
   clipped,
+  clippedList,
   count,
   flag,
   instant,
   list,
+  machineId,
   type Message,
   measure,
   nullable,
@@ -24,6 +26,8 @@ import {
 const MACHINES_MAX = 50_000;
 const EVENTS_MAX = 10_000;
 const REPORTED_IMAGES_MAX = 20_000;
+/** Others are removed by separate calls. */
+export const ABSENT_MAX = 10_000;
 const RELEASE_CHARACTERS_MAX = 64;
 const ERROR_CHARACTERS_MAX = 500;
 
@@ -109,6 +113,8 @@ export const Heartbeat = Type.Object({
   release: nullable(clipped(RELEASE_CHARACTERS_MAX)),
   /** The last error that the agent has logged. null: none since it started, or the node has an earlier version. */
   lastError: nullable(Type.Object({ at: instant(), message: clipped(ERROR_CHARACTERS_MAX) })),
+  /** Whether VMs of the node can be fenced. */
+  canFence: flag(),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 
@@ -122,6 +128,10 @@ export const RegistrationAnswer = Type.Object({
 });
 export type RegistrationAnswer = Message<typeof RegistrationAnswer>;
 
+/** A machine that the node is to remove, with the generation of that. */
+export const AbsentMachine = Type.Object({ machineId: machineId(), generation: whole(1, Number.MAX_SAFE_INTEGER) });
+export type AbsentMachine = Message<typeof AbsentMachine>;
+
 /** What a node reads of the answer to a heartbeat. */
 export const HeartbeatAnswer = Type.Object({
   link: LinkVersions,
@@ -129,5 +139,7 @@ export const HeartbeatAnswer = Type.Object({
   fleet: nullable(FleetFacts),
   /** Runs up to this sequence need not be reported again. null: the server has an earlier version. */
   acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
+  /** Of the reported machines, those that are to be absent. They end before the acknowledgement lets any fenced VM run on. */
+  absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
 });
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

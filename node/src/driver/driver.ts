@@ -11,6 +11,7 @@
 import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../guest/guest.ts";
+import type { FenceLease } from "../host/fence-lease.ts";
 import type { Extent } from "../images/blocks.ts";
 import type { PageRecord } from "../memory/memory-file.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
@@ -38,7 +39,12 @@ export interface BootRequest {
   readonly publishedPorts: readonly number[];
   /** Boot the guest instead of restoring a template. */
   readonly mustBoot?: boolean;
+  /** Absent: it never had one. */
+  readonly fence?: RequestedFence;
 }
+
+/** `on`: the VM has a fence before its guest runs. `had`: the VM that is looked for was started with one by an earlier agent. */
+export type RequestedFence = "on" | "had";
 
 /** What is known of a machine that arrives. It gets its network when it runs. */
 export type ReceiveRequest = Omit<BootRequest, "network" | "publishedPorts">;
@@ -55,10 +61,12 @@ export interface VmRecord {
 
 /** How a VM ended. */
 export interface VmExit {
-  /** `poweroff`: the guest powered off. `killed`: someone killed the VMM. `crashed`: the VMM failed. */
-  readonly kind: "poweroff" | "killed" | "crashed";
+  /** `poweroff`: the guest powered off. `killed`: someone killed the VMM. `crashed`: the VMM failed. `fenced`: its fence ended it. */
+  readonly kind: "poweroff" | "killed" | "crashed" | "fenced";
   /** For people, such as the VMM's last message. */
   readonly detail: string;
+  /** When, in epoch milliseconds; absent: just now. */
+  readonly at?: number;
 }
 
 export interface Vm {
@@ -93,6 +101,10 @@ export interface Vm {
   /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
   devices(boot: BootRequest): Promise<Buffer>;
   unpause(): Promise<void>;
+  /** Whether the kernel ends it at the end of the driver's lease. */
+  readonly isFenced: boolean;
+  /** Changes that. Rejects when it could not be changed. */
+  setFenced(isFenced: boolean): Promise<void>;
   /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
@@ -262,6 +274,10 @@ export interface Driver {
   readonly facts: DriverFacts;
   /** What the memory of its VMs depends on, besides their size: a node with the same can load it. */
   readonly memoryFormat: string;
+  /** Whether new VMs can be fenced. */
+  readonly canFence: boolean;
+  /** Until when fenced VMs run. */
+  readonly lease: FenceLease;
   readonly concurrentStartsMax: ConcurrentStartsMax;
   /**
    * Starts a VM and waits for its agent's hello. On failure it has killed the VMM and throws with a message for the

@@ -24,6 +24,7 @@ import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import {
+  type AbsentMachine,
   HEARTBEAT_PERIOD_MS,
   type Heartbeat,
   type ImageReport,
@@ -69,6 +70,10 @@ export interface ReporterOptions {
   readonly listImages: () => Promise<readonly NodeImage[]>;
   readonly observe: (machineId: string) => ObservedMachine;
   readonly observeAll: () => readonly ObservedMachine[];
+  /** Whether VMs of this node can be fenced; absent: they cannot. */
+  readonly canFence?: boolean;
+  /** A server has acknowledged a heartbeat that was sent at this instant of `Clock.boottime`; absent: no VM is fenced. Never rejects. */
+  readonly acknowledged?: (sentAt: number, absent: readonly AbsentMachine[]) => Promise<void>;
   /** The last error that the agent has logged; absent: it says none. */
   readonly lastError?: () => Heartbeat["lastError"];
   readonly clock: Clock;
@@ -213,7 +218,7 @@ export class Reporter {
 
   /** Whether there is more that the server would accept now. */
   async #report(signal: AbortSignal): Promise<boolean> {
-    const { facts, outbox, runs: journal, observe, observeAll, observeResources } = this.#options;
+    const { facts, outbox, runs: journal, observe, observeAll, observeResources, clock } = this.#options;
     const resources = await observeResources();
     const isComplete = this.#isComplete;
     const changed = outbox.takeChanged();
@@ -222,15 +227,17 @@ export class Reporter {
     const runs = isComplete ? journal.all(RUNS_PER_COMPLETE_REPORT_MAX) : journal.changes(RUNS_PER_REPORT_MAX);
     const images = await this.#imageReport(isComplete);
     const [bootId, link] = [this.bootId, this.#versions];
-    const sentAt = this.#options.clock.now();
+    const sentAt = clock.now();
+    const sentAtBoottime = clock.boottime();
     const lastError = this.#options.lastError?.() ?? null;
     const heartbeat: Heartbeat = {
       ...{ bootId, link, isComplete, resources, machines, events, runs, images, sentAt },
-      ...{ release: RELEASE, lastError },
+      ...{ release: RELEASE, lastError, canFence: this.#options.canFence ?? false },
     };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);
+    await this.#options.acknowledged?.(sentAtBoottime, answer.absentMachines);
     if (answer.fleet !== null) await this.#options.remote?.membership.accept(answer.fleet, null);
     // After a long absence there may be more runs than one report holds.
     this.#isComplete = isComplete && !runs.isComplete;

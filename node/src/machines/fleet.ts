@@ -9,7 +9,13 @@
  *   cannot outlive its connection.
  */
 import { join } from "node:path";
-import type { DesiredMachine, ObservedMachine, SuspendedMachines } from "@flotilla/contract/link";
+import {
+  type AbsentMachine,
+  type DesiredMachine,
+  FENCE_MS,
+  type ObservedMachine,
+  type SuspendedMachines,
+} from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import type { Journal } from "./journal.ts";
 import { Supervisor } from "./supervisor.ts";
@@ -32,6 +38,9 @@ export class Fleet {
 
   constructor(deps: MachineDeps) {
     this.#deps = { ...deps, onRemoved: (removed) => this.#forget(removed) };
+    deps.driver.lease.watch(() => {
+      for (const machine of this.list()) if (machine instanceof Supervisor) machine.leaseRenewed();
+    });
   }
 
   find(machineId: string): Supervisor | UnreadableMachine | undefined {
@@ -98,6 +107,25 @@ export class Fleet {
     const outcome = await supervisor.accept(desired);
     if (outcome === "stale") return { outcome, observed: supervisor.observe() };
     return { outcome, observed: await supervisor.settled(desired.generation, wait.waitMs, wait.signal) };
+  }
+
+  /**
+   * A server has acknowledged a heartbeat that was sent at this instant of `Clock.boottime`. The machines that it named are being removed,
+   * and their requests are on the disk, before fenced VMs may run on. Never rejects.
+   */
+  async acknowledged(sentAt: number, absent: readonly AbsentMachine[]): Promise<void> {
+    const removals = absent.map(async ({ machineId, generation }) => {
+      const wait = { waitMs: 0, signal: new AbortController().signal };
+      await this.apply(machineId, { generation, state: "absent", spec: null }, wait);
+    });
+    for (const { reason } of (await Promise.allSettled(removals)).filter(
+      ({ status }) => status === "rejected",
+    ) as PromiseRejectedResult[])
+      this.#deps.log.error(
+        { error: reason as unknown },
+        "a machine that is to be absent could not be removed; the server requests it again",
+      );
+    this.#deps.driver.lease.renew(sentAt + FENCE_MS);
   }
 
   /** All journals have been read. */

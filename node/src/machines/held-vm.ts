@@ -24,6 +24,8 @@ export interface EndedVm {
   readonly isExpected: boolean;
 }
 
+const CAUSES = { poweroff: "poweroff", killed: "crash", crashed: "crash", fenced: "fenced" } as const;
+
 export interface HeldVmOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -74,9 +76,10 @@ export class HeldVm {
     if (this.#isReleased) return paused.release();
     this.#paused = paused;
     this.state = "paused";
-    void paused.exited.then(() => {
+    void paused.exited.then((exit) => {
       if (this.#paused !== paused) return;
-      this.endCause ??= "crash";
+      this.endCause ??= CAUSES[exit.kind];
+      this.lastSeenAt ??= exit.at ?? null;
       this.forget(true);
       this.#options.log.warn({}, "a VM that was paused for a move ended");
       this.#options.onLost();
@@ -125,7 +128,8 @@ export class HeldVm {
   #onExit(vm: Vm, exit: VmExit): void {
     if (this.#vm !== vm) return;
     const ended = { vm, wasConfigured: this.state === "configured", isExpected: this.isEnding };
-    this.endCause ??= exit.kind === "poweroff" ? "poweroff" : "crash";
+    this.endCause ??= CAUSES[exit.kind];
+    this.lastSeenAt ??= exit.at ?? null;
     this.forget(true);
     this.#options.log.info({ exit, isExpected: ended.isExpected }, "the VM ended");
     this.#options.onExit(exit, ended);

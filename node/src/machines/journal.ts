@@ -26,6 +26,7 @@ import {
 } from "@flotilla/contract/link";
 import type { StartTimings } from "@flotilla/contract/machines";
 import type { MemoryFiles, VmRecord } from "../driver/driver.ts";
+import type { Fence } from "./fence.ts";
 import { JOURNAL_NAME } from "./paths.ts";
 import type { Restarts } from "./restart-policy.ts";
 import type { Ending } from "./state.ts";
@@ -47,6 +48,8 @@ export interface JournaledBoot {
    * that the machine is to run here. Absent: false.
    */
   readonly isPaused?: boolean;
+  /** Its VM was started with a fence, or has confirmed one. Absent: false. */
+  readonly isFenced?: boolean;
   /** The workload's command; null when there is none, or it is not known yet. */
   readonly workload?: readonly string[] | null;
 }
@@ -72,6 +75,8 @@ export interface Journal {
   /** The latest boot that ran and has ended; absent in journals of earlier versions. */
   readonly lastRun?: EndedRun | null;
   readonly ending: Ending | null;
+  /** Whether its VMs are fenced (fence.ts); absent: they never were. */
+  readonly fence?: Fence;
   /** Whether a stop suspends the machine, or keeps its saved memory; absent: false. */
   readonly keepsMemory?: boolean;
   /** Whether its commands wait in that memory, because the machine moves; absent: false. */

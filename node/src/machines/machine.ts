@@ -15,6 +15,7 @@ import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";
+import { isCutOff, noteFenced } from "./fence.ts";
 import { FollowedDisk } from "./followed-disk.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
@@ -142,6 +143,7 @@ export class Machine {
       hasMemory: memory !== null,
       isLeaving: this.leaving.isUnderWay,
       isSuspendRefused: suspendRefusal?.generation === generation,
+      isCutOff: isCutOff(this),
     };
   }
 
@@ -152,6 +154,8 @@ export class Machine {
   fail(generation: number, reason: string, reasonCode: ImageFault | null = null): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
     this.secondTry.end();
+    // Its fence has ended it, or may have: it is tried again when a server answers.
+    if (isCutOff(this)) return;
     if (this.#journal.ending?.generation === generation) return;
     if (this.#journal.restarts?.isUnderWay === true && generation === this.#journal.generation) this.#restart(reason);
     else void this.update({ ending: { generation, kind: "failed", reason, reasonCode } });
@@ -209,6 +213,7 @@ export class Machine {
   #noteEnd(exit: VmExit, { vm, wasConfigured }: EndedVm): void {
     const { generation, desired } = this.#journal;
     if (desired !== "running") return;
+    if (exit.kind === "fenced") return noteFenced(this, exit.detail);
     if (exit.kind === "crashed" && !wasConfigured && this.secondTry.grant(vm)) {
       this.log.warn({ exit }, "a restored guest died before it was set up; the machine boots without a template");
       return;

@@ -20,6 +20,7 @@ const situations: fc.Arbitrary<Situation> = fc.record({
   arrivedDisk: fc.constantFrom(null, "here" as const, "merged" as const),
   isSuspendRefused: fc.boolean(),
   hostStop: fc.constantFrom(null, "suspend" as const, "shutDown" as const),
+  isCutOff: fc.boolean(),
   ending: fc.option(
     fc.record({
       generation: fc.integer({ min: 1, max: 3 }),
@@ -65,6 +66,18 @@ test("while the host goes down nothing starts, and only what may be suspended is
       if (situation.hostStop === null || next.kind !== "act") return;
       assert.ok(!["boot", "resume", "ensureImage", "makeDisk", "awaitRestart"].includes(next.action), next.action);
       if (next.action === "suspend") assert.equal(situation.hostStop, "suspend");
+    }),
+  );
+});
+
+test("a fenced machine is not started while no server answers, and one that runs is left alone", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan({ ...situation, isCutOff: true });
+      assert.ok(
+        next.kind !== "act" || !["boot", "resume", "ensureImage", "makeDisk", "awaitRestart"].includes(next.action),
+      );
+      if (situation.vm !== null) assert.deepEqual(next, plan({ ...situation, isCutOff: false }));
     }),
   );
 });
@@ -146,6 +159,7 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
     awaitRestart: { ending: null },
     // The host did not go down.
     awaitHost: { hostStop: null },
+    awaitLease: { isCutOff: false },
     ensureImage: { hasImage: true },
     makeDisk: { hasDisk: true },
     mergeDisk: { arrivedDisk: null },
@@ -208,6 +222,7 @@ test("the whole life of a machine", () => {
     arrivedDisk: null,
     isSuspendRefused: false,
     hostStop: null,
+    isCutOff: false,
   };
   const steps: [Partial<Situation>, string][] = [
     [{}, "ensureImage"],

@@ -15,7 +15,8 @@
  *    which then does not fit the memory.
  * 5. A VM that is paused for a move runs again only when the machine is to run: the server then knows that no other node runs it.
  * 6. While the host is about to go down, nothing is started, and what runs is suspended or shut down; it is still to run.
- * 7. Executing the plan leads to a settled state in a bounded number of steps, from any state.
+ * 7. A machine that may be replaced is not started while no server answers: the node does not know whether it was.
+ * 8. Executing the plan leads to a settled state in a bounded number of steps, from any state.
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 import { type Action, type Ending, STATE_DURING, type Situation, type VmState } from "./state.ts";
@@ -75,6 +76,7 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     none         running  powered off in this gen.      → settled: stopped
  *     none         running  failed in this generation     → settled: failed
  *     none         running  host goes down                → awaitHost
+ *     none         running  is fenced, no server answers  → awaitLease
  *     none         running  crashed in this generation    → awaitRestart
  *     none         running  memory is saved               → resume
  *     none         running  no disk, no image             → ensureImage
@@ -180,6 +182,13 @@ const RULES: readonly Rule[] = [
     desired: ["running"],
     test: ({ hostStop }) => hostStop !== null,
     next: "awaitHost",
+  },
+  {
+    when: "no server answers its node",
+    vm: [null],
+    desired: ["running"],
+    test: ({ isCutOff }) => isCutOff,
+    next: "awaitLease",
   },
   { when: "it ended unexpectedly", vm: [null], desired: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
   { when: "its memory is saved", vm: [null], desired: ["running"], test: hasMemory, next: "resume" },

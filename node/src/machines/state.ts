@@ -54,12 +54,15 @@ export interface Situation {
   readonly isSuspendRefused: boolean;
   /** Its host is about to go down, and what its owner permits meanwhile: that it is suspended, or only shut down. */
   readonly hostStop: "suspend" | "shutDown" | null;
+  /** It is fenced, and no server has acknowledged a heartbeat for too long: another machine may have replaced it. */
+  readonly isCutOff: boolean;
 }
 
 const ACTIONS = [
   "adopt",
   "awaitRestart",
   "awaitHost",
+  "awaitLease",
   "ensureImage",
   "makeDisk",
   "mergeDisk",
@@ -82,6 +85,7 @@ export const STATE_DURING = {
   adopt: "booting",
   awaitRestart: "preparing",
   awaitHost: "preparing",
+  awaitLease: "preparing",
   ensureImage: "preparing",
   makeDisk: "preparing",
   mergeDisk: "stopping",
@@ -106,6 +110,7 @@ const INTERRUPTED_BY = {
   adopt: ["stopped", "absent"],
   awaitRestart: ["stopped", "absent"],
   awaitHost: ["stopped", "absent"],
+  awaitLease: ["stopped", "absent"],
   ensureImage: ["stopped", "absent"],
   makeDisk: [],
   mergeDisk: ["running", "absent"],

@@ -25,6 +25,7 @@ import type { VmNetwork } from "../network/vm-network.ts";
 import { diskRoot, requestOf } from "./actions/boot.ts";
 import { discardMemory } from "./actions/suspend.ts";
 import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
+import { applyFence, isFenced, withFence } from "./fence.ts";
 import type { FollowedState, WantedKind } from "./followed-disk.ts";
 import type { Journal, JournaledMemory } from "./journal.ts";
 import { type HandOver, handOver, sendRounds } from "./hand-over.ts";
@@ -257,8 +258,11 @@ export class Supervisor {
       // The only fact of a specification that its owner changes.
       if (spec !== null && known.spec !== null && known.spec.disruption !== spec.disruption)
         void machine.update({ spec: { ...known.spec, disruption: spec.disruption } });
+      const { fence } = withFence(known, desired);
+      if (fence !== known.fence) void machine.update(withFence(known, desired));
       this.#endLeaving(state);
       await machine.saved();
+      void applyFence(machine);
       return "accepted";
     }
     // Absent is final: a removal cannot be reversed.
@@ -266,7 +270,7 @@ export class Supervisor {
     machine.leaving.isUnderWay = false;
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({
-      ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null },
+      ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null, ...withFence(known, desired) },
       keepsMemory: state === "stopped" && keepsMemory,
       // What is removed when the machine has left ends no command: they continue on the other node.
       keepsCommands:
@@ -275,7 +279,13 @@ export class Supervisor {
     this.#queue.interrupt(state);
     this.#queue.wake();
     await saved;
+    void applyFence(machine);
     return "accepted";
+  }
+
+  /** A server has acknowledged a heartbeat: a VM that is to have a fence and has none gets one. */
+  leaseRenewed(): void {
+    void applyFence(this.#machine);
   }
 
   /** The server does not hand the machine over any more: its memory is saved instead. */
@@ -359,6 +369,7 @@ export class Supervisor {
       suspendedAt: memory?.suspendedAt ?? null,
       isResumed: isRunning && (boot?.guestBootId ?? null) !== null,
       suspendRefusal: suspendRefusal?.generation === generation ? suspendRefusal : null,
+      isFenced: isFenced(this.#machine),
     };
   }
 

@@ -38,6 +38,7 @@ export interface Want {
   readonly image?: string;
   readonly waitMs?: number;
   readonly keepsMemory?: boolean;
+  readonly isFenced?: boolean;
 }
 
 export const machineIdOf = (letter: string): string => `mach-${letter.repeat(32)}`;
@@ -158,8 +159,8 @@ export async function startTestNode(
     want: async (machineId, generation, state, more = {}) => {
       const spec = state === "absent" ? null : specOf(machineId, more);
       const wait = { waitMs: more.waitMs ?? 20_000, signal: new AbortController().signal };
-      return (await fleet.apply(machineId, { generation, state, spec, keepsMemory: more.keepsMemory ?? false }, wait))
-        .observed;
+      const { keepsMemory = false, isFenced = false } = more;
+      return (await fleet.apply(machineId, { generation, state, spec, keepsMemory, isFenced }, wait)).observed;
     },
   };
 }

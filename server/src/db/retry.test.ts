@@ -12,6 +12,7 @@ function parts() {
   const clock = {
     now: () => now,
     monotonic: () => now,
+    boottime: () => now,
     sleep: (ms: number) => Promise.resolve(void (now += ms)),
     timer: () => ({ cancel: () => {} }),
   };

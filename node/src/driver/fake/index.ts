@@ -11,6 +11,7 @@
  *     FAKE_SUSPEND_MS=N         time that saving its memory takes (default 0)
  *     FAKE_KEEPS_COMMANDS=1     the commands in its memory can be resumed where that is loaded: each begins again
  *     FAKE_UNWATCHED=1          what it writes to its disk cannot be watched     FAKE_WATCH_FAIL=1   and that shows late
+ *     FAKE_NO_FENCE=1           its VM cannot be fenced
  *     FAKE_NOT_LIVE=1           moves suspend it       FAKE_IGNORE_SHUTDOWN=1   the guest ignores a shutdown request
  *     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands
@@ -44,8 +45,10 @@ import {
   type VmExit,
   type VmRecord,
 } from "../driver.ts";
+import { FenceLease } from "../../host/fence-lease.ts";
 import type { VmNetwork } from "../../network/vm-network.ts";
 import { FakeDiskWatch } from "./disk-watch.ts";
+import { FakeFence, isOver } from "./fence.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeCommand, type FakeConfiguration, FakeGuest } from "./guest.ts";
 import { FakePausedVm, FakeWaitingVm } from "./paused.ts";
@@ -83,6 +86,8 @@ interface VmFile {
   readonly hasWorkload: boolean;
   /** For a move. */
   readonly isPaused?: boolean;
+  /** In milliseconds of `Clock.boottime`; null or absent: it is not fenced. */
+  readonly fencedUntil?: number | null;
 }
 
 /** What the file of a suspended machine contains. */
@@ -107,6 +112,8 @@ export class FakeDriver implements Driver {
     rootDevice: null,
   };
   readonly memoryFormat = FORMAT;
+  readonly canFence = true;
+  readonly lease: FenceLease;
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   /** The sizes for which `forgetTemplate` was called. */
   readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
@@ -117,6 +124,7 @@ export class FakeDriver implements Driver {
 
   constructor(options: FakeDriverOptions) {
     this.#options = options;
+    this.lease = new FenceLease(options.clock);
     const { preparing, bootsAtOnceMax = AT_ONCE_MAX } = options;
     this.concurrentStartsMax = { boots: bootsAtOnceMax, wakes: AT_ONCE_MAX };
     this.prepare = preparing === undefined ? null : (request, signal) => this.#prepare(request, preparing, signal);
@@ -143,6 +151,7 @@ export class FakeDriver implements Driver {
       endsAs: crashAfter === undefined ? "poweroff" : "crashed",
       configuration: null,
       hasWorkload: false,
+      fencedUntil: this.#fenceOf(request),
     };
     await writeVmFile(request.bootDirectory, file);
     try {
@@ -156,13 +165,19 @@ export class FakeDriver implements Driver {
     return this.#hold(request, file, origin);
   }
 
+  #fenceOf({ fence, machineId }: BootRequest): number | null {
+    const canFence = this.#options.environmentOf(machineId)["FAKE_NO_FENCE"] === undefined;
+    return fence === "on" && canFence ? this.lease.until : null;
+  }
+
   async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
     const { environmentOf, clock } = this.#options;
     await this.#refuseSecond(request);
     await this.describeMemory({ directory: memory.directory, diskPath: request.diskPath }, memory);
     const saved = await readMemory(memory.directory);
     if (environmentOf(request.machineId)["FAKE_RESUME_FAIL"] !== undefined) throw new Error("FAKE_RESUME_FAIL is set");
-    const file = { ...saved.file, bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now() };
+    const began = { bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now() };
+    const file = { ...saved.file, ...began, fencedUntil: this.#fenceOf(request) };
     await writeVmFile(request.bootDirectory, file);
     try {
       signal.throwIfAborted();
@@ -242,7 +257,7 @@ export class FakeDriver implements Driver {
       resume: async (request) => {
         place = request.bootDirectory;
         await this.#refuseSecond(request);
-        const running = { ...file, isPaused: false };
+        const running = { ...file, isPaused: false, fencedUntil: this.#fenceOf(request) };
         await writeVmFile(place, running);
         return this.#hold(request, running, null, commands);
       },
@@ -254,7 +269,7 @@ export class FakeDriver implements Driver {
     const { clock } = this.#options;
     const file = await readVmFile(request.bootDirectory);
     if (file === undefined || file.bootId !== request.bootId) return "gone";
-    if (file.endsAt !== null && file.endsAt <= clock.now()) {
+    if ((file.endsAt !== null && file.endsAt <= clock.now()) || isOver(file.fencedUntil, clock)) {
       await removeVmFile(request.bootDirectory);
       return "gone";
     }
@@ -311,13 +326,17 @@ export class FakeDriver implements Driver {
     const found = await Promise.all(
       places.map(async (place) => ({ ...place, file: await readVmFile(place.directory) })),
     );
-    return found.flatMap(({ file, ...place }) => (file === undefined ? [] : [{ ...place, file }]));
+    const { clock } = this.#options;
+    return found.flatMap(({ file, ...place }) =>
+      file === undefined || isOver(file.fencedUntil, clock) ? [] : [{ ...place, file }],
+    );
   }
 
   #hold(request: BootRequest, file: VmFile, origin: VmOrigin | null, kept: readonly FakeCommand[] = []): Vm {
     const environment = this.#options.environmentOf(request.machineId);
     const { machineId, bootDirectory } = request;
-    const parts = { origin, environment, clock: this.#options.clock, files: this.#filesOf(machineId), kept };
+    const { lease } = this;
+    const parts = { origin, environment, clock: this.#options.clock, lease, files: this.#filesOf(machineId), kept };
     const vm = new FakeVm(bootDirectory, file, parts);
     this.#running.set(request.bootId, vm);
     void vm.exited.then(() => this.#running.delete(request.bootId));
@@ -348,6 +367,7 @@ interface FakeVmParts {
   readonly origin: VmOrigin | null;
   readonly environment: Readonly<Record<string, string>>;
   readonly clock: Clock;
+  readonly lease: FenceLease;
   readonly files: FakeFiles;
   readonly kept: readonly FakeCommand[];
 }
@@ -372,8 +392,9 @@ class FakeVm implements Vm {
   #isDone = false;
   #hasEnded = false;
   readonly #cancelEnd: () => void;
+  readonly #fence: FakeFence;
 
-  constructor(directory: string, file: VmFile, { origin, environment, clock, files, kept }: FakeVmParts) {
+  constructor(directory: string, file: VmFile, { origin, environment, clock, lease, files, kept }: FakeVmParts) {
     this.#directory = directory;
     this.#file = file;
     this.#environment = environment;
@@ -388,13 +409,21 @@ class FakeVm implements Vm {
     this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
-    this.#cancelEnd = () => timer?.cancel();
+    this.#cancelEnd = () => {
+      timer?.cancel();
+      this.#fence.close();
+    };
     const save = async (change: Partial<VmFile>): Promise<void> => {
       this.#file = { ...this.#file, ...change };
       await writeVmFile(directory, this.#file);
       // It may have ended during the write; an ended VM must not look alive.
       if (this.#hasEnded) await removeVmFile(directory);
     };
+    this.#fence = new FakeFence({
+      ...{ lease, clock, until: file.fencedUntil ?? null },
+      save: (fencedUntil) => save({ fencedUntil }),
+      end: (exit) => void this.#end(exit),
+    });
     const configured = (configuration: FakeConfiguration): Promise<void> => save({ configuration });
     const startWorkload = (): boolean => {
       const isFirst = !this.#file.hasWorkload;
@@ -446,6 +475,15 @@ class FakeVm implements Vm {
     if (this.#hasEnded) throw new Error("the VM has ended");
     this.#file = { ...this.#file, isPaused };
     await writeVmFile(this.#directory, this.#file);
+  }
+
+  get isFenced(): boolean {
+    return this.#fence.isArmed;
+  }
+
+  async setFenced(isFenced: boolean): Promise<void> {
+    if (this.#environment["FAKE_NO_FENCE"] !== undefined) throw new Error("FAKE_NO_FENCE is set");
+    await this.#fence.set(isFenced);
   }
 
   memoryBase(): Promise<null> {

@@ -8,6 +8,7 @@ import { explainExit, lastMessage, type ExitEvidence, shutdownReasonIn } from ".
 const nothing: ExitEvidence = {
   isEndedByUs: false,
   isOutOfMemory: false,
+  fencedAt: null,
   shutdownReason: null,
   exit: null,
   log: "",

@@ -14,6 +14,8 @@ export interface ExitEvidence {
   readonly exit: { readonly code: number | null; readonly signal: string | null } | null;
   /** Whether the kernel killed the process because memory ran out. */
   readonly isOutOfMemory: boolean;
+  /** When its fence would have ended it, in epoch milliseconds; null: it has none, or not yet. */
+  readonly fencedAt: number | null;
   /** The VMM's messages. */
   readonly log: string;
   /** The end of the guest's console output. */
@@ -28,6 +30,7 @@ const WARNING = /^qemu-system-x86_64: (.*: )?warning: /;
 const OUT_OF_MEMORY =
   "out of memory on the host side: the VMM needed more than its machine's memory plus its own overhead, or the host had " +
   "none left; start it again, with more memory if it recurs";
+export const FENCED = "its node was cut off from the servers, which may have replaced it";
 /** Signals that people and the kernel's out-of-memory killer use; any other indicates a defect. */
 const KILLING_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
@@ -39,6 +42,9 @@ export function explainExit(evidence: ExitEvidence): VmExit {
   }
   if (evidence.isEndedByUs) return { kind: "killed", detail: "killed by the node agent" };
   if (evidence.isOutOfMemory) return { kind: "killed", detail: OUT_OF_MEMORY };
+  const { fencedAt } = evidence;
+  const mayBeFenced = shutdownReason === null && (exit === null || exit.signal === "SIGKILL");
+  if (fencedAt !== null && mayBeFenced) return { kind: "fenced", detail: FENCED, at: fencedAt };
   const message = lastMessage(evidence.log);
   const suffix = message === null ? "" : `: ${message}`;
   if (shutdownReason !== null)

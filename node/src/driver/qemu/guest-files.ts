@@ -26,8 +26,8 @@ export const KERNEL_NAME = "vmlinuz";
 export const INITRAMFS_NAME = "initramfs";
 /** The head of the kernel's file: all that QEMU needs for a VMM that never boots. */
 export const RESTORE_KERNEL_NAME = "vmlinuz-head";
-/** A library loaded into VMMs that are restored from a template. */
-export const TEMPLATE_MEMORY_NAME = "template-memory.so";
+/** A library loaded into every VMM: it protects the memory of templates, and ends VMMs that are fenced. */
+export const VMM_LIBRARY_NAME = "vmm.so";
 /** The program that puts a VMM into its jail. */
 export const JAIL_NAME = "jail";
 /** The program that says which pages of a VMM's guest have changed. */
@@ -57,12 +57,14 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
   if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup to build it`);
   const agent = await readFile(agentPath);
   const jailSource = join(options.repositoryDirectory, "node", "native", "jail.c");
-  const templateMemorySource = join(options.repositoryDirectory, "node", "native", "template-memory.c");
+  const librarySources = ["template-memory.c", "fence.c", "fence.h"].map((name) =>
+    join(options.repositoryDirectory, "node", "native", name),
+  );
   const memoryWatchSource = join(options.repositoryDirectory, "node", "native", "memory-watch.c");
   const key = createHash("sha256")
     .update(`${RECIPE} ${kernelVersion} ${MODULES.join(" ")} `)
     .update(agent)
-    .update(await readFile(templateMemorySource))
+    .update(Buffer.concat(await Promise.all(librarySources.map((path) => readFile(path)))))
     .update(await readFile(jailSource))
     .update(await readFile(memoryWatchSource))
     .digest("hex")
@@ -79,10 +81,11 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
       kernelHead(await readFile(join(kernelDirectory, KERNEL_NAME))),
     );
     const library = ["-shared", "-fPIC"];
-    await compile(templateMemorySource, join(unfinished, TEMPLATE_MEMORY_NAME), library);
+    const compiled = librarySources.filter((path) => path.endsWith(".c"));
+    await compile(compiled, join(unfinished, VMM_LIBRARY_NAME), library);
     await writeFile(join(unfinished, OVERCOMMIT_NAME), "0\n");
-    await compile(jailSource, join(unfinished, JAIL_NAME), []);
-    await compile(memoryWatchSource, join(unfinished, MEMORY_WATCH_NAME), []);
+    await compile([jailSource], join(unfinished, JAIL_NAME), []);
+    await compile([memoryWatchSource], join(unfinished, MEMORY_WATCH_NAME), []);
     // VMMs read them as unprivileged users.
     for (const name of await readdir(unfinished)) await chmod(join(unfinished, name), 0o644);
     for (const program of [JAIL_NAME, MEMORY_WATCH_NAME]) await chmod(join(unfinished, program), 0o755);
@@ -110,10 +113,12 @@ function kernelHead(kernel: Buffer): Buffer {
   return head;
 }
 
-async function compile(source: string, path: string, options: readonly string[]): Promise<void> {
+async function compile(sources: readonly string[], path: string, options: readonly string[]): Promise<void> {
   const common = ["-O2", "-s", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
-  await promisify(execFile)("cc", [...options, ...common, "-o", path, source]).catch((error: unknown) => {
-    throw new Error(`${source} could not be compiled; run scripts/setup to install a compiler`, { cause: error });
+  await promisify(execFile)("cc", [...options, ...common, "-o", path, ...sources]).catch((error: unknown) => {
+    throw new Error(`${sources.join(" and ")} could not be compiled; run scripts/setup to install a compiler`, {
+      cause: error,
+    });
   });
 }
 

@@ -22,6 +22,7 @@ import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { type Cgroups, openCgroups } from "../../host/cgroups.ts";
+import { FenceLease } from "../../host/fence-lease.ts";
 import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import { processorIdentity, tscKhzIn } from "../../host/processor.ts";
 import type { GuestNetwork, Network } from "../../network/network.ts";
@@ -204,6 +205,8 @@ interface Opening {
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
   readonly memoryFormat: string;
+  readonly canFence = true;
+  readonly lease: FenceLease;
   readonly prepare: Driver["prepare"];
   readonly receive: Driver["receive"];
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
@@ -228,7 +231,8 @@ class QemuDriver implements Driver {
     const { accelerator } = options.verdict;
     this.#tuning = accelerator === "kvm" ? KVM_TUNING : emulationTuning(options);
     this.concurrentStartsMax = this.#tuning.concurrentStartsMax;
-    this.#launcher = new Launcher({ ...options, tuning: this.#tuning, log: this.#log });
+    this.lease = new FenceLease(options.clock);
+    this.#launcher = new Launcher({ ...options, tuning: this.#tuning, lease: this.lease, log: this.#log });
     const hasNetwork = options.network !== null;
     const ingredients = templateIngredients({ ...options, accelerator, hasNetwork });
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
@@ -246,7 +250,8 @@ class QemuDriver implements Driver {
     try {
       const restored = await this.#restore(request, signal);
       if (restored !== undefined) return restored;
-      const launch = { ...request, memory: { kind: "private" }, isIncoming: false } as const;
+      const isFenced = request.fence === "on";
+      const launch = { ...request, memory: { kind: "private" }, isIncoming: false, isFenced } as const;
       const attempt = (attemptSignal: AbortSignal): Promise<Vm> => this.#start(launch, attemptSignal);
       return await withSecondAttempt(attempt, { clock: this.#clock, signal, firstMs: loadAdjustedMs(FIRST_BOOT_MS) });
     } catch (error) {
@@ -290,6 +295,7 @@ class QemuDriver implements Driver {
   async adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
     const vmm = await this.#findVmm(request, record);
     if (vmm === undefined) return "gone";
+    if (request.fence === "had") vmm.fence.inherit(UNKNOWN_FENCE);
     const format = record?.format;
     try {
       return await this.#open(vmm, request, { origin: null, format, callerSignal: signal, keepsCommands: true });
@@ -338,6 +344,7 @@ class QemuDriver implements Driver {
   async adoptPaused(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone"> {
     const vmm = await this.#findVmm(request, record);
     if (vmm === undefined) return "gone";
+    if (request.fence === "had") vmm.fence.inherit(UNKNOWN_FENCE);
     try {
       await this.#launcher.control(vmm, request, signal, { staysPaused: true });
     } catch (error) {
@@ -439,6 +446,10 @@ class QemuDriver implements Driver {
       },
       devices: (boot) => devicesState(vmm.control, boot.bootDirectory),
       unpause: () => vmm.unpause(),
+      get isFenced() {
+        return vmm.fence.isArmed;
+      },
+      setFenced: (isFenced) => (isFenced ? vmm.fence.arm() : vmm.fence.lift()),
       kill: () => vmm.kill(),
       release: () => {
         guest.close();
@@ -495,6 +506,7 @@ class QemuDriver implements Driver {
 }
 
 const SWEEP_POLL_MS = 5;
+const UNKNOWN_FENCE = 0;
 /** How long to wait for the last output of a VMM that is about to be killed. */
 const LAST_OUTPUT_MS = 500;
 /** It usually takes about a second; a guest that takes longer than this will never answer. */

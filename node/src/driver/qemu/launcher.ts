@@ -16,10 +16,12 @@ import type { Log } from "@flotilla/base/log";
 import { connectGuest } from "../../guest/client.ts";
 import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
 import type { Cgroups, NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
+import type { FenceLease } from "../../host/fence-lease.ts";
 import { GUEST_ADDRESSING, type GuestNetwork, type Network } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
 import { type GuestMemory, qemuArgv, SOCKET_EXTENSION } from "./argv.ts";
 import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
+import { FENCE_VARIABLE, firstFence } from "./fence.ts";
 import {
   type GuestFiles,
   INITRAMFS_NAME,
@@ -28,7 +30,7 @@ import {
   MEMORY_WATCH_NAME,
   OVERCOMMIT_NAME,
   RESTORE_KERNEL_NAME,
-  TEMPLATE_MEMORY_NAME,
+  VMM_LIBRARY_NAME,
 } from "./guest-files.ts";
 import { jailArgv, VIEW } from "./jail.ts";
 import { fileBytesMax, type VmmLimits, vmmLimits } from "./limits.ts";
@@ -59,6 +61,8 @@ export interface Launch {
   readonly isIncoming: boolean;
   /** Whether it ends with this process, so that no later agent finds it. */
   readonly diesWithParent?: boolean;
+  /** Whether it ends at the end of the lease, from its start on. */
+  readonly isFenced?: boolean;
 }
 
 export interface LauncherOptions {
@@ -72,6 +76,7 @@ export interface LauncherOptions {
   readonly network: Network | null;
   /** null: the host has none that can be used. */
   readonly cgroups: Cgroups | null;
+  readonly lease: FenceLease;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -165,7 +170,8 @@ export class Launcher {
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
     const limits = vmmLimits(launch, this.#options.tuning.memoryMb);
     const group = await this.#makeGroup(launch.bootId, limits);
-    const argv = await this.#argv(launch, limits, group);
+    const fencedUntil = launch.isFenced === true ? firstFence(this.#options.lease) : null;
+    const argv = await this.#argv(launch, { limits, group, fencedUntil });
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
@@ -181,7 +187,9 @@ export class Launcher {
       child.unref();
       const pid = child.pid ?? 0;
       const record = { bootId: launch.bootId, pid, startTime: startTimeOf(pid) ?? 0 };
-      return this.#watch(record, launch.bootDirectory, { child, group });
+      const vmm = this.#watch(record, launch.bootDirectory, { child, group });
+      if (fencedUntil !== null) vmm.fence.inherit(fencedUntil);
+      return vmm;
     } finally {
       await log.close();
     }
@@ -195,7 +203,8 @@ export class Launcher {
 
   #watch(record: VmRecord, bootDirectory: string, { child, group }: Pick<VmmOptions, "child" | "group">): Vmm {
     const logPath = join(bootDirectory, "vmm.log");
-    return new Vmm({ record, child, group, logPath, clock: this.clock, log: this.log });
+    const { lease } = this.#options;
+    return new Vmm({ record, child, group, logPath, lease, clock: this.clock, log: this.log });
   }
 
   /** null: the VMM runs without a control group, as on a host that has none. */
@@ -273,14 +282,20 @@ export class Launcher {
     throw new Error(`${path} is not below ${this.nodeDirectory}`);
   }
 
-  async #argv(launch: Launch, limits: VmmLimits, group: VmmGroup | null): Promise<readonly string[]> {
+  async #argv(
+    launch: Launch,
+    parts: { readonly limits: VmmLimits; readonly group: VmmGroup | null; readonly fencedUntil: number | null },
+  ): Promise<readonly string[]> {
+    const { limits, group, fencedUntil } = parts;
     const { guestFiles, runtimeFiles, tuning, network } = this.#options;
     const { uid, bootDirectory, memory, diskPath, backingPaths } = launch;
     const shown = diskPath === null ? [] : await this.show(bootDirectory, [diskPath, ...backingPaths]);
     const isRestored = memory.kind === "file" && !memory.isShared;
-    const preloaded = {
-      LD_PRELOAD: join(VIEW.guest, TEMPLATE_MEMORY_NAME),
-      FLOTILLA_TEMPLATE_MEMORY: VIEW.memory,
+    const environment = {
+      ...VMM_ENVIRONMENT,
+      LD_PRELOAD: join(VIEW.guest, VMM_LIBRARY_NAME),
+      ...(isRestored ? { FLOTILLA_TEMPLATE_MEMORY: VIEW.memory } : {}),
+      ...(fencedUntil === null ? {} : { [FENCE_VARIABLE]: String(fencedUntil) }),
     };
     const jail = {
       launcher: join(guestFiles.directory, JAIL_NAME),
@@ -295,7 +310,7 @@ export class Launcher {
       network: network?.setup(uid) ?? null,
       groups: group?.procsPaths ?? [],
       limits,
-      environment: { ...VMM_ENVIRONMENT, ...(isRestored ? preloaded : {}) },
+      environment,
       diesWithParent: launch.diesWithParent ?? false,
       moreSteps: tuning.jailSteps({ isRestored }),
     };

@@ -180,6 +180,7 @@ export function pausedVm(vmm: Vmm, guestNetwork: GuestNetwork | null, context: L
     suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
     async resume(request, onRunning, signal) {
       const { machineId, network, publishedPorts } = request;
+      if (request.fence === "on") await vmm.fence.arm();
       // Closed until then; the guest need not wait for it.
       const opened = guestNetwork?.open({ machineId, network, publishedPorts });
       opened?.catch(() => undefined);

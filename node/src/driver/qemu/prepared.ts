@@ -178,6 +178,8 @@ class Prepared implements PreparedVm {
       await rename(this.#request.bootDirectory, bootDirectory);
       this.#vmm.moved(bootDirectory);
     }
+    // Before its guest runs for the machine.
+    if (request.fence === "on") await this.#vmm.fence.arm();
     await launcher.makeReachable(this.uid, [diskPath], backingPaths);
     const paths = hasDisk ? [] : await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
     await Promise.all([

@@ -308,6 +308,7 @@ export async function resumeVm(
     const { reader, header, state } = await begin(file);
     const base = await checkedBase(header as Partial<MemoryHeader> | null, request, { memory, templates });
     const vmm = await launcher.spawn({
+      isFenced: request.fence === "on",
       ...request,
       memory: base === null ? { kind: "private" } : { kind: "file", path: base, isShared: false },
       isIncoming: true,

@@ -20,9 +20,11 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { isNearlyFull } from "../../disks/disks.ts";
 import type { NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
+import type { FenceLease } from "../../host/fence-lease.ts";
 import { SuspendRefused, type VmExit, type VmRecord } from "../driver.ts";
 import { CONSOLE_BYTES, CONSOLE_ID } from "./argv.ts";
 import { explainExit, lastMessage, shutdownReasonIn } from "./exit-reason.ts";
+import { VmmFence } from "./fence.ts";
 import { isAlive, killNow } from "./processes.ts";
 import type { Qmp, QmpEvent } from "./qmp.ts";
 
@@ -34,6 +36,7 @@ export interface VmmOptions {
   readonly group: (VmmGroup & Partial<NewVmmGroup>) | null;
   /** The file with the VMM's messages; its directory is writable for the VMM. */
   readonly logPath: string;
+  readonly lease: FenceLease;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -54,6 +57,7 @@ export class Vmm {
   readonly record: VmRecord;
   readonly group: VmmOptions["group"];
   readonly exited: Promise<VmExit>;
+  readonly fence: VmmFence;
   /** Called when the guest has powered off, before its VMM ends; may take QUIT_MS. */
   beforeQuit: (() => Promise<unknown>) | null = null;
   readonly #child: ChildProcess | null;
@@ -72,19 +76,21 @@ export class Vmm {
   /** Paused by `pauseFor`: nothing else may resume it. */
   #isHeld = false;
 
-  constructor({ record, child, group, logPath, clock, log }: VmmOptions) {
+  constructor({ record, child, group, logPath, lease, clock, log }: VmmOptions) {
     this.record = record;
     this.group = group;
     this.#child = child;
     this.#logPath = logPath;
     this.#clock = clock;
     this.#log = log.child({ boot: record.bootId, pid: record.pid });
+    this.fence = new VmmFence({ lease, qmp: () => this.#qmp, clock, log: this.#log });
     this.exited = this.#watch();
   }
 
   /** Starts using the control channel. Resolves when the VM's state is known and the reaction to it has begun. */
   async attach(qmp: Qmp, { staysPaused = false } = {}): Promise<void> {
     this.#qmp = qmp;
+    this.fence.connected();
     this.#isHeld = staysPaused;
     void qmp.closed.then(() => this.#ending.abort());
     const status = await statusOf(qmp);
@@ -189,6 +195,7 @@ export class Vmm {
   release(): void {
     this.#released.abort();
     this.#ending.abort();
+    this.fence.close();
     this.#qmp?.close();
     this.#child?.removeAllListeners();
   }
@@ -196,12 +203,15 @@ export class Vmm {
   async #watch(): Promise<VmExit> {
     if (this.#child === null) await this.#untilGone();
     else this.#exit = await exitOf(this.#child);
+    const fencedAt = this.fence.endedAt();
+    this.fence.close();
     this.#qmp?.close();
     const [log, isOutOfMemory] = await Promise.all([this.#readLog(), this.group?.hasRunOutOfMemory() ?? false]);
     // Before another VMM of this boot may create a group of the same name.
     await this.group?.remove();
     return explainExit({
       isOutOfMemory,
+      fencedAt,
       isEndedByUs: this.#isEndedByUs,
       shutdownReason: this.#shutdownReason,
       exit: this.#exit,

@@ -1,6 +1,7 @@
 /**
  * The function of each action of the plan.
  */
+import { awaitLease } from "../fence.ts";
 import type { Machine } from "../machine.ts";
 import type { Action } from "../state.ts";
 import { adopt } from "./adopt.ts";
@@ -21,6 +22,7 @@ export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   adopt,
   awaitRestart,
   awaitHost,
+  awaitLease,
   ensureImage,
   makeDisk,
   mergeDisk,

@@ -6,6 +6,7 @@
  */
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
+import { applyFence, isCutOff, noteFenced } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { workloadCommand } from "../workload.ts";
@@ -14,6 +15,7 @@ import { markRunning } from "./configure.ts";
 
 const ADOPT_DEADLINE_MS = 15_000;
 const ADOPT_ATTEMPTS_MAX = 3;
+const FENCED_UNSEEN = "its node's agent was down, and no server let it run on";
 
 export async function adopt(machine: Machine, signal: AbortSignal): Promise<void> {
   const { held, deps } = machine;
@@ -36,6 +38,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     // A prepared guest was configured before it became this machine; it is configured again.
     if (vm.guest.hello.isConfigured && hasRun) markRunning(machine, vm, await withWorkload(machine, boot));
     machine.log.info({ boot: boot.bootId, state: held.state }, "a running VM was adopted");
+    void applyFence(machine);
   } catch (error) {
     signal.throwIfAborted();
     machine.adoptAttempts += 1;
@@ -76,7 +79,7 @@ async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<Jour
 }
 
 /** A machine that ran has crashed. One that was only starting is started again, because nothing was reported of it. */
-async function recordGone(machine: Machine, { bootId, runningSince }: JournaledBoot): Promise<void> {
+async function recordGone(machine: Machine, { bootId, runningSince, isFenced }: JournaledBoot): Promise<void> {
   const { driver, liveBoots } = machine.deps;
   // A VMM without a record, because the agent died before writing it, is found by the sweep.
   liveBoots.delete(bootId);
@@ -84,5 +87,6 @@ async function recordGone(machine: Machine, { bootId, runningSince }: JournaledB
   machine.held.state = "ended";
   machine.held.endCause ??= "unseen";
   if (runningSince === null || machine.journal.desired !== "running") return;
-  machine.crashed("the machine ended while its node was down");
+  if (isFenced === true && isCutOff(machine)) noteFenced(machine, FENCED_UNSEEN);
+  else machine.crashed("the machine ended while its node was down");
 }

@@ -12,6 +12,7 @@ import { diskBytes } from "../../disks/disks.ts";
 import type { BootRequest } from "../../driver/driver.ts";
 import type { RootFile } from "../../images/images.ts";
 import { bootRequest, bootVm, makeBootId } from "../boot-vm.ts";
+import { applyFence, isFenced, requestedFence } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { farSocketPathOf, topPathOf } from "../paths.ts";
@@ -44,7 +45,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     );
     const startedAt = clock.monotonic();
     const bootId = waiting?.bootId ?? makeBootId();
-    const begun: JournaledBoot = { bootId, record: null, runningSince: null, timings: null };
+    const begun: JournaledBoot = { ...begin(machine), bootId, record: null, runningSince: null, timings: null };
     const formerUid = machine.journal.uid;
     machine.held.state = "ended";
     liveBoots.add(bootId);
@@ -58,16 +59,21 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     // The disk belongs to the new user now.
     if (waiting !== undefined) users.free(formerUid);
     if (machine.isReleased) return vm.release();
-    void machine.update({ boot: { ...begun, record: vm.record } });
+    void machine.update({ boot: { ...begun, record: vm.record, isFenced: vm.isFenced } });
     machine.timings.note({
       ...(vm.origin === null ? {} : { vm: vm.origin }),
       bootMs: clock.monotonic() - startedAt,
     });
     machine.held.hold(vm);
+    // What is desired of it may have changed.
+    void applyFence(machine);
   } finally {
     prepared.started();
   }
 }
+
+/** What a boot has from before its VMM starts. */
+export const begin = (machine: Machine): Pick<JournaledBoot, "isFenced"> => ({ isFenced: isFenced(machine) });
 
 /** The file that the machine's disk is based on. Rejects when its image is not on the node any more. */
 export function diskRoot(machine: Machine): Promise<RootFile> {
@@ -82,7 +88,11 @@ export async function rootBytes(machine: Machine): Promise<number> {
 /** The request to the driver. `root` is null when the image is missing. */
 export function requestOf(machine: Machine, bootId: string, root: RootFile | null): BootRequest {
   const { directory, journal } = machine;
-  const request = bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid });
+  const fence = requestedFence(journal, bootId);
+  const request: BootRequest = {
+    ...bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid }),
+    ...(fence === undefined ? {} : { fence }),
+  };
   if ((journal.following ?? null) === null) return request;
   return {
     ...request,

@@ -6,6 +6,7 @@
  */
 import { once } from "node:events";
 import { deadlineSignal } from "@flotilla/base/abort";
+import { applyFence } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { BOOT_DEADLINE_MS, requestOf } from "./boot.ts";
@@ -36,14 +37,17 @@ export async function unpause(machine: Machine, signal: AbortSignal): Promise<vo
   if (held.paused === null) return;
   const deadline = deadlineSignal(deps.clock, BOOT_DEADLINE_MS, signal);
   try {
-    let continued: JournaledBoot = { ...boot, record: held.paused.record, isPaused: false };
+    const request = requestOf(machine, boot.bootId, null);
+    const isFenced = request.fence === "on" || boot.isFenced === true;
+    let continued: JournaledBoot = { ...boot, record: held.paused.record, isPaused: false, isFenced };
     const onRunning = (at: number): void => {
       continued = { ...continued, runningSince: continued.runningSince ?? at };
       void machine.update({ boot: continued });
     };
-    const vm = await held.paused.resume(requestOf(machine, boot.bootId, null), onRunning, deadline.signal);
+    const vm = await held.paused.resume(request, onRunning, deadline.signal);
     if (machine.isReleased) return vm.release();
     held.hold(vm);
+    void applyFence(machine);
   } finally {
     deadline.dispose();
   }

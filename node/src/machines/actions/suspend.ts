@@ -17,10 +17,11 @@ import { messageOf } from "@flotilla/base/errors";
 import type { SuspendRefusalCode } from "@flotilla/contract/link";
 import { SuspendRefused } from "../../driver/driver.ts";
 import { makeBootId } from "../boot-vm.ts";
+import { applyFence } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { MEMORY_NAMES } from "../paths.ts";
-import { BOOT_DEADLINE_MS, diskRoot, requestOf, takeSlot } from "./boot.ts";
+import { BOOT_DEADLINE_MS, begin, diskRoot, requestOf, takeSlot } from "./boot.ts";
 import { endsWithHost, kill } from "./end.ts";
 
 /** For the guest to write its files to the disk. */
@@ -114,7 +115,15 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
   const startedAt = clock.monotonic();
   const { memoryId, guestBootId, workload, suspendedAt, keepsCommands = false, moved = null } = memory;
   const bootId = makeBootId();
-  const begun: JournaledBoot = { bootId, record: null, runningSince: null, timings: null, guestBootId, workload };
+  const begun: JournaledBoot = {
+    ...begin(machine),
+    bootId,
+    record: null,
+    runningSince: null,
+    timings: null,
+    guestBootId,
+    workload,
+  };
   machine.held.state = "ended";
   liveBoots.add(bootId);
   const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
@@ -126,9 +135,10 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     const used = (): Promise<void> => machine.update({ memory: null });
     const vm = await driver.resume(request, { directory, memoryId, keepsCommands, moved, used }, deadline.signal);
     if (machine.isReleased) return vm.release();
-    void machine.update({ boot: { ...begun, record: vm.record } });
+    void machine.update({ boot: { ...begun, record: vm.record, isFenced: vm.isFenced } });
     machine.timings.note({ bootMs: clock.monotonic() - startedAt });
     machine.held.hold(vm);
+    void applyFence(machine);
     machine.event("info", `resumed with the memory of ${new Date(suspendedAt).toISOString()}`);
     await removeMemory(machine);
   } catch (error) {

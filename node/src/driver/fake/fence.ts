@@ -1,0 +1,76 @@
+/**
+ * The fence of a fake VM: a timer of this process, with its end in the VM's file, so that a VM whose agent was killed has ended as well
+ * when the next one looks for it.
+ */
+import type { Clock, Timer } from "@flotilla/base/clock";
+import type { FenceLease } from "../../host/fence-lease.ts";
+import type { VmExit } from "../driver.ts";
+
+export interface FakeFenceOptions {
+  readonly lease: FenceLease;
+  readonly clock: Clock;
+  /** Milliseconds of `Clock.boottime`; null: it has none. */
+  readonly until: number | null;
+  save(until: number | null): Promise<void>;
+  end(exit: VmExit): void;
+}
+
+export class FakeFence {
+  readonly #options: FakeFenceOptions;
+  #until: number | null;
+  #timer: Timer | null = null;
+  #endWatch: (() => void) | null = null;
+
+  constructor(options: FakeFenceOptions) {
+    this.#options = options;
+    this.#until = options.until;
+    if (this.#until !== null) this.#begin();
+  }
+
+  get isArmed(): boolean {
+    return this.#until !== null;
+  }
+
+  async set(isArmed: boolean): Promise<void> {
+    this.close();
+    this.#until = isArmed ? this.#options.lease.until : null;
+    if (isArmed) this.#begin();
+    await this.#options.save(this.#until);
+  }
+
+  close(): void {
+    this.#timer?.cancel();
+    this.#endWatch?.();
+    this.#endWatch = null;
+  }
+
+  #begin(): void {
+    const { lease, clock, save } = this.#options;
+    this.#endWatch = lease.watch(() => {
+      this.#until = Math.max(lease.until, this.#until ?? 0);
+      this.#timer?.cancel();
+      this.#schedule();
+      // Best effort: the directory may have been removed, and then the file is not needed.
+      save(this.#until).catch(() => undefined);
+    });
+    if (!isOver(this.#until, clock)) this.#schedule();
+    else this.#timer = clock.timer(0, () => this.#end());
+  }
+
+  #schedule(): void {
+    const { clock } = this.#options;
+    const leftMs = Math.max(1, Math.ceil((this.#until ?? 0) - clock.boottime()));
+    this.#timer = clock.timer(leftMs, () => (isOver(this.#until, clock) ? this.#end() : this.#schedule()));
+  }
+
+  #end(): void {
+    const { clock } = this.#options;
+    this.close();
+    const at = clock.now() - Math.max(0, clock.boottime() - (this.#until ?? 0));
+    this.#options.end({ kind: "fenced", detail: "its fence ended the fake VM", at });
+  }
+}
+
+/** Whether a fence that is in a VM's file has ended it. */
+export const isOver = (until: number | null | undefined, clock: Clock): boolean =>
+  typeof until === "number" && clock.boottime() >= until;
