@@ -20,6 +20,9 @@ import {
 export const NODE_STATUSES = ["ready", "draining", "drained", "unreachable", "revoked"] as const;
 export type NodeStatus = (typeof NODE_STATUSES)[number];
 
+/** `replaced`: its machines that can be replaced are made on other nodes. `held`: they are not. */
+export const REPLACEMENT_DECISIONS = ["replaced", "held"] as const;
+
 const Waits = Type.Object({
   some: Type.Number({ description: "percent of the last minute in which at least one process waited for it" }),
   full: Type.Number({ description: "in which all processes that had something to do waited for it" }),
@@ -41,6 +44,16 @@ export const NodeInfo = Type.Object({
   lastHeartbeatAt: nullable(timestamp()),
   cordonedAt: nullable(timestamp()),
   maintenanceAt: nullable(timestamp("since when an operator works on it, so that its absence is expected")),
+  replacement: nullable(
+    Type.Object(
+      {
+        decision: oneOf(REPLACEMENT_DECISIONS),
+        decidedAt: timestamp(),
+        reason: nullable(Type.String({ description: "why nothing is replaced" })),
+      },
+      { description: "what was decided of its machines that can be replaced, since it does not report; null: nothing" },
+    ),
+  ),
   linkVersion: nullable(int32({ description: "of the link between server and nodes; null: it has not reported yet" })),
   release: nullable(Type.String({ description: "the version of its agent; null: it has not said" })),
   lastError: nullable(
@@ -200,6 +213,26 @@ export const DrainPlan = Type.Object({
 });
 export type DrainPlan = Static<typeof DrainPlan>;
 
+/** The nodes that do not report, and what becomes of the machines that were there. */
+export const LostNodes = Type.Object({
+  isHeld: Type.Boolean({ description: "whether nothing is replaced by itself" }),
+  reason: nullable(Type.String({ description: "why" })),
+  nodes: Type.Array(
+    Type.Object({
+      nodeId: Type.String(),
+      lastHeartbeatAt: nullable(timestamp()),
+      decision: oneOf(REPLACEMENT_DECISIONS),
+      decidedAt: nullable(timestamp()),
+      reason: nullable(Type.String({ description: "why its machines are not replaced" })),
+      replaceable: int32({
+        description: "machines that are, or would be, replaced: they are in use by no user and have ended there",
+      }),
+      staying: int32({ description: "other machines that are to run: they wait for the node" }),
+    }),
+  ),
+});
+export type LostNodes = Static<typeof LostNodes>;
+
 export const nodeEndpoints = {
   listNodes: endpoint({
     method: "GET",
@@ -345,6 +378,34 @@ export const nodeEndpoints = {
     answers: { 202: json(Operation) },
     errors: ["not_found", "invalid_json", "invalid_body", "conflict", "rate_limited", "unavailable"],
   }),
+  listLostNodes: endpoint({
+    method: "GET",
+    path: "/v1/nodes/replace-lost",
+    family: "nodes",
+    summary: "The nodes that do not report, and which machines of them are, or would be, replaced",
+    access: ["admin"],
+    answers: { 200: json(LostNodes) },
+  }),
+  replaceLostNodes: endpoint({
+    method: "POST",
+    path: "/v1/nodes/replace-lost",
+    family: "nodes",
+    summary:
+      "Replace machines of nodes that do not report, although so many are silent that nothing is replaced by itself",
+    description:
+      "Of all unreachable nodes that are not under maintenance, or of those that are named. Machines that wait in pools are deleted and made " +
+      "on other nodes. Machines of users are never replaced. When a node returns it ends what was replaced first.",
+    access: ["admin"],
+    body: {
+      kind: "json",
+      isOptional: true,
+      schema: Type.Object({
+        nodeIds: optional(Type.Array(text({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 })),
+      }),
+    },
+    answers: { 200: json(LostNodes) },
+    errors: ["invalid_json", "invalid_body", "conflict"],
+  }),
   listServers: endpoint({
     method: "GET",
     path: "/v1/nodes/servers",
@@ -400,6 +461,7 @@ export const nodeEndpoints = {
           acceptedAt: timestamp(),
           link: LinkVersions,
           acknowledgedRuns: optional(int64()),
+          absentMachines: optional(Type.Array(Type.Object({ machineId: Type.String(), generation: int64() }))),
           fleet: optional(FleetMembership),
         }),
       ),

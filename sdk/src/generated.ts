@@ -1289,6 +1289,29 @@ export abstract class Methods {
   }
 
   /**
+   * The nodes that do not report, and which machines of them are, or would be, replaced.
+   *
+   * `GET /v1/nodes/replace-lost`; needs scope admin.
+   */
+  listLostNodes(options: CallOptions = {}): Promise<LostNodes> {
+    return this.call({ method: "GET", path: "/v1/nodes/replace-lost", answer: "json" }, options);
+  }
+
+  /**
+   * Replace machines of nodes that do not report, although so many are silent that nothing is replaced by itself.
+   *
+   * Of all unreachable nodes that are not under maintenance, or of those that are named. Machines that wait in pools
+   * are deleted and made on other nodes. Machines of users are never replaced. When a node returns it ends what was
+   * replaced first.
+   *
+   * `POST /v1/nodes/replace-lost`; needs scope admin.
+   * Refuses with invalid_json, invalid_body, conflict.
+   */
+  replaceLostNodes(body?: UpgradeNodesRequest, options: CallOptions = {}): Promise<LostNodes> {
+    return this.call({ method: "POST", path: "/v1/nodes/replace-lost", json: body, answer: "json" }, options);
+  }
+
+  /**
    * List the servers that run, with their versions.
    *
    * `GET /v1/nodes/servers`; needs scope admin.
@@ -1851,6 +1874,14 @@ export interface CancelDrainAnswer {
   cordonedAt: string | null;
   /** since when an operator works on it, so that its absence is expected */
   maintenanceAt: string | null;
+  /** what was decided of its machines that can be replaced, since it does not report; null: nothing */
+  replacement: {
+    decision: "replaced" | "held";
+    /** RFC 3339, UTC, with milliseconds */
+    decidedAt: string;
+    /** why nothing is replaced */
+    reason: string | null;
+  } | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
   /** the version of its agent; null: it has not said */
@@ -2157,6 +2188,14 @@ export interface DrainNodeAnswer {
   cordonedAt: string | null;
   /** since when an operator works on it, so that its absence is expected */
   maintenanceAt: string | null;
+  /** what was decided of its machines that can be replaced, since it does not report; null: nothing */
+  replacement: {
+    decision: "replaced" | "held";
+    /** RFC 3339, UTC, with milliseconds */
+    decidedAt: string;
+    /** why nothing is replaced */
+    reason: string | null;
+  } | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
   /** the version of its agent; null: it has not said */
@@ -2364,6 +2403,13 @@ export interface HeartbeatNodeAnswer {
   acceptedAt: string;
   link: LinkVersions;
   acknowledgedRuns?: number | null | undefined;
+  absentMachines?:
+    | readonly {
+        machineId: string;
+        generation: number;
+      }[]
+    | null
+    | undefined;
   fleet?: FleetMembership | null | undefined;
 }
 
@@ -2684,6 +2730,27 @@ export interface ListWebhooksQuery {
   cursor?: string | undefined;
 }
 
+export interface LostNodes {
+  /** whether nothing is replaced by itself */
+  isHeld: boolean;
+  /** why */
+  reason: string | null;
+  nodes: readonly {
+    nodeId: string;
+    /** RFC 3339, UTC, with milliseconds */
+    lastHeartbeatAt: string | null;
+    decision: "replaced" | "held";
+    /** RFC 3339, UTC, with milliseconds */
+    decidedAt: string | null;
+    /** why its machines are not replaced */
+    reason: string | null;
+    /** machines that are, or would be, replaced: they are in use by no user and have ended there */
+    replaceable: number;
+    /** other machines that are to run: they wait for the node */
+    staying: number;
+  }[];
+}
+
 export interface MachineCapabilities {
   /** whether a command runs immediately; a stopped machine is started first */
   exec: boolean;
@@ -2919,6 +2986,14 @@ export interface NodeInfo {
   cordonedAt: string | null;
   /** since when an operator works on it, so that its absence is expected */
   maintenanceAt: string | null;
+  /** what was decided of its machines that can be replaced, since it does not report; null: nothing */
+  replacement: {
+    decision: "replaced" | "held";
+    /** RFC 3339, UTC, with milliseconds */
+    decidedAt: string;
+    /** why nothing is replaced */
+    reason: string | null;
+  } | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
   /** the version of its agent; null: it has not said */
@@ -3282,6 +3357,14 @@ export interface RegisteredNode {
   cordonedAt: string | null;
   /** since when an operator works on it, so that its absence is expected */
   maintenanceAt: string | null;
+  /** what was decided of its machines that can be replaced, since it does not report; null: nothing */
+  replacement: {
+    decision: "replaced" | "held";
+    /** RFC 3339, UTC, with milliseconds */
+    decidedAt: string;
+    /** why nothing is replaced */
+    reason: string | null;
+  } | null;
   /** of the link between server and nodes; null: it has not reported yet */
   linkVersion: number | null;
   /** the version of its agent; null: it has not said */

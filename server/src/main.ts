@@ -46,6 +46,7 @@ import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
 import { type FleetListener, serverAnnouncer, startFleetListener } from "./link/fleet-listener.ts";
 import { countRunMismatches } from "./machines/run-store.ts";
+import { countLoss } from "./nodes/loss-store.ts";
 import { listPressure } from "./nodes/store.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
 import type { WebhookTimes } from "./webhooks/deliver.ts";
@@ -116,6 +117,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const metrics = createMetrics({
       countRunMismatches: () => countRunMismatches(db),
       listPressure: () => listPressure(db),
+      countLoss: () => countLoss(db),
     });
     undo.push(() => metrics.close());
     const descriptors = options.descriptorLimit ?? (await descriptorLimit());

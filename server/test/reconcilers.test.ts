@@ -137,26 +137,35 @@ test("a node that could not report while the database was away is not marked as 
   let marks = 0;
   const db: typeof context.db = Object.create(context.db, {
     query: {
-      value: async () => {
+      value: async ({ text }: { readonly text: string }) => {
         if (isAway) throw new DatabaseUnavailable(new Error("away"));
-        marks += 1;
+        if (/^\s*UPDATE nodes/.test(text)) marks += 1;
         return [];
       },
     },
   });
-  const loop = nodeReconciler({ ...context, db, clock: { ...context.clock, monotonic: () => now } }, 20_000);
-  now = 20_000;
-  await loop.activate(signal);
+  const clock = { ...context.clock, monotonic: () => now, now: () => now };
+  const loop = nodeReconciler({ ...context, db, clock }, 20_000);
+  const listenUntil = async (end: number): Promise<void> => {
+    for (; now < end; now += 1_000) await loop.activate(signal);
+  };
+  await listenUntil(20_000);
+  assert.equal(marks, 0);
+  await listenUntil(21_000);
+  assert.equal(marks, 1);
   isAway = true;
-  now = 50_000;
   await assert.rejects(async () => loop.activate(signal), DatabaseUnavailable);
   isAway = false;
-  now = 69_000;
-  await loop.activate(signal);
+  await listenUntil(41_000);
   assert.equal(marks, 1, "nodes have had no time to report");
-  now = 70_000;
-  await loop.activate(signal);
+  await listenUntil(42_000);
   assert.equal(marks, 2);
+  // The process was stopped for a minute.
+  now += 60_000;
+  await listenUntil(now + 20_000);
+  assert.equal(marks, 2, "nodes have had no time to report");
+  await listenUntil(now + 1_000);
+  assert.equal(marks, 3);
 });
 
 test("a failed purge does not stop the others, and is reported", async () => {

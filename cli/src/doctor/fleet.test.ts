@@ -25,6 +25,7 @@ const NODE: FleetFacts["nodes"][number] = {
   lastHeartbeatAt: ago(2_000),
   cordonedAt: null,
   maintenanceAt: null,
+  replacement: null,
   linkVersion: 3,
   release: "0.1.0",
   lastError: null,

@@ -47,6 +47,7 @@ export function fleetChecks(facts: FleetFacts): readonly Check[] {
     ...ofServers,
     ...versionChecks(facts),
     ...nodes.flatMap((node) => [...nodeChecks(node, facts), ...errorCheck(node, now)]),
+    ...heldCheck(nodes),
     ...authorities.flatMap((authority) => authorityChecks(authority, nodes, now)),
   ];
 }
@@ -92,6 +93,23 @@ function versionChecks({ servers, nodes }: FleetFacts): readonly Check[] {
     return `${release} (${names.join(", ")})`;
   });
   return [finding("versions", "warn", listed.join("; "), "they work together; finish the upgrade")];
+}
+
+/** Nothing is replaced of nodes that do not report. A server of the release before says nothing of it. */
+function heldCheck(
+  nodes: readonly (Omit<NodeInfo, "replacement"> & { replacement?: NodeInfo["replacement"] })[],
+): readonly Check[] {
+  const held = nodes.filter(({ replacement = null }) => replacement?.decision === "held");
+  const reason = held[0]?.replacement?.reason ?? null;
+  if (reason === null) return [];
+  return [
+    finding(
+      "replacement",
+      "bad",
+      `NOTHING IS REPLACED of ${held.length} ${held.length === 1 ? "node" : "nodes"}: ${reason}`,
+      "look first at what is between the servers and these nodes; it resumes when they report, or with `flotilla node replace-lost` (`--dry-run` shows what it does)",
+    ),
+  ];
 }
 
 /** The last error of the agent since it started. */

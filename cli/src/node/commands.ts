@@ -38,6 +38,14 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     summary: "place new machines on nodes again, and end their maintenance (needs an admin key)",
     load: () => import("./uncordon.ts"),
   });
+  addVerb(tree, node, {
+    usage: "replace-lost [nodes...]",
+    summary:
+      "replace what can be replaced of nodes that do not report, when so many are silent that nothing is by itself (needs an admin key)",
+    options: (command) =>
+      command.option("--dry-run", "change nothing; show what would be replaced, and what would wait"),
+    load: () => import("./replace-lost.ts"),
+  });
   addHostVerbs(tree, node);
   addVerb(tree, node, {
     usage: "revoke <nodes...>",

@@ -19,7 +19,14 @@ const NODE: NodeInfo = {
     usedMemoryMb: 8_000,
   },
   ...{ totalDiskGb: 100, availableDiskGb: 50, usedDiskGb: 50, labels: { zone: "east" }, registeredAt: ago(3_600_000) },
-  ...{ lastHeartbeatAt: ago(2_000), cordonedAt: null, maintenanceAt: null, linkVersion: 3, release: "0.1.0" },
+  ...{
+    lastHeartbeatAt: ago(2_000),
+    cordonedAt: null,
+    maintenanceAt: null,
+    replacement: null,
+    linkVersion: 3,
+    release: "0.1.0",
+  },
   ...{ lastError: null, clockAheadMs: 4, certificateExpiresAt: null, unknownMachines: [], pressure: null },
 };
 const none = { some: 0, full: 0 };

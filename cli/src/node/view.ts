@@ -27,6 +27,7 @@ export function nodeFacts(node: NodeInfo, now: number): readonly (readonly [stri
   return [
     ["id", node.id],
     ["status", statusOf(node)],
+    ["machines", replacementOf(node)],
     ["maintenance", since(node.maintenanceAt)],
     ["cordoned", since(node.cordonedAt)],
     ["address", node.address],
@@ -51,7 +52,18 @@ export function nodeFacts(node: NodeInfo, now: number): readonly (readonly [stri
   ];
 }
 
-function statusOf({ status, cordonedAt, maintenanceAt }: NodeInfo): string {
+/** A server of the release before says nothing of it. */
+function replacementOf({ replacement = null }: { readonly replacement?: NodeInfo["replacement"] }): string | null {
+  if (replacement === null) return null;
+  return replacement.decision === "replaced"
+    ? "those that can be replaced are made on other nodes"
+    : `NOT REPLACED: ${replacement.reason ?? "it is not known why"}`;
+}
+
+function statusOf(node: NodeInfo): string {
+  const { status, cordonedAt, maintenanceAt } = node;
+  const { replacement = null }: { readonly replacement?: NodeInfo["replacement"] } = node;
+  if (replacement !== null) return replacement.decision === "held" ? `${status}, NOT REPLACED` : `${status}, replaced`;
   if (maintenanceAt !== null) return `${status}, maintenance`;
   return cordonedAt === null ? status : `${status}, cordoned`;
 }

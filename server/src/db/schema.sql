@@ -432,7 +432,7 @@ CREATE TABLE machine_runs (
   CONSTRAINT machine_runs_pkey PRIMARY KEY (boot_id),
   CONSTRAINT machine_runs_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
   CONSTRAINT machine_runs_check CHECK (((ended_at IS NULL) OR (ended_at >= started_at))),
-  CONSTRAINT machine_runs_end_cause_check CHECK ((end_cause = ANY (ARRAY['stop'::text, 'delete'::text, 'poweroff'::text, 'crash'::text, 'unresponsive'::text, 'unseen'::text, 'unknown'::text]))),
+  CONSTRAINT machine_runs_end_cause_check CHECK ((end_cause = ANY (ARRAY['stop'::text, 'delete'::text, 'poweroff'::text, 'crash'::text, 'unresponsive'::text, 'unseen'::text, 'fenced'::text, 'unknown'::text]))),
   CONSTRAINT machine_runs_end_check CHECK (((ended_at IS NULL) = (end_cause IS NULL)))
 );
 
@@ -595,6 +595,8 @@ END)) STORED NOT NULL,
   disruption text DEFAULT 'migrate'::text NOT NULL,
   -- While it is to run and move_id is set: whether it is to be stopped when the move is complete. A move that fails lets it run again.
   move_stops boolean DEFAULT false NOT NULL,
+  -- on: another machine may replace it, so its VM ends while its node is cut off. lifting: it was given to a user, and its node may not know yet. Null: it is not fenced.
+  fence text,
   CONSTRAINT machines_pkey PRIMARY KEY (id),
   CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
   CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
@@ -605,6 +607,7 @@ END)) STORED NOT NULL,
   CONSTRAINT machines_desired_state_check CHECK ((desired_state = ANY (ARRAY['running'::text, 'stopped'::text, 'absent'::text]))),
   CONSTRAINT machines_disk_gb_check CHECK ((disk_gb >= 1)),
   CONSTRAINT machines_disruption_check CHECK ((disruption = ANY (ARRAY['migrate'::text, 'restart'::text, 'stop'::text]))),
+  CONSTRAINT machines_fence_check CHECK ((fence = ANY (ARRAY['on'::text, 'lifting'::text]))),
   CONSTRAINT machines_generation_check CHECK ((generation >= 1)),
   CONSTRAINT machines_id_check CHECK ((id ~ '^mach-[0-9a-f]{32}$'::text)),
   CONSTRAINT machines_memory_mb_check CHECK ((memory_mb >= 1)),
@@ -719,13 +722,23 @@ CREATE TABLE nodes (
   maintenance_at timestamp with time zone,
   -- Percent of the last minute in which some or all processes of the host waited, as {"cpu": {"some", "full"}, "memory": …, "io": …}; null: not reported.
   pressure jsonb,
+  -- Whether its agent fences VMs, as of its last report.
+  can_fence boolean DEFAULT false NOT NULL,
+  -- When it was decided that its fenced machines are replaced; null: it was not, or the node has reported since.
+  lost_at timestamp with time zone,
+  -- Since when it is unreachable and its fenced machines are not replaced; null: that is not so.
+  held_at timestamp with time zone,
+  -- Why they are not replaced.
+  held_reason text,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),
   CONSTRAINT nodes_check CHECK (((status = 'revoked'::text) = (credential_hash IS NULL))),
   CONSTRAINT nodes_credential_hash_check CHECK ((octet_length(credential_hash) = 32)),
+  CONSTRAINT nodes_held_check CHECK (((held_at IS NULL) = (held_reason IS NULL))),
   CONSTRAINT nodes_id_check CHECK ((id ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'::text)),
   CONSTRAINT nodes_labels_check CHECK ((jsonb_typeof(labels) = 'object'::text)),
+  CONSTRAINT nodes_lost_check CHECK (((lost_at IS NULL) OR (held_at IS NULL))),
   CONSTRAINT nodes_status_check CHECK ((status = ANY (ARRAY['ready'::text, 'draining'::text, 'drained'::text, 'unreachable'::text, 'revoked'::text]))),
   CONSTRAINT nodes_total_cpus_check CHECK ((total_cpus >= 0)),
   CONSTRAINT nodes_total_disk_gb_check CHECK ((total_disk_gb >= 0)),
@@ -1251,6 +1264,8 @@ CREATE INDEX machines_active ON public.machines USING btree (tenant_id) WHERE is
 CREATE INDEX machines_arriving ON public.machines USING btree (move_node_id) INCLUDE (cpus, memory_mb) WHERE (is_active AND (move_node_id IS NOT NULL) AND (NOT move_stops));
 
 CREATE INDEX machines_auto_stop ON public.machines USING btree (id) WHERE ((auto_stop_seconds > 0) AND (desired_state = 'running'::text));
+
+CREATE INDEX machines_by_fence ON public.machines USING btree (fence, id) WHERE (fence IS NOT NULL);
 
 CREATE INDEX machines_deleted ON public.machines USING btree (deleted_at) WHERE (deleted_at IS NOT NULL);
 

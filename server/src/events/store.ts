@@ -56,6 +56,18 @@ export async function noteOnNode(
     FROM machines WHERE node_id = ${options.nodeId} AND is_active`);
 }
 
+/** One event for every fenced machine of these nodes. */
+export async function noteOnFenced(
+  context: Context,
+  options: { readonly nodeIds: readonly string[]; readonly level: EventLevel; readonly message: string },
+): Promise<void> {
+  await context.db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT 'ev-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, id, ${options.level}, ${options.message},
+      ${instantOf(context.clock.now())}::timestamptz
+    FROM machines WHERE node_id = ANY(${[...options.nodeIds]}::text[]) AND is_active AND fence = 'on'`);
+}
+
 export interface TimelinePage {
   readonly machineId: string;
   /** Only events after the one with this position. */

@@ -32,6 +32,8 @@ interface NodeWaits {
 export interface FleetReads {
   countRunMismatches(): Promise<RunMismatches>;
   listPressure(): Promise<readonly NodeWaits[]>;
+  /** Nodes that do not report, by what was decided of their machines that can be replaced. */
+  countLoss(): Promise<{ readonly held: number; readonly lost: number }>;
 }
 
 export function createMetrics(fleet?: FleetReads): Metrics {
@@ -39,6 +41,7 @@ export function createMetrics(fleet?: FleetReads): Metrics {
   if (fleet !== undefined) {
     registerRunMismatches(registry, () => fleet.countRunMismatches());
     registerPressure(registry, () => fleet.listPressure());
+    registerLoss(registry, () => fleet.countLoss());
   }
   collectDefaultMetrics({ register: registry });
   const database = new Gauge({
@@ -69,6 +72,21 @@ function registerRunMismatches(registry: Registry, count: () => Promise<RunMisma
       if (counts === null) return;
       this.set({ kind: "run_without_boot" }, counts.openWithoutBoot);
       this.set({ kind: "boot_without_run" }, counts.bootWithoutRun);
+    },
+  });
+}
+
+function registerLoss(registry: Registry, count: () => ReturnType<FleetReads["countLoss"]>): void {
+  new Gauge({
+    name: "flotilla_unreachable_nodes",
+    help: "nodes that do not report: those whose replaceable machines are made elsewhere, and those of which nothing is replaced (held)",
+    labelNames: ["decision"],
+    registers: [registry],
+    async collect() {
+      const counts = await count().catch(() => null);
+      if (counts === null) return;
+      this.set({ decision: "replaced" }, counts.lost);
+      this.set({ decision: "held" }, counts.held);
     },
   });
 }

@@ -7,7 +7,8 @@
  * - A report that changes nothing costs one read and no write.
  * - A machine that the node does not own according to the database is left as it is: the database may have lost it.
  */
-import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
+import type { AbsentMachine, Heartbeat, ObservedMachine } from "@flotilla/contract/link";
+import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import type { Change } from "./change.ts";
 import { applyObservation, applyNoTrace } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
@@ -19,21 +20,22 @@ const WRITE_TRIES_MAX = 4;
 const NO_TRACE_AFTER_MS = 15_000;
 
 /**
- * Returns the machines that the node has and does not own. `isRestored`: it is the node's first report since the database was
+ * Returns the machines that the node has and does not own, and those that it is to remove. `isRestored`: it is the node's first report since the database was
  * restored, until which no machine came to the node: what it does not have is gone, however short ago its row was changed.
  */
 export async function applyReports(
   services: MachineServices,
   { id: nodeId, isRestored }: { readonly id: string; readonly isRestored: boolean },
   heartbeat: Heartbeat,
-): Promise<readonly string[]> {
+): Promise<{ readonly unknown: readonly string[]; readonly absent: readonly AbsentMachine[] }> {
   const { context, cache } = services;
   const reports = new Map(heartbeat.machines.map((report) => [report.machineId, report]));
-  if (reports.size === 0 && !heartbeat.isComplete) return [];
+  if (reports.size === 0 && !heartbeat.isComplete) return { unknown: [], absent: [] };
   let held: readonly MachineRecord[] = heartbeat.isComplete
     ? await listMachinesOfNode(context.db, nodeId)
     : await listMachinesOfNodeById(context.db, nodeId, [...reports.keys()]);
   const unknown = unknownOf(reports, held);
+  const absent = absentOf(reports, held);
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held.length > 0; attempt += 1) {
     const changes = held.flatMap((machine) =>
       changeOf(machine, reports.get(machine.id), { now: context.clock.now(), isRestored }),
@@ -43,7 +45,7 @@ export async function applyReports(
     const lost = changes.map(({ next }) => next.id).filter((id) => !written.has(id));
     held = lost.length === 0 ? [] : await listMachinesOfNodeById(context.db, nodeId, lost);
   }
-  return unknown;
+  return { unknown, absent };
 }
 
 function changeOf(
@@ -60,4 +62,14 @@ function unknownOf(reports: ReadonlyMap<string, ObservedMachine>, held: readonly
   const known = new Set(held.map(({ id }) => id));
   const unknown = [...reports.values()].filter(({ machineId, state }) => state !== "absent" && !known.has(machineId));
   return unknown.map(({ machineId }) => machineId);
+}
+
+function absentOf(
+  reports: ReadonlyMap<string, ObservedMachine>,
+  held: readonly MachineRecord[],
+): readonly AbsentMachine[] {
+  return held
+    .filter(({ id, desiredState }) => desiredState === "absent" && (reports.get(id)?.state ?? "absent") !== "absent")
+    .slice(0, ABSENT_MAX)
+    .map(({ id, generation }) => ({ machineId: id, generation }));
 }

@@ -41,6 +41,7 @@ export async function converge(
     spec: machine.desiredState === "absent" ? null : specOf(machine, services.secrets),
     keepsMemory: machine.keepsMemory,
     keepsCommands: machine.moveId !== null,
+    isFenced: machine.fence === "on",
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);

@@ -38,6 +38,8 @@ export async function createMachine(
     readonly tenantId: string;
     readonly keyId: string;
     readonly request: CreateMachineRequest;
+    /** Whether another machine may replace it. */
+    readonly isFenced?: boolean;
   },
 ): Promise<MachineRecord> {
   const { plansUrl } = services;
@@ -73,13 +75,14 @@ export async function createMachine(
 
 async function insert(
   { context, cache }: Pick<MachineServices, "context" | "cache">,
-  { id, tenantId, keyId }: { readonly id: string; readonly tenantId: string; readonly keyId: string },
+  { id, tenantId, keyId, isFenced }: Parameters<typeof createMachine>[1],
   description: MachineDescription,
   ceilings: Ceilings,
 ): Promise<{ readonly outcome: Insertion; readonly machine: MachineRecord }> {
   const machine: MachineRecord = {
     ...NEVER_STARTED,
     ...description,
+    fence: isFenced === true ? "on" : null,
     id,
     tenantId,
     // Valid for any machine; the database assigns a shorter label if possible.
@@ -106,6 +109,7 @@ const NEVER_STARTED = {
   moveStops: false,
   moveNodeId: null,
   movedBy: null,
+  fence: null,
   error: null,
   isAutoStarted: false,
   hasRun: false,

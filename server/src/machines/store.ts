@@ -2,9 +2,9 @@
  * Every statement over the rows of machines.
  *
  * Always:
- * - A row is changed in one of four ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
+ * - A row is changed in one of five ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
  *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
- *   activity-store.ts (activity, outside the fence), and moves/store.ts (the node that owns it, fenced by the revision).
+ *   activity-store.ts (activity, outside the fence), fence-store.ts (whether it may be replaced), and moves/store.ts (the node that owns it, fenced by the revision).
  * - A change of anything that users see, except the last activity, raises the revision and is announced, because
  *   machine-cache.ts answers reads. The last activity is passed to the cache of the server that writes it.
  * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the node.
@@ -47,7 +47,7 @@ export const MACHINE_COLUMNS = sql`
   m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.disruption, m.node_labels AS "nodeLabels",
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
   m.desired_state AS "desiredState", m.keeps_memory AS "keepsMemory", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
-  m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.move_stops AS "moveStops", m.moved_by AS "movedBy",
+  m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.move_stops AS "moveStops", m.moved_by AS "movedBy", m.fence,
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
   m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
   m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode",
@@ -175,7 +175,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
       INSERT INTO machines (
         id, tenant_id, name, source, network, env, secret_env, secret_names, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
         is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, disruption, node_labels, created_by, created_at, updated_at,
-        desired_state, generation, desired_at, observed_state, observed_generation, revision)
+        desired_state, generation, desired_at, observed_state, observed_generation, fence, revision)
       SELECT ${machine.id}, ${machine.tenantId}, ${described.name}, ${JSON.stringify(described.source)}::jsonb,
         ${JSON.stringify(described.network)}::jsonb, ${JSON.stringify(described.env)}::jsonb,
         ${described.secretEnv}::bytea, ${described.secretNames}::text[],
@@ -184,7 +184,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
         ${described.cpus}::int, ${described.memoryMb}::int, ${described.diskGb}::int, ${described.isEphemeral}::boolean,
         ${described.isPublic}::boolean, ${described.isBranchable}::boolean, ${described.autoStopSeconds}::bigint,
         ${described.ttlSeconds}::bigint, ${described.restart}, ${described.disruption}, ${JSON.stringify(described.nodeLabels)}::jsonb, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
-        'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.revision}::int
+        'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.fence}, ${machine.revision}::int
       FROM permitted WHERE yes AND has_disk
       ON CONFLICT DO NOTHING
       RETURNING id),

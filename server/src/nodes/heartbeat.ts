@@ -5,7 +5,7 @@
  * machines get an event. machines/apply-reports.ts applies the reports of machines, machines/apply-runs.ts those of runs.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { Heartbeat } from "@flotilla/contract/link";
+import type { AbsentMachine, Heartbeat } from "@flotilla/contract/link";
 import { readHeartbeat } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { MachineServices } from "../machines/services.ts";
@@ -22,11 +22,19 @@ const LOGGED_MAX = 20;
 /** Of one node, that are kept for its operator. */
 const UNKNOWN_MAX = 1_000;
 
+export interface HeartbeatResult {
+  /** Epoch milliseconds. */
+  readonly acceptedAt: number;
+  readonly acknowledgedRuns?: number;
+  /** Of the reported machines, those that the node is to remove. */
+  readonly absentMachines?: readonly AbsentMachine[];
+}
+
 export async function applyHeartbeat(
   services: MachineServices,
   { nodeId, certificate }: { readonly nodeId: string; readonly certificate: NodeCertificate | null },
   body: unknown,
-): Promise<{ readonly acceptedAt: number; readonly acknowledgedRuns?: number }> {
+): Promise<HeartbeatResult> {
   const { context } = services;
   const heartbeat = body === undefined || body === null ? null : heartbeatOf(body);
   if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
@@ -39,7 +47,12 @@ export async function applyHeartbeat(
     agent:
       heartbeat === null
         ? null
-        : { linkVersion: heartbeat.link.version, release: heartbeat.release, lastError: heartbeat.lastError },
+        : {
+            linkVersion: heartbeat.link.version,
+            release: heartbeat.release,
+            lastError: heartbeat.lastError,
+            canFence: heartbeat.canFence,
+          },
     clockAheadMs: typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null,
     certificateExpiresAt: certificate?.expiresAt ?? null,
     now,
@@ -58,27 +71,35 @@ export async function applyHeartbeat(
     // Placement caches which nodes have an image.
     await context.db.notify("nodes", nodeId);
   }
-  await handleUnknown(services, { id: nodeId, ...before }, heartbeat);
+  const absentMachines = await handleMachines(services, { id: nodeId, ...before }, heartbeat);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
-  return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };
+  return {
+    acceptedAt: now,
+    ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }),
+    ...(absentMachines.length === 0 ? {} : { absentMachines }),
+  };
 }
 
-/** Applies the report of machines, and removes what moves left on the node. Other machines that it does not own are recorded. */
-async function handleUnknown(
+/**
+ * Applies the report of machines, and removes what moves left on the node. Other machines that it does not own are recorded. Returns those
+ * that are to be absent.
+ */
+async function handleMachines(
   services: MachineServices,
   node: { readonly id: string; readonly unknownMachines: readonly string[]; readonly isRestored: boolean },
   heartbeat: Heartbeat,
-): Promise<void> {
-  const unknown = await applyReports(services, node, heartbeat);
+): Promise<readonly AbsentMachine[]> {
+  const { unknown, absent } = await applyReports(services, node, heartbeat);
   const copies = unknown.length === 0 ? new Set() : await removeReportedCopies(services, node.id, unknown);
   const others = unknown.filter((id) => !copies.has(id));
   const reported = new Set(heartbeat.machines.map(({ machineId }) => machineId));
   const unchanged = heartbeat.isComplete ? [] : node.unknownMachines.filter((id) => !reported.has(id));
   const next = [...new Set([...unchanged, ...others])].toSorted().slice(0, UNKNOWN_MAX);
-  if (next.join() === node.unknownMachines.join()) return;
+  if (next.join() === node.unknownMachines.join()) return absent;
   await writeUnknownMachines(services.context.db, node.id, next);
   const machines = next.slice(0, LOGGED_MAX);
   services.context.log.warn({ nodeId: node.id, machines, count: next.length }, "node reports unknown machines");
+  return absent;
 }
 
 /** Throws a Refusal that says what does not fit. */

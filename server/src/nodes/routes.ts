@@ -14,6 +14,7 @@ import { cancelDrain, requestDrain } from "./drain.ts";
 import { planDrain } from "./drain-preview.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
+import { readLost, replaceLost } from "./replace-lost.ts";
 import { requestUpgrade } from "./upgrade.ts";
 import { operationInfo } from "../operations/view.ts";
 import { revokeNode } from "./revocation-store.ts";
@@ -31,6 +32,8 @@ export function nodeHandlers(
   | "drainNode"
   | "planDrain"
   | "cancelDrain"
+  | "listLostNodes"
+  | "replaceLostNodes"
   | "upgradeNodes"
   | "revokeNodeCredential"
   | "decommissionNode"
@@ -62,7 +65,7 @@ export function nodeHandlers(
     async heartbeatNode({ caller, params, body }) {
       if (caller.nodeId !== params.id)
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
-      const { acceptedAt, ...acknowledged } = await applyHeartbeat(
+      const { acceptedAt, absentMachines, ...acknowledged } = await applyHeartbeat(
         services,
         { nodeId: params.id, certificate: caller.certificate },
         body,
@@ -73,9 +76,16 @@ export function nodeHandlers(
           acceptedAt: new Date(acceptedAt).toISOString(),
           link: OWN_LINK_VERSIONS,
           ...acknowledged,
+          ...(absentMachines === undefined ? {} : { absentMachines: [...absentMachines] }),
           ...(caller.certificate === null ? {} : { fleet: fleetMembership(await trust.factsFor(caller.certificate)) }),
         },
       };
+    },
+    async listLostNodes() {
+      return { status: 200, body: await readLost(context) };
+    },
+    async replaceLostNodes({ body }) {
+      return { status: 200, body: await replaceLost(context, body?.nodeIds ?? null) };
     },
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id, context.clock.now())))

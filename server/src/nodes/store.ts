@@ -33,6 +33,11 @@ export interface NodeRecord {
   readonly cordonedAt: number | null;
   /** Since when an operator works on it; it is cordoned then. */
   readonly maintenanceAt: number | null;
+  /** When it was decided that its fenced machines are replaced; null: it was not. */
+  readonly lostAt: number | null;
+  /** Since when it is unreachable and they are not replaced, and why; null: that is not so. */
+  readonly heldAt: number | null;
+  readonly heldReason: string | null;
   readonly linkVersion: number | null;
   /** The version of its agent. */
   readonly release: string | null;
@@ -50,7 +55,9 @@ const COLUMNS = sql`
   floor(extract(epoch FROM n.registered_at) * 1000)::bigint AS "registeredAt",
   floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
   floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt",
-  floor(extract(epoch FROM n.maintenance_at) * 1000)::bigint AS "maintenanceAt", n.link_version AS "linkVersion", n.release,
+  floor(extract(epoch FROM n.maintenance_at) * 1000)::bigint AS "maintenanceAt",
+  floor(extract(epoch FROM n.lost_at) * 1000)::bigint AS "lostAt", floor(extract(epoch FROM n.held_at) * 1000)::bigint AS "heldAt",
+  n.held_reason AS "heldReason", n.link_version AS "linkVersion", n.release,
   CASE WHEN n.last_error_at IS NOT NULL THEN jsonb_build_object(
     'at', floor(extract(epoch FROM n.last_error_at) * 1000)::bigint, 'message', n.last_error) END AS "lastError",
   n.clock_ahead_ms AS "clockAheadMs",
@@ -188,6 +195,7 @@ export interface AgentFacts {
   readonly release: string | null;
   /** `at`: epoch milliseconds by the node's clock. */
   readonly lastError: { readonly at: number; readonly message: string } | null;
+  readonly canFence: boolean;
 }
 
 /**
@@ -217,7 +225,8 @@ export async function updateHeartbeat(
         AND set_config('synchronous_commit', 'off', true) = 'off'
       FOR UPDATE)
     UPDATE nodes n SET
-      status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},
+      status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)}, lost_at = NULL, held_at = NULL, held_reason = NULL,
+      can_fence = coalesce(${agent?.canFence ?? null}, n.can_fence),
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
       link_version = coalesce(${agent?.linkVersion ?? null}, n.link_version),
       release = CASE WHEN ${agent !== null}::boolean THEN ${agent?.release ?? null} ELSE n.release END,
@@ -263,7 +272,7 @@ export const cordonNode = (db: Queryable, id: string, now: number): Promise<Node
 /** Cordons a node, and expects it to be away, unless that is so already. undefined: there is no such node. */
 export const maintainNode = (db: Queryable, id: string, now: number): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`
-    UPDATE nodes n SET cordoned_at = coalesce(n.cordoned_at, ${instantOf(now)}), maintenance_at = coalesce(n.maintenance_at, ${instantOf(now)})
+    UPDATE nodes n SET cordoned_at = coalesce(n.cordoned_at, ${instantOf(now)}), maintenance_at = coalesce(n.maintenance_at, ${instantOf(now)}), held_at = NULL, held_reason = NULL
     WHERE n.id = ${id} RETURNING ${COLUMNS}`);
 
 /** Ends a maintenance as well. undefined: there is no such node. */

@@ -23,6 +23,7 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     lastHeartbeatAt: node.lastHeartbeatAt === null ? null : new Date(node.lastHeartbeatAt).toISOString(),
     cordonedAt: node.cordonedAt === null ? null : new Date(node.cordonedAt).toISOString(),
     maintenanceAt: node.maintenanceAt === null ? null : new Date(node.maintenanceAt).toISOString(),
+    replacement: replacementOf(node),
     linkVersion: node.linkVersion,
     release: node.release,
     lastError:
@@ -38,6 +39,13 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     usedDiskGb: node.usedDiskGb,
     pressure: node.pressure,
   };
+}
+
+function replacementOf({ lostAt, heldAt, heldReason }: NodeRecord): NodeInfo["replacement"] {
+  const decidedAt = lostAt ?? heldAt;
+  if (decidedAt === null) return null;
+  const decision = lostAt === null ? "held" : "replaced";
+  return { decision, decidedAt: new Date(decidedAt).toISOString(), reason: heldReason };
 }
 
 export const serverInfo = ({ startedAt, seenAt, ...server }: ServerRecord): ServerInfo => ({

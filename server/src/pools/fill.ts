@@ -6,6 +6,7 @@
  * - A row of pool_machines is written before its machine is made, with the machine's id, so a server that dies in between
  *   leaves nothing that another one does not finish.
  * - A machine is deleted only after its row was discarded, which a claim excludes.
+ * - What was on a lost node is discarded and made elsewhere in one activation.
  * - After an error no machine is made for a while, twice as long after each further one (retryMs).
  */
 import { ownMessageOf } from "@flotilla/base/errors";
@@ -16,6 +17,7 @@ import { type Member, nextAction, retryMs } from "./state.ts";
 import {
   addMembers,
   clearPoolFailures,
+  discardLost,
   discardMember,
   forgetMember,
   listMembers,
@@ -38,6 +40,8 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
   const now = clock.now();
   const isHeld = pool.retryAt !== null && pool.retryAt > now;
   let [made, discarded] = [0, 0];
+  // Before the missing ones are counted.
+  await discardLost(db, pool.id, now);
   if (!pool.isDeleted && !isHeld && pool.targetSize > 0) {
     const candidates = Array.from({ length: pool.targetSize }, () => ids.make("machine"));
     await addMembers(db, pool.id, candidates, now);
@@ -75,7 +79,7 @@ async function make(
   signal: AbortSignal,
 ): Promise<string | null> {
   try {
-    await makeMachine(services, pool, { id, keyId: pool.createdBy, isDetached: true, signal });
+    await makeMachine(services, pool, { id, keyId: pool.createdBy, waits: true, signal });
     return null;
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;

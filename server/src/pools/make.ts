@@ -20,16 +20,16 @@ const requestOf = (pool: PoolRecord): CreateMachineRequest => ({
   labels: { [LABEL]: pool.id },
 });
 
-/** Creates and starts the machine with this id; repeated calls make one. Throws the Refusals of a create and of a start. */
+/** Creates and starts the machine with this id; repeated calls make one. `waits`: for a claim, so that it may be replaced. Throws the Refusals of a create and of a start. */
 export async function makeMachine(
   services: MachineServices,
   pool: PoolRecord,
-  how: { readonly id: string; readonly keyId: string; readonly isDetached: boolean; readonly signal: AbortSignal },
+  how: { readonly id: string; readonly keyId: string; readonly waits: boolean; readonly signal: AbortSignal },
 ): Promise<MachineRecord> {
   const { tenantId } = pool;
-  const { id, keyId, isDetached, signal } = how;
-  await createMachine(services, { id, tenantId, keyId, request: requestOf(pool) });
-  return await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached, signal });
+  const { id, keyId, waits, signal } = how;
+  await createMachine(services, { id, tenantId, keyId, request: requestOf(pool), isFenced: waits });
+  return await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached: waits, signal });
 }
 
 /** Deletes the machine, if it was made. */

@@ -6,6 +6,7 @@ import { POOLS_MAX } from "@flotilla/contract/limits";
 import type { PoolInfo } from "@flotilla/contract/pools";
 import type { Static } from "@flotilla/contract/schema";
 import type { HandlersOf } from "../http/handler.ts";
+import { liftFence } from "../machines/lift-fences.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineInfo } from "../machines/view.ts";
@@ -89,6 +90,7 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
       const claimed = await claimMember(db, name, { claimId, now: clock.now() });
       if (claimed !== undefined && claimed !== claimId) {
         void db.notify("pools", params.id);
+        services.inBackground(`the fence of ${claimed}`, () => liftFence(services, claimed));
         const machine = cache.current({ tenantId, id: claimed }) ?? (await cache.read({ tenantId, id: claimed }));
         if (machine !== undefined) {
           activity.note(claimed, "info", `claimed from pool ${params.id}`);
@@ -99,7 +101,7 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
       if (pool === undefined) throw poolNotFound(params.id);
       await addClaimed(db, { poolId: pool.id, machineId: claimId, now: clock.now() });
       try {
-        const made = await makeMachine(services, pool, { id: claimId, keyId, isDetached: false, signal });
+        const made = await makeMachine(services, pool, { id: claimId, keyId, waits: false, signal });
         return { status: 200, body: machineInfo(made, addresses) };
       } catch (error) {
         // The caller does not learn its id. After a 5xx it may be running, and a repeated claim returns it.

@@ -6,7 +6,14 @@ import { test } from "node:test";
 import { MACHINE_PHASES } from "../machines/state.ts";
 import { type Member, nextAction, retryMs, statusOf } from "./state.ts";
 
-const RUNNING: Member = { machineId: "m", phase: "running", isUsed: false, isDiscarded: false, readyAt: 1_000 };
+const RUNNING: Member = {
+  machineId: "m",
+  phase: "running",
+  isUsed: false,
+  isDiscarded: false,
+  isLost: false,
+  readyAt: 1_000,
+};
 const POOL = { isDeleted: false, maxIdleSeconds: 60 };
 const actionOf = (member: Partial<Member>, pool: Partial<typeof POOL> = {}, now = 2_000) =>
   nextAction({ ...RUNNING, ...member }, { ...POOL, ...pool }, now).action;
@@ -28,6 +35,8 @@ test("machines are made, kept while they are young, replaced when they end or ag
   assert.equal(nextAction(RUNNING, { isDeleted: false, maxIdleSeconds: null }, 1e12).action, "wait");
   assert.equal(actionOf({ phase: "failed" }), "discard");
   assert.equal(actionOf({ phase: "stopped" }), "discard");
+  assert.equal(actionOf({ isLost: true }), "discard");
+  assert.equal(actionOf({ phase: "starting", isLost: true }), "discard");
   assert.equal(actionOf({ phase: null }, { isDeleted: true }), "discard");
   assert.equal(actionOf({ phase: null, isDiscarded: true }), "forget");
   assert.equal(actionOf({ phase: "deleting", isDiscarded: true }), "forget");

@@ -15,6 +15,8 @@ export interface Member {
   /** It has an activity of a user. */
   readonly isUsed: boolean;
   readonly isDiscarded: boolean;
+  /** Its node is lost, and its fence has ended it there (decision 63). */
+  readonly isLost: boolean;
   /** Since when it runs; null: it does not. */
   readonly readyAt: number | null;
 }
@@ -49,6 +51,7 @@ const RULES: readonly Rule[] = [
   { when: "it is to be deleted", applies: ({ isDiscarded }) => isDiscarded, action: "discard" },
   { when: "it was used without a claim", applies: ({ isUsed }) => isUsed, action: "release" },
   { when: "its pool was deleted", applies: (_, { isDeleted }) => isDeleted, action: "discard" },
+  { when: "its node is lost", applies: ({ isLost }) => isLost, action: "discard" },
   { when: "it does not exist yet", applies: ({ phase }) => phase === null || phase === "created", action: "make" },
   {
     when: "it does not run any more, or could not be started",

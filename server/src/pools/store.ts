@@ -5,6 +5,7 @@
  */
 import { type Database, type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import { IS_LOST } from "../machines/fence-store.ts";
 import { fromRow, MACHINE_COLUMNS, type MachineRow } from "../machines/store.ts";
 import { phaseOf, UNREACHABLE_STATUSES } from "../machines/state.ts";
 import type { Member } from "./state.ts";
@@ -112,17 +113,19 @@ export async function listMembers(
   db: Queryable,
   poolId: string,
 ): Promise<readonly (Member & { error: string | null })[]> {
-  const rows = await db.query<MachineRow & { memberId: string; isDiscarded: boolean }>(sql`
-    SELECT w.machine_id AS "memberId", w.discarded_at IS NOT NULL AS "isDiscarded", ${MACHINE_COLUMNS}
+  const rows = await db.query<MachineRow & { memberId: string; isDiscarded: boolean; isLost: boolean }>(sql`
+    SELECT w.machine_id AS "memberId", w.discarded_at IS NOT NULL AS "isDiscarded", ${IS_LOST} AS "isLost", ${MACHINE_COLUMNS}
     FROM pool_machines w LEFT JOIN machines m ON m.id = w.machine_id LEFT JOIN nodes n ON n.id = m.node_id
     WHERE w.pool_id = ${poolId} AND w.claimed_at IS NULL ORDER BY w.created_at, w.machine_id`);
   return rows.map((row) => {
-    const { memberId: machineId, isDiscarded } = row;
-    if (row.id === null) return { machineId, isDiscarded, phase: null, isUsed: false, readyAt: null, error: null };
+    const { memberId: machineId, isDiscarded, isLost } = row;
+    const unmade = { phase: null, isUsed: false, isLost: false, readyAt: null, error: null };
+    if (row.id === null) return { machineId, isDiscarded, ...unmade };
     const machine = fromRow(row);
     return {
       machineId,
       isDiscarded,
+      isLost,
       phase: machine.deletedAt === null ? phaseOf(machine) : "deleted",
       isUsed: machine.lastActivityAt !== null,
       readyAt: machine.readyAt,
@@ -145,6 +148,26 @@ export function addMembers(db: Database, poolId: string, ids: readonly string[],
         SELECT count(*) FROM pool_machines w WHERE w.pool_id = ${poolId} AND w.claimed_at IS NULL AND w.discarded_at IS NULL)`);
   });
 }
+
+/**
+ * Decides to delete the machines of a pool whose node is lost and that nobody has used. Returns how many. A claim that comes first keeps its
+ * machine, and a heartbeat that comes first keeps all of its node.
+ */
+export const discardLost = (db: Queryable, poolId: string, now: number): Promise<number> =>
+  db.execute(sql`
+    UPDATE pool_machines w SET discarded_at = ${instantOf(now)}::timestamptz
+    FROM machines m JOIN nodes n ON n.id = m.node_id
+    WHERE w.pool_id = ${poolId} AND m.id = w.machine_id AND w.claimed_at IS NULL AND w.discarded_at IS NULL
+      AND m.last_activity_at IS NULL AND ${IS_LOST}`);
+
+/** Machines that may be replaced, and are not in a pool any more. */
+export const listGiven = async (db: Queryable, limit: number): Promise<readonly string[]> =>
+  (
+    await db.query<{ id: string }>(sql`
+      SELECT m.id FROM machines m WHERE m.fence = 'on' AND m.deleted_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM pool_machines w WHERE w.machine_id = m.id AND w.claimed_at IS NULL)
+      ORDER BY m.id LIMIT ${limit}`)
+  ).map(({ id }) => id);
 
 /** Decides to delete a machine. false: it was claimed meanwhile. */
 export const discardMember = async (db: Queryable, machineId: string, now: number): Promise<boolean> =>

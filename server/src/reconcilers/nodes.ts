@@ -1,39 +1,147 @@
 /**
- * Marks nodes that have not reported for HEARTBEAT_LOST_MS as unreachable, so that their machines show it.
+ * Marks nodes that have not reported for HEARTBEAT_LOST_MS as unreachable, so that their machines show it, and decides whether their
+ * fenced machines are replaced (nodes/brake.ts). Pools replace them.
  *
- * Writes nodes.status only, through nodes/store.ts; a heartbeat sets it back. Several servers may find the same
- * silent node, and one write wins.
+ * Writes nodes.status through nodes/store.ts and the decision through nodes/loss-store.ts; a heartbeat takes both back. Several servers may
+ * find the same silent node, and one write wins.
  *
- * Always: the absence of a node under maintenance raises no alarm. A server that has just started, or had no database until just now, marks no node: meanwhile no node could report.
+ * Always: the absence of a node under maintenance raises no alarm, and nothing of it is replaced. A server that has just started, had no
+ * database until just now, or did not run for AWAY_MS, marks no node: meanwhile no node could report.
  */
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";
-import { noteOnNode } from "../events/store.ts";
+import { noteOnFenced, noteOnNode } from "../events/store.ts";
+import { type Judgement, judgeLoss, OVERDUE_MS } from "../nodes/brake.ts";
+import { hasSilent, listJudged, markHeld, markLost } from "../nodes/loss-store.ts";
 import { markUnreachable } from "../nodes/store.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler, Report } from "./driver.ts";
+
+const PERIOD_MS = 1_000;
+/** Between two activations: the process was stopped, its host was suspended, or its clock was set. */
+const AWAY_MS = 5_000;
+/** A hold is logged as an error again after this. */
+const REPEAT_MS = 60_000;
 
 export function nodeReconciler(context: Context, lostAfterMs: number = HEARTBEAT_LOST_MS): Reconciler {
-  let reportsSince = context.clock.monotonic();
+  const watch = new Watch(context, lostAfterMs);
   return {
     name: "nodes",
-    purpose: "marks nodes that have stopped reporting as unreachable",
-    periodMs: 2_000,
+    purpose:
+      "marks nodes that have stopped reporting as unreachable, and decides whether what can be replaced of them is",
+    periodMs: PERIOD_MS,
     wakeOn: [],
-    async activate() {
-      if (context.clock.monotonic() - reportsSince < lostAfterMs) return { errors: [], counts: {} };
-      const silentSince = context.clock.now() - lostAfterMs;
-      const lost = await markUnreachable(context.db, silentSince).catch((error: unknown) => {
-        reportsSince = context.clock.monotonic();
-        throw error;
-      });
-      for (const { id: nodeId, isInMaintenance } of lost) {
-        await context.db.notify("nodes", nodeId);
-        const why = isInMaintenance ? "is under maintenance" : "does not report";
-        const message = `node ${nodeId} ${why}; the machine is shown again when the node is back`;
-        await noteOnNode(context, { nodeId, level: isInMaintenance ? "info" : "warn", message });
-      }
-      const isAlarm = lost.some(({ isInMaintenance }) => !isInMaintenance);
-      return { errors: [], counts: { lost: lost.length }, isRepair: isAlarm };
-    },
+    activate: () => watch.activate(),
   };
 }
+
+class Watch {
+  readonly #context: Context;
+  readonly #lostAfterMs: number;
+  /** Monotonic: since when this server could have received every heartbeat. */
+  #since: number;
+  #last: { readonly monotonic: number; readonly now: number };
+  #loggedAt: number | null = null;
+  #hasBegun = false;
+
+  constructor(context: Context, lostAfterMs: number) {
+    this.#context = context;
+    this.#lostAfterMs = lostAfterMs;
+    this.#since = context.clock.monotonic();
+    this.#last = { monotonic: this.#since, now: context.clock.now() };
+  }
+
+  async activate(): Promise<Report> {
+    const { clock, db } = this.#context;
+    this.#noticeAbsence();
+    try {
+      await this.#sayThatItBegins();
+      const sinceMs = clock.monotonic() - this.#since;
+      const isListening = sinceMs >= this.#lostAfterMs;
+      const lost = isListening ? await markUnreachable(db, clock.now() - this.#lostAfterMs) : [];
+      // Of a test, which has shorter times.
+      const scale = HEARTBEAT_LOST_MS / this.#lostAfterMs;
+      const judgement = judgeLoss(await listJudged(db), { now: clock.now(), sinceMs: sinceMs * scale });
+      const decided = judgement === null ? NOTHING : await this.#apply(judgement);
+      await this.#note(lost);
+      const isAlarm = lost.some(({ isInMaintenance }) => !isInMaintenance) || decided.replaced > 0;
+      if (judgement?.verdict !== "hold") this.#noteEndOfHold();
+      return { errors: [], counts: { lost: lost.length, ...decided }, isRepair: isAlarm };
+    } catch (error) {
+      this.#since = clock.monotonic();
+      throw error;
+    } finally {
+      this.#last = { monotonic: clock.monotonic(), now: clock.now() };
+    }
+  }
+
+  /** No heartbeat could be received meanwhile. */
+  #noticeAbsence(): void {
+    const { clock, log } = this.#context;
+    const passedMs = clock.monotonic() - this.#last.monotonic;
+    const shownMs = clock.now() - this.#last.now;
+    if (Math.max(passedMs, Math.abs(shownMs - passedMs)) < AWAY_MS) return;
+    this.#since = clock.monotonic();
+    log.warn(
+      { passedMs: Math.round(passedMs), clockMs: Math.round(shownMs) },
+      "this server did not run for a while, or its clock was set: no node is marked as unreachable, and nothing is replaced, until it has listened for 30 s",
+    );
+  }
+
+  async #sayThatItBegins(): Promise<void> {
+    if (this.#hasBegun) return;
+    const { clock, db, log } = this.#context;
+    const isSilent = await hasSilent(db, clock.now() - OVERDUE_MS);
+    this.#hasBegun = true;
+    if (isSilent)
+      log.warn(
+        {},
+        "nodes did not report while no server ran: nothing is replaced until this server has listened for 30 s",
+      );
+  }
+
+  /** The decision is written before anything else is done, because nodes of it may be replaced within seconds. */
+  async #apply({ verdict, reason, nodeIds, silent, expected }: Judgement): Promise<typeof NOTHING> {
+    const { clock, db, log } = this.#context;
+    if (verdict === "replace") {
+      const lost = await markLost(db, nodeIds, clock.now());
+      if (lost.length > 0) {
+        await db.notify("pools", "");
+        log.warn(
+          { nodes: lost.map(({ id }) => id), reason },
+          "nodes are lost; what can be replaced of them is made on other nodes",
+        );
+      }
+      return { replaced: lost.length, held: 0 };
+    }
+    const held = await markHeld(db, nodeIds, { reason, now: clock.now() });
+    if (held.length > 0) {
+      const message = `the node of this machine does not report, and the machine is not replaced: ${reason}`;
+      await noteOnFenced(this.#context, { nodeIds: held.map(({ id }) => id), level: "warn", message });
+    }
+    if (held.length > 0 || this.#loggedAt === null || clock.monotonic() - this.#loggedAt >= REPEAT_MS) {
+      this.#loggedAt = clock.monotonic();
+      log.error(
+        { nodes: nodeIds.length, silent, expected, reason },
+        "NOTHING IS REPLACED of nodes that do not report; it resumes when they report, or with `flotilla node replace-lost`",
+      );
+    }
+    return { replaced: 0, held: held.length };
+  }
+
+  #noteEndOfHold(): void {
+    if (this.#loggedAt === null) return;
+    this.#loggedAt = null;
+    this.#context.log.warn({}, "machines of nodes that do not report are replaced again");
+  }
+
+  async #note(lost: readonly { readonly id: string; readonly isInMaintenance: boolean }[]): Promise<void> {
+    for (const { id: nodeId, isInMaintenance } of lost) {
+      await this.#context.db.notify("nodes", nodeId);
+      const why = isInMaintenance ? "is under maintenance" : "does not report";
+      const message = `node ${nodeId} ${why}; the machine is shown again when the node is back`;
+      await noteOnNode(this.#context, { nodeId, level: isInMaintenance ? "info" : "warn", message });
+    }
+  }
+}
+
+const NOTHING = { replaced: 0, held: 0 };

@@ -1,17 +1,19 @@
 /**
- * Keeps pools at their size (pools/fill.ts).
+ * Keeps pools at their size (pools/fill.ts), and lifts the fence of machines that were taken from them (machines/lift-fences.ts).
  *
  * Reads pools, pool_machines and machines; writes them through pools/store.ts and the machines family. Two servers may fill
  * one pool at once: rows are added under the pool's lock, and a machine is made once for its id. If the server dies between
  * the row and its machine, the next activation of any server makes it.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
+import { finishLifts, liftFence } from "../machines/lift-fences.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { fillPool } from "../pools/fill.ts";
-import { listPoolsToFill } from "../pools/store.ts";
+import { listGiven, listPoolsToFill } from "../pools/store.ts";
 import type { Reconciler } from "./driver.ts";
 
 const POOLS_AT_A_TIME = 64;
+const GIVEN_AT_A_TIME = 64;
 
 export function poolReconciler(services: MachineServices): Reconciler {
   return {
@@ -20,23 +22,32 @@ export function poolReconciler(services: MachineServices): Reconciler {
     periodMs: 2_000,
     wakeOn: ["pools"],
     async activate(signal) {
-      const counts = { made: 0, discarded: 0 };
-      const errors: string[] = [];
-      let after = "";
-      for (;;) {
-        const pools = await listPoolsToFill(services.context.db, after, POOLS_AT_A_TIME);
-        for (const pool of pools) {
-          try {
-            const { made, discarded } = await fillPool(services, pool, signal);
-            counts.made += made;
-            counts.discarded += discarded;
-          } catch (error) {
-            errors.push(`${pool.id}: ${ownMessageOf(error)}`);
-          }
-          after = pool.id;
-        }
-        if (pools.length < POOLS_AT_A_TIME || signal.aborted) return { counts, errors };
-      }
+      const filled = await fillAll(services, signal);
+      // Of claims whose server died before.
+      const given = await listGiven(services.context.db, GIVEN_AT_A_TIME);
+      for (const id of given) await liftFence(services, id);
+      const errors = [...filled.errors, ...(await finishLifts(services))];
+      return { counts: { ...filled.counts, lifted: given.length }, errors };
     },
   };
+}
+
+async function fillAll(services: MachineServices, signal: AbortSignal) {
+  const counts = { made: 0, discarded: 0 };
+  const errors: string[] = [];
+  let after = "";
+  for (;;) {
+    const pools = await listPoolsToFill(services.context.db, after, POOLS_AT_A_TIME);
+    for (const pool of pools) {
+      try {
+        const { made, discarded } = await fillPool(services, pool, signal);
+        counts.made += made;
+        counts.discarded += discarded;
+      } catch (error) {
+        errors.push(`${pool.id}: ${ownMessageOf(error)}`);
+      }
+      after = pool.id;
+    }
+    if (pools.length < POOLS_AT_A_TIME || signal.aborted) return { counts, errors };
+  }
 }

@@ -1,0 +1,51 @@
+/**
+ * Every statement about the fence of machines: the column machines.fence.
+ *
+ * Always: a fence is requested when a machine is made, and lifted at most once. Each change raises the revision, so that caches and nodes
+ * get it.
+ */
+import type { Context } from "../context.ts";
+import { type Queryable, sql } from "../db/database.ts";
+import type { MachineRecord } from "./record.ts";
+import { announce, fromRow, MACHINE_COLUMNS, type MachineRow } from "./store.ts";
+
+/**
+ * Of `m`, a machine, and `n`, its node: no VM of it runs while the node is unreachable. Its node has confirmed that; or it has never said that
+ * anything of the machine runs, and whatever it received said that it is fenced.
+ */
+export const MAY_BE_REPLACED = sql`
+  m.fence = 'on' AND m.deleted_at IS NULL AND m.move_id IS NULL AND n.can_fence
+  AND (coalesce((m.observed_details ->> 'isFenced')::boolean, false) OR m.observed_boot_id IS NULL AND m.observed_generation = 0)`;
+
+/** Of the same: it is to be replaced now. */
+export const IS_LOST = sql`coalesce(n.status = 'unreachable' AND n.lost_at IS NOT NULL AND ${MAY_BE_REPLACED}, false)`;
+
+/** Lifts the fence of these machines. Returns those of which this call did. */
+export async function beginLift(context: Context, ids: readonly string[]): Promise<readonly MachineRecord[]> {
+  const rows = await context.db.query<MachineRow>(sql`
+    WITH lifted AS (
+      UPDATE machines SET fence = 'lifting', revision = revision + 1
+      WHERE id = ANY(${[...ids]}::text[]) AND fence = 'on' AND deleted_at IS NULL RETURNING *)
+    SELECT ${MACHINE_COLUMNS} FROM lifted m LEFT JOIN nodes n ON n.id = m.node_id`);
+  await Promise.all(rows.map((row) => announce(context, row)));
+  return rows.map(fromRow);
+}
+
+/** Machines whose node has not confirmed yet that their fence is lifted, and reports. */
+export async function listLifting(db: Queryable, limit: number): Promise<readonly MachineRecord[]> {
+  const rows = await db.query<MachineRow>(sql`
+    SELECT ${MACHINE_COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
+    WHERE m.fence = 'lifting' AND (n.id IS NULL OR n.status IN ('ready', 'draining', 'drained')) ORDER BY m.id LIMIT ${limit}`);
+  return rows.map(fromRow);
+}
+
+/** Notes that the fences of these machines are lifted, or that nothing of them is left, if they still have the revision. */
+export async function endLift(
+  db: Queryable,
+  machines: readonly Pick<MachineRecord, "id" | "revision">[],
+): Promise<void> {
+  await db.execute(sql`
+    UPDATE machines m SET fence = NULL
+    FROM unnest(${machines.map(({ id }) => id)}::text[], ${machines.map(({ revision }) => revision)}::int[]) AS u(id, revision)
+    WHERE m.id = u.id AND m.revision = u.revision AND m.fence = 'lifting'`);
+}
