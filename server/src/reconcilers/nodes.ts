@@ -22,8 +22,13 @@ const AWAY_MS = 5_000;
 /** A hold is logged as an error again after this. */
 const REPEAT_MS = 60_000;
 
-export function nodeReconciler(context: Context, lostAfterMs: number = HEARTBEAT_LOST_MS): Reconciler {
-  const watch = new Watch(context, lostAfterMs);
+/** `since`: the instant of `Clock.monotonic` from which on this server could receive heartbeats; default: now. */
+export function nodeReconciler(
+  context: Context,
+  lostAfterMs: number = HEARTBEAT_LOST_MS,
+  since: number = context.clock.monotonic(),
+): Reconciler {
+  const watch = new Watch(context, lostAfterMs, since);
   return {
     name: "nodes",
     purpose:
@@ -43,11 +48,11 @@ class Watch {
   #loggedAt: number | null = null;
   #hasBegun = false;
 
-  constructor(context: Context, lostAfterMs: number) {
+  constructor(context: Context, lostAfterMs: number, since: number) {
     this.#context = context;
     this.#lostAfterMs = lostAfterMs;
-    this.#since = context.clock.monotonic();
-    this.#last = { monotonic: this.#since, now: context.clock.now() };
+    this.#since = since;
+    this.#last = { monotonic: context.clock.monotonic(), now: context.clock.now() };
   }
 
   async activate(): Promise<Report> {
