@@ -22,6 +22,7 @@ import { manyCreates } from "./many-creates.ts";
 import { monthEnd } from "./month-end.ts";
 import { poolClaim } from "./pool-claim.ts";
 import { movePause } from "./move-pause.ts";
+import { nodeLoss } from "./node-loss.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
 import { rateLimitedFlood } from "./rate-limited-flood.ts";
 import { execThroughput, read } from "./server-load.ts";
@@ -51,6 +52,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "control-plane": { run: controlPlane, samplesDefault: 300, samplesMax: 2_000 },
   "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },
   "burst-100": { run: () => burst(100), samplesDefault: 1, samplesMax: 1 },
+  "node-loss": { run: nodeLoss, samplesDefault: 1, samplesMax: 1 },
   "exec-round-trip": { run: execRoundTrip, samplesDefault: 300, samplesMax: 10_000 },
   "exec-throughput": { run: execThroughput, samplesDefault: 5, samplesMax: 100 },
   read: { run: read, samplesDefault: 5, samplesMax: 100 },

@@ -2,9 +2,10 @@
  * Simulates the agents of a fleet: each sends a heartbeat every 5 s, in which one of its machines has become ready, or has stopped
  * being ready, and each answers a requested state at once as reached.
  *
- * A program whose argument is the number of nodes. It prints the port at which all of them listen, each at its own loopback address.
- * A line on its standard input is the address of the server, to which it sends heartbeats from then on. On SIGTERM it prints the
- * number of answers by status, and ends.
+ * A program whose argument is the number of nodes; with a second one, `idle`, they have no machines at first. It prints the port at which
+ * all of them listen, each at its own loopback address. The first line on its standard input is the address of the server, to which it sends
+ * heartbeats from then on. Each further line is a number: so many nodes, the first ones, are cut off from now on. On SIGTERM it prints
+ * the number of answers by status, and ends.
  */
 import { once } from "node:events";
 import { Agent, createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
@@ -24,9 +25,11 @@ const RESOURCES = {
 };
 
 const nodes = Number(process.argv[2]);
+const isIdle = process.argv[3] === "idle";
 const agent = new Agent({ keepAlive: true, maxSockets: 64 });
 const answers: Record<string, number> = {};
 let reached = 0;
+let cutOff = 0;
 
 process.once("SIGTERM", () => {
   process.stdout.write(`${JSON.stringify({ ...answers, reached })}\n`, () => process.exit(0));
@@ -34,19 +37,26 @@ process.once("SIGTERM", () => {
 
 let port = 0;
 for (let node = 1; node <= nodes; node++) {
-  const server = createServer((request, response) => void reach(request, response));
+  const server = createServer((request, response) => {
+    if (node <= cutOff) request.destroy();
+    else void reach(request, response);
+  });
   server.listen(port, hostOf(node));
   await once(server, "listening");
   ({ port } = server.address() as AddressInfo);
 }
 process.stdout.write(`${port}\n`);
-const [url] = (await once(createInterface({ input: process.stdin }), "line")) as [string];
+const lines = createInterface({ input: process.stdin });
+const [url] = (await once(lines, "line")) as [string];
+lines.on("line", (line) => {
+  cutOff = Number(line);
+});
 const startedAt = monotonic();
 for (let beat = 0; ; beat++) {
   const early = startedAt + (beat * PERIOD_MS) / nodes - monotonic();
   if (early > 0) await sleep(early);
   const node = (beat % nodes) + 1;
-  void send(node, heartbeat(node, Math.floor(beat / nodes)));
+  if (node > cutOff) void send(node, heartbeat(node, Math.floor(beat / nodes)));
 }
 
 /** One of its machines has changed. */
@@ -66,7 +76,7 @@ function heartbeat(node: number, round: number): object {
       resources: RESOURCES,
       events: [],
     },
-    machines: [machine],
+    machines: isIdle ? [] : [machine],
     canFence: true,
   };
   return body;
@@ -95,10 +105,17 @@ async function reach(request: IncomingMessage, response: ServerResponse): Promis
   const id = /^\/v1\/machines\/([^/?]+)/.exec(request.url ?? "")?.[1] ?? "";
   const desired = JSON.parse(Buffer.concat(pieces).toString() || "{}") as Partial<DesiredMachine>;
   const isRunning = desired.state === "running";
+  const { isFenced = false } = desired;
   const machine: ObservedMachine = {
     ...absentMachine(id, desired.generation ?? 0),
     ...(isRunning
-      ? { state: "running", bootId: `boot-${id}`, runningSince: systemClock.now(), readySince: systemClock.now() }
+      ? {
+          state: "running",
+          bootId: `boot-${id}`,
+          runningSince: systemClock.now(),
+          readySince: systemClock.now(),
+          isFenced,
+        }
       : {}),
   };
   reached += 1;

@@ -53,16 +53,17 @@ export function nodeFacts(node: NodeInfo, now: number): readonly (readonly [stri
 }
 
 /** A server of the release before says nothing of it. */
-function replacementOf({ replacement = null }: { readonly replacement?: NodeInfo["replacement"] }): string | null {
+type Replaced = { readonly replacement?: NodeInfo["replacement"] };
+
+function replacementOf({ replacement = null }: Replaced): string | null {
   if (replacement === null) return null;
   return replacement.decision === "replaced"
     ? "those that can be replaced are made on other nodes"
-    : `NOT REPLACED: ${replacement.reason ?? "it is not known why"}`;
+    : `NOT REPLACED: ${replacement.reason ?? "the reason is unknown"}`;
 }
 
-function statusOf(node: NodeInfo): string {
-  const { status, cordonedAt, maintenanceAt } = node;
-  const { replacement = null }: { readonly replacement?: NodeInfo["replacement"] } = node;
+function statusOf(node: Pick<NodeInfo, "status" | "cordonedAt" | "maintenanceAt"> & Replaced): string {
+  const { status, cordonedAt, maintenanceAt, replacement = null } = node;
   if (replacement !== null) return replacement.decision === "held" ? `${status}, NOT REPLACED` : `${status}, replaced`;
   if (maintenanceAt !== null) return `${status}, maintenance`;
   return cordonedAt === null ? status : `${status}, cordoned`;

@@ -12,6 +12,8 @@ import type { Clock } from "@flotilla/base/clock";
 
 /** An end that is later by less is not announced: heartbeats may follow each other within milliseconds. */
 const STEP_MS = 1_000;
+/** Less than what is left while one heartbeat after the other is acknowledged. */
+const LEFT_MS_MIN = 10_000;
 
 export class FenceLease {
   readonly #clock: Clock;
@@ -28,9 +30,9 @@ export class FenceLease {
     return this.#until;
   }
 
-  /** In milliseconds; negative when it has ended. */
-  get leftMs(): number {
-    return this.#until - this.#clock.boottime();
+  /** Whether so much is left that a fenced VM may be started, or get its fence. */
+  get hasRoom(): boolean {
+    return this.#until - this.#clock.boottime() >= LEFT_MS_MIN;
   }
 
   /** A heartbeat was acknowledged. */
@@ -48,9 +50,9 @@ export class FenceLease {
     return () => this.#watchers.delete(watcher);
   }
 
-  /** Resolves when at least `ms` are left. Rejects with the signal's reason. */
-  async untilLeft(ms: number, signal: AbortSignal): Promise<void> {
-    while (this.leftMs < ms) {
+  /** Resolves when `hasRoom` is true. Rejects with the signal's reason. */
+  async untilRoom(signal: AbortSignal): Promise<void> {
+    while (!this.hasRoom) {
       signal.throwIfAborted();
       const renewed = Promise.withResolvers<void>();
       const end = this.watch(renewed.resolve);

@@ -26,10 +26,9 @@ import {
 } from "@flotilla/contract/link";
 import type { StartTimings } from "@flotilla/contract/machines";
 import type { MemoryFiles, VmRecord } from "../driver/driver.ts";
-import type { Fence } from "./fence.ts";
 import { JOURNAL_NAME } from "./paths.ts";
 import type { Restarts } from "./restart-policy.ts";
-import type { Ending } from "./state.ts";
+import type { Ending, Fence } from "./state.ts";
 
 /** A boot that was begun. */
 export interface JournaledBoot {

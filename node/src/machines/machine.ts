@@ -15,7 +15,6 @@ import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";
-import { isCutOff, noteFenced } from "./fence.ts";
 import { FollowedDisk } from "./followed-disk.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
@@ -143,7 +142,7 @@ export class Machine {
       hasMemory: memory !== null,
       isLeaving: this.leaving.isUnderWay,
       isSuspendRefused: suspendRefusal?.generation === generation,
-      isCutOff: isCutOff(this),
+      isCutOff: this.isCutOff,
     };
   }
 
@@ -155,7 +154,7 @@ export class Machine {
     this.log.warn({ generation, reason }, "the machine could not be run");
     this.secondTry.end();
     // Its fence has ended it, or may have: it is tried again when a server answers.
-    if (isCutOff(this)) return;
+    if (this.isCutOff) return;
     if (this.#journal.ending?.generation === generation) return;
     if (this.#journal.restarts?.isUnderWay === true && generation === this.#journal.generation) this.#restart(reason);
     else void this.update({ ending: { generation, kind: "failed", reason, reasonCode } });
@@ -166,6 +165,21 @@ export class Machine {
     const { generation, ending, desired } = this.#journal;
     this.log.warn({ generation, reason }, "the machine ended unexpectedly");
     if (desired === "running" && ending?.generation !== generation) this.#restart(reason);
+  }
+
+  /** It may be replaced, and no server answers: it must not be started. */
+  get isCutOff(): boolean {
+    return this.#journal.fence === "on" && !this.deps.driver.lease.hasRoom;
+  }
+
+  /** Its fence has ended its VM, or may have while no agent ran. It starts again when a server answers, unless its owner wants no restarts. */
+  fenced(detail: string): void {
+    const { generation, desired, spec, ending } = this.#journal;
+    this.log.warn({ generation, detail }, "a fenced VM has ended");
+    if (desired !== "running" || ending?.generation === generation) return;
+    const reason = `the machine was ended: ${detail}`;
+    this.event("warn", reason);
+    if (spec?.restart === "never") void this.update({ ending: { generation, kind: "failed", reason } });
   }
 
   /** Something that is reported has changed. */
@@ -213,7 +227,7 @@ export class Machine {
   #noteEnd(exit: VmExit, { vm, wasConfigured }: EndedVm): void {
     const { generation, desired } = this.#journal;
     if (desired !== "running") return;
-    if (exit.kind === "fenced") return noteFenced(this, exit.detail);
+    if (exit.kind === "fenced") return this.fenced(exit.detail);
     if (exit.kind === "crashed" && !wasConfigured && this.secondTry.grant(vm)) {
       this.log.warn({ exit }, "a restored guest died before it was set up; the machine boots without a template");
       return;

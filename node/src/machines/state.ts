@@ -29,6 +29,9 @@ interface EndedBy<Kind extends string> {
 /** `crashed`: it is restarted at `restartAt`, epoch milliseconds. */
 export type Ending = EndedBy<"failed" | "poweredOff"> | (EndedBy<"crashed"> & { readonly restartAt: number });
 
+/** Whether its VMs end when no server answers its node (fence.ts). */
+export type Fence = "on" | "lifted";
+
 /** The input of a decision about a machine. */
 export interface Situation {
   readonly desired: DesiredState;

@@ -44,6 +44,20 @@ export async function insertNodeEvents(
     ON CONFLICT (node_id, agent_boot_id, node_sequence) WHERE node_id IS NOT NULL DO NOTHING`);
 }
 
+/** One event for every machine of these nodes whose desired state is running. */
+export async function noteOnNodes(
+  context: Context,
+  notes: readonly { readonly nodeId: string; readonly level: EventLevel; readonly message: string }[],
+): Promise<void> {
+  if (notes.length === 0) return;
+  await context.db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT 'ev-' || replace(gen_random_uuid()::text, '-', ''), m.tenant_id, m.id, n.level, n.message,
+      ${instantOf(context.clock.now())}::timestamptz
+    FROM jsonb_to_recordset(${JSON.stringify(notes)}::jsonb) AS n("nodeId" text, level text, message text)
+    JOIN machines m ON m.node_id = n."nodeId" AND m.is_active`);
+}
+
 /** One event for every machine of a node whose desired state is running. */
 export async function noteOnNode(
   context: Context,

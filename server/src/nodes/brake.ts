@@ -18,7 +18,7 @@ export const OVERDUE_MS = 2 * HEARTBEAT_PERIOD_MS + 2_000;
 export const LOSS_WINDOW_MS = 10 * 60_000;
 /** The part of the expected nodes from which on it is applied. */
 const PARTS = 3;
-/** A node alone is no event of the fleet, however small that is. */
+/** One node alone is not an event of the fleet, however small that is. */
 const SILENT_MIN = 2;
 
 /** Instants are epoch milliseconds. */
@@ -32,7 +32,7 @@ export interface JudgedNode {
   readonly lostAt: number | null;
 }
 
-export interface Hearing {
+export interface Listening {
   readonly now: number;
   /** How long this server could have received the heartbeat of every node. */
   readonly sinceMs: number;
@@ -90,7 +90,7 @@ const isExpected = ({ status, isInMaintenance, lostAt }: JudgedNode, now: number
   (lostAt === null || now - lostAt < LOSS_WINDOW_MS);
 
 /** null: there is nothing to decide. */
-export function judgeLoss(nodes: readonly JudgedNode[], { now, sinceMs }: Hearing): Judgement | null {
+export function judgeLoss(nodes: readonly JudgedNode[], { now, sinceMs }: Listening): Judgement | null {
   const open = nodes.filter(
     ({ status, lostAt, isInMaintenance }) => status === "unreachable" && lostAt === null && !isInMaintenance,
   );

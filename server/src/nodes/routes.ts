@@ -81,12 +81,6 @@ export function nodeHandlers(
         },
       };
     },
-    async listLostNodes() {
-      return { status: 200, body: await readLost(context) };
-    },
-    async replaceLostNodes({ body }) {
-      return { status: 200, body: await replaceLost(context, body?.nodeIds ?? null) };
-    },
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id, context.clock.now())))
         throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);
@@ -100,11 +94,17 @@ export function nodeHandlers(
   };
 }
 
-/** The handlers of what an operator does to nodes by an operation. */
+/** The handlers of what an operator does to nodes by an operation, and to those that do not report. */
 function operationHandlers(
   services: MachineServices,
-): HandlersOf<"drainNode" | "planDrain" | "cancelDrain" | "upgradeNodes"> {
+): HandlersOf<"drainNode" | "planDrain" | "cancelDrain" | "upgradeNodes" | "listLostNodes" | "replaceLostNodes"> {
   return {
+    async listLostNodes() {
+      return { status: 200, body: await readLost(services.context) };
+    },
+    async replaceLostNodes({ body }) {
+      return { status: 200, body: await replaceLost(services.context, body?.nodeIds ?? null) };
+    },
     async upgradeNodes(request) {
       const operation = await requestUpgrade(services, {
         operationId: request.newId("operation"),

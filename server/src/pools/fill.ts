@@ -27,6 +27,9 @@ import {
   sweepPool,
 } from "./store.ts";
 
+/** When a node is lost its machines are made within seconds. */
+const AT_A_TIME = 8;
+
 type Found = Member & { readonly error: string | null };
 
 /** How many machines were made and deleted. */
@@ -47,19 +50,27 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
     await addMembers(db, pool.id, candidates, now);
   }
   const members = await listMembers(db, pool.id);
+  const planned = members.map((member) => ({ member, action: nextAction(member, pool, now).action }));
   let error: string | null = null;
-  for (const member of members) {
+  const isOver = planned.filter(({ action }) => action !== "make" && action !== "wait");
+  for (const part of parts(isOver)) {
     signal.throwIfAborted();
-    const { action } = nextAction(member, pool, now);
-    if (action === "release") await releaseMember(db, member.machineId, now);
-    if (action === "forget") await forgetMember(db, member.machineId);
-    if (action === "discard") {
-      error ??= failureOf(member);
-      if (await discard(services, pool, member)) discarded += 1;
-    }
-    if (action !== "make" || isHeld || error !== null) continue;
-    error = await make(services, pool, member, signal);
-    if (error === null) made += 1;
+    await Promise.all(
+      part.map(async ({ member, action }) => {
+        if (action === "release") await releaseMember(db, member.machineId, now);
+        if (action === "forget") await forgetMember(db, member.machineId);
+        if (action !== "discard") return;
+        error ??= failureOf(member);
+        if (await discard(services, pool, member)) discarded += 1;
+      }),
+    );
+  }
+  for (const part of parts(planned.filter(({ action }) => action === "make"))) {
+    signal.throwIfAborted();
+    if (isHeld || error !== null) break;
+    const results = await Promise.all(part.map(({ member }) => make(services, pool, member, signal)));
+    made += results.filter((result) => result === null).length;
+    error = results.find((result) => result !== null) ?? null;
   }
   if (error !== null) await notePoolFailure(db, pool, { error, retryAt: clock.now() + retryMs(pool.failures) });
   else if (pool.error !== null && members.some(({ phase }) => phase === "running"))
@@ -70,6 +81,12 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
 
 const failureOf = ({ phase, error, isDiscarded }: Found): string | null =>
   phase === "failed" && !isDiscarded ? (error ?? "a machine could not be started") : null;
+
+/** In their order, so many that are worked on at the same time. */
+const parts = <T>(all: readonly T[]): readonly (readonly T[])[] =>
+  Array.from({ length: Math.ceil(all.length / AT_A_TIME) }, (_, part) =>
+    all.slice(part * AT_A_TIME, (part + 1) * AT_A_TIME),
+  );
 
 /** Why it could not be made; null: it starts. */
 async function make(

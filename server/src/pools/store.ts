@@ -150,7 +150,7 @@ export function addMembers(db: Database, poolId: string, ids: readonly string[],
 }
 
 /**
- * Decides to delete the machines of a pool whose node is lost and that nobody has used. Returns how many. A claim that comes first keeps its
+ * Decides to delete the machines of a pool whose node is lost, unless they were used. Returns how many. A claim that comes first keeps its
  * machine, and a heartbeat that comes first keeps all of its node.
  */
 export const discardLost = (db: Queryable, poolId: string, now: number): Promise<number> =>

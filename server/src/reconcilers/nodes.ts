@@ -10,7 +10,7 @@
  */
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";
-import { noteOnFenced, noteOnNode } from "../events/store.ts";
+import { noteOnFenced, noteOnNodes } from "../events/store.ts";
 import { type Judgement, judgeLoss, OVERDUE_MS } from "../nodes/brake.ts";
 import { hasSilent, listJudged, markHeld, markLost } from "../nodes/loss-store.ts";
 import { markUnreachable } from "../nodes/store.ts";
@@ -140,12 +140,13 @@ class Watch {
   }
 
   async #note(lost: readonly { readonly id: string; readonly isInMaintenance: boolean }[]): Promise<void> {
-    for (const { id: nodeId, isInMaintenance } of lost) {
-      await this.#context.db.notify("nodes", nodeId);
+    await Promise.all(lost.map(({ id }) => this.#context.db.notify("nodes", id)));
+    const notes = lost.map(({ id: nodeId, isInMaintenance }) => {
       const why = isInMaintenance ? "is under maintenance" : "does not report";
       const message = `node ${nodeId} ${why}; the machine is shown again when the node is back`;
-      await noteOnNode(this.#context, { nodeId, level: isInMaintenance ? "info" : "warn", message });
-    }
+      return { nodeId, level: isInMaintenance ? "info" : "warn", message } as const;
+    });
+    await noteOnNodes(this.#context, notes);
   }
 }
 

@@ -11,8 +11,8 @@ export interface FakeFenceOptions {
   readonly clock: Clock;
   /** Milliseconds of `Clock.boottime`; null: it has none. */
   readonly until: number | null;
-  save(until: number | null): Promise<void>;
-  end(exit: VmExit): void;
+  readonly save: (until: number | null) => Promise<void>;
+  readonly end: (exit: VmExit) => void;
 }
 
 export class FakeFence {
@@ -45,13 +45,13 @@ export class FakeFence {
   }
 
   #begin(): void {
-    const { lease, clock, save } = this.#options;
+    const { lease, clock } = this.#options;
     this.#endWatch = lease.watch(() => {
       this.#until = Math.max(lease.until, this.#until ?? 0);
       this.#timer?.cancel();
       this.#schedule();
       // Best effort: the directory may have been removed, and then the file is not needed.
-      save(this.#until).catch(() => undefined);
+      this.#options.save(this.#until).catch(() => undefined);
     });
     if (!isOver(this.#until, clock)) this.#schedule();
     else this.#timer = clock.timer(0, () => this.#end());

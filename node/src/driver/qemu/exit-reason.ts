@@ -30,7 +30,7 @@ const WARNING = /^qemu-system-x86_64: (.*: )?warning: /;
 const OUT_OF_MEMORY =
   "out of memory on the host side: the VMM needed more than its machine's memory plus its own overhead, or the host had " +
   "none left; start it again, with more memory if it recurs";
-export const FENCED = "its node was cut off from the servers, which may have replaced it";
+const FENCED = "its node was cut off from the servers, which may have replaced it";
 /** Signals that people and the kernel's out-of-memory killer use; any other indicates a defect. */
 const KILLING_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 

@@ -6,7 +6,7 @@
  */
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
-import { applyFence, isCutOff, noteFenced } from "../fence.ts";
+import { applyFence } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { workloadCommand } from "../workload.ts";
@@ -87,6 +87,6 @@ async function recordGone(machine: Machine, { bootId, runningSince, isFenced }: 
   machine.held.state = "ended";
   machine.held.endCause ??= "unseen";
   if (runningSince === null || machine.journal.desired !== "running") return;
-  if (isFenced === true && isCutOff(machine)) noteFenced(machine, FENCED_UNSEEN);
+  if (isFenced === true && machine.isCutOff) machine.fenced(FENCED_UNSEEN);
   else machine.crashed("the machine ended while its node was down");
 }
