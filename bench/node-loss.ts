@@ -76,6 +76,7 @@ async function measure(db: Database, client: Flotilla, cutOff: (nodes: number) =
   const filledMs = await fill(db, client);
   const one = await lose(db, cutOff, 1);
   const few = await lose(db, cutOff, FEW);
+  await reporting(db);
   const before = await members(db);
   cutOff(MANY);
   await sleep(HELD_MS);

@@ -108,6 +108,25 @@ test("what an operator chose, and what passes, is shown without a need for actio
   assert.deepEqual(found(checksOf({ lastHeartbeatAt: null })), ["warn node a: never reported"]);
 });
 
+test("nodes of which nothing is replaced are one finding that needs action, with the reason", () => {
+  const replacement = { decision: "held", decidedAt: ago(1_000), reason: "2 of 3 nodes do not report" } as const;
+  const silent = { ...NODE, status: "unreachable", replacement } as const;
+  const checks = checksOf({}, { nodes: [NODE, { ...silent, id: "b" }, { ...silent, id: "c" }] });
+  const held = checks.filter(({ name }) => name === "replacement");
+  assert.deepEqual(found(held), ["bad replacement: NOTHING IS REPLACED of 2 nodes: 2 of 3 nodes do not report"]);
+  assert.match(held[0]?.meaning ?? "", /flotilla node replace-lost/);
+  const replaced = { ...silent, replacement: { ...replacement, decision: "replaced", reason: null } } as const;
+  assert.deepEqual(
+    checksOf({}, { nodes: [NODE, replaced] }).filter(({ name }) => name === "replacement"),
+    [],
+  );
+  const { replacement: _, ...older } = NODE;
+  assert.deepEqual(
+    checksOf(older).filter(({ name }) => name === "replacement"),
+    [],
+  );
+});
+
 test("a node under maintenance raises no alarm while it is away", () => {
   const away = { status: "unreachable", maintenanceAt: ago(3_600_000), cordonedAt: ago(3_600_000) } as const;
   assert.deepEqual(found(checksOf({ ...away, lastHeartbeatAt: ago(180_000) })), [

@@ -63,3 +63,14 @@ test("everything about a node leaves out what does not apply", () => {
     "of the last minute, some process waited for a processor 63 % (all 0 %), memory 31 % (all 20 %), the disk 0 % (all 0 %)",
   );
 });
+
+test("a node of which nothing is replaced stands out, and one whose machines are made elsewhere says so", () => {
+  const of = (replacement: NodeInfo["replacement"]): NodeInfo => ({ ...NODE, status: "unreachable", replacement });
+  const held = of({ decision: "held", decidedAt: ago(5_000), reason: "2 of 6 nodes do not report" });
+  assert.equal(nodeRow(held, NOW)[NODE_HEADS.indexOf("STATUS")], "unreachable, NOT REPLACED");
+  assert.equal(Object.fromEntries(nodeFacts(held, NOW))["machines"], "NOT REPLACED: 2 of 6 nodes do not report");
+  const replaced = of({ decision: "replaced", decidedAt: ago(5_000), reason: null });
+  assert.equal(nodeRow(replaced, NOW)[NODE_HEADS.indexOf("STATUS")], "unreachable, replaced");
+  const { replacement: _, ...older } = NODE;
+  assert.equal(nodeRow(older as NodeInfo, NOW)[NODE_HEADS.indexOf("STATUS")], "ready");
+});

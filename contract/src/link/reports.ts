@@ -139,7 +139,7 @@ export const HeartbeatAnswer = Type.Object({
   fleet: nullable(FleetFacts),
   /** Runs up to this sequence need not be reported again. null: the server has an earlier version. */
   acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
-  /** Of the reported machines, those that are to be absent. They end before the acknowledgement lets any fenced VM run on. */
+  /** Machines of the node that are to be absent. They end before the acknowledgement lets any fenced VM run on. */
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
 });
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

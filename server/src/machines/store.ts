@@ -88,6 +88,17 @@ export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise
   return rows.map(fromRow);
 }
 
+/** Deleted machines that a node may still have. */
+export const listAbsentOfNode = (
+  db: Queryable,
+  nodeId: string,
+  limit: number,
+): Promise<readonly { readonly machineId: string; readonly generation: number }[]> =>
+  db.query(sql`
+    SELECT id AS "machineId", generation FROM machines
+    WHERE node_id = ${nodeId} AND desired_state = 'absent' AND NOT (observed_state = 'absent' AND observed_generation = generation)
+    ORDER BY id LIMIT ${limit}`);
+
 /** The machines whose disks are on a node: those that have a node and were not deleted. */
 export const listDisksOfNode = (
   db: Queryable,

@@ -6,11 +6,13 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { AbsentMachine, Heartbeat } from "@flotilla/contract/link";
+import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import { readHeartbeat } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { MachineServices } from "../machines/services.ts";
 import { applyReports } from "../machines/apply-reports.ts";
 import { applyRuns } from "../machines/apply-runs.ts";
+import { listAbsentOfNode } from "../machines/store.ts";
 import { removeReportedCopies } from "../moves/copies.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
@@ -26,7 +28,7 @@ export interface HeartbeatResult {
   /** Epoch milliseconds. */
   readonly acceptedAt: number;
   readonly acknowledgedRuns?: number;
-  /** Of the reported machines, those that the node is to remove. */
+  /** Those that the node is to remove: of the reported ones, or of all when it was unreachable. */
   readonly absentMachines?: readonly AbsentMachine[];
 }
 
@@ -71,7 +73,10 @@ export async function applyHeartbeat(
     // Placement caches which nodes have an image.
     await context.db.notify("nodes", nodeId);
   }
-  const absentMachines = await handleMachines(services, { id: nodeId, ...before }, heartbeat);
+  const reported = await handleMachines(services, { id: nodeId, ...before }, heartbeat);
+  // It may not know yet that what it had was replaced, and its first report need not name it.
+  const absentMachines =
+    before.status === "unreachable" ? await listAbsentOfNode(context.db, nodeId, ABSENT_MAX) : reported;
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return {
     acceptedAt: now,

@@ -46,9 +46,6 @@ export function nodeHandlers(
       const found = (await listNodes(context.db)).map(nodeInfo);
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
     },
-    async listServers() {
-      return { status: 200, body: (await listServers(context.db)).map(serverInfo) };
-    },
     async registerNode({ caller, body, log }) {
       const { node, credential, fleet: facts } = await registerNode({ context, trust }, caller, body);
       log.info({ nodeId: node.id, address: node.address, isNew: credential !== null }, "a node has registered");
@@ -97,8 +94,13 @@ export function nodeHandlers(
 /** The handlers of what an operator does to nodes by an operation, and to those that do not report. */
 function operationHandlers(
   services: MachineServices,
-): HandlersOf<"drainNode" | "planDrain" | "cancelDrain" | "upgradeNodes" | "listLostNodes" | "replaceLostNodes"> {
+): HandlersOf<
+  "drainNode" | "planDrain" | "cancelDrain" | "upgradeNodes" | "listServers" | "listLostNodes" | "replaceLostNodes"
+> {
   return {
+    async listServers() {
+      return { status: 200, body: (await listServers(services.context.db)).map(serverInfo) };
+    },
     async listLostNodes() {
       return { status: 200, body: await readLost(services.context) };
     },

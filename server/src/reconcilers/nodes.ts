@@ -17,8 +17,10 @@ import { markUnreachable } from "../nodes/store.ts";
 import type { Reconciler, Report } from "./driver.ts";
 
 const PERIOD_MS = 1_000;
-/** Between two activations: the process was stopped, its host was suspended, or its clock was set. */
-const AWAY_MS = 5_000;
+/** Between two activations: the process was stopped, or its host was suspended. */
+const AWAY_MS = 10_000;
+/** By which the clock was set between two activations. The fence ends 9 s before a node is unreachable. */
+const SET_MS = 3_000;
 /** A hold is logged as an error again after this. */
 const REPEAT_MS = 60_000;
 
@@ -84,7 +86,7 @@ class Watch {
     const { clock, log } = this.#context;
     const passedMs = clock.monotonic() - this.#last.monotonic;
     const shownMs = clock.now() - this.#last.now;
-    if (Math.max(passedMs, Math.abs(shownMs - passedMs)) < AWAY_MS) return;
+    if (passedMs < AWAY_MS && Math.abs(shownMs - passedMs) < SET_MS) return;
     this.#since = clock.monotonic();
     log.warn(
       { passedMs: Math.round(passedMs), clockMs: Math.round(shownMs) },
