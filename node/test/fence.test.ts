@@ -98,12 +98,14 @@ test("each acknowledged heartbeat lets it run on, and counts from when it was se
     await acknowledge(node, host);
   }
   assert.equal(node.fleet.observe(A).bootId, first.bootId);
-  const sentAt = host.clock.boottime();
+  const [sentAt, shownAt] = [host.clock.boottime(), host.clock.now()];
   host.pass(FENCE_MS - 2_000);
   // The answer came that late.
   await node.fleet.acknowledged(sentAt, []);
   host.pass(2_100);
   await until(() => node.fleet.observe(A).lastRun !== null, { what: "the VM to end" });
+  const afterMs = (node.fleet.observe(A).lastRun?.endedAt ?? 0) - shownAt;
+  assert.ok(afterMs <= FENCE_MS + 50, `it ended ${afterMs} ms after the heartbeat was sent`);
 });
 
 test("a lifted fence ends nothing, and no earlier request fences the machine again", async () => {
