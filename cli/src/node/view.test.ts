@@ -64,7 +64,7 @@ test("everything about a node leaves out what does not apply", () => {
   );
 });
 
-test("a node of which nothing is replaced stands out, and one whose machines are made elsewhere says so", () => {
+test("a node of which nothing is replaced says so, and one whose machines are made elsewhere too", () => {
   const of = (replacement: NodeInfo["replacement"]): NodeInfo => ({ ...NODE, status: "unreachable", replacement });
   const held = of({ decision: "held", decidedAt: ago(5_000), reason: "2 of 6 nodes do not report" });
   assert.equal(nodeRow(held, NOW)[NODE_HEADS.indexOf("STATUS")], "unreachable, NOT REPLACED");

@@ -19,7 +19,7 @@ import type { Reconciler, Report } from "./driver.ts";
 const PERIOD_MS = 1_000;
 /** Between two activations: the process was stopped, or its host was suspended. */
 const AWAY_MS = 10_000;
-/** By which the clock was set between two activations. The fence ends 9 s before a node is unreachable. */
+/** How far the clock was set between two activations. The fence ends 9 s before a node is unreachable. */
 const SET_MS = 3_000;
 /** A hold is logged as an error again after this. */
 const REPEAT_MS = 60_000;
