@@ -10,8 +10,9 @@
 import { isIP } from "node:net";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import type { Clock } from "@flotilla/base/clock";
+import { connectUnix } from "@flotilla/base/large-reads";
 import { nodeIdentity } from "@flotilla/contract/link/fleet";
-import { Pool } from "undici";
+import { type buildConnector, Pool } from "undici";
 import type { FleetConnections } from "./fleet-connections.ts";
 import type { ParkedConnections } from "./parked.ts";
 import { asUnopened } from "./refusals.ts";
@@ -39,8 +40,10 @@ export function openPool(
   options: Pool.Options,
 ): Pool {
   const { nodeId, address } = node;
-  if (address.startsWith("unix:"))
-    return new Pool("http://node", { ...options, socketPath: address.slice("unix:".length) });
+  if (address.startsWith("unix:")) {
+    const path = address.slice("unix:".length);
+    return new Pool("http://node", { ...options, connect: (_options, callback) => connectHere(path, callback) });
+  }
   if (address.startsWith("http:")) return new Pool(address, options);
   const open = async (): Promise<TLSSocket> => {
     if (fleet === null) throw new Error("this program does not reach nodes on other hosts; call a server");
@@ -57,6 +60,17 @@ export function openPool(
       );
       // oxlint-enable promise/no-callback-in-promise
     },
+  });
+}
+
+/** A Unix socket accepts or refuses at once. */
+function connectHere(path: string, callback: buildConnector.Callback): void {
+  const socket = connectUnix(path);
+  const failed = (error: Error): void => callback(error, null);
+  socket.once("error", failed);
+  socket.once("connect", () => {
+    socket.off("error", failed);
+    callback(null, socket);
   });
 }
 

@@ -9,9 +9,10 @@
  */
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { reasonOf } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
+import { connectUnix } from "@flotilla/base/large-reads";
 
 /** Linux's O_PATH, which Node does not define: refers to a path's file without opening it. */
 const O_PATH = 0o10000000;
@@ -52,7 +53,7 @@ async function connectNow({ path, uid }: SocketPath): Promise<Socket> {
 
 function connected(handle: FileHandle): Promise<Socket> {
   return new Promise((resolve, reject) => {
-    const socket = connect(`/proc/self/fd/${handle.fd}`);
+    const socket = connectUnix(`/proc/self/fd/${handle.fd}`);
     socket.once("error", reject);
     socket.once("connect", () => {
       socket.on("error", () => {}); // Until the caller listens; `errored` keeps the error.
