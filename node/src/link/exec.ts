@@ -41,6 +41,11 @@ const HEAD_DELAY_MS = 50;
 const CALLER_CHECK_MS = 2_000;
 /** Up to this size a copy costs less than another buffer to write. */
 const COPIED_BYTES_MAX = 4096;
+/**
+ * So much may wait for the caller before the outputs are paused: more than the connection's own high-water mark, at which each
+ * large frame would pause them. With the window of a stream it is less than what the guest keeps of a command (decision 53).
+ */
+const HELD_BYTES = 128 * 1024;
 const NO_OUTPUT = encodeLinkFrame("stderr");
 /** A guest that does not report the end of a killed command within this time counts as unreachable. */
 const KILL_DEADLINE_MS = 10_000;
@@ -287,7 +292,8 @@ class LinkExec {
       this.#response.cork();
       process.nextTick(() => this.#uncork());
     }
-    if (this.#response.write(frame) || this.#isBlocked) return;
+    this.#response.write(frame);
+    if (this.#isBlocked || this.#response.writableLength < HELD_BYTES) return;
     this.#isBlocked = true;
     this.#exec?.stdout.pause();
     this.#exec?.stderr.pause();

@@ -9,9 +9,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import type { CallerPresence } from "./caller-presence.ts";
 import type { AnyReply, PassedReply, SendAnswer } from "./handler.ts";
+import { pour } from "./pour.ts";
 import type { Route } from "./route-table.ts";
 import type { Refusal } from "@flotilla/contract/errors";
 import { endWhenStalled } from "./stalled.ts";
@@ -39,7 +39,7 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
   if (reply.upgrade !== undefined) return { status: reply.status, headers, body: "", upgrade: reply.upgrade };
   if (answer.kind === "empty") return { status: reply.status, headers, body: "" };
   if (answer.kind === "json" && answer.orStream !== undefined && reply.body instanceof Readable) {
-    headers["content-type"] = answer.orStream;
+    headers["content-type"] = reply.contentType ?? answer.orStream;
     return { status: reply.status, headers, body: reply.body };
   }
   if (answer.kind === "json") {
@@ -145,11 +145,7 @@ async function sendStream(
   presence.signal.addEventListener("abort", endLost);
   if (presence.signal.aborted) endLost();
   try {
-    await pipeline(body, response);
-    return true;
-  } catch {
-    response.destroy();
-    return false;
+    return await pour(body, response);
   } finally {
     presence.closing.removeEventListener("abort", endEarly);
     presence.signal.removeEventListener("abort", endLost);

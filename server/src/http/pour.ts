@@ -1,0 +1,62 @@
+/**
+ * Sends a stream as the body of an answer.
+ *
+ * Always:
+ * - What the stream gives in one turn of the event loop is one chunk of the answer and one write, so that a small head before
+ *   its payload costs its reader nothing.
+ * - The stream is paused while HELD_BYTES or more wait for the reader. Node asks for a pause at each piece of 64 KiB, also when
+ *   the kernel takes it at once, and pausing and resuming costs more than the piece.
+ * - A stream that fails breaks the connection, and a connection that breaks destroys the stream.
+ */
+import type { ServerResponse } from "node:http";
+import type { Readable } from "node:stream";
+
+/** More than the socket's own high-water mark, so that a `drain` follows. */
+const HELD_BYTES = 128 * 1024;
+
+/**
+ * Whether the whole stream was handed to the network; false when it failed, or the reader has disconnected. The answer's head
+ * was sent before.
+ */
+export function pour(body: Readable, response: ServerResponse): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  let isCorked = false;
+  const uncork = (): void => {
+    if (!isCorked) return;
+    isCorked = false;
+    // uncork() of a response writes each part of a chunk separately (Node 24).
+    const { socket } = response;
+    socket?.cork();
+    response.uncork();
+    socket?.uncork();
+    // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24).
+    if (response.writableLength < HELD_BYTES && body.isPaused()) body.resume();
+  };
+  body.on("data", (chunk: Buffer | string) => {
+    if (!isCorked) {
+      isCorked = true;
+      response.cork();
+      process.nextTick(uncork);
+    }
+    response.write(chunk);
+    if (response.writableLength >= HELD_BYTES) body.pause();
+  });
+  response.on("drain", () => body.resume());
+  body.on("end", () => {
+    // end() of a corked response overtakes what is corked, which is lost then (Node 24).
+    uncork();
+    response.end();
+  });
+  const fail = (): void => {
+    body.destroy();
+    response.destroy();
+    resolve(false);
+  };
+  body.on("error", fail);
+  body.on("close", () => (body.readableEnded ? undefined : fail()));
+  response.on("error", fail);
+  response.on("finish", () => resolve(true));
+  response.on("close", () => (response.writableFinished ? undefined : fail()));
+  if (response.destroyed || body.destroyed) fail();
+  return promise;
+}
