@@ -139,11 +139,10 @@ export async function streamThroughput(n: number): Promise<Finding> {
       for (let turn = 0; turn < n; turn++)
         tookMs.push(
           await timed(async () => {
-            const answer = await flotilla.client.execStream(id, { command }, { query: { output: "b64" } });
             let bytes = 0;
-            const body = answer.body as ReadableStream<Uint8Array> | null;
-            for await (const chunk of body ?? []) bytes += chunk.byteLength;
-            if (bytes < OUTPUT_BYTES) throw new Error("the output is incomplete");
+            for await (const event of await flotilla.client.streamExec(id, { command }))
+              if (event.kind === "stdout") bytes += event.bytes.byteLength;
+            expectBytes(bytes, OUTPUT_BYTES);
           }),
         );
       const megabytes = (n * OUTPUT_BYTES) / 1e6;

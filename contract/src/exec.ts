@@ -6,6 +6,7 @@
  */
 import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
+import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
 import { EXEC_B64_BYTES_MAX, EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 
@@ -95,6 +96,10 @@ export const MachineSessionInfo = Type.Object({
 const outputQuery = Type.Object({ output: Type.Optional(oneOf(EXEC_OUTPUTS)) });
 const EVENT_STREAM = "text/event-stream";
 const IN_BODY = "with `stream: true` in the body, the events of `exec/stream`";
+const FRAMED =
+  `With \`Accept: ${EXEC_FRAMES_TYPE}\` the stream is binary, byte for byte and without a conversion: frames of a kind (one byte), ` +
+  "three zero bytes, the payload's length (four bytes, big endian) and the payload. Kinds: 0 keep-alive, 1 stdout, 2 stderr, " +
+  '3 exit with `{"exitCode":N}`, 4 error with `{"code":"…","message":"…"}`; skip others.';
 const commandBody = {
   kind: "json",
   schema: MachineCommandRequest,
@@ -121,7 +126,7 @@ export const execEndpoints = {
     path: "/v1/machines/{id}/exec",
     family: "machines",
     summary: "Run a command; starts the machine if it is stopped",
-    description: "With `stream: true` the answer is the event stream of `exec/stream`.",
+    description: "With `stream: true` the answer is the stream of `exec/stream`.",
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,
@@ -137,11 +142,11 @@ export const execEndpoints = {
       'Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when it is unknown ' +
       "how the command ended. Each `\\n` of the text begins another `data:` line, and a carriage return is kept in the data. " +
       "Readers that follow the standard end lines there: for them `output=text` turns it into a line break, and with " +
-      "`output=b64` the data is base64, byte for byte.",
+      `\`output=b64\` the data is base64, byte for byte. ${FRAMED}`,
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,
-    answers: { 200: stream(EVENT_STREAM, "events stdout, stderr, then exit or error") },
+    answers: { 200: stream(EVENT_STREAM, `events stdout, stderr, then exit or error; or \`${EXEC_FRAMES_TYPE}\``) },
     errors: execErrors,
     isExtra: true,
   }),
@@ -214,7 +219,7 @@ export const execEndpoints = {
     family: "machines",
     summary: "Run a command in a session",
     description:
-      "The working directory and exported variables after a string command are those of the next one. With `stream: true` the answer is the event stream of `exec/stream`.",
+      "The working directory and exported variables after a string command are those of the next one. With `stream: true` the answer is the stream of `exec/stream`.",
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,

@@ -14,6 +14,8 @@
 import { type ApiCall, type CallOptions, segment } from "./call.ts";
 import { after, now, pause } from "./clock.ts";
 import { errorOfAnswer, FlotillaError } from "./errors.ts";
+import { type ExecEvent, readExecEvents } from "./events.ts";
+import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
 import { type ConnectToken, type ExecQuery, type MachineCommandRequest, Methods } from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
@@ -123,6 +125,29 @@ export class Flotilla extends Methods {
     return (await making).token;
   }
 
+  /**
+   * Runs a command, and resolves when its output begins: bytes as the command writes them, then its exit code. Ending the
+   * iteration early ends the command. Throws a FlotillaError, also from the iteration: see readExecEvents. The output comes as
+   * binary frames, which cost the least, or as events in base64 from a server that does not know frames.
+   */
+  async streamExec(
+    machineId: string,
+    body: MachineCommandRequest,
+    options: CallOptions = {},
+  ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
+    return readExecEvents(await this.execStream(machineId, body, framed(options)));
+  }
+
+  /** `streamExec` in a session. */
+  async streamExecInSession(
+    machineId: string,
+    sessionId: string,
+    body: MachineCommandRequest,
+    options: CallOptions = {},
+  ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
+    return readExecEvents(await this.execStreamInSession(machineId, sessionId, body, framed(options)));
+  }
+
   /** `execInSession` with streamed output, for readExecEvents. */
   execStreamInSession(
     machineId: string,
@@ -209,6 +234,12 @@ export class Flotilla extends Methods {
     // In Node the second parameter may hold request headers; the standard allows only subprotocols there.
     return new WebSocket(address, { headers });
   }
+}
+
+/** Asks for binary frames, and an older server for events in base64. */
+function framed({ headers, ...options }: CallOptions): CallOptions<ExecQuery> {
+  const accept = `${EXEC_FRAMES_TYPE}, text/event-stream`;
+  return { ...options, query: { output: "b64" }, headers: { ...headers, accept } };
 }
 
 async function readAnswer(call: ApiCall, answer: Response): Promise<unknown> {

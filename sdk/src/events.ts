@@ -1,13 +1,15 @@
 /**
- * Reads the event streams of the API: the output of a running command, and any other `text/event-stream`.
+ * Reads the streams of the API: the output of a running command, as events or as binary frames, and any other
+ * `text/event-stream`.
  *
  * Always:
- * - An event is yielded as soon as it is complete.
+ * - An event is yielded as soon as it is complete, a piece of a frame as it arrives.
  * - Nothing is fetched ahead of the reader, so a slow reader slows the sender and no memory is held.
  * - Ending the iteration early (`break`) ends the call, and with it the command.
  * - Lines end at `\n` alone: a `\r` is part of the data.
  */
 import { FlotillaError } from "./errors.ts";
+import { EXEC_FRAMES_TYPE, FrameReader } from "./exec-frames.ts";
 
 export interface StreamEvent {
   /** `message` when the stream names none. */
@@ -53,16 +55,16 @@ const valueOf = (line: string, name: string): string =>
   line.startsWith(" ", name.length) ? line.slice(name.length + 1) : line.slice(name.length);
 
 /**
- * The events of an answer to `execStream` with query `output: "b64"`: bytes as the command wrote them, then its exit
- * code. Throws a FlotillaError when the command's end is unknown: code `unreachable` when the stream broke,
- * `exec_failed` when the server gives a reason.
+ * The events of an answer to `execStream`, of binary frames or of events with query `output: "b64"`: bytes as the command
+ * wrote them, then its exit code. Throws a FlotillaError when the command's end is unknown: code `unreachable` when the
+ * stream broke, `exec_failed` when the server gives a reason.
  */
 export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEvent, void, undefined> {
+  const hasFrames = answer.headers.get("content-type")?.startsWith(EXEC_FRAMES_TYPE) === true;
   try {
-    for await (const { event, data } of readEvents(answer)) {
-      if (event === "stdout" || event === "stderr") yield { kind: event, bytes: bytesOf(data) };
-      else if (event === "error") throw failure(answer, "exec_failed", data);
-      else if (event === "exit") return yield exitOf(data);
+    for await (const event of hasFrames ? readFramed(answer) : readBase64(answer)) {
+      yield event;
+      if (event.kind === "exit") return;
     }
   } catch (error) {
     if (error instanceof FlotillaError) throw error;
@@ -71,6 +73,34 @@ export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEven
     });
   }
   throw failure(answer, "unreachable", "the stream ended before the command's exit; its result is unknown");
+}
+
+async function* readBase64(answer: Response): AsyncGenerator<ExecEvent, void, undefined> {
+  for await (const { event, data } of readEvents(answer)) {
+    if (event === "stdout" || event === "stderr") yield { kind: event, bytes: bytesOf(data) };
+    else if (event === "error") throw failure(answer, "exec_failed", data);
+    else if (event === "exit") yield exitOf(data);
+  }
+}
+
+async function* readFramed(answer: Response): AsyncGenerator<ExecEvent, void, undefined> {
+  if (answer.body === null) return;
+  const reader = (answer.body as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
+  const frames = new FrameReader();
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      for (const piece of frames.push(value)) {
+        if (piece.kind === "exit") yield exitOf(piece.text);
+        else if (piece.kind === "error") throw failure(answer, "exec_failed", messageOf(piece.text));
+        else yield piece;
+      }
+    }
+  } finally {
+    // Has no effect on a stream that has ended.
+    await reader.cancel().catch(() => undefined);
+  }
 }
 
 /** A line of a machine's log. */
@@ -103,6 +133,8 @@ function bytesOf(b64: string): Uint8Array<ArrayBuffer> {
   for (let at = 0; at < binary.length; at++) bytes[at] = binary.charCodeAt(at);
   return bytes;
 }
+
+const messageOf = (text: string): string => (JSON.parse(text) as { message: string }).message;
 
 function exitOf(data: string): ExecEvent {
   const { exitCode } = JSON.parse(data) as { exitCode: number };

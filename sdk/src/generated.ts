@@ -545,7 +545,7 @@ export abstract class Methods {
   /**
    * Run a command; starts the machine if it is stopped.
    *
-   * With `stream: true` the answer is the event stream of `exec/stream`.
+   * With `stream: true` the answer is the stream of `exec/stream`.
    *
    * `POST /v1/machines/{id}/exec`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
@@ -562,7 +562,11 @@ export abstract class Methods {
    * Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when it is
    * unknown how the command ended. Each `\n` of the text begins another `data:` line, and a carriage return is kept
    * in the data. Readers that follow the standard end lines there: for them `output=text` turns it into a line
-   * break, and with `output=b64` the data is base64, byte for byte.
+   * break, and with `output=b64` the data is base64, byte for byte. With `Accept:
+   * application/vnd.flotilla.exec-frames` the stream is binary, byte for byte and without a conversion: frames of a
+   * kind (one byte), three zero bytes, the payload's length (four bytes, big endian) and the payload. Kinds: 0
+   * keep-alive, 1 stdout, 2 stderr, 3 exit with `{"exitCode":N}`, 4 error with `{"code":"…","message":"…"}`; skip
+   * others.
    *
    * `POST /v1/machines/{id}/exec/stream`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
@@ -644,7 +648,7 @@ export abstract class Methods {
    * Run a command in a session.
    *
    * The working directory and exported variables after a string command are those of the next one. With `stream:
-   * true` the answer is the event stream of `exec/stream`.
+   * true` the answer is the stream of `exec/stream`.
    *
    * `POST /v1/machines/{id}/sessions/{session_id}/exec`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,

@@ -3,10 +3,12 @@
  * are slow, never read or disconnect.
  */
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { Readable } from "node:stream";
 import { test } from "node:test";
+import { Flotilla } from "../../sdk/src/client.ts";
 import { readExecEvents } from "../../sdk/src/events.ts";
 import { startMachineServer } from "./support/machine-server.ts";
 import { until } from "../../test/support/until.ts";
@@ -80,6 +82,48 @@ test("there is no cap, and base64 is exact to the byte", async () => {
     else bytes += event.bytes.length;
   }
   assert.deepEqual([bytes, exitCode], [24 * MIB, 0]);
+});
+
+const FRAMES = { accept: "application/vnd.flotilla.exec-frames" };
+
+test("a caller that accepts binary frames gets them from each endpoint that streams", async () => {
+  const frame = (kind: number, text: string): string =>
+    `${String.fromCharCode(kind)}\0\0\0\0\0\0${String.fromCharCode(text.length)}${text}`;
+  const expected = frame(1, "hi\n") + frame(2, "oh\n") + frame(3, '{"exitCode":3}');
+  const body = { command: "echo hi; echo oh >&2; exit 3", stream: true };
+  const session = await client.post(`/v1/machines/${shared}/sessions`, {});
+  for (const path of ["exec/stream", "exec", `sessions/${session.json.id}/exec`]) {
+    const answer = await client.post(`/v1/machines/${shared}/${path}?output=text`, body, { headers: FRAMES });
+    assert.deepEqual([answer.status, answer.headers.get("content-type")], [200, FRAMES.accept], path);
+    assert.equal(answer.text, expected, path);
+  }
+  const collected = await client.post(`/v1/machines/${shared}/exec`, { command: "true" }, { headers: FRAMES });
+  assert.equal(collected.headers.get("content-type"), "application/json");
+  const refused = await client.post(`/v1/machines/${shared}/exec/stream`, { command: [""] }, { headers: FRAMES });
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [400, "invalid_request"]);
+});
+
+test("the SDK streams frames without a cap, exact to the byte", async () => {
+  const flotilla = new Flotilla({ url: server.url, apiKey: server.adminKey.key });
+  const hash = createHash("sha256");
+  let bytes = 0;
+  let exitCode = null;
+  for await (const event of await flotilla.streamExec(shared, {
+    command: ["head", "-c", String(24 * MIB), "/dev/zero"],
+  })) {
+    if (event.kind === "exit") exitCode = event.exitCode;
+    else {
+      bytes += event.bytes.byteLength;
+      hash.update(event.bytes);
+    }
+  }
+  assert.deepEqual([bytes, exitCode], [24 * MIB, 0]);
+  assert.equal(
+    hash.digest("hex"),
+    createHash("sha256")
+      .update(Buffer.alloc(24 * MIB))
+      .digest("hex"),
+  );
 });
 
 test("a reader that never reads stops its own command and nothing else, in bounded memory", async () => {

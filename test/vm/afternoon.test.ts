@@ -10,7 +10,7 @@ import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { Readable } from "node:stream";
 import { after, before, describe, test } from "node:test";
-import { Flotilla as Client, readExecEvents } from "@flotilla/sdk";
+import { Flotilla as Client } from "@flotilla/sdk";
 import { WebSocket } from "ws";
 import { Browser } from "../support/browser.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
@@ -127,11 +127,10 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
 
   test("its tests run, and their output arrives while they do", async () => {
     const command = "cd /workspace/project && python3 run_tests.py";
-    const answer = await client.execStream(id, { command, timeoutSeconds: 120 }, { query: { output: "b64" } });
     let output = "";
     let pieces = 0;
     let exitCode: number | undefined;
-    for await (const event of readExecEvents(answer)) {
+    for await (const event of await client.streamExec(id, { command, timeoutSeconds: 120 })) {
       if (event.kind === "exit") exitCode = event.exitCode;
       else if (event.kind === "stdout") {
         output += Buffer.from(event.bytes).toString();

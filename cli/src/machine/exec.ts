@@ -14,12 +14,12 @@
 import { fstatSync } from "node:fs";
 import {
   type CallOptions,
+  type ExecEvent,
   type ExecQuery,
   type Flotilla,
   FlotillaError,
   type MachineCommandRequest,
   type MachineExecResponse,
-  readExecEvents,
 } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
@@ -60,14 +60,14 @@ export async function run(call: Call, operands: readonly string[], options: Exec
 
 interface Sender {
   exec(request: MachineCommandRequest, options: CallOptions<ExecQuery>): Promise<MachineExecResponse>;
-  execStream(request: MachineCommandRequest, options: CallOptions<ExecQuery>): Promise<Response>;
+  streamExec(request: MachineCommandRequest): Promise<AsyncIterable<ExecEvent>>;
 }
 
 function senderOf(flotilla: Flotilla, id: string, session: string | undefined): Sender {
   if (session === undefined)
     return {
       exec: (request, options) => flotilla.exec(id, request, options),
-      execStream: (request, options) => flotilla.execStream(id, request, options),
+      streamExec: (request) => flotilla.streamExec(id, request),
     };
   const inSession = async <T>(send: () => Promise<T>): Promise<T> => {
     try {
@@ -83,7 +83,7 @@ function senderOf(flotilla: Flotilla, id: string, session: string | undefined): 
   };
   return {
     exec: (request, options) => inSession(() => flotilla.execInSession(id, session, request, options)),
-    execStream: (request, options) => inSession(() => flotilla.execStreamInSession(id, session, request, options)),
+    streamExec: (request) => inSession(() => flotilla.streamExecInSession(id, session, request)),
   };
 }
 
@@ -109,9 +109,8 @@ async function inTerminal(call: Call, reference: string, command: readonly strin
 
 /** Output as it arrives; with --json one line of JSON for each piece. */
 async function stream(call: Call, send: Sender, request: MachineCommandRequest): Promise<number> {
-  const answer = await send.execStream(request, { query: { output: "b64" } });
   let exitCode = 0;
-  for await (const event of readExecEvents(answer)) {
+  for await (const event of await send.streamExec(request)) {
     if (event.kind === "exit") exitCode = event.exitCode;
     const isOutput = event.kind !== "exit";
     if (call.output.isJson) {

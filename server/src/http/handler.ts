@@ -73,6 +73,8 @@ type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly 
   ? {
       readonly body: A extends { readonly orStream: string } ? Static<S> | Readable : Static<S>;
       readonly json?: string;
+      /** Of a stream that is not `orStream`. */
+      readonly contentType?: string;
     }
   : A extends { readonly kind: "stream" }
     ? { readonly body: Readable | string; readonly contentType?: string }

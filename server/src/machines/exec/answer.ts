@@ -9,6 +9,7 @@
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
+import { EXEC_FRAMES_TYPE } from "@flotilla/contract/exec-frames";
 import type { ExecExit } from "@flotilla/contract/link";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import type { MachineServices } from "../services.ts";
@@ -19,6 +20,8 @@ export interface AnswerOptions {
   readonly tenantId: string;
   readonly machineId: string;
   readonly output: ExecOutput | undefined;
+  /** The request's `Accept`. */
+  readonly accept?: string | readonly string[] | undefined;
   readonly signal: AbortSignal;
   readonly run: (sink: OutputSink) => Promise<ExecExit>;
 }
@@ -26,7 +29,12 @@ export interface AnswerOptions {
 /** Asks proxies not to buffer the response. */
 const STREAM_HEADERS = { "x-accel-buffering": "no" };
 
-type Streamed = { readonly status: 200; readonly headers: typeof STREAM_HEADERS; readonly body: Readable };
+type Streamed = {
+  readonly status: 200;
+  readonly headers: typeof STREAM_HEADERS;
+  readonly contentType?: string;
+  readonly body: Readable;
+};
 type Collected = { readonly status: 200; readonly body: MachineExecResponse };
 
 export class CommandAnswers {
@@ -44,9 +52,10 @@ export class CommandAnswers {
     return { status: 200, body: { ...kept.fields(), exitCode, durationMs, machineId } };
   }
 
-  async streamed({ machineId, output, signal, run }: AnswerOptions): Promise<Streamed> {
+  async streamed({ machineId, output, accept, signal, run }: AnswerOptions): Promise<Streamed> {
     const { context } = this.#services;
-    const framing = output === "b64" ? "b64" : output === "text" ? "standard" : "lines";
+    const hasFrames = acceptsFrames(accept);
+    const framing = hasFrames ? "frames" : output === "b64" ? "b64" : output === "text" ? "standard" : "lines";
     const events = new CommandEvents(context.clock, { framing });
     // The signal of `run` reports a caller that disconnects; its broken connection is not our error.
     events.on("error", () => undefined);
@@ -60,6 +69,18 @@ export class CommandAnswers {
       }
     });
     await events.head;
-    return { status: 200, headers: STREAM_HEADERS, body: events };
+    const contentType = hasFrames ? { contentType: EXEC_FRAMES_TYPE } : {};
+    return { status: 200, headers: STREAM_HEADERS, ...contentType, body: events };
   }
+}
+
+/** Whether the caller names the type of frames and does not exclude it. Wildcards do not request it. Pure. */
+export function acceptsFrames(accept: string | readonly string[] | undefined): boolean {
+  if (accept === undefined) return false;
+  return String(accept)
+    .split(",")
+    .some((range) => {
+      const [type = "", ...parameters] = range.split(";").map((part) => part.trim().toLowerCase());
+      return type === EXEC_FRAMES_TYPE && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter));
+    });
 }

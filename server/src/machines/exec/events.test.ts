@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import fc from "fast-check";
+import { acceptsFrames } from "./answer.ts";
 import { CommandEvents } from "./events.ts";
 import { type EventFraming, eventFrame, linesFrame } from "./frames.ts";
 
@@ -97,6 +98,96 @@ test("base64 carries every byte", async () => {
       assert.deepEqual(Buffer.concat(bytes), Buffer.concat(chunks));
     }),
   );
+});
+
+/** Binary frames, as docs/streams.md describes them. */
+function framesIn(bytes: Buffer): { readonly kind: number; readonly payload: Buffer }[] {
+  const found = [];
+  for (let at = 0; at < bytes.length; ) {
+    const end = at + 8 + bytes.readUInt32BE(at + 4);
+    assert.ok(end <= bytes.length && bytes.readUInt32BE(at) % 2 ** 24 === 0);
+    found.push({ kind: bytes.readUInt8(at), payload: bytes.subarray(at + 8, end) });
+    at = end;
+  }
+  return found;
+}
+
+test("binary frames carry every byte, in order, and the exit last", async () => {
+  const large = fc.constant(new Uint8Array(70_000).fill(7));
+  const chunk = fc.oneof(fc.uint8Array({ maxLength: 50 }), large);
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.tuple(fc.constantFrom("stdout", "stderr"), chunk), { maxLength: 5 }), async (sent) => {
+      const events = new CommandEvents(systemClock, { framing: "frames" });
+      const reading = events.toArray();
+      for (const [stream, bytes] of sent) await events.onOutput(stream, bytes);
+      events.finish({ exitCode: 3, durationMs: 1, hasTimedOut: false, pid: null });
+      const frames = framesIn(Buffer.concat((await reading) as Buffer[]));
+      const last = frames.pop();
+      assert.deepEqual([last?.kind, last?.payload.toString()], [3, '{"exitCode":3}']);
+      const expected = sent.flatMap(([stream, bytes]) =>
+        bytes.length === 0 ? [] : [{ kind: stream === "stdout" ? 1 : 2, payload: Buffer.from(bytes) }],
+      );
+      assert.deepEqual(frames, expected);
+    }),
+    { numRuns: 30 },
+  );
+});
+
+test("a framed command in the background shows its process, and one that was cut off says why with a code", async () => {
+  const background = new CommandEvents(systemClock, { framing: "frames" });
+  background.finish({ exitCode: 0, durationMs: 1, hasTimedOut: false, pid: 7 });
+  const cut = new CommandEvents(systemClock, { framing: "frames" });
+  void cut.onOutput("stdout", Buffer.from("begun"));
+  cut.fail(new Refusal("unavailable", "the node broke"));
+  cut.fail(new Error("again"));
+  const texts = [background, cut].map(async (events) =>
+    framesIn(Buffer.concat((await events.toArray()) as Buffer[])).map(({ kind, payload }) => `${kind} ${payload}`),
+  );
+  assert.deepEqual(await Promise.all(texts), [
+    ["1 pid=7\n", '3 {"exitCode":0}'],
+    ["1 begun", '4 {"code":"unavailable","message":"the node broke"}'],
+  ]);
+});
+
+test("a silent framed command sends an empty frame, and no comment", async () => {
+  const events = new CommandEvents(
+    { ...systemClock, sleep: () => endOfTurn(), monotonic: () => (time += 10_000) },
+    { framing: "frames" },
+  );
+  let time = 0;
+  void events.onOutput("stdout", Buffer.from("a"));
+  const bytes: Buffer[] = [];
+  for await (const piece of events) if (bytes.push(piece as Buffer) > 2) break;
+  assert.deepEqual(
+    framesIn(Buffer.concat(bytes)).map(({ kind, payload }) => [kind, payload.length]),
+    [
+      [1, 1],
+      [0, 0],
+      [0, 0],
+    ],
+  );
+});
+
+test("only a caller that names the type gets binary frames", () => {
+  const type = "application/vnd.flotilla.exec-frames";
+  for (const accept of [
+    type,
+    `text/event-stream;q=0.5, ${type.toUpperCase()} ; q=0.1`,
+    [`a/b`, type],
+    `${type};q=1.000`,
+  ])
+    assert.equal(acceptsFrames(accept), true, String(accept));
+  for (const accept of [
+    undefined,
+    "",
+    "*/*",
+    "application/*",
+    "text/event-stream",
+    `${type};q=0`,
+    `${type}; Q=0.000`,
+    `${type}2`,
+  ])
+    assert.equal(acceptsFrames(accept), false, accept);
 });
 
 test("a reader that does not read makes the command wait, and one that goes away lets it go", async () => {

@@ -1,13 +1,13 @@
 /**
- * The output of a command as Server-Sent Events: a sink on one side, a stream of frames on the other.
+ * The output of a command as Server-Sent Events or as binary frames: a sink on one side, a stream of bytes on the other.
  *
  * Always:
- * - A character is never cut in two, wherever the command's chunks end. Bytes that are not text become U+FFFD, unless
- *   base64 was requested, which is exact.
+ * - In events of text a character is never cut in two, wherever the command's chunks end, and bytes that are not text become
+ *   U+FFFD. Base64 and binary frames are exact.
  * - `exit` or `error` is the last event, once.
  * - A reader that does not read makes `onOutput` wait, which pauses the command and nothing else: at most about HELD_BYTES
  *   and one chunk are buffered.
- * - A comment every few seconds shows that the connection of a silent command is alive.
+ * - A comment or an empty frame every few seconds shows that the connection of a silent command is alive.
  *
  * The form of a carriage return depends on the reader (docs/streams.md). Existing clients end lines only at `\n`, so by
  * default a `\r` remains in the data. Readers that follow the standard end a line there and lose the rest: with
@@ -19,10 +19,22 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
 import type { EndsEarly } from "../../http/encode.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
-import { base64Frame, type EventFraming, eventFrame, incompleteAtEnd, linesFrame } from "./frames.ts";
+import {
+  base64Frame,
+  type EventFraming,
+  eventFrame,
+  execFrame,
+  execFrameHead,
+  incompleteAtEnd,
+  linesFrame,
+} from "./frames.ts";
 
 const HELD_BYTES = 64 * 1024;
+/** Up to this size a copy costs less than another buffer to write. */
+const COPIED_BYTES_MAX = 4096;
 const NOTHING: Buffer = Buffer.alloc(0);
+/** Written into a stream of frames; the other framings have a comment. */
+const KEEP_ALIVE_FRAME = execFrame("keepAlive");
 /** Existing clients time out after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
 /** A command that fails within this time is refused with a status. The caller of a silent command gets the head after it. */
@@ -32,7 +44,7 @@ const HEAD_WAIT_MS = 10_000;
 
 export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #clock: Clock;
-  readonly #framing: EventFraming;
+  readonly #framing: EventFraming | "frames";
   /** An incomplete character, whose end may follow. */
   readonly #rest = { stdout: NOTHING, stderr: NOTHING };
   /** Whether the last output ended with `\r`: the `\n` of the same line break may follow. Framing `standard` only. */
@@ -48,7 +60,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   /** The last event was sent. */
   #isOver = false;
 
-  constructor(clock: Clock, options: { readonly framing: EventFraming; readonly headWaitMs?: number }) {
+  constructor(clock: Clock, options: { readonly framing: EventFraming | "frames"; readonly headWaitMs?: number }) {
     super({ highWaterMark: HELD_BYTES });
     this.#clock = clock;
     this.#framing = options.framing;
@@ -75,8 +87,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void> {
     this.#begin();
     const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-    if (this.#framing === "b64")
-      return bytes.byteLength === 0 ? undefined : this.#sendFrame(base64Frame(stream, bytes));
+    if (this.#framing === "frames" || this.#framing === "b64") return this.#sendExact(stream, bytes);
     const whole = this.#wholeCharacters(stream, bytes);
     const frame = this.#framing === "lines" && whole.byteLength > 0 ? linesFrame(stream, whole) : null;
     return frame === null ? this.#send(stream, this.#textOf(stream, whole)) : this.#sendFrame(frame);
@@ -88,12 +99,12 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     if (pid !== null) void this.onOutput("stdout", Buffer.from(`pid=${pid}\n`));
     for (const stream of ["stdout", "stderr"] as const)
       void this.#send(stream, this.#held[stream] + this.#rest[stream].toString());
-    this.#end("exit", JSON.stringify({ exitCode }));
+    this.#end(this.#last("exit", JSON.stringify({ exitCode })));
   }
 
   /** The end of the command is unknown, or it did not run. */
   fail(error: unknown): void {
-    if (this.hasHead) this.#end("error", error instanceof Refusal ? error.message : "the server failed");
+    if (this.hasHead) this.#end(this.#last("error", this.#errorText(error)));
     else {
       this.hasHead = true;
       this.#head.reject(error);
@@ -145,19 +156,39 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   }
 
   #send(event: string, data: string): void | Promise<void> {
-    if (data !== "") return this.#sendFrame(eventFrame(event, data, this.#framing));
+    if (data !== "" && this.#framing !== "frames") return this.#sendFrame(eventFrame(event, data, this.#framing));
   }
 
-  #sendFrame(frame: string | Buffer): void | Promise<void> {
+  #sendExact(stream: "stdout" | "stderr", bytes: Buffer): void | Promise<void> {
+    if (bytes.byteLength === 0) return;
+    if (this.#framing !== "frames") return this.#sendFrame(base64Frame(stream, bytes));
+    if (bytes.byteLength <= COPIED_BYTES_MAX) return this.#sendFrame(execFrame(stream, bytes));
+    return this.#sendFrame(execFrameHead(stream, bytes.byteLength), bytes);
+  }
+
+  #sendFrame(frame: string | Buffer, payload?: Buffer): void | Promise<void> {
     if (this.destroyed || this.#isOver) return;
     this.#sentAt = this.#clock.monotonic();
-    if (this.push(frame)) return;
+    const hasRoom = this.push(frame);
+    if (payload === undefined ? hasRoom : this.push(payload)) return;
     this.#room ??= Promise.withResolvers();
     return this.#room.promise;
   }
 
-  #end(event: string, data: string): void {
-    void this.#send(event, data);
+  /** The last event. */
+  #last(event: "exit" | "error", data: string): string | Buffer {
+    if (this.#framing === "frames") return execFrame(event, data);
+    return eventFrame(event, data, this.#framing);
+  }
+
+  #errorText(error: unknown): string {
+    const message = error instanceof Refusal ? error.message : "the server failed";
+    if (this.#framing !== "frames") return message;
+    return JSON.stringify({ code: error instanceof Refusal ? error.code : "internal", message });
+  }
+
+  #end(last: string | Buffer): void {
+    void this.#sendFrame(last);
     if (this.#isOver) return;
     this.#isOver = true;
     this.#over.abort();
@@ -170,7 +201,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
       await this.#clock.sleep(KEEP_ALIVE_MS, signal);
       if (signal.aborted) return;
       const isSilent = this.#clock.monotonic() - this.#sentAt >= KEEP_ALIVE_MS;
-      if (isSilent && !this.isFull) this.push(":\n\n");
+      if (isSilent && !this.isFull) this.push(this.#framing === "frames" ? KEEP_ALIVE_FRAME : ":\n\n");
     }
   }
 }

@@ -1,12 +1,13 @@
 /**
- * One event of a stream, as bytes. Pure.
+ * One event of a stream, or one binary frame, as bytes. Pure.
  *
  * Output is mostly UTF-8 already, and base64 has no line breaks: both are written directly into the buffer that is sent,
  * because a conversion to a string and back takes longer.
  */
 import { isUtf8 } from "node:buffer";
+import { EXEC_FRAME_HEAD_BYTES, EXEC_FRAMES, type ExecFrameKind } from "@flotilla/contract/exec-frames";
 
-/** `lines`: a `\r` is data. `standard`: it ends a line. `b64`: the data is base64. */
+/** Of Server-Sent Events. `lines`: a `\r` is data. `standard`: it ends a line. `b64`: the data is base64. */
 export type EventFraming = "lines" | "standard" | "b64";
 
 const NEWLINE = 0x0a;
@@ -16,6 +17,20 @@ const SHORT_LINE_BYTES = 16;
 /** One event; every line break of the data begins another `data:` line. */
 export const eventFrame = (event: string, data: string, framing: EventFraming = "lines"): string =>
   `event: ${event}\ndata: ${data.replaceAll(framing === "standard" ? /\r\n|[\r\n]/g : "\n", "\ndata: ")}\n\n`;
+
+/** The head of a binary frame, whose payload follows. */
+export function execFrameHead(kind: ExecFrameKind, payloadBytes: number): Buffer {
+  const head = Buffer.alloc(EXEC_FRAME_HEAD_BYTES);
+  head[0] = EXEC_FRAMES[kind];
+  head.writeUInt32BE(payloadBytes, 4);
+  return head;
+}
+
+/** A whole binary frame. */
+export function execFrame(kind: ExecFrameKind, payload: string | Buffer = ""): Buffer {
+  const bytes = typeof payload === "string" ? Buffer.from(payload) : payload;
+  return Buffer.concat([execFrameHead(kind, bytes.byteLength), bytes]);
+}
 
 /** The same event with bytes in base64. */
 export function base64Frame(event: string, bytes: Buffer): Buffer {

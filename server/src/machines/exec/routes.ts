@@ -14,16 +14,17 @@ interface Asked {
   readonly params: { readonly id: string };
   readonly query: { readonly output?: ExecOutput };
   readonly body: CommandRequest;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly signal: AbortSignal;
 }
 
 export function execHandlers(services: MachineServices, answers: CommandAnswers): HandlersOf<"exec" | "execStream"> {
-  const optionsOf = ({ caller, params, query, body, signal }: Asked): AnswerOptions => {
+  const optionsOf = ({ caller, params, query, body, headers, signal }: Asked): AnswerOptions => {
     const command = commandOf(body);
     const { id } = params;
     const { tenantId, keyId } = caller;
     const run = (sink: OutputSink) => runCommand(services, { tenantId, keyId, id, command, sink, signal });
-    return { tenantId, machineId: id, output: query.output, signal, run };
+    return { tenantId, machineId: id, output: query.output, accept: headers["accept"], signal, run };
   };
   return {
     async exec(request) {
