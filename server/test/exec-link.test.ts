@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { after, test } from "node:test";
-import { systemClock } from "@flotilla/base/clock";
+import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame } from "@flotilla/contract/link-stream";
 import type { OutputSink } from "../src/link/exec-frames.ts";
 import { runOnNode } from "../src/link/exec-link.ts";
@@ -78,6 +78,27 @@ function run(how: Answer, { sink = nothing, signal = new AbortController().signa
     clock,
   );
 }
+
+test("a sink that does much for each byte gets small pieces, and each other one what came", async () => {
+  const sent = Buffer.alloc(100_000, "ab");
+  const output = Buffer.concat([encodeLinkFrame("stdout", sent), encodeLinkFrame("stderr", "end"), exit(4)]);
+  const collect = async (options: Pick<OutputSink, "pieceBytes">): Promise<number> => {
+    const pieces: Buffer[] = [];
+    const sink: OutputSink = {
+      ...options,
+      onOutput: (stream, chunk) => {
+        pieces.push(Buffer.from(chunk));
+        // A sink may be full after any piece.
+        return pieces.length % 3 === 0 || stream === "stderr" ? endOfTurn() : undefined;
+      },
+    };
+    assert.equal((await run((response) => response.end(output), { sink })).exitCode, 4);
+    assert.ok(Buffer.concat(pieces).equals(Buffer.concat([sent, Buffer.from("end")])));
+    return Math.max(...pieces.map(({ byteLength }) => byteLength));
+  };
+  assert.equal(await collect({ pieceBytes: 1_000 }), 1_000);
+  assert.ok((await collect({})) > 16 * 1024);
+});
 
 test("consecutive commands share connections, and leave no timer", async () => {
   const before = connections.size;

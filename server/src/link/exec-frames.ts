@@ -19,6 +19,8 @@ export interface OutputSink {
   onFailing?(): void;
   /** Whether the sink has returned a promise that is pending, so that the sink delays the command. */
   readonly isFull?: boolean;
+  /** For a sink that does much for each byte: it gets at most so many at a time, in turns with other tenants'. */
+  readonly pieceBytes?: number;
 }
 
 /** The node answers within this time that the command runs, even if the command is silent. */

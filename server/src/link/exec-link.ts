@@ -155,26 +155,36 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
   /** Delivers frames, now or when the tenant has its turn. Until then, and while the sink is full, nothing is read. */
   #proceed(): void {
-    const waiting = this.#link.turns.run(this.#options.tenantId, () => this.#deliver());
-    if (waiting !== undefined) this.#waitFor(waiting);
-  }
-
-  /** Delivers frames; returns the sink's promise if it is full. */
-  #deliver(): Promise<null> | undefined {
-    if (this.#isSettled || this.#resumed !== null) return undefined;
-    for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
-      const { type, payload } = frame;
-      if (type === "stdout" || type === "stderr") this.#received[type] += payload.byteLength;
-      const taken = deliverFrame(frame, this.#options.sink, this.#options.machineId);
-      // Most output is accepted synchronously.
-      if (taken instanceof Promise) return taken;
-      if (taken === null) continue;
-      const exit = taken;
-      this.#finish(() => this.#settle.resolve(exit));
-      return undefined;
+    const { tenantId } = this.#options;
+    while (this.#frames.length > 0) {
+      const waiting = this.#link.turns.run(tenantId, () => this.#deliver());
+      if (waiting !== undefined) return this.#waitFor(waiting);
     }
     if (this.#hasEnded) this.#fail(new Error("the answer ended without an exit frame"));
+  }
+
+  /** Delivers one piece; returns the sink's promise if it is full. */
+  #deliver(): Promise<null> | undefined {
+    if (this.#isSettled || this.#resumed !== null) return undefined;
+    const frame = this.#nextPiece();
+    if (frame === undefined) return undefined;
+    const { type, payload } = frame;
+    if (type === "stdout" || type === "stderr") this.#received[type] += payload.byteLength;
+    const taken = deliverFrame(frame, this.#options.sink, this.#options.machineId);
+    // Most output is accepted synchronously.
+    if (taken instanceof Promise) return taken;
+    if (taken !== null) this.#finish(() => this.#settle.resolve(taken));
     return undefined;
+  }
+
+  /** The next frame, or a part of one whose bytes cost the sink much. */
+  #nextPiece(): LinkFrame | undefined {
+    const { pieceBytes = Number.POSITIVE_INFINITY } = this.#options.sink;
+    const [frame] = this.#frames;
+    if (frame === undefined || (frame.type !== "stdout" && frame.type !== "stderr")) return this.#frames.shift();
+    if (frame.payload.byteLength <= pieceBytes) return this.#frames.shift();
+    this.#frames[0] = { type: frame.type, payload: frame.payload.subarray(pieceBytes) };
+    return { type: frame.type, payload: frame.payload.subarray(0, pieceBytes) };
   }
 
   #waitFor(something: Promise<unknown>): void {

@@ -30,6 +30,8 @@ import {
 } from "./frames.ts";
 
 const HELD_BYTES = 64 * 1024;
+/** `yes` writes lines of one character, for which 64 KiB take more than the milliseconds that a round may have. */
+const TEXT_PIECE_BYTES = 16 * 1024;
 /** Up to this size a copy costs less than another buffer to write. */
 const COPIED_BYTES_MAX = 4096;
 const NOTHING: Buffer = Buffer.alloc(0);
@@ -43,6 +45,7 @@ const HEAD_DELAY_MS = 20;
 const HEAD_WAIT_MS = 10_000;
 
 export class CommandEvents extends Readable implements OutputSink, EndsEarly {
+  readonly pieceBytes: number;
   readonly #clock: Clock;
   readonly #framing: EventFraming | "frames";
   /** An incomplete character, whose end may follow. */
@@ -64,6 +67,8 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     super({ highWaterMark: HELD_BYTES });
     this.#clock = clock;
     this.#framing = options.framing;
+    const isExact = options.framing === "frames" || options.framing === "b64";
+    this.pieceBytes = isExact ? Number.POSITIVE_INFINITY : TEXT_PIECE_BYTES;
     void clock.sleep(options.headWaitMs ?? HEAD_WAIT_MS, this.#over.signal).then(() => this.#beginSilently());
   }
 
