@@ -27,7 +27,16 @@ function scene() {
     await new Promise<void>((resolve) => void setImmediate(resolve));
     for (const end of ends) end();
   };
-  return { atWork, pass, busyRound };
+  /** The same, in which so much is used for streams of a tenant. */
+  const streamRound = async (names: readonly string[], of: string, ms: number): Promise<void> => {
+    const ends = await Promise.all(names.map(async (name) => await atWork.begin(name)));
+    now += ms;
+    atWork.used(of, ms);
+    now += 0.1;
+    await new Promise<void>((resolve) => void setImmediate(resolve));
+    for (const end of ends) end();
+  };
+  return { atWork, pass, busyRound, streamRound };
 }
 
 /** Begins so many requests, and notes which ones may begin. */
@@ -64,6 +73,23 @@ test("when rounds are long, a tenant with many requests waits and one with few d
   const many = ask(atWork, "a", 20);
   assert.ok(many.length < 5);
   assert.equal(ask(atWork, "b", 10).length, 10);
+});
+
+test("a tenant does not wait because another one's streams make rounds long, and that one does", async () => {
+  const { atWork, busyRound, streamRound } = scene();
+  await busyRound("streams", "calls");
+  for (let index = 0; index < 50; index += 1) await streamRound(["calls"], "streams", 5);
+  assert.equal(ask(atWork, "calls", 30).length, 30);
+  assert.ok(ask(atWork, "streams", 30).length < 5);
+});
+
+test("streams of a tenant that has not called lately count for nobody", async () => {
+  const { atWork, busyRound, streamRound } = scene();
+  await busyRound("a", "b");
+  for (let index = 0; index < 400; index += 1) await streamRound(["a", "b", "b"], "unknown", 5);
+  const [a, b] = [ask(atWork, "a", 30), ask(atWork, "b", 30)];
+  assert.equal(a.length, 30);
+  assert.ok(b.length < 5, "what is left of the rounds is divided as before");
 });
 
 test("every request begins in the end, and those of one tenant in their order", async () => {

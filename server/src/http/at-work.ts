@@ -7,7 +7,8 @@
  * requests wait, and tenants take turns.
  *
  * What a tenant uses is estimated: each round that is measured is divided by the requests that are at work in it. Which piece
- * of JavaScript runs for whom is not known, and finding out would cost more than the pieces.
+ * of JavaScript runs for whom is not known, and finding out would cost more than the pieces. Only the work that is done in turns
+ * (link/turns.ts) is: output, files, pages and bodies. It counts for its tenant, not for those who call meanwhile.
  *
  * Always:
  * - While one tenant asks alone, or rounds are short, no request waits here.
@@ -46,6 +47,8 @@ interface Holder {
   begun: number;
   /** Milliseconds of the loop, lately. */
   usedMs: number;
+  /** Known milliseconds of the round that is being measured. */
+  knownMs: number;
   readonly waiting: (() => void)[];
   askedAt: number;
 }
@@ -63,6 +66,8 @@ export class AtWork {
   /** What the busiest tenant has used lately. */
   #mostMs = 0;
   #isMeasuring = false;
+  /** Of the round that is being measured, also for tenants that have not asked lately. */
+  #knownMs = 0;
   #sweptAt = 0;
   #isChecking = false;
 
@@ -76,7 +81,7 @@ export class AtWork {
     this.#sweep(now);
     let holder = this.#holders.get(name);
     if (holder === undefined) {
-      holder = { name, kind, atWork: 0, begun: 0, usedMs: 0, waiting: [], askedAt: now };
+      holder = { name, kind, atWork: 0, begun: 0, usedMs: 0, knownMs: 0, waiting: [], askedAt: now };
       this.#holders.set(name, holder);
     }
     holder.askedAt = now;
@@ -89,6 +94,14 @@ export class AtWork {
   hasOthers(tenantId: string): boolean {
     this.#leaveLate(this.#clock.monotonic());
     return this.#ofTenants > (this.#holders.get(tenantId)?.atWork ?? 0);
+  }
+
+  /** So much of the loop was used for the tenant, apart from its calls. */
+  used(tenantId: string, ms: number): void {
+    if (!this.#isMeasuring) return;
+    this.#knownMs += ms;
+    const holder = this.#holders.get(tenantId);
+    if (holder !== undefined) holder.knownMs += ms;
   }
 
   #wait(holder: Holder): Promise<() => void> {
@@ -162,6 +175,7 @@ export class AtWork {
   #measureRound(now: number): void {
     if (this.#isMeasuring) return;
     this.#isMeasuring = true;
+    this.#knownMs = 0;
     setImmediate(() => {
       this.#isMeasuring = false;
       const tookMs = this.#clock.monotonic() - now;
@@ -175,10 +189,13 @@ export class AtWork {
     this.#leaveLate(this.#clock.monotonic());
     const holders = [...this.#holders.values()];
     const parts = holders.reduce((sum, { atWork, begun }) => sum + Math.max(atWork, begun), 0);
+    // A part of a body's cost is estimated.
+    const unknownMs = Math.max(0, roundMs - this.#knownMs);
     this.#mostMs = 0;
     for (const holder of holders) {
-      const used = parts === 0 ? 0 : (roundMs * Math.max(holder.atWork, holder.begun)) / parts;
-      holder.usedMs = holder.usedMs * (1 - FORGETTING) + used;
+      const used = parts === 0 ? 0 : (unknownMs * Math.max(holder.atWork, holder.begun)) / parts;
+      holder.usedMs = holder.usedMs * (1 - FORGETTING) + holder.knownMs + used;
+      holder.knownMs = 0;
       holder.begun = 0;
       this.#mostMs = Math.max(this.#mostMs, holder.usedMs);
     }

@@ -135,3 +135,20 @@ test("a tenant's first piece does not wait behind a flood, because the end of a 
   assert.equal(work("quiet", 0.1), "quiet");
   assert.deepEqual(done, ["flood", "quiet"]);
 });
+
+test("what each piece used is reported for its tenant, with what it had used before", async () => {
+  const { turns, work } = scene();
+  const used: [string, number][] = [];
+  turns.giveWay(
+    () => false,
+    (tenantId, ms) => used.push([tenantId, Math.round(ms)]),
+  );
+  void turns.run("b", () => undefined, 3);
+  await Promise.all([work("a", 7), work("a", 2)]);
+  assert.deepEqual(used, [
+    ["b", 3],
+    ["b", 0],
+    ["a", 7],
+    ["a", 2],
+  ]);
+});

@@ -22,6 +22,8 @@ const FIRST_MS = 2;
 
 /** Whether another tenant has a call at work. */
 export type HasOthers = (tenantId: string) => boolean;
+/** Is notified of each piece: milliseconds of the thread that were used for the tenant. */
+export type OnUsed = (tenantId: string, ms: number) => void;
 
 export class Turns {
   readonly #clock: Pick<Clock, "monotonic" | "timer">;
@@ -30,6 +32,7 @@ export class Turns {
   /** Tenants whose work was done in this round. */
   readonly #served = new Set<string>();
   #hasOthers: HasOthers = () => false;
+  #onUsed: OnUsed = () => undefined;
   #usedMs = 0;
   #beganAt = 0;
   #isRoundOpen = false;
@@ -38,9 +41,10 @@ export class Turns {
     this.#clock = clock;
   }
 
-  /** From now on streams give way to the calls of other tenants. */
-  giveWay(hasOthers: HasOthers): void {
+  /** From now on streams give way to the calls of other tenants, and what they use is reported. */
+  giveWay(hasOthers: HasOthers, onUsed: OnUsed = () => undefined): void {
     this.#hasOthers = hasOthers;
+    this.#onUsed = onUsed;
   }
 
   /**
@@ -50,6 +54,7 @@ export class Turns {
   run<T>(tenantId: string, work: () => T, beforeMs = 0): T | Promise<T> {
     if (beforeMs > 0) {
       this.#usedMs += beforeMs;
+      this.#onUsed(tenantId, beforeMs);
       this.#openRound();
     }
     const most = this.#served.has(tenantId) ? ROUND_MS : FIRST_MS;
@@ -74,7 +79,9 @@ export class Turns {
     try {
       return work();
     } finally {
-      this.#usedMs += this.#clock.monotonic() - startedAt;
+      const tookMs = this.#clock.monotonic() - startedAt;
+      this.#usedMs += tookMs;
+      this.#onUsed(tenantId, tookMs);
       this.#openRound();
     }
   }
