@@ -34,6 +34,7 @@ export type {
   NodeResources,
   ReportedImage,
 } from "./link/reports.ts";
+export type { HeldReserve, ReserveShare } from "./link/reserve.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
 export type { ExecExit, ExecResume, ExecStart, FileRequest } from "./link/streams.ts";

@@ -85,7 +85,8 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   const socketPath = linkSocketPath(config.nodeDirectory);
   const reach = await openReach({ ...config, clock, log });
   const address = reach?.address ?? `unix:${socketPath}`;
-  const reporter = makeReporter({ config, clock, log, fleet, facts, backends, outbox, runs, reach, address, errors });
+  const parts = { config, clock, log, fleet, deps, facts, backends };
+  const reporter = makeReporter({ ...parts, outbox, runs, reach, address, errors });
   void keepAlive(alivePath, clock, log, stop);
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
@@ -134,6 +135,7 @@ function makeReporter(parts: {
   readonly clock: Clock;
   readonly log: Log;
   readonly fleet: Fleet;
+  readonly deps: MachineDeps;
   readonly facts: NodeFacts;
   readonly backends: NodeBackends;
   readonly outbox: Outbox;
@@ -142,7 +144,7 @@ function makeReporter(parts: {
   readonly address: string;
   readonly errors: LastError;
 }): Reporter {
-  const { config, clock, log, fleet, facts, backends, outbox, runs, reach, address, errors } = parts;
+  const { config, clock, log, fleet, deps, facts, backends, outbox, runs, reach, address, errors } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -160,6 +162,7 @@ function makeReporter(parts: {
     canFence: backends.driver.canFence,
     acknowledged: (sentAt, absent) => fleet.acknowledged(sentAt, absent),
     lastError: () => errors.last,
+    prepared: deps.prepared,
     clock,
     log,
   });

@@ -189,3 +189,72 @@ test("an image is worth a template from the third recent start on, or when VMs o
   assert.deepEqual(permanent, [false, true, true]);
   await node.fleet.release();
 });
+
+/** A share of a shared pool. */
+const shareOf = (reference: string, count: number) => ({ reference, ...sizeOf(300), count });
+
+test("VMs of a reserve wait with its image, which is fetched; machines take them, and they end with the reserve", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { preparing: async () => {} });
+  const { prepared } = node.deps;
+  await prepared.begin();
+  prepared.reserve([shareOf("team/shared", 2)]);
+  await until(async () => (await waitingBoots(node)).length === 5 + 2, { what: "the reserve to wait" });
+  const held = { reference: "team/shared", ...sizeOf(300), error: null };
+  assert.deepEqual(prepared.held, [{ ...held, waiting: 2 }]);
+  const image = await node.images.find("team/shared", null);
+  assert.ok(image && (await node.fleet.imagesInUse()).has(image.digest));
+  // For the tenant of the machine the image is another reference to the same files.
+  const started = await node.want(A, 1, "running", { spec: sizeOf(300), image: "team/shared" });
+  assert.deepEqual([started.state, started.timings?.vm], ["running", "prepared"]);
+  await until(() => prepared.held?.[0]?.waiting === 2, { what: "another one to wait" });
+  prepared.reserve([shareOf("team/shared", 4)]);
+  await until(() => prepared.held?.[0]?.waiting === 4, { what: "a larger reserve" });
+  prepared.reserve([]);
+  await until(async () => (await waitingBoots(node)).length === 5 + 1, { what: "it to end; one was taken recently" });
+  assert.deepEqual(prepared.held, []);
+  await node.fleet.release();
+  assert.deepEqual(
+    (await node.driver.find()).map(({ startedFor }) => startedFor),
+    [A],
+  );
+});
+
+test("a reserve says what is in its way, and another one is kept meanwhile", async () => {
+  await using directory = await temporaryDirectory();
+  let availableMemoryMb = 16_384;
+  let later = 0;
+  const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + later };
+  const node = await startTestNode(directory.path, {
+    clock,
+    availableMemoryMb: () => availableMemoryMb,
+    preparing: async ({ memoryMb }) => {
+      if (memoryMb === 301) throw new Error("no VM of this size starts");
+    },
+  });
+  const { prepared } = node.deps;
+  await prepared.begin();
+  const broken = { ...shareOf("team/shared", 1), memoryMb: 301 };
+  prepared.reserve([shareOf("team/missing", 1), broken, shareOf("team/other", 2)]);
+  const waiting = (): readonly (number | undefined)[] => prepared.held?.map((each) => each.waiting) ?? [];
+  const errors = (): readonly (string | null)[] => prepared.held?.map(({ error }) => error) ?? [];
+  await until(() => waiting().join() === "0,0,2" && errors()[0] !== null && errors()[1] !== null, {
+    what: "the one that can be kept",
+    deadlineMs: 5_000,
+  });
+  assert.match(errors()[0] ?? "", /team\/missing does not exist in its registry/);
+  assert.equal(errors()[1], "no VM of this size starts");
+  assert.equal(errors()[2], null);
+  const said = node.logLines.filter((line) => line.includes("no VM waits for a shared pool") && line.includes("warn"));
+  assert.equal(said.length, 1, said.join(""));
+  // The image has come by another way.
+  await node.images.importArchive("", "team/missing");
+  await until(() => waiting()[0] === 1, { what: "the image that is there now", deadlineMs: 5_000 });
+  availableMemoryMb = 3_000;
+  later = 5_000;
+  prepared.starting();
+  prepared.started();
+  await until(async () => (await waitingBoots(node)).length === 0, { what: "memory to come first", deadlineMs: 5_000 });
+  assert.equal(errors()[2], "the node's memory permits 0 of 2 prepared VMs");
+  await node.fleet.release();
+});

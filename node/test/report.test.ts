@@ -12,7 +12,7 @@ import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { until } from "../../test/support/until.ts";
 import { Outbox } from "../src/link/outbox.ts";
-import { Reporter } from "../src/link/report.ts";
+import { Reporter, type ReporterOptions } from "../src/link/report.ts";
 import { makeLog } from "../src/log.ts";
 import { RunJournal } from "../src/machines/run-journal.ts";
 import { machineIdOf, temporaryDirectory } from "./support/in-process.ts";
@@ -60,7 +60,12 @@ const observed = (machineId: string): ObservedMachine => ({
   readySince: 1,
 });
 
-async function report(serverUrl: string, nodeDirectory: string, joinToken: string | null = "join_1") {
+async function report(
+  serverUrl: string,
+  nodeDirectory: string,
+  joinToken: string | null = "join_1",
+  prepared?: NonNullable<ReporterOptions["prepared"]>,
+) {
   const stop = new AbortController();
   const resources = {
     totalCpus: 2,
@@ -100,6 +105,7 @@ async function report(serverUrl: string, nodeDirectory: string, joinToken: strin
     observeAll: () => [observed(A), observed(B)],
     clock: systemClock,
     log,
+    ...(prepared && { prepared }),
   });
   const done = reporter.run(stop.signal);
   const end = async (): Promise<void> => {
@@ -225,4 +231,30 @@ test("a run is reported until the server has acknowledged it, also while a serve
   // A server that acknowledges nothing is not asked again at once.
   assert.ok(server.calls.length <= 6, `${server.calls.length} calls`);
   assert.deepEqual(reports()[0], { sequence: 0, isComplete: true, runs: [] });
+});
+
+test("what waits for shared pools is reported, and a share is kept until a server gives another one", async () => {
+  await using directory = await temporaryDirectory();
+  const share = { reference: "local/busybox:latest", cpus: 1, memoryMb: 256, diskGb: 20, count: 2 };
+  const shares: unknown[] = [];
+  const held = [{ ...share, waiting: 1, error: null }].map(({ count: _, ...kind }) => kind);
+  // The second server has an earlier version.
+  const answers = [{ reserve: [share] }, {}, { reserve: [] }];
+  const server = await listen((call) =>
+    isHeartbeat(call)
+      ? { status: 200, body: answers[shares.length === 0 ? 0 : server.calls.length % 3] }
+      : accept(call),
+  );
+  const prepared = { held, reserve: (given: unknown) => void shares.push(given) };
+  const { outbox, end } = await report(server.url, directory.path, undefined, prepared);
+  await until(() => shares.length > 0, { what: "the first share" });
+  for (let count = 3; count <= 6; count += 1) {
+    outbox.change(A);
+    await until(() => server.calls.length >= count, { what: "another report" });
+  }
+  await end();
+  server.close();
+  assert.deepEqual(shares[0], [share]);
+  assert.ok(shares.length < server.calls.length - 1, "an answer that names none changes nothing");
+  assert.deepEqual(server.calls.find(isHeartbeat)?.body.reserve, held);
 });

@@ -1529,7 +1529,7 @@ export abstract class Methods {
   }
 
   /**
-   * List the tenant's pools.
+   * List the tenant's pools and the shared ones.
    *
    * `GET /v1/pools`; needs scope pool:write or machine:read.
    */
@@ -1538,7 +1538,7 @@ export abstract class Methods {
   }
 
   /**
-   * Keep machines started and waiting.
+   * Keep machines waiting.
    *
    * `POST /v1/pools`; needs scope pool:write.
    * Refuses with invalid_json, invalid_request, invalid_body, missing_scope, not_found, quota_exceeded.
@@ -1548,7 +1548,9 @@ export abstract class Methods {
   }
 
   /**
-   * Delete a pool and the machines that wait in it; claimed ones stay.
+   * Delete a pool and what waits in it; claimed machines stay.
+   *
+   * A shared pool is deleted by an admin only.
    *
    * `DELETE /v1/pools/{id}`; needs scope pool:write.
    * Refuses with not_found.
@@ -1559,6 +1561,8 @@ export abstract class Methods {
 
   /**
    * Take a waiting machine out of a pool; when none waits, start one.
+   *
+   * From a shared pool a machine of the caller's tenant is created and started, with a VM that waits.
    *
    * `POST /v1/pools/{id}/claim`; needs scope machine:create.
    * Refuses with not_found, invalid_request, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
@@ -2414,6 +2418,16 @@ export interface HeartbeatNodeAnswer {
       }[]
     | null
     | undefined;
+  reserve?:
+    | readonly {
+        reference: string;
+        cpus: number;
+        memoryMb: number;
+        diskGb: number;
+        count: number;
+      }[]
+    | null
+    | undefined;
   fleet?: FleetMembership | null | undefined;
 }
 
@@ -3159,6 +3173,8 @@ export interface PlacementExplanation {
       pressure: number;
       /** the cost of fetching the image; 0 where it is */
       image: number;
+      /** below 0 where a VM of its image and size waits for a shared pool */
+      prepared: number;
       /** the sum; the lowest is the best */
       total: number;
     } | null;
@@ -3238,15 +3254,22 @@ export interface PoolConfig {
   targetSize?: number | null | undefined;
   /** admin only */
   tenantId?: string | null | undefined;
+  /**
+   * admin only: prepared VMs wait on the nodes, and any tenant claims a machine; not with tenantId or maxIdleSecs;
+   * default: false
+   */
+  shared?: boolean | null | undefined;
 }
 
 export interface PoolInfo {
   id: string;
   image: string;
   targetSize: number;
-  /** machines that run and can be claimed */
+  /** every tenant may claim from it */
+  shared: boolean;
+  /** machines that run and can be claimed; of a shared pool: VMs that wait on ready nodes */
   idleCount: number;
-  /** claimed machines that were not deleted */
+  /** claimed machines that were not deleted; of a shared pool: those of this tenant, by their label flotilla-pool */
   busyCount: number;
   status: "filling" | "ready" | "degraded";
   /** with `degraded`: why a machine could not be made or started */

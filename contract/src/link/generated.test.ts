@@ -53,16 +53,16 @@ test("a report that fits is read as it is", () => {
   assert.deepEqual(readObservedMachine(seen), seen);
   const heartbeat = { bootId: "agent-1", isComplete: true, resources: RESOURCES, machines: [seen], events: [] };
   const link = { version: 1, lowest: 1 };
-  const read = {
-    ...heartbeat,
-    link,
+  const absent = {
     runs: null,
     images: null,
     sentAt: null,
     release: null,
     lastError: null,
     canFence: false,
+    reserve: null,
   };
+  const read = { ...heartbeat, link, ...absent };
   assert.deepEqual(readHeartbeat(heartbeat), read, "a node that names no version has the first");
 });
 

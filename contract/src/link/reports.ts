@@ -4,6 +4,7 @@
 import { EVENT_LEVELS } from "../machines.ts";
 import { FleetFacts } from "./membership.ts";
 import { ObservedMachine } from "./machines.ts";
+import { HeldReserve, RESERVED_KINDS_MAX, ReserveShare } from "./reserve.ts";
 import { RunReport } from "./runs.ts";
 import {
   clipped,
@@ -115,6 +116,8 @@ export const Heartbeat = Type.Object({
   lastError: nullable(Type.Object({ at: instant(), message: clipped(ERROR_CHARACTERS_MAX) })),
   /** Whether VMs of the node can be fenced. */
   canFence: flag(),
+  /** What it has of its shares. null: the node has an earlier version, or prepares no VMs. */
+  reserve: nullable(list(HeldReserve, RESERVED_KINDS_MAX)),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 
@@ -141,5 +144,7 @@ export const HeartbeatAnswer = Type.Object({
   acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
   /** Machines of the node that are to be absent. They end before the acknowledgement lets any fenced VM run on. */
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
+  /** The VMs that the node is to keep prepared for shared pools. null: the server has an earlier version. */
+  reserve: nullable(list(ReserveShare, RESERVED_KINDS_MAX)),
 });
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

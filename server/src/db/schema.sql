@@ -730,6 +730,8 @@ CREATE TABLE nodes (
   held_at timestamp with time zone,
   -- Why they are not replaced.
   held_reason text,
+  -- The prepared VMs that wait there for shared pools, as in its last heartbeat: a list of image, size, number and what is in the way. null: it keeps none, or has an earlier version.
+  reserve jsonb,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),
@@ -969,6 +971,30 @@ CREATE TABLE servers (
   -- When it last announced itself, by the clock of the database. An old row is ignored, and deleted later.
   seen_at timestamp with time zone NOT NULL,
   CONSTRAINT servers_pkey PRIMARY KEY (id)
+);
+
+-- Pools of prepared VMs without an owner, from which every tenant claims a machine of its own.
+CREATE TABLE shared_pools (
+  -- pool-<32 hex>.
+  id text NOT NULL,
+  -- The API key that made it.
+  created_by text NOT NULL,
+  -- The image reference of the machines that are claimed.
+  image text NOT NULL,
+  -- Processors of each machine; null: the default.
+  cpus integer,
+  -- Memory of each machine, in MiB; null: the default.
+  memory_mb integer,
+  -- Whether the machines reach the network.
+  has_network boolean NOT NULL,
+  -- How many VMs wait, on all nodes together.
+  target_size integer NOT NULL,
+  -- When it was created.
+  created_at timestamp with time zone NOT NULL,
+  CONSTRAINT shared_pools_pkey PRIMARY KEY (id),
+  CONSTRAINT shared_pools_cpus_check CHECK ((cpus > 0)),
+  CONSTRAINT shared_pools_memory_mb_check CHECK ((memory_mb > 0)),
+  CONSTRAINT shared_pools_target_size_check CHECK ((target_size >= 0))
 );
 
 -- What happened to things of tenants. Rows are never updated, except after a restore (events/store.ts).

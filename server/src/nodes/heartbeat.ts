@@ -54,6 +54,7 @@ export async function applyHeartbeat(
             release: heartbeat.release,
             lastError: heartbeat.lastError,
             canFence: heartbeat.canFence,
+            reserve: heartbeat.reserve,
           },
     clockAheadMs: typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null,
     certificateExpiresAt: certificate?.expiresAt ?? null,

@@ -17,6 +17,7 @@ import { registerNode } from "./register.ts";
 import { readLost, replaceLost } from "./replace-lost.ts";
 import { requestUpgrade } from "./upgrade.ts";
 import { operationInfo } from "../operations/view.ts";
+import { NodeShares } from "../pools/node-shares.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { listServers } from "./servers-store.ts";
 import { cordonNode, listNodes, maintainNode, type NodeRecord, uncordonNode } from "./store.ts";
@@ -40,6 +41,7 @@ export function nodeHandlers(
 > {
   const { context, fleet } = services;
   const { trust } = fleet;
+  const shares = new NodeShares(context);
   return {
     ...operationHandlers(services),
     async listNodes({ query }) {
@@ -72,6 +74,7 @@ export function nodeHandlers(
         body: {
           acceptedAt: new Date(acceptedAt).toISOString(),
           link: OWN_LINK_VERSIONS,
+          reserve: [...(await shares.of(params.id))],
           ...acknowledged,
           ...(absentMachines === undefined ? {} : { absentMachines: [...absentMachines] }),
           ...(caller.certificate === null ? {} : { fleet: fleetMembership(await trust.factsFor(caller.certificate)) }),

@@ -6,7 +6,7 @@
  * - The statement that registers a node with a join token also counts the token's use.
  * - Transitions of the status are read from the table of state.ts.
  */
-import type { NodePressure, NodeResources } from "@flotilla/contract/link";
+import type { HeldReserve, NodePressure, NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, type Statement, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -196,6 +196,8 @@ export interface AgentFacts {
   /** `at`: epoch milliseconds by the node's clock. */
   readonly lastError: { readonly at: number; readonly message: string } | null;
   readonly canFence: boolean;
+  /** null: it keeps no prepared VMs. */
+  readonly reserve: readonly HeldReserve[] | null;
 }
 
 /**
@@ -232,6 +234,7 @@ export async function updateHeartbeat(
       release = CASE WHEN ${agent !== null}::boolean THEN ${agent?.release ?? null} ELSE n.release END,
       last_error = CASE WHEN ${agent !== null}::boolean THEN ${agent?.lastError?.message ?? null} ELSE n.last_error END,
       last_error_at = CASE WHEN ${agent !== null}::boolean THEN ${instantOf(agent?.lastError?.at)}::timestamptz ELSE n.last_error_at END,
+      reserve = CASE WHEN ${agent !== null}::boolean THEN ${reserveOf(agent)}::jsonb ELSE n.reserve END,
       clock_ahead_ms = ${clockAheadMs},
       certificate_expires_at = ${instantOf(certificateExpiresAt)},
       total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
@@ -251,6 +254,9 @@ export async function updateHeartbeat(
 
 const pressureOf = (resources: NodeResources | null): string | null =>
   resources === null || resources.pressure === null ? null : JSON.stringify(resources.pressure);
+
+const reserveOf = (agent: AgentFacts | null): string | null =>
+  agent === null || agent.reserve === null ? null : JSON.stringify(agent.reserve);
 
 /** The pressure of each node that reports and whose kernel measures it. */
 export const listPressure = (

@@ -11,9 +11,12 @@ import { startMachine } from "../machines/start.ts";
 import type { PoolRecord } from "./store.ts";
 
 /** Names the pool of a machine, also after a claim. */
-const LABEL = "flotilla-pool";
+export const LABEL = "flotilla-pool";
 
-const requestOf = (pool: PoolRecord): CreateMachineRequest => ({
+/** Of what the machines are made, and whose they are. */
+type Model = Pick<PoolRecord, "id" | "tenantId" | "image" | "cpus" | "memoryMb" | "hasNetwork">;
+
+const requestOf = (pool: Model): CreateMachineRequest => ({
   source: { type: "image", reference: pool.image },
   resources: { cpus: pool.cpus, memoryMb: pool.memoryMb },
   network: { mode: pool.hasNetwork ? "open" : "blocked" },
@@ -23,7 +26,7 @@ const requestOf = (pool: PoolRecord): CreateMachineRequest => ({
 /** Creates and starts the machine with this id; repeated calls make one. `waits`: for a claim, so that it may be replaced. Throws the Refusals of a create and of a start. */
 export async function makeMachine(
   services: MachineServices,
-  pool: PoolRecord,
+  pool: Model,
   how: { readonly id: string; readonly keyId: string; readonly waits: boolean; readonly signal: AbortSignal },
 ): Promise<MachineRecord> {
   const { tenantId } = pool;

@@ -1,26 +1,19 @@
 /**
- * Serves /v1/pools: create, list, delete, claim.
+ * Serves /v1/pools: create, list, delete, claim. Those of a tenant (store.ts) and shared ones (shared.ts).
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { POOLS_MAX } from "@flotilla/contract/limits";
 import type { PoolInfo } from "@flotilla/contract/pools";
 import type { Static } from "@flotilla/contract/schema";
 import type { HandlersOf } from "../http/handler.ts";
-import { liftFence } from "../machines/lift-fences.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineInfo } from "../machines/view.ts";
-import { makeMachine, unmakeMachine } from "./make.ts";
+import { claimMachine } from "./claim.ts";
+import { createSharedPool, describeSharedPools, refuseUnshareable } from "./shared.ts";
+import { deleteSharedPool, findSharedPool } from "./shared-store.ts";
 import { statusOf } from "./state.ts";
-import {
-  addClaimed,
-  claimMember,
-  type CountedPool,
-  findPool,
-  insertPool,
-  listPools,
-  markPoolDeleted,
-} from "./store.ts";
+import { type CountedPool, insertPool, listPools, markPoolDeleted } from "./store.ts";
 
 type Names = "listPools" | "createPool" | "deletePool" | "claimMachine";
 
@@ -31,7 +24,7 @@ function poolInfo(pool: CountedPool): Static<typeof PoolInfo> {
   const { id, image, targetSize, idleCount, busyCount, cpus, memoryMb, hasNetwork, maxIdleSeconds, createdAt } = pool;
   const status = statusOf(pool);
   return {
-    ...{ id, image, targetSize, idleCount, busyCount, status },
+    ...{ id, image, shared: false, targetSize, idleCount, busyCount, status },
     error: status === "degraded" ? pool.error : null,
     ...{
       cpus,
@@ -44,12 +37,16 @@ function poolInfo(pool: CountedPool): Static<typeof PoolInfo> {
 }
 
 export function poolHandlers(services: MachineServices): HandlersOf<Names> {
-  const { context, cache, addresses, activity } = services;
+  const { context, addresses } = services;
   const { db, clock } = context;
   return {
-    listPools: async ({ caller }) => ({ status: 200, body: (await listPools(db, caller.tenantId)).map(poolInfo) }),
+    listPools: async ({ caller }) => {
+      const [own, shared] = await Promise.all([listPools(db, caller.tenantId), describeSharedPools(db, caller)]);
+      return { status: 200, body: [...own.map(poolInfo), ...shared] };
+    },
     createPool: async (request) => {
       const { caller, body } = request;
+      if (body.shared === true) refuseUnshareable(body, caller);
       const named = body.tenantId ?? null;
       if (named !== null && named !== caller.tenantId && !caller.isAdmin)
         throw new Refusal(
@@ -69,6 +66,7 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
         targetSize: body.targetSize ?? 1,
         createdAt: clock.now(),
       };
+      if (body.shared === true) return { status: 200, body: await createSharedPool(db, pool) };
       const made = await insertPool(db, pool, POOLS_MAX);
       if (made === undefined)
         throw new Refusal("not_found", `tenant ${pool.tenantId} was not found; GET /v1/tenants lists them`);
@@ -77,37 +75,22 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
       await db.notify("pools", pool.id);
       return { status: 200, body: poolInfo({ ...NOT_FILLED, ...pool }) };
     },
-    deletePool: async ({ caller: { tenantId }, params: { id } }) => {
-      if (!(await markPoolDeleted(db, { tenantId, id }, clock.now()))) throw poolNotFound(id);
-      await db.notify("pools", id);
+    deletePool: async ({ caller: { tenantId, isAdmin }, params: { id } }) => {
+      if (await markPoolDeleted(db, { tenantId, id }, clock.now())) {
+        await db.notify("pools", id);
+        return { status: 204 };
+      }
+      if (!isAdmin && (await findSharedPool(db, id)) !== undefined)
+        throw new Refusal("missing_scope", `missing scope: admin; pool ${id} is shared by all tenants`);
+      if (!isAdmin || !(await deleteSharedPool(db, id))) throw poolNotFound(id);
       return { status: 204 };
     },
     claimMachine: async (request) => {
       const { caller, params, signal } = request;
-      const { tenantId, keyId } = caller;
-      const name = { tenantId, id: params.id };
-      const claimId = request.newId("machine");
-      const claimed = await claimMember(db, name, { claimId, now: clock.now() });
-      if (claimed !== undefined && claimed !== claimId) {
-        void db.notify("pools", params.id);
-        services.inBackground(`the fence of ${claimed}`, () => liftFence(services, claimed));
-        const machine = cache.current({ tenantId, id: claimed }) ?? (await cache.read({ tenantId, id: claimed }));
-        if (machine !== undefined) {
-          activity.note(claimed, "info", `claimed from pool ${params.id}`);
-          return { status: 200, body: machineInfo(machine, addresses) };
-        }
-      }
-      const pool = await findPool(db, name);
-      if (pool === undefined) throw poolNotFound(params.id);
-      await addClaimed(db, { poolId: pool.id, machineId: claimId, now: clock.now() });
-      try {
-        const made = await makeMachine(services, pool, { id: claimId, keyId, waits: false, signal });
-        return { status: 200, body: machineInfo(made, addresses) };
-      } catch (error) {
-        // The caller does not learn its id. After a 5xx it may be running, and a repeated claim returns it.
-        if (error instanceof Refusal && error.status < 500) await unmakeMachine(services, { tenantId, id: claimId });
-        throw error;
-      }
+      const claim = { poolId: params.id, claimId: request.newId("machine"), signal };
+      const claimed = await claimMachine(services, caller, claim);
+      if (claimed === undefined) throw poolNotFound(params.id);
+      return { status: 200, body: machineInfo(claimed, addresses) };
     },
   };
 }

@@ -10,6 +10,7 @@ import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
 import type { MovedRoot } from "@flotilla/contract/link/moves";
+import { canonicalReference } from "@flotilla/contract/reference";
 import { ImageRefused } from "../../images/image-refused.ts";
 import { DiskFull } from "../../images/space.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
@@ -123,7 +124,7 @@ export class FakeImages implements Images {
   }
 
   #image(reference: string, tenantId: string | null): UnpackedImage {
-    const digest = `sha256:${createHash("sha256").update(reference).digest("hex")}`;
+    const digest = `sha256:${createHash("sha256").update(canonicalReference(reference)).digest("hex")}`;
     return {
       reference,
       digest,

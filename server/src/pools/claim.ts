@@ -1,0 +1,54 @@
+/**
+ * Claims a machine from a pool: the one that has waited longest, or one that is made and started for the claim. From a shared
+ * pool it is always one that is made, whose node has a prepared VM for it.
+ *
+ * Always: a repeated claim, with the same `claimId`, gets the same machine, and concurrent ones get different machines.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Caller } from "../auth/caller.ts";
+import { liftFence } from "../machines/lift-fences.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { makeMachine, unmakeMachine } from "./make.ts";
+import { findSharedPool } from "./shared-store.ts";
+import { addClaimed, claimMember, findPool } from "./store.ts";
+
+export interface Claim {
+  readonly poolId: string;
+  /** The machine's id, if one is made. */
+  readonly claimId: string;
+  readonly signal: AbortSignal;
+}
+
+/** The machine, running. undefined: the caller sees no such pool. Throws the Refusals of a create and of a start. */
+export async function claimMachine(
+  services: MachineServices,
+  { tenantId, keyId }: Pick<Caller, "tenantId" | "keyId">,
+  { poolId, claimId, signal }: Claim,
+): Promise<MachineRecord | undefined> {
+  const { context, cache, activity } = services;
+  const { db, clock } = context;
+  const name = { tenantId, id: poolId };
+  const claimed = await claimMember(db, name, { claimId, now: clock.now() });
+  if (claimed !== undefined && claimed !== claimId) {
+    void db.notify("pools", poolId);
+    services.inBackground(`the fence of ${claimed}`, () => liftFence(services, claimed));
+    const machine = cache.current({ tenantId, id: claimed }) ?? (await cache.read({ tenantId, id: claimed }));
+    if (machine !== undefined) {
+      activity.note(claimed, "info", `claimed from pool ${poolId}`);
+      return machine;
+    }
+  }
+  const own = await findPool(db, name);
+  const shared = own === undefined ? await findSharedPool(db, poolId) : undefined;
+  const pool = own ?? (shared && { ...shared, tenantId });
+  if (pool === undefined) return undefined;
+  if (own !== undefined) await addClaimed(db, { poolId, machineId: claimId, now: clock.now() });
+  try {
+    return await makeMachine(services, pool, { id: claimId, keyId, waits: false, signal });
+  } catch (error) {
+    // The caller does not learn its id. After a 5xx it may be running, and a repeated claim returns it.
+    if (error instanceof Refusal && error.status < 500) await unmakeMachine(services, { tenantId, id: claimId });
+    throw error;
+  }
+}
