@@ -116,6 +116,24 @@ test("a reserve waits on all nodes, claims of several tenants take it and it is 
   assert.equal((await one.post(`/v1/pools/${id}/claim`)).status, 404);
 });
 
+test("of more claims than VMs, through both servers, each gets its own machine and no VM serves two", async () => {
+  const id = await shared({ targetSize: 3, memoryMb: 258 });
+  await waits(id, 3);
+  const by = await Promise.all(["three", "four", "five"].map((name) => tenant(name)));
+  const claimers = by.flatMap((each) => [each, second.client.withKey(each.key), each]);
+  const claimed = await Promise.all(claimers.map((each) => claim(id, each)));
+  assert.equal(new Set(claimed.map((machine) => machine.id)).size, 9);
+  const rows = await context.db.query<{ bootId: string; tenantId: string }>(sql`
+    SELECT observed_boot_id AS "bootId", tenant_id AS "tenantId" FROM machines
+    WHERE id = ANY(${claimed.map((machine) => machine.id)}::text[])`);
+  assert.equal(new Set(rows.map(({ bootId }) => bootId)).size, 9, "each has its own VM");
+  assert.equal(new Set(rows.map(({ tenantId }) => tenantId)).size, 3);
+  const prepared = claimed.filter(({ startTimings }) => startTimings.vm === "prepared");
+  assert.ok(prepared.length >= 3, `${prepared.length} of 3 VMs were taken`);
+  for (const each of by) assert.equal((await poolOf(id, each)).busyCount, 3);
+  await client.delete(`/v1/pools/${id}`);
+});
+
 test("a claim that is repeated gets the same machine, and one of an empty reserve starts a machine", async () => {
   const id = await shared({ targetSize: 0, memoryMb: 260 });
   const by = await tenant("repeated");
