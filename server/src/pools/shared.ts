@@ -64,12 +64,14 @@ export async function describeSharedPools(
   return pools.map((pool) => {
     const { idleCount, error } = idle.get(pool.id) ?? NOTHING;
     const canWait = sharesOf([{ ...pool, targetSize: 1 }], nodes).size > 0;
-    const why = canWait ? error : "no node that admits machines can keep its VMs: too little memory, or not its image";
+    const why = canWait ? error : NO_NODE;
     const shown = why === null || isAdmin ? why : "nodes cannot prepare its VMs now; a claim starts a machine without";
     return sharedPoolInfo(pool, { idleCount, busyCount: busy.get(pool.id) ?? 0, error: shown });
   });
 }
 
+const NO_NODE =
+  "no node keeps its VMs: one must be ready, have the memory, a local image if it is one, and an agent that prepares VMs";
 const NOTHING: Idle = { idleCount: 0, error: null };
 
 function sharedPoolInfo(pool: SharedPool, counts: Idle & { readonly busyCount: number }): Info {
