@@ -130,6 +130,8 @@ const MEMORY_FACTS = [
   { keepsMemory: false, hasMemory: true, isSuspendRefused: false, isLeaving: false },
 ];
 
+const REPLACING = [null, "live", "restart"] as const;
+
 function* situations(vm: Situation["vm"], desired: Situation["desired"]): Generator<Situation> {
   for (const ending of [null, "failed", "poweredOff", "crashed"] as const)
     for (const [hasDisk, hasImage] of [
@@ -141,10 +143,11 @@ function* situations(vm: Situation["vm"], desired: Situation["desired"]): Genera
       for (const hostStop of [null, "suspend", "shutDown"] as const)
         for (const memory of MEMORY_FACTS)
           for (const isCutOff of vm === null ? [false, true] : [false])
-            for (const arrivedDisk of hasDisk && vm === null ? ([null, "here", "merged"] as const) : [null]) {
-              const facts = { hasImage, hasDisk, vm, ending: ended, ...memory, hostStop, isCutOff, arrivedDisk };
-              yield { desired, generation: 1, ...facts };
-            }
+            for (const arrivedDisk of hasDisk && vm === null ? ([null, "here", "merged"] as const) : [null])
+              for (const replacing of vm !== null && hostStop === null ? REPLACING : [null]) {
+                const facts = { hasImage, hasDisk, vm, ending: ended, ...memory, hostStop, isCutOff, arrivedDisk };
+                yield { desired, generation: 1, ...facts, replacing };
+              }
     }
 }
 

@@ -52,7 +52,7 @@ export async function bareBootMs(size: { cpus: number; memoryMb: number }, accel
     bulkPath: null,
     socketDirectory: directory,
     isIncoming: false,
-    hasNetwork: false,
+    tapName: null,
   });
   const startedAt = monotonic();
   const child = spawn(QEMU_PROGRAM, argv, { stdio: ["ignore", "ignore", "inherit"] });

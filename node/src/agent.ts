@@ -161,6 +161,7 @@ function makeReporter(parts: {
     observeAll: () => fleet.list().map((machine) => machine.observe()),
     canFence: backends.driver.canFence,
     acknowledged: (sentAt, absent) => fleet.acknowledged(sentAt, absent),
+    outdatedVmms: () => fleet.outdatedVmms(),
     lastError: () => errors.last,
     prepared: deps.prepared,
     clock,

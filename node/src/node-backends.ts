@@ -6,6 +6,7 @@
  */
 import { realpath } from "node:fs/promises";
 import { arch } from "node:os";
+import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { NodeResources } from "@flotilla/contract/link";
@@ -17,6 +18,7 @@ import type { Driver } from "./driver/driver.ts";
 import { fakeDisks } from "./driver/fake/disks.ts";
 import { FakeImages } from "./driver/fake/images.ts";
 import { FakeDriver } from "./driver/fake/index.ts";
+import { readProgram } from "./driver/fake/vm-file.ts";
 import { openQemuDriver } from "./driver/qemu/index.ts";
 import type { Images } from "./images/images.ts";
 import { openImages } from "./images/store.ts";
@@ -50,7 +52,7 @@ export function nodeArch(): "amd64" | "arm64" {
 
 /** Throws an Error with a user-facing message when the host does not support the driver. */
 export async function openNodeBackends(options: NodeBackendsOptions): Promise<NodeBackends> {
-  return options.config.driver === "fake" ? openFake(options) : await openQemu(options);
+  return await (options.config.driver === "fake" ? openFake(options) : openQemu(options));
 }
 
 const FAKE_RESOURCES: NodeResources = {
@@ -65,10 +67,13 @@ const FAKE_RESOURCES: NodeResources = {
   pressure: null,
 };
 
-function openFake({ config, clock, log, environmentOf }: NodeBackendsOptions): NodeBackends {
-  const { machinesDirectory } = config;
+async function openFake({ config, clock, log, environmentOf }: NodeBackendsOptions): Promise<NodeBackends> {
+  const { machinesDirectory, nodeDirectory } = config;
+  // A test that writes the file installs another program.
+  const programPath = join(nodeDirectory, "fake-program");
+  const program = await readProgram(programPath);
   return {
-    driver: new FakeDriver({ machinesDirectory, environmentOf, clock, log }),
+    driver: new FakeDriver({ machinesDirectory, environmentOf, clock, log, program, programPath }),
     images: new FakeImages(clock, nodeArch()),
     disks: fakeDisks,
     observeResources: () => Promise.resolve(FAKE_RESOURCES),

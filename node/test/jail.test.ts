@@ -41,7 +41,7 @@ if (skip === false) chownSync(bootDirectory, UID, UID);
 
 const jail: Jail = {
   launcher,
-  runtime: { program, directories: [], links: [] },
+  runtime: { program, files: [], directories: [], links: [] },
   guestDirectory: import.meta.dirname,
   files: [],
   bootDirectory,

@@ -133,6 +133,8 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
     isSilent: true,
   },
   readLogs: { path: `/v1/machines/${A}/logs?follow=1`, first: "" },
+  // It would replace the VMM of machine A.
+  replaceVmm: null,
   // The host would go down.
   suspendAll: null,
   resumeAll: null,

@@ -59,6 +59,7 @@ test("a report that fits is read as it is", () => {
     sentAt: null,
     release: null,
     lastError: null,
+    outdatedVmms: null,
     canFence: false,
     reserve: null,
   };

@@ -3,7 +3,15 @@
  * `npm run golden`. Reads the messages of the link as read.ts says.
  */
 import type { FleetFacts, FleetListener, RestartAnswer, RestartRequest } from "./membership.ts";
-import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendAllRequest } from "./machines.ts";
+import type {
+  DesiredMachine,
+  EndedRun,
+  MachineSpec,
+  ObservedMachine,
+  ReplaceAnswer,
+  ReplaceRequest,
+  SuspendAllRequest,
+} from "./machines.ts";
 import type { Run, RunReport } from "./runs.ts";
 import type { HeldReserve, ReserveShare } from "./reserve.ts";
 import type {
@@ -79,6 +87,8 @@ const OBSERVED_MACHINE_REASON_CODE = [
 ] as const;
 const OBSERVED_MACHINE_TIMINGS_VM = ["prepared", "template", "boot"] as const;
 const OBSERVED_MACHINE_SUSPEND_REFUSAL_CODE = ["no_space", "conflict"] as const;
+const REPLACE_ANSWER_OUTCOME = ["replaced", "current", "ended", "refused"] as const;
+const REPLACE_REQUEST_HOW = ["live", "restart"] as const;
 const RUN_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "fenced", "unknown"] as const;
 const ABSENT_MACHINE_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
@@ -354,6 +364,28 @@ export function readObservedMachine(value: unknown): ObservedMachine {
   };
 }
 
+export function readReplaceAnswer(value: unknown): ReplaceAnswer {
+  const fields = record(value, "ReplaceAnswer");
+  return {
+    outcome: oneOfOr(fields["outcome"], REPLACE_ANSWER_OUTCOME, "refused"),
+    pauseMs:
+      fields["pauseMs"] === undefined || fields["pauseMs"] === null
+        ? null
+        : measure(fields["pauseMs"], "ReplaceAnswer.pauseMs", 2000000000),
+    reason:
+      fields["reason"] === undefined || fields["reason"] === null
+        ? null
+        : clipped(fields["reason"], "ReplaceAnswer.reason", 2000),
+  };
+}
+
+export function readReplaceRequest(value: unknown): ReplaceRequest {
+  const fields = record(value, "ReplaceRequest");
+  return {
+    how: oneOf(fields["how"], "ReplaceRequest.how", REPLACE_REQUEST_HOW),
+  };
+}
+
 export function readSuspendAllRequest(value: unknown): SuspendAllRequest {
   const fields = record(value, "SuspendAllRequest");
   return {
@@ -456,6 +488,12 @@ export function readHeartbeat(value: unknown): Heartbeat {
       fields["reserve"] === undefined || fields["reserve"] === null
         ? null
         : list(fields["reserve"], "Heartbeat.reserve", 64, readHeldReserve),
+    outdatedVmms:
+      fields["outdatedVmms"] === undefined || fields["outdatedVmms"] === null
+        ? null
+        : clippedList(fields["outdatedVmms"] ?? [], "Heartbeat.outdatedVmms", 1000, (item) =>
+            clipped(item, "Heartbeat.outdatedVmms", 4000),
+          ),
   };
 }
 

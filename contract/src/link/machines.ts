@@ -95,6 +95,23 @@ export const DesiredMachine = Type.Object({
 });
 export type DesiredMachine = Message<typeof DesiredMachine>;
 
+/** The body of `POST /v1/machines/{id}/vmm`. */
+export const ReplaceRequest = Type.Object({
+  /** `live`: while its guest runs. `restart`: it is shut down and boots. */
+  how: oneOf(["live", "restart"]),
+});
+export type ReplaceRequest = Message<typeof ReplaceRequest>;
+
+export const ReplaceAnswer = Type.Object({
+  /** `current`: it ran the installed program already. `ended`: it does not run. `refused`: it runs on as before. */
+  outcome: oneOfOr(["replaced", "current", "ended", "refused"], "refused"),
+  /** For which its guest was paused; null: it was not. */
+  pauseMs: nullable(measure()),
+  /** Why it was refused, or ended in the middle. */
+  reason: nullable(clipped(TEXT_CHARACTERS_MAX)),
+});
+export type ReplaceAnswer = Message<typeof ReplaceAnswer>;
+
 /** The body of `POST /v1/suspended`: the host goes down. */
 export const SuspendAllRequest = Type.Object({
   /** Until then, in milliseconds, machines are suspended or shut down. */

@@ -31,6 +31,7 @@ const REPORTED_IMAGES_MAX = 20_000;
 export const ABSENT_MAX = 10_000;
 const RELEASE_CHARACTERS_MAX = 64;
 const ERROR_CHARACTERS_MAX = 500;
+const OUTDATED_VMMS_MAX = 1_000;
 
 /** Something that happened on a node and belongs on a machine's timeline. */
 export const NodeEvent = Type.Object({
@@ -118,6 +119,8 @@ export const Heartbeat = Type.Object({
   canFence: flag(),
   /** What it has of its shares. null: the node has an earlier version, or prepares no VMs. */
   reserve: nullable(list(HeldReserve, RESERVED_KINDS_MAX)),
+  /** Machines that run in a VMM of another program than the installed one. null: the node has an earlier version. */
+  outdatedVmms: nullable(clippedList(clipped(), OUTDATED_VMMS_MAX)),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 

@@ -16,6 +16,8 @@ export const LINK_ROUTES = {
   dial: { method: "POST", path: "/v1/machines/{id}/dial/{port}" },
   file: { method: "POST", path: "/v1/machines/{id}/files/{operation}" },
   putMachine: { method: "PUT", path: "/v1/machines/{id}" },
+  /** ReplaceRequest → ReplaceAnswer, when its VMM was replaced by one of the installed program, or why not. */
+  replaceVmm: { method: "POST", path: "/v1/machines/{id}/vmm" },
   readLogs: { method: "GET", path: "/v1/machines/{id}/logs" },
   /** The host goes down: SuspendAllRequest → SuspendedMachines, when all is done or at the deadline. From node/src/suspend-main.ts. */
   suspendAll: { method: "POST", path: "/v1/suspended" },

@@ -57,6 +57,8 @@ export interface VmRecord {
   readonly startTime: number;
   /** What its saved memory depends on; absent: unknown, so it cannot be suspended. */
   readonly format?: string;
+  /** The program that it runs, as `Driver.program`; absent: unknown. */
+  readonly program?: string;
 }
 
 /** How a VM ended. */
@@ -105,6 +107,11 @@ export interface Vm {
   readonly isFenced: boolean;
   /** Changes that. Rejects when it could not be changed. */
   setFenced(isFenced: boolean): Promise<void>;
+  /**
+   * Starts a VMM of the driver's program, to which this VM's guest can go. Rejects with the reason, for people, when it cannot. null: not
+   * supported.
+   */
+  readonly replace: ((request: ReplaceRequest, signal: AbortSignal) => Promise<NextVm>) | null;
   /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
@@ -119,6 +126,43 @@ export interface PausedVm extends Pick<Vm, "record" | "exited" | "suspend" | "ki
    */
   resume(request: BootRequest, onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm>;
 }
+
+/** What a VMM needs that is to replace another one. */
+export interface ReplaceRequest {
+  /** The request of the running VM's boot. */
+  readonly boot: BootRequest;
+  /** The same machine, with an id and a directory of the new VMM's own. */
+  readonly next: BootRequest;
+  /** The machine's directory. */
+  readonly directory: string;
+}
+
+/**
+ * A VMM that waits for the guest of another VMM of its machine, on this host.
+ *
+ * Always: of the two at most one runs the guest, and has its disk open for writing. This one does not before `run`.
+ */
+export interface NextVm {
+  readonly record: VmRecord;
+  /** Copies the guest's memory while it runs, until little is left. */
+  copy(signal: AbortSignal): Promise<void>;
+  /**
+   * Pauses the guest and takes over the rest: its memory, its devices and its network. Resolves with when it was paused, in epoch
+   * milliseconds; both VMs are paused then. When it rejects, this VMM has ended, and the guest runs on in the other VM, if that lives.
+   */
+  take(): Promise<number>;
+  /**
+   * The guest continues here, and the other VM ends: call it when that is recorded. `onRunning`: called with when it ran again, in epoch
+   * milliseconds. Rejects with NextVmLost, and the guest runs on in the other VM, when this VMM had ended before; when it rejects
+   * otherwise, the other VM has ended.
+   */
+  run(onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm>;
+  /** Ends this VMM. Only before `run`. */
+  discard(): Promise<void>;
+}
+
+/** A VMM ended before it ran the guest that it had taken over, which runs on where it was. */
+export class NextVmLost extends Error {}
 
 /** A VM without a guest yet, which waits for one that comes from another node. */
 export interface WaitingVm {
@@ -278,6 +322,10 @@ export interface Driver {
   readonly canFence: boolean;
   /** Until when fenced VMs run. */
   readonly lease: FenceLease;
+  /** Identifies the program of the VMMs that it starts, by its content. */
+  readonly program: string;
+  /** The same of what is installed now: another one needs another agent. Rejects while that changes. */
+  installedProgram(): Promise<string>;
   readonly concurrentStartsMax: ConcurrentStartsMax;
   /**
    * Starts a VM and waits for its agent's hello. On failure it has killed the VMM and throws with a message for the

@@ -75,6 +75,8 @@ export interface ReporterOptions {
   readonly canFence?: boolean;
   /** A server has acknowledged a heartbeat that was sent at this instant of `Clock.boottime`; absent: no VM is fenced. Never rejects. */
   readonly acknowledged?: (sentAt: number, absent: readonly AbsentMachine[]) => Promise<void>;
+  /** Machines whose VMM runs another program than the installed one; absent: it does not say. */
+  readonly outdatedVmms?: () => Promise<readonly string[]>;
   /** The last error that the agent has logged; absent: it says none. */
   readonly lastError?: () => Heartbeat["lastError"];
   /** The VMs that are kept for shared pools; absent: the node keeps none. */
@@ -233,12 +235,13 @@ export class Reporter {
     const runs = isComplete ? journal.all(RUNS_PER_COMPLETE_REPORT_MAX) : journal.changes(RUNS_PER_REPORT_MAX);
     const images = await this.#imageReport(isComplete);
     const [bootId, link] = [this.bootId, this.#versions];
+    const outdatedVmms = (await this.#options.outdatedVmms?.()) ?? null;
     const sentAt = clock.now();
     const sentAtBoottime = clock.boottime();
     const lastError = this.#options.lastError?.() ?? null;
     const heartbeat: Heartbeat = {
       ...{ bootId, link, isComplete, resources, machines, events, runs, images, sentAt },
-      ...{ release: RELEASE, lastError, canFence: this.#options.canFence ?? false },
+      ...{ release: RELEASE, lastError, canFence: this.#options.canFence ?? false, outdatedVmms },
       reserve: this.#options.prepared?.held ?? null,
     };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;

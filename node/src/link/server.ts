@@ -23,10 +23,12 @@ import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, ImageProgress, LinkError } from "@flotilla/contract/link";
+import type { ReplaceAnswer } from "@flotilla/contract/link/machines";
 import { LINK_FILE_OPERATIONS } from "@flotilla/contract/link-files";
 import {
   readDesiredMachine,
   readPullRequest,
+  readReplaceRequest,
   readRestartRequest,
   readSuspendAllRequest,
 } from "@flotilla/contract/link/generated";
@@ -169,6 +171,7 @@ class Link {
     dial: (exchange) => this.#dial(exchange),
     file: (exchange) => this.#file(exchange),
     putMachine: (exchange) => this.#putMachine(exchange),
+    replaceVmm: (exchange) => this.#replaceVmm(exchange),
     readLogs: (exchange) => this.#readLogs(exchange),
     suspendAll: (exchange) => this.#suspendAll(exchange),
     resumeAll: (exchange) => this.#resumeAll(exchange),
@@ -243,6 +246,12 @@ class Link {
   }
 
   #exec(machineId: string, request: IncomingMessage, response: ServerResponse): void {
+    const switched = this.#options.fleet.find(machineId)?.switched ?? null;
+    // Its frames are read when another VMM has the guest.
+    if (switched !== null) {
+      void switched.then(() => (response.destroyed ? undefined : this.#exec(machineId, request, response)));
+      return;
+    }
     const guest = this.#guestOf(machineId, request, response);
     const { clock, temporaryDirectory, isNearlyFull } = this.#options;
     if (guest === null) return;
@@ -259,6 +268,7 @@ class Link {
   async #file({ request, response, parameters }: Exchange): Promise<void> {
     const operation = LINK_FILE_OPERATIONS.find((each) => each === parameters["operation"]);
     if (operation === undefined) return refuseRoute(request, response);
+    await this.#options.fleet.find(parameters["id"] ?? "")?.switched;
     const guest = this.#guestOf(parameters["id"] ?? "", request, response);
     const { clock, temporaryDirectory } = this.#options;
     if (guest === null) return;
@@ -302,6 +312,16 @@ class Link {
     const waitMs = Math.min(Math.max(Number(query.get("waitMs") ?? 0) || 0, 0), WAIT_MS_MAX);
     const { outcome, observed } = await this.#options.fleet.apply(machineId, desired, { waitMs, signal });
     send(response, outcome === "stale" ? 409 : 200, observed);
+  }
+
+  async #replaceVmm({ request, response, parameters, signal }: Exchange): Promise<void> {
+    const machineId = parameters["id"] ?? "";
+    const { how } = readReplaceRequest(await readJson(request, this.#options.clock));
+    const machine = this.#options.fleet.find(machineId);
+    if (machine === undefined)
+      return refuse(response, 404, { code: "not_found", message: `machine ${machineId} is not on this node` });
+    const replaced = await machine.replaceVmm(how, signal);
+    send(response, 200, { pauseMs: null, reason: null, ...replaced } satisfies ReplaceAnswer);
   }
 
   async #suspendAll({ request, response, signal }: Exchange): Promise<void> {

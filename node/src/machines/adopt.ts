@@ -16,7 +16,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { RunEndCause } from "@flotilla/contract/runs";
 import type { Fleet } from "./fleet.ts";
-import { type Journal, readJournal } from "./journal.ts";
+import { type Journal, readJournal, vmmIdOf } from "./journal.ts";
 import { accountForDisk, type LostMachine, recoverLost } from "./lost-journal.ts";
 import {
   FOLLOWED_NAMES,
@@ -51,6 +51,7 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
   await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });
   let removed = 0;
   const lost: LostMachine[] = [];
+  const boots = new Set<string>();
   for (const machineId of await readdir(machinesDirectory)) {
     if (!isMachineDirectory(machineId)) {
       log.warn({ name: machineId }, "an unknown entry in the machines directory is left as it is");
@@ -65,12 +66,14 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
       if (journal !== undefined) {
         fleet.restore(journal);
         recordRuns(deps, journal);
+        if (journal.boot !== null) boots.add(journal.boot.bootId);
       }
     }
   }
   for (const machine of lost) if (await recoverLost(fleet, deps, machine)) removed += 1;
   fleet.finishRestoring();
-  runs.closeAllBut(liveBoots, { endedAt: deps.lastAliveAt ?? 0, cause: "unseen" });
+  // A boot's VMM may have another id. One that was recovered without a journal has the boot's.
+  runs.closeAllBut(new Set([...boots, ...liveBoots]), { endedAt: deps.lastAliveAt ?? 0, cause: "unseen" });
   const machines = fleet.list();
   for (const machine of machines) machine.resume();
   const swept = await driver.sweep(liveBoots);
@@ -101,7 +104,7 @@ async function removeUnaccounted(directory: string, journal: Journal): Promise<n
   const followed = (journal.following ?? null) === null ? [] : FOLLOWED_NAMES;
   const known = new Set<string>([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME, ...followed, ...kept]);
   const files = (await readdir(directory)).filter((name) => !known.has(name)).map((name) => join(directory, name));
-  const current = journal.boot === null ? null : bootDirectoryName(journal.boot.bootId);
+  const current = journal.boot === null ? null : bootDirectoryName(vmmIdOf(journal.boot));
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))
     .filter((name) => name !== current)
     .map((name) => join(bootsPathOf(directory), name));

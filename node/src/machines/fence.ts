@@ -9,7 +9,7 @@
 import { messageOf } from "@flotilla/base/errors";
 import type { DesiredMachine } from "@flotilla/contract/link";
 import type { RequestedFence } from "../driver/driver.ts";
-import type { Journal } from "./journal.ts";
+import { type Journal, vmmIdOf } from "./journal.ts";
 import type { Machine } from "./machine.ts";
 import type { Fence } from "./state.ts";
 
@@ -28,7 +28,7 @@ export function withFence(known: Journal, desired: DesiredMachine): Pick<Journal
 
 /** What a VM is to have from its start on, or has already. */
 export function requestedFence({ fence, boot }: Journal, bootId: string): RequestedFence | undefined {
-  if (boot?.bootId === bootId && boot.isFenced === true && boot.record !== null) return "had";
+  if (boot !== null && vmmIdOf(boot) === bootId && boot.isFenced === true && boot.record !== null) return "had";
   return fence === "on" ? "on" : undefined;
 }
 

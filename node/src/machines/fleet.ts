@@ -179,11 +179,17 @@ export class Fleet {
     for (const machine of this.list()) if (machine instanceof Supervisor) machine.resume();
   }
 
+  /** The machines that run in a VMM of another program than the installed one. */
+  async outdatedVmms(): Promise<readonly string[]> {
+    await this.#deps.program.refresh();
+    return this.list().flatMap(({ isVmmOutdated, machineId }) => (isVmmOutdated ? [machineId] : []));
+  }
+
   /** Ends every VM that belongs to no machine. Returns how many there were. */
   async endUnknownVms(): Promise<number> {
     if (!this.#isRestored) return 0;
-    const boots = this.list().map((supervisor) => supervisor.observe().bootId);
-    return await this.#deps.driver.sweep(new Set(boots.filter((bootId) => bootId !== null)));
+    const known = this.list().flatMap((supervisor) => supervisor.vmmIds);
+    return await this.#deps.driver.sweep(new Set(known));
   }
 
   /** A supervisor for a machine that is new here. A machine that is to be absent needs none. */

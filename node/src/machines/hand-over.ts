@@ -17,16 +17,12 @@ import type { BootRequest, MemoryWatch, Vm } from "../driver/driver.ts";
 import type { Extent } from "../images/blocks.ts";
 import type { MoveRecord } from "../memory/move-stream.ts";
 import { PAGE_BYTES } from "../memory/memory-file.ts";
+import { bytesOf, isLastRound, ROUNDS_MAX } from "../memory/rounds.ts";
 import { UnknownPoint } from "./disk-changes.ts";
 import type { WatchedMemory } from "./leaving.ts";
 import type { Machine } from "./machine.ts";
 import { diskPathOf, logsPathOf } from "./paths.ts";
 
-const ROUNDS_MAX = 12;
-/** So much is left for the last rounds. */
-const ROUND_BYTES_ENOUGH = 4 * 2 ** 20;
-/** A round that is not this much smaller than the one before says that the guest writes as fast as it is sent. */
-const ROUND_SHRINKS = 0.8;
 /** The state of the devices is saved so often. */
 const STATE_TRIES_MAX = 5;
 const PIECE_BYTES = 2 ** 20;
@@ -75,7 +71,7 @@ export async function* sendRounds({ machine, vm, boot }: RunningMachine, point: 
     const parts = await watch.take();
     yield* pagesOf(watch, parts);
     const bytes = bytesOf(parts);
-    if (bytes <= ROUND_BYTES_ENOUGH || bytes > before * ROUND_SHRINKS) break;
+    if (isLastRound(bytes, before)) break;
     before = bytes;
   }
   yield* logsOf(watched, machine.directory);
@@ -123,8 +119,6 @@ export async function* handOver(
   yield { kind: "facts", bytes: Buffer.from(JSON.stringify({ pausedAt: Math.floor(pausedAt) })) };
   yield { kind: "state", bytes: state };
 }
-
-const bytesOf = (parts: readonly Extent[]): number => parts.reduce((sum, { start, end }) => sum + end - start, 0);
 
 function* pagesOf(watch: MemoryWatch, parts: readonly Extent[]): Generator<MoveRecord> {
   for (const record of watch.read(parts)) {

@@ -53,6 +53,9 @@ export class HeldVm {
   endCause: RunEndCause | null = null;
   /** Epoch milliseconds at which the VM ended or was last known to run; null while it is held, or unknown. */
   lastSeenAt: number | null;
+  #isReplacing = false;
+  /** What happened to the VM while its VMM is replaced. */
+  #meanwhile: (() => void) | null = null;
 
   constructor(options: HeldVmOptions) {
     this.#options = options;
@@ -104,6 +107,26 @@ export class HeldVm {
     void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));
   }
 
+  /** Until `endReplacing` neither the end of the VM nor that of its channel means that the machine has ended. */
+  beginReplacing(): void {
+    this.#isReplacing = true;
+  }
+
+  /** What happened to the VM meanwhile counts now, if no other has taken its guest over. */
+  endReplacing(): void {
+    this.#isReplacing = false;
+    const meanwhile = this.#meanwhile;
+    this.#meanwhile = null;
+    meanwhile?.();
+  }
+
+  /** Another VMM has the guest, and this agent is not connected to it. */
+  lose(): void {
+    this.#detach();
+    this.lastSeenAt = this.#options.clock.now();
+    this.state = "lost";
+  }
+
   /** The VM's process has ended, or there is none. */
   forget(hasBoot: boolean): void {
     this.lastSeenAt ??= this.#options.clock.now();
@@ -127,6 +150,10 @@ export class HeldVm {
 
   #onExit(vm: Vm, exit: VmExit): void {
     if (this.#vm !== vm) return;
+    if (this.#isReplacing) {
+      this.#meanwhile = () => this.#onExit(vm, exit);
+      return;
+    }
     const ended = { vm, wasConfigured: this.state === "configured", isExpected: this.isEnding };
     this.endCause ??= CAUSES[exit.kind];
     this.lastSeenAt ??= exit.at ?? null;
@@ -138,6 +165,10 @@ export class HeldVm {
   async #onChannelLost(vm: Vm, reason: string): Promise<void> {
     await this.#options.clock.sleep(EXIT_GRACE_MS);
     if (this.#vm !== vm || this.isEnding || this.#isReleased) return;
+    if (this.#isReplacing) {
+      this.#meanwhile ??= () => void this.#onChannelLost(vm, reason);
+      return;
+    }
     this.#options.log.warn({ reason }, "the channel to the guest broke; its VM is still running");
     vm.release();
     this.#detach();

@@ -51,7 +51,12 @@ export interface JournaledBoot {
   readonly isFenced?: boolean;
   /** The workload's command; null when there is none, or it is not known yet. */
   readonly workload?: readonly string[] | null;
+  /** Names its VMM and the directory of that, since the VMM was replaced; absent: the boot's id does. */
+  readonly vmmId?: string;
 }
+
+/** What a boot's VMM and its directory are called. */
+export const vmmIdOf = ({ vmmId, bootId }: Pick<JournaledBoot, "bootId" | "vmmId">): string => vmmId ?? bootId;
 
 export interface Journal {
   readonly machineId: string;

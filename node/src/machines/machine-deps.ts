@@ -14,6 +14,7 @@ import { MemoryBases } from "./memory-bases.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import type { RunJournal } from "./run-journal.ts";
+import { VmmProgram } from "./vmm-program.ts";
 
 const SUSPENDS_MAX = 2;
 const SENT_EARLY_MAX = 2;
@@ -30,6 +31,8 @@ export interface MachineDeps {
   readonly machinesDirectory: string;
   readonly users: UserIds;
   readonly driver: Driver;
+  /** What is installed. */
+  readonly program: VmmProgram;
   readonly images: Images;
   readonly disks: Disks;
   /** For VMs that are booted or restored from a template. Held until the VM is configured. */
@@ -99,6 +102,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     users,
     liveBoots,
     imagesArriving: new Map(),
+    program: new VmmProgram(driver),
     hostStop: new HostStop(shared.clock),
     prepared,
     memoryBases: new MemoryBases({ driver, machinesDirectory }),

@@ -16,6 +16,7 @@ import type { Machine } from "./machine.ts";
 import { type Next, plan } from "./plan.ts";
 import { type Action, isAttempt, isInterruptedBy } from "./state.ts";
 
+const LONG: readonly Action[] = ["ensureImage", "awaitMove", "replaceVmm"];
 const RETRY_MS_MIN = 500;
 const RETRY_MS_MAX = 30_000;
 
@@ -47,9 +48,9 @@ export class MachineQueue {
     void this.run();
   }
 
-  /** The agent shuts down: a pull and a wait for a move are aborted; every other action ends soon by itself. */
+  /** The agent shuts down: actions that may take long are aborted; every other one ends soon by itself. */
   release(): void {
-    if (this.#current?.action === "ensureImage" || this.#current?.action === "awaitMove") {
+    if (this.#current !== null && LONG.includes(this.#current.action)) {
       this.#current.controller.abort(new Error("the node agent shuts down"));
     }
     this.#retry?.abort();

@@ -18,10 +18,11 @@ import { DiskChanges } from "./disk-changes.ts";
 import { FollowedDisk } from "./followed-disk.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
-import { type Journal, JournalFile } from "./journal.ts";
+import { type Journal, JournalFile, vmmIdOf } from "./journal.ts";
 import { MachineDisk } from "./machine-disk.ts";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
+import type { ReplacedVmm, Replacing } from "./replacing.ts";
 import { countedAt, nextRestart } from "./restart-policy.ts";
 import { SecondTry } from "./second-try.ts";
 import { AttemptTimings } from "./start-timings.ts";
@@ -43,6 +44,8 @@ export class Machine {
   /** For a move, which sends the disk while the machine runs. */
   readonly changes: DiskChanges;
   readonly leaving: Leaving;
+  /** Its VMM is to be replaced; null: that was not requested. */
+  replacing: Replacing | null = null;
   #followed: FollowedDisk | null;
   readonly secondTry = new SecondTry();
   readonly watchers: Watchers;
@@ -84,7 +87,7 @@ export class Machine {
     const { lastAliveAt: lastSeenAt } = deps;
     const hasBoot = journal.boot !== null;
     this.held = new HeldVm({ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: onVmChange });
-    if (journal.boot !== null) deps.liveBoots.add(journal.boot.bootId);
+    if (journal.boot !== null) deps.liveBoots.add(vmmIdOf(journal.boot));
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
 
@@ -141,6 +144,7 @@ export class Machine {
       arrivedDisk: following?.isMerged ? "merged" : following?.isComplete ? "here" : null,
       hasMemory: memory !== null,
       isLeaving: this.leaving.isUnderWay,
+      replacing: this.replacing?.how ?? null,
       isSuspendRefused: suspendRefusal?.generation === generation,
       isCutOff: this.isCutOff,
     };
@@ -180,6 +184,17 @@ export class Machine {
     const reason = `the machine was ended: ${detail}`;
     this.event("warn", reason);
     if (spec?.restart === "never") void this.update({ ending: { generation, kind: "failed", reason } });
+  }
+
+  /** Whether its VMM runs another program than the installed one; false while there is none. */
+  get isVmmOutdated(): boolean {
+    const record = this.#journal.boot?.record ?? null;
+    return record !== null && this.held.state === "configured" && record.program !== this.deps.program.current;
+  }
+
+  finishReplacing(outcome: ReplacedVmm): void {
+    this.replacing?.end(outcome);
+    this.replacing = null;
   }
 
   /** Something that is reported has changed. */

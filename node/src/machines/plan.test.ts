@@ -21,6 +21,7 @@ const situations: fc.Arbitrary<Situation> = fc.record({
   isSuspendRefused: fc.boolean(),
   hostStop: fc.constantFrom(null, "suspend" as const, "shutDown" as const),
   isCutOff: fc.boolean(),
+  replacing: fc.constantFrom(null, "live" as const, "restart" as const),
   ending: fc.option(
     fc.record({
       generation: fc.integer({ min: 1, max: 3 }),
@@ -123,6 +124,17 @@ test("a machine that is paused for a move runs again only when it is to run here
   );
 });
 
+test("the VMM of a machine is replaced only while it runs and is to run", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan(situation);
+      if (next.kind !== "act" || next.action !== "replaceVmm") return;
+      const { desired, vm, hasMemory, hostStop, replacing } = situation;
+      assert.deepEqual([desired, vm, hasMemory, hostStop, replacing], ["running", "configured", false, null, "live"]);
+    }),
+  );
+});
+
 test("a machine is reported as stopped only when that is desired or the guest powered off", () => {
   fc.assert(
     fc.property(situations, (situation) => {
@@ -134,12 +146,13 @@ test("a machine is reported as stopped only when that is desired or the guest po
   );
 });
 
-test("a machine that has something to do never looks settled", () => {
+test("a machine that has something to do never looks settled, unless it runs on meanwhile", () => {
   fc.assert(
     fc.property(situations, (situation) => {
       const next = plan(situation);
       const looksSettled = ["stopped", "running", "failed", "absent"].includes(observedState(next));
-      assert.equal(looksSettled, next.kind === "settled");
+      const runsOn = next.kind === "act" && next.action === "replaceVmm";
+      assert.equal(looksSettled, next.kind === "settled" || runsOn);
     }),
   );
 });
@@ -152,6 +165,8 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
       return { ...situation, ending, vm: action === "boot" || action === "resume" ? "ended" : situation.vm };
     }
     if (action === "suspend") return { ...situation, isSuspendRefused: true };
+    // It runs on.
+    if (action === "replaceVmm") return { ...situation, replacing: null };
     return action === "adopt" ? { ...situation, vm: "unreachable" } : situation;
   }
   const after: Record<Exclude<Action, "removeFiles">, Partial<Situation>> = {
@@ -168,12 +183,13 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
     suspend: { vm: "ended", hasMemory: true },
     discardMemory: { hasMemory: false },
     configure: { vm: "configured" },
+    replaceVmm: { replacing: null },
     unpause: { vm: "configured" },
     // The server asks for its memory to be saved, or that is tried again.
     awaitMove: { isLeaving: false, isSuspendRefused: false },
     shutDown: { vm: "ended" },
     kill: { vm: "ended" },
-    cleanBoot: { vm: null },
+    cleanBoot: { vm: null, replacing: null },
   };
   return action === "removeFiles" ? "removed" : { ...situation, ...after[action] };
 }
@@ -223,6 +239,7 @@ test("the whole life of a machine", () => {
     isSuspendRefused: false,
     hostStop: null,
     isCutOff: false,
+    replacing: null,
   };
   const steps: [Partial<Situation>, string][] = [
     [{}, "ensureImage"],

@@ -60,6 +60,8 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     up           running                                → configure
  *     configured   running  host goes down, may suspend   → suspend
  *     configured   running  host goes down                → shutDown
+ *     configured   running  its VMM is to be replaced     → replaceVmm
+ *     configured   running  the same, by a restart        → shutDown
  *     configured   running                                → settled: running
  *     up           stopped                                → kill
  *     paused       running                                → unpause
@@ -118,6 +120,20 @@ const RULES: readonly Rule[] = [
     vm: ["configured"],
     desired: ["running"],
     test: ({ hostStop }) => hostStop !== null,
+    next: "shutDown",
+  },
+  {
+    when: "its VMM is to be replaced",
+    vm: ["configured"],
+    desired: ["running"],
+    test: ({ replacing }) => replacing === "live",
+    next: "replaceVmm",
+  },
+  {
+    when: "its VMM is to be replaced by a restart",
+    vm: ["configured"],
+    desired: ["running"],
+    test: ({ replacing }) => replacing === "restart",
     next: "shutDown",
   },
   { when: "it runs", vm: ["configured"], desired: ["running"], next: settled("running") },

@@ -6,6 +6,7 @@
  */
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
+import type { HowReplaced } from "./replacing.ts";
 
 /**
  * What is known of the VM of a journaled boot.
@@ -51,6 +52,8 @@ export interface Situation {
   readonly keepsMemory: boolean;
   /** It is on its way to another node: it is paused, or about to be, until the server says how the move ended. */
   readonly isLeaving: boolean;
+  /** Its VMM is to be replaced: while it runs, or by a restart. */
+  readonly replacing: HowReplaced | null;
   /** Its memory is saved. */
   readonly hasMemory: boolean;
   /** It could not be suspended in this generation. */
@@ -72,6 +75,7 @@ const ACTIONS = [
   "boot",
   "resume",
   "configure",
+  "replaceVmm",
   "unpause",
   "awaitMove",
   "suspend",
@@ -95,6 +99,8 @@ export const STATE_DURING = {
   boot: "booting",
   resume: "booting",
   configure: "booting",
+  // For everyone else it runs on.
+  replaceVmm: "running",
   unpause: "booting",
   awaitMove: "stopping",
   suspend: "stopping",
@@ -120,6 +126,8 @@ const INTERRUPTED_BY = {
   boot: ["stopped", "absent"],
   resume: ["stopped", "absent"],
   configure: ["stopped", "absent"],
+  // From the pause on it is finished.
+  replaceVmm: ["stopped", "absent"],
   unpause: ["absent"],
   awaitMove: ["running", "stopped", "absent"],
   // A start does not interrupt it: the memory is loaded again then.

@@ -27,11 +27,12 @@ import { discardMemory } from "./actions/suspend.ts";
 import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
 import { applyFence, isFenced, withFence } from "./fence.ts";
 import type { FollowedState, WantedKind } from "./followed-disk.ts";
-import type { Journal, JournaledMemory } from "./journal.ts";
+import { type Journal, type JournaledMemory, vmmIdOf } from "./journal.ts";
 import { type HandOver, handOver, sendRounds } from "./hand-over.ts";
 import { Machine } from "./machine.ts";
 import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
+import { type HowReplaced, type ReplacedVmm, Replacing } from "./replacing.ts";
 import { bootDirectoryName, bootsPathOf, diskPathOf } from "./paths.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
@@ -39,6 +40,8 @@ import type { SupervisorDeps } from "./machine-deps.ts";
 
 /** For a guest to write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
+/** For a machine to boot again. */
+const RESTART_MS = 3 * 60_000;
 
 export class Supervisor {
   readonly #machine: Machine;
@@ -74,12 +77,53 @@ export class Supervisor {
   /** Whether the machine leaves or has left with its memory: its commands are continued from there, here or on another node. */
   get isLeaving(): boolean {
     const { desired, keepsCommands = false, memory = null } = this.#machine.journal;
+    if (this.switched !== null) return true;
     return (desired !== "running" && keepsCommands) || memory?.keepsCommands === true;
+  }
+
+  /** Resolves when another VMM has taken the guest over, to which its commands go then; null: none does now. */
+  get switched(): Promise<void> | null {
+    return this.#machine.replacing?.switched ?? null;
+  }
+
+  /** Names its VMM, if there may be one. */
+  get vmmIds(): readonly string[] {
+    const { boot } = this.#machine.journal;
+    return boot === null ? [] : [vmmIdOf(boot)];
+  }
+
+  /** Whether it runs in a VMM of another program than the one that is installed. */
+  get isVmmOutdated(): boolean {
+    return this.#machine.isVmmOutdated;
+  }
+
+  /**
+   * Has it run in a VMM of the installed program, as `how` says, and waits for that. When the signal is aborted, only the wait ends.
+   */
+  async replaceVmm(how: HowReplaced, signal: AbortSignal): Promise<ReplacedVmm> {
+    const machine = this.#machine;
+    const { leaving, deps } = machine;
+    if (machine.replacing === null) {
+      if (this.guest === null) return { outcome: "ended" };
+      await deps.program.refresh();
+      if (!machine.isVmmOutdated) return { outcome: "current" };
+      if (deps.program.needsAgentRestart)
+        return {
+          outcome: "refused",
+          reason: "another program was installed since the node's agent started: restart that first",
+        };
+      if (leaving.isUnderWay || leaving.watched !== null) return { outcome: "refused", reason: "the machine moves" };
+    }
+    machine.replacing ??= new Replacing(how);
+    this.#queue.wake();
+    const ended = await orAborted(machine.replacing.done, signal);
+    if (how === "restart") await this.settled(this.generation, RESTART_MS, signal);
+    return ended;
   }
 
   /** Connects to the guest's ports, while the machine runs. */
   get network(): VmNetwork | null {
-    return this.guest === null ? null : (this.#machine.held.vm?.network ?? null);
+    return this.guest === null && this.switched === null ? null : (this.#machine.held.vm?.network ?? null);
   }
 
   /** The image that the machine's files depend on. */
@@ -110,7 +154,8 @@ export class Supervisor {
 
   /** Whether it runs, is to run and can be watched, so that its files may be sent to another node before it is stopped. */
   get canSendEarly(): boolean {
-    const { held, journal } = this.#machine;
+    const { held, journal, replacing } = this.#machine;
+    if (replacing !== null) return false;
     const isOneFile = (journal.following ?? null) === null;
     return this.guest !== null && journal.boot !== null && isOneFile && (held.vm?.watchDisk ?? null) !== null;
   }
@@ -182,7 +227,7 @@ export class Supervisor {
     const root = await diskRoot(machine);
     if (!this.canSendEarly || held.vm === null || journal.boot === null)
       throw new UnknownPoint(`machine ${journal.machineId} does not run`);
-    return { vm: held.vm, boot: requestOf(machine, journal.boot.bootId, root) };
+    return { vm: held.vm, boot: requestOf(machine, vmmIdOf(journal.boot), root) };
   }
 
   /** The image that the disk is made from, and the file that it is based on. Rejects when there is no disk. */
@@ -234,7 +279,9 @@ export class Supervisor {
   /** Where a VMM of an earlier agent finds its disk. */
   #bootPlace(): { readonly directory: string; readonly uid: number } | null {
     const { boot, uid } = this.#machine.journal;
-    return boot === null ? null : { directory: join(bootsPathOf(this.directory), bootDirectoryName(boot.bootId)), uid };
+    return boot === null
+      ? null
+      : { directory: join(bootsPathOf(this.directory), bootDirectoryName(vmmIdOf(boot))), uid };
   }
 
   /** Memory came with the machine, and its owner has discarded it since. Only before the first request for the machine. */

@@ -15,6 +15,7 @@ import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
+import type { ReplacedVmm } from "./replacing.ts";
 
 export interface UnreadableMachineOptions {
   readonly deps: SupervisorDeps;
@@ -32,6 +33,8 @@ export class UnreadableMachine {
   readonly machineLog: MachineLog;
   readonly guest = null;
   readonly isLeaving = false;
+  readonly switched = null;
+  readonly isVmmOutdated = false;
   readonly network = null;
   readonly spec = null;
   readonly #options: UnreadableMachineOptions;
@@ -46,6 +49,14 @@ export class UnreadableMachine {
 
   get machineId(): string {
     return this.#options.machineId;
+  }
+
+  replaceVmm(): Promise<ReplacedVmm> {
+    return Promise.resolve({ outcome: "ended" });
+  }
+
+  get vmmIds(): readonly string[] {
+    return this.#options.bootIds;
   }
 
   get directory(): string {

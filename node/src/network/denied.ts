@@ -61,7 +61,7 @@ export class DenialLimit {
 
 /** Checks one machine for rejections. */
 export class DenialWatch {
-  readonly #pid: number;
+  #pid: number;
   readonly #limit: DenialLimit;
   readonly #clock: Clock;
   #count = 0;
@@ -70,6 +70,11 @@ export class DenialWatch {
     this.#pid = pid;
     this.#limit = limit;
     this.#clock = clock;
+  }
+
+  /** Another process of the same namespace. */
+  follow(pid: number): void {
+    this.#pid = pid;
   }
 
   /** Rejects when the machine's namespace is gone. */

@@ -30,9 +30,19 @@ import { closeHostNetwork, openHostNetwork } from "./host.ts";
 import { type DnsClient, MachineNameServer } from "./name-server.ts";
 import { TrackedNames, NAME_PERIODS, type NamePeriods } from "./names.ts";
 import { type Policy, policyOf } from "./policy.ts";
-import { inNamespaceOf, NFT, run, PrestartedProgram } from "./programs.ts";
+import { inNamespaceOf, IP, NFT, run, PrestartedProgram } from "./programs.ts";
 import { PublishedPorts } from "./published-ports.ts";
-import { connectionsMax, type NamespaceSetup, namespaceSetup, policyRules, resolvedRules } from "./rules.ts";
+import {
+  connectionsMax,
+  type NamespaceJoin,
+  namespaceJoin,
+  type NamespaceSetup,
+  namespaceSetup,
+  nextTap,
+  policyRules,
+  resolvedRules,
+} from "./rules.ts";
+import { keepTapOf } from "./taps.ts";
 import { HostUpstream, type Upstream } from "./upstream.ts";
 
 const DENIALS_POLL_MS = 3_000;
@@ -109,6 +119,11 @@ export class Network implements AsyncDisposable {
     return namespaceSetup(this.block, vethPairOf(this.block, uid), { uid, connections: this.#connections });
   }
 
+  /** How to put a VMM into the namespace of the one that it is to replace. */
+  join(vmm: { readonly pid: number; readonly uid: number }): NamespaceJoin {
+    return namespaceJoin(vmm.pid, vmm.uid);
+  }
+
   /** The network of a VMM that runs in its namespace; null for a VMM without an uplink. */
   attach(vmm: { readonly pid: number; readonly uid: number }): GuestNetwork | null {
     const pair = vethPairOf(this.block, vmm.uid);
@@ -150,7 +165,7 @@ export class Network implements AsyncDisposable {
 export class GuestNetwork {
   readonly #network: Network;
   readonly #pair: VethPair;
-  readonly #pid: number;
+  #pid: number;
   /** Started before it is needed, because spawning takes time. */
   #program: PrestartedProgram | null;
   /** Changes of the namespace run one after the other. */
@@ -160,6 +175,8 @@ export class GuestNetwork {
   readonly #published = new PublishedPorts();
   readonly #dialed = new Set<Socket>();
   #isClosed = false;
+  /** Two VMMs of the machine are in the namespace. */
+  #isShared = false;
 
   constructor(network: Network, pair: VethPair, pid: number) {
     this.#network = network;
@@ -216,6 +233,38 @@ export class GuestNetwork {
       dial: (port, signal) => this.dial(port, signal),
       hostPorts: this.#published.ports,
     };
+  }
+
+  /** A program that waits to do what `next` needs. */
+  prepareNext(): PrestartedProgram {
+    return new PrestartedProgram(inNamespaceOf(this.#pid, IP));
+  }
+
+  /** The guest's packets go to the interface of the VMM that replaces this one. Only while the guest is paused. */
+  async next(program: PrestartedProgram): Promise<void> {
+    await program.run(nextTap());
+  }
+
+  /** From now on the end of a VMM does not close it, until `belongsTo`. */
+  share(): void {
+    this.#isShared = true;
+  }
+
+  /** The guest runs in this VMM, which has joined the namespace: names, ports and connections are served as before. */
+  belongsTo(pid: number): void {
+    this.#pid = pid;
+    this.#isShared = false;
+    this.#denials?.follow(pid);
+  }
+
+  /** The VMM is the only one of its machine: removes what one that it replaced, or that was to replace it, had here. */
+  async keepOnly(): Promise<void> {
+    await keepTapOf(this.#pid);
+  }
+
+  /** The VMM has ended. */
+  closeOf(pid: number): void {
+    if (pid === this.#pid && !this.#isShared) this.close();
   }
 
   async checkDenials(): Promise<void> {

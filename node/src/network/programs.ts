@@ -25,6 +25,8 @@ export function inNamespaceOf(pid: number, argv: readonly string[]): readonly st
 }
 
 export const NFT = ["nft", "-f", "-"] as const;
+/** Its input has one command in each line; the first that fails is the last one. */
+export const IP = ["ip", "-batch", "-"] as const;
 
 export class PrestartedProgram {
   readonly #argv: readonly string[];

@@ -18,9 +18,11 @@ import {
   GATEWAY_ADDRESS,
   GATEWAY_MAC,
   GUEST_ADDRESS,
+  FORMER_TAP_NAME,
   GUEST_PREFIX_LENGTH,
   HOST_END_PREFIX,
   NAME_SERVER_PORT,
+  NEXT_TAP_NAME,
   type VethPair,
   TAP_NAME,
   UPLINK_NAME,
@@ -132,7 +134,8 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
   }
   chain outgoing {
     type nat hook postrouting priority srcnat; policy accept;
-    oifname { "${UPLINK_NAME}", "${TAP_NAME}" } masquerade
+    oifname "${UPLINK_NAME}" masquerade
+    oifname "${TAP_NAME}" snat ip to ${GATEWAY_ADDRESS}
   }
 }
 `;
@@ -167,6 +170,7 @@ export function resolvedRules(addresses: readonly string[], holdMs: number): str
 
 /** How to make a VMM's namespace: inputs for the named programs. */
 export interface NamespaceSetup {
+  readonly kind: "own";
   /** The host's end, which an earlier VMM of the same user may still hold for a moment. null: no uplink. */
   readonly hostEnd: string | null;
   /** nft, inside the namespace, before any interface exists. */
@@ -176,6 +180,47 @@ export interface NamespaceSetup {
   /** ip, on the host. */
   readonly outside: string;
 }
+
+/** How a VMM joins the namespace of the one that it is to replace. */
+export interface NamespaceJoin {
+  readonly kind: "joined";
+  /** The process of the other VMM. */
+  readonly pid: number;
+  /** Interfaces that an earlier attempt may have left, and that no guest uses. */
+  readonly leftovers: readonly string[];
+  /** ip, inside the namespace. */
+  readonly inside: string;
+}
+
+/** An interface for the next VMM, which carries nothing before `nextTap`. */
+export function namespaceJoin(pid: number, uid: number): NamespaceJoin {
+  const inside = asText([
+    `tuntap add dev ${NEXT_TAP_NAME} mode tap user ${uid}`,
+    `link set ${NEXT_TAP_NAME} address ${GATEWAY_MAC}`,
+    `address add ${GATEWAY_ADDRESS}/${GUEST_PREFIX_LENGTH} dev ${NEXT_TAP_NAME}`,
+  ]);
+  return { kind: "joined", pid, leftovers: [NEXT_TAP_NAME, FORMER_TAP_NAME], inside };
+}
+
+/**
+ * Gives the guest's packets to the next VMM's interface, which gets the name that all rules use. Addresses, the other interface and
+ * tracked connections stay. Both guests are paused. For ip.
+ */
+export const nextTap = (): string =>
+  asText([
+    `link set ${TAP_NAME} down`,
+    `link set ${TAP_NAME} name ${FORMER_TAP_NAME}`,
+    `link set ${NEXT_TAP_NAME} name ${TAP_NAME}`,
+    `link set ${TAP_NAME} up`,
+  ]);
+
+/** Gives them to `tap`, whatever an agent that was killed has left; `others` are removed. For ip. */
+export const onlyTap = (tap: string, others: readonly string[]): string =>
+  asText([
+    ...others.map((other) => `link delete ${other}`),
+    ...(tap === TAP_NAME ? [] : [`link set ${tap} down`, `link set ${tap} name ${TAP_NAME}`]),
+    `link set ${TAP_NAME} up`,
+  ]);
 
 /** `connections`: the limit of the machine's concurrent connections. */
 export function namespaceSetup(
@@ -190,7 +235,7 @@ export function namespaceSetup(
     `address add ${GATEWAY_ADDRESS}/${GUEST_PREFIX_LENGTH} dev ${TAP_NAME}`,
     `link set ${TAP_NAME} up`,
   ];
-  if (pair === null) return { hostEnd: null, rules: "", inside: asText(tap), outside: "" };
+  if (pair === null) return { kind: "own", hostEnd: null, rules: "", inside: asText(tap), outside: "" };
   const { hostEnd, hostAddress, machineAddress } = pair;
   const uplink = [
     `link add ${UPLINK_NAME} type veth peer name ${hostEnd} netns /proc/self/fd/9`,
@@ -200,6 +245,7 @@ export function namespaceSetup(
   ];
   const outside = [`address add ${hostAddress}/31 dev ${hostEnd}`, `link set ${hostEnd} up`];
   return {
+    kind: "own",
     hostEnd,
     rules: machineRules(block, pair, connections),
     inside: asText([...tap, ...uplink]),

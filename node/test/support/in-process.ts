@@ -97,6 +97,8 @@ export async function startTestNode(
     readonly bootsAtOnceMax?: number;
     readonly availableMemoryMb?: () => number;
     readonly lastAliveAt?: number;
+    /** What is installed when the agent starts. */
+    readonly program?: string;
     /** Simulates the preparation of a VM; absent: none is prepared. */
     readonly preparing?: FakePreparing["work"];
   } = {},
@@ -118,6 +120,7 @@ export async function startTestNode(
     clock,
     log,
     bootsAtOnceMax,
+    ...(options.program !== undefined && { program: options.program }),
     ...(preparing && { preparing }),
   });
   const images = new FakeImages(clock, "amd64");

@@ -13,7 +13,7 @@
  *     FAKE_UNWATCHED=1          what it writes to its disk cannot be watched     FAKE_WATCH_FAIL=1   and that shows late
  *     FAKE_NO_FENCE=1           its VM cannot be fenced
  *     FAKE_NOT_LIVE=1           moves suspend it       FAKE_IGNORE_SHUTDOWN=1   the guest ignores a shutdown request
- *     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
+ *     FAKE_REPLACE_FAIL=AT      its VMM cannot be replaced (next.ts)     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands
  *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback; other ports are closed
  *
@@ -21,7 +21,6 @@
  * adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of a machine is refused and
  * logged as an error, because a real disk would be damaged.
  */
-import { readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
@@ -36,9 +35,11 @@ import {
   type KeptMemory,
   type MemoryFiles,
   type MemoryPlace,
+  type NextVm,
   type PausedVm,
   type PreparedVm,
   type PrepareRequest,
+  type ReplaceRequest,
   SuspendRefused,
   type SuspendRequest,
   type Vm,
@@ -51,8 +52,24 @@ import { FakeDiskWatch } from "./disk-watch.ts";
 import { FakeFence, isOver } from "./fence.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeCommand, type FakeConfiguration, FakeGuest } from "./guest.ts";
+import { FakeNextVm } from "./next.ts";
 import { FakePausedVm, FakeWaitingVm } from "./paused.ts";
 import { FakeNetwork } from "./network.ts";
+import {
+  FORMAT,
+  identityOf,
+  names,
+  PROGRAM,
+  readMemory,
+  readProgram,
+  readVmFile,
+  recordOf,
+  removeVmFile,
+  type SavedMemory,
+  type VmFile,
+  writeMemory,
+  writeVmFile,
+} from "./vm-file.ts";
 import { FakePreparedVm, type FakePreparing } from "./prepared.ts";
 
 const BOOT_MS_DEFAULT = 5;
@@ -63,6 +80,10 @@ export interface FakeDriverOptions {
   /** The machine's environment, with the variables above. */
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   readonly bootsAtOnceMax?: number;
+  /** What its VMs run. Default: `fake`. */
+  readonly program?: string;
+  /** The file that says what is installed now. Absent: that program. */
+  readonly programPath?: string;
   /** Absent: no VMs are prepared. */
   readonly preparing?: FakePreparing;
   readonly clock: Clock;
@@ -74,33 +95,6 @@ interface FoundFile {
   readonly directory: string;
   readonly file: VmFile;
 }
-
-/** The content of vm.json. Times are epoch milliseconds, because the next node agent must understand them. */
-interface VmFile {
-  readonly bootId: string;
-  readonly startedAt: number;
-  readonly answersAt: number;
-  readonly endsAt: number | null;
-  readonly endsAs: "poweroff" | "crashed";
-  readonly configuration: FakeConfiguration | null;
-  readonly hasWorkload: boolean;
-  /** For a move. */
-  readonly isPaused?: boolean;
-  /** In milliseconds of `Clock.boottime`; null or absent: it is not fenced. */
-  readonly fencedUntil?: number | null;
-}
-
-/** What the file of a suspended machine contains. */
-interface SavedMemory {
-  readonly memoryId: string;
-  readonly file: VmFile;
-  readonly commands: readonly FakeCommand[];
-  /** In base64, by path: files in memory. */
-  readonly files: Readonly<Record<string, string>>;
-}
-
-const MEMORY_NAME = "memory";
-const FORMAT = "fake";
 
 export class FakeDriver implements Driver {
   readonly prepare: Driver["prepare"];
@@ -114,6 +108,7 @@ export class FakeDriver implements Driver {
   readonly memoryFormat = FORMAT;
   readonly canFence = true;
   readonly lease: FenceLease;
+  readonly program: string;
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   /** The sizes for which `forgetTemplate` was called. */
   readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
@@ -125,9 +120,15 @@ export class FakeDriver implements Driver {
   constructor(options: FakeDriverOptions) {
     this.#options = options;
     this.lease = new FenceLease(options.clock);
-    const { preparing, bootsAtOnceMax = AT_ONCE_MAX } = options;
+    const { preparing, bootsAtOnceMax = AT_ONCE_MAX, program = PROGRAM } = options;
+    this.program = program;
     this.concurrentStartsMax = { boots: bootsAtOnceMax, wakes: AT_ONCE_MAX };
     this.prepare = preparing === undefined ? null : (request, signal) => this.#prepare(request, preparing, signal);
+  }
+
+  async installedProgram(): Promise<string> {
+    const { programPath } = this.#options;
+    return programPath === undefined ? this.program : await readProgram(programPath);
   }
 
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
@@ -152,6 +153,7 @@ export class FakeDriver implements Driver {
       configuration: null,
       hasWorkload: false,
       fencedUntil: this.#fenceOf(request),
+      program: this.program,
     };
     await writeVmFile(request.bootDirectory, file);
     try {
@@ -176,7 +178,8 @@ export class FakeDriver implements Driver {
     await this.describeMemory({ directory: memory.directory, diskPath: request.diskPath }, memory);
     const saved = await readMemory(memory.directory);
     if (environmentOf(request.machineId)["FAKE_RESUME_FAIL"] !== undefined) throw new Error("FAKE_RESUME_FAIL is set");
-    const began = { bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now() };
+    const { program } = this;
+    const began = { bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now(), program };
     const file = { ...saved.file, ...began, fencedUntil: this.#fenceOf(request) };
     await writeVmFile(request.bootDirectory, file);
     try {
@@ -214,11 +217,12 @@ export class FakeDriver implements Driver {
   }
 
   readonly receive: Driver["receive"] = async ({ bootId, bootDirectory, machineId }) => {
-    const record = { bootId, pid: 0, startTime: this.#options.clock.now(), format: FORMAT };
+    const { program } = this;
+    const record = { bootId, pid: 0, startTime: this.#options.clock.now(), format: FORMAT, program };
     const load = async (state: Buffer, directory: string): Promise<PausedVm> => {
       const { file, files, commands } = JSON.parse(state.toString()) as SavedMemory;
       const { startTime: startedAt } = record;
-      const loaded = { ...file, bootId, startedAt, answersAt: startedAt, isPaused: true };
+      const loaded = { ...file, bootId, startedAt, answersAt: startedAt, isPaused: true, program };
       await writeVmFile(directory, loaded);
       this.#filesOf(machineId).load(files);
       return this.#paused(machineId, loaded, { directory, commands });
@@ -229,6 +233,7 @@ export class FakeDriver implements Driver {
   async adoptPaused(request: BootRequest): Promise<PausedVm | "gone"> {
     const file = await readVmFile(request.bootDirectory);
     if (file === undefined || file.bootId !== request.bootId) return "gone";
+    await this.#endOthers(request);
     const paused = { ...file, isPaused: true };
     await writeVmFile(request.bootDirectory, paused);
     return this.#paused(request.machineId, paused, { directory: request.bootDirectory, commands: [] });
@@ -242,7 +247,7 @@ export class FakeDriver implements Driver {
     let place = directory;
     const { clock } = this.#options;
     const paused: PausedVm = new FakePausedVm({
-      record: { bootId: file.bootId, pid: 0, startTime: file.startedAt, format: FORMAT },
+      record: recordOf(file),
       end: () => removeVmFile(place),
       now: () => clock.now(),
       suspend: async ({ directory: into, memoryId }) => {
@@ -269,12 +274,56 @@ export class FakeDriver implements Driver {
     const { clock } = this.#options;
     const file = await readVmFile(request.bootDirectory);
     if (file === undefined || file.bootId !== request.bootId) return "gone";
+    await this.#endOthers(request);
     if ((file.endsAt !== null && file.endsAt <= clock.now()) || isOver(file.fencedUntil, clock)) {
       await removeVmFile(request.bootDirectory);
       return "gone";
     }
     await orAborted(clock.sleep(Math.max(0, file.answersAt - clock.now()), signal), signal);
-    return this.#hold(request, file, null);
+    const running = { ...file, isPaused: false };
+    if (file.isPaused === true) await writeVmFile(request.bootDirectory, running);
+    return this.#hold(request, running, null);
+  }
+
+  /** What an agent left that was killed while it replaced the VMM. */
+  async #endOthers({ bootId, bootDirectory }: BootRequest): Promise<void> {
+    const boots = dirname(bootDirectory);
+    for (const name of await names(boots)) {
+      const other = await readVmFile(join(boots, name));
+      if (other !== undefined && other.bootId !== bootId) await removeVmFile(join(boots, name));
+    }
+  }
+
+  /** Another fake VMM takes over the guest of `vm`. */
+  async #replace(vm: FakeVm, { next }: ReplaceRequest): Promise<NextVm> {
+    const { clock, environmentOf } = this.#options;
+    const { program } = this;
+    const { bootId, bootDirectory, machineId } = next;
+    const failsAt = environmentOf(machineId)["FAKE_REPLACE_FAIL"];
+    if (failsAt === "start") throw new Error("FAKE_REPLACE_FAIL is set");
+    const record = { bootId, pid: 0, startTime: clock.now(), format: FORMAT, program };
+    let taken: SavedMemory | null = null;
+    return new FakeNextVm({
+      ...{ record, failsAt, now: () => clock.now() },
+      take: async () => {
+        const pausedAt = await vm.pause();
+        taken = JSON.parse((await vm.devices()).toString()) as SavedMemory;
+        await writeVmFile(bootDirectory, { ...taken.file, bootId, isPaused: true, program });
+        return pausedAt;
+      },
+      giveBack: async () => {
+        await removeVmFile(bootDirectory);
+        if (taken !== null) await vm.unpause();
+      },
+      run: async () => {
+        if (taken === null) throw new Error("the guest was not taken over");
+        await vm.kill();
+        await this.#refuseSecond(next);
+        const running = { ...taken.file, bootId, isPaused: false, program, fencedUntil: this.#fenceOf(next) };
+        await writeVmFile(bootDirectory, running);
+        return this.#hold(next, running, null, taken.commands);
+      },
+    });
   }
 
   async find(): Promise<readonly FoundVm[]> {
@@ -336,7 +385,10 @@ export class FakeDriver implements Driver {
     const environment = this.#options.environmentOf(request.machineId);
     const { machineId, bootDirectory } = request;
     const { lease } = this;
-    const parts = { origin, environment, clock: this.#options.clock, lease, files: this.#filesOf(machineId), kept };
+    const files = this.#filesOf(machineId);
+    const replace = (replaced: FakeVm, replacing: ReplaceRequest): Promise<NextVm> =>
+      this.#replace(replaced, replacing);
+    const parts = { origin, environment, clock: this.#options.clock, lease, files, kept, replace };
     const vm = new FakeVm(bootDirectory, file, parts);
     this.#running.set(request.bootId, vm);
     void vm.exited.then(() => this.#running.delete(request.bootId));
@@ -370,6 +422,7 @@ interface FakeVmParts {
   readonly lease: FenceLease;
   readonly files: FakeFiles;
   readonly kept: readonly FakeCommand[];
+  readonly replace: (vm: FakeVm, request: ReplaceRequest) => Promise<NextVm>;
 }
 
 class FakeVm implements Vm {
@@ -379,6 +432,7 @@ class FakeVm implements Vm {
   readonly network: VmNetwork;
   readonly watchDisk: Vm["watchDisk"];
   readonly watchMemory: Vm["watchMemory"];
+  readonly replace: Vm["replace"];
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
   readonly #environment: FakeVmParts["environment"];
@@ -394,14 +448,16 @@ class FakeVm implements Vm {
   readonly #cancelEnd: () => void;
   readonly #fence: FakeFence;
 
-  constructor(directory: string, file: VmFile, { origin, environment, clock, lease, files, kept }: FakeVmParts) {
+  constructor(directory: string, file: VmFile, parts: FakeVmParts) {
+    const { origin, environment, clock, lease, files, kept, replace } = parts;
     this.#directory = directory;
     this.#file = file;
     this.#environment = environment;
     this.#clock = clock;
     this.#files = files;
     this.origin = origin;
-    this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt, format: FORMAT };
+    this.record = recordOf(file);
+    this.replace = (request) => replace(this, request);
     this.exited = this.#ending.promise;
     const nothing = { take: async () => [], read: () => [], end: () => undefined };
     this.watchMemory = environment["FAKE_NOT_LIVE"] === undefined ? async () => nothing : null;
@@ -516,43 +572,4 @@ class FakeVm implements Vm {
     this.#ending.resolve(exit);
     this.guest.lose("the VM ended");
   }
-}
-
-async function writeMemory(directory: string, saved: SavedMemory): Promise<void> {
-  const path = join(directory, MEMORY_NAME);
-  await writeFile(`${path}.new`, JSON.stringify(saved));
-  await rename(`${path}.new`, path);
-}
-
-async function readMemory(directory: string): Promise<SavedMemory> {
-  const text = await readFile(join(directory, MEMORY_NAME), "utf8").catch(() => {
-    throw new Error("its file is missing");
-  });
-  return JSON.parse(text) as SavedMemory;
-}
-
-/** As that of the qemu driver. A machine without a disk has none. */
-const identityOf = (path: string): Promise<string> =>
-  stat(path, { bigint: true }).then(
-    ({ ino, size, mtimeNs }) => `${ino} ${size} ${mtimeNs}`,
-    () => "",
-  );
-
-async function names(directory: string): Promise<readonly string[]> {
-  return readdir(directory).catch(() => []);
-}
-
-/** By rename, so that a killed agent leaves no incomplete file. */
-async function writeVmFile(directory: string, file: VmFile): Promise<void> {
-  await writeFile(join(directory, "vm.json.new"), JSON.stringify(file));
-  await rename(join(directory, "vm.json.new"), join(directory, "vm.json"));
-}
-
-async function readVmFile(directory: string): Promise<VmFile | undefined> {
-  const text = await readFile(join(directory, "vm.json"), "utf8").catch(() => undefined);
-  return text === undefined ? undefined : (JSON.parse(text) as VmFile);
-}
-
-async function removeVmFile(directory: string): Promise<void> {
-  await rm(join(directory, "vm.json"), { force: true });
 }

@@ -21,7 +21,7 @@ const plan: VmmPlan = {
   bulkPath: "/mnt/node/machines/mach-1/boot/bulk",
   socketDirectory: "/mnt/node/machines/mach-1/boot",
   isIncoming: false,
-  hasNetwork: false,
+  tapName: null,
 };
 
 function valueOf(argv: readonly string[], option: string): string {

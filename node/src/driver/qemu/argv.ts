@@ -12,7 +12,7 @@
  * options. Shared memory (memfd) instead of private costs 0.3 s, because the host gives it no huge pages.
  */
 
-import { GUEST_MAC, TAP_NAME } from "../../network/addresses.ts";
+import { GUEST_MAC } from "../../network/addresses.ts";
 
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 
@@ -46,8 +46,8 @@ export interface VmmPlan {
   readonly socketDirectory: string;
   /** Waits for a template's device state instead of booting. */
   readonly isIncoming: boolean;
-  /** Whether the guest has an interface; its other end is TAP_NAME in the VMM's namespace. */
-  readonly hasNetwork: boolean;
+  /** The other end of the guest's interface, in the VMM's namespace; null: the guest has none. */
+  readonly tapName: string | null;
 }
 
 export const QEMU_PROGRAM = "qemu-system-x86_64";
@@ -69,8 +69,8 @@ const RECONNECT_SECONDS = 30 * 24 * 3600;
 /** The guest's name for its bulk disk, its second disk. */
 export const BULK_DEVICE = "/dev/vdb";
 /** Without announcements after a restore: they would only wake the guest, and its neighbour is always the same. */
-const NETWORK_DEVICE = [
-  ...["-netdev", `tap,id=net,ifname=${TAP_NAME},script=no,downscript=no,vhost=off`],
+const networkDevice = (tapName: string): readonly string[] => [
+  ...["-netdev", `tap,id=net,ifname=${tapName},script=no,downscript=no,vhost=off`],
   ...["-device", `virtio-net-device,netdev=net,mac=${GUEST_MAC},guest_announce=off`],
 ];
 /** What the disk device reads before a machine's disk is attached. Has the most common size. */
@@ -97,7 +97,7 @@ export function qemuArgv(plan: VmmPlan): readonly string[] {
     ...["-device", "virtio-serial-device"],
     ...["-chardev", `socket,id=guest,path=${escaped(plan.socketDirectory)}/guest.sock,server=on,wait=off`],
     ...["-device", `virtserialport,chardev=guest,name=${GUEST_PORT_NAME}`],
-    ...(plan.hasNetwork ? NETWORK_DEVICE : []),
+    ...(plan.tapName === null ? [] : networkDevice(plan.tapName)),
     // The balloon is never inflated: it only reports free memory to the host, and the guest gets it back by touching it.
     ...["-device", "virtio-balloon-device,free-page-reporting=on"],
     ...["-blockdev", JSON.stringify(bulkNode(plan.bulkPath)), "-device", `virtio-blk-device,drive=${BULK_NODE}`],

@@ -48,8 +48,10 @@ import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
-import { findVmms, isAlive, killNow } from "./processes.ts";
-import { type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
+import { findVmms, type FoundVmm, isAlive, killNow } from "./processes.ts";
+import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
+import { InstalledProgram } from "./program.ts";
+import { replaceVm } from "./replace.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
 import type { Template } from "./save-template.ts";
@@ -96,6 +98,7 @@ interface Runtime {
   readonly qemuVersion: string;
   readonly runtimeFiles: RuntimeFiles;
   readonly guestFiles: GuestFiles;
+  readonly installed: InstalledProgram;
   readonly tscKhz: number | null;
   /** The host's processor as guests under KVM see it. */
   readonly processor: string;
@@ -118,13 +121,14 @@ async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeOptio
     ensureGuestFiles({ cacheDirectory, repositoryDirectory: REPOSITORY_DIRECTORY }),
     readFile("/proc/cpuinfo", "utf8"),
   ]);
+  const installed = await InstalledProgram.read(runtimeFiles, guestFiles);
   const tscKhz = tscKhzIn(cpuinfo);
   const processor = processorIdentity(cpuinfo, release());
   const versions = `QEMU ${qemuVersion}, guest ${guestFiles.key}`;
   const probe = (): ReturnType<typeof probeKvm> =>
-    probeKvm({ qemuVersion, runtimeFiles, guestFiles, tscKhz, processor, cacheDirectory, clock, log });
+    probeKvm({ qemuVersion, runtimeFiles, guestFiles, installed, tscKhz, processor, cacheDirectory, clock, log });
   const verdict = await chooseAccelerator({ setting, cacheDirectory, versions, probe, now: clock.now() });
-  return { qemuVersion, runtimeFiles, guestFiles, tscKhz, processor, verdict };
+  return { qemuVersion, runtimeFiles, guestFiles, installed, tscKhz, processor, verdict };
 }
 
 async function openIn(directory: string, host: Host): Promise<QemuDriver> {
@@ -195,8 +199,8 @@ type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> &
 
 interface Opening {
   readonly origin: Vm["origin"];
-  /** What its saved memory depends on; undefined: unknown. */
-  readonly format: string | undefined;
+  /** Of the VMM. */
+  readonly known: KnownVmm;
   readonly callerSignal: AbortSignal;
   /** Default: every command in the guest ends. */
   readonly keepsCommands?: boolean;
@@ -207,9 +211,11 @@ class QemuDriver implements Driver {
   readonly memoryFormat: string;
   readonly canFence = true;
   readonly lease: FenceLease;
+  readonly program: string;
   readonly prepare: Driver["prepare"];
   readonly receive: Driver["receive"];
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
+  readonly #installed: InstalledProgram;
   readonly #tuning: Tuning;
   readonly #launcher: Launcher;
   readonly #templates: Templates;
@@ -225,6 +231,8 @@ class QemuDriver implements Driver {
     },
   ) {
     this.facts = factsOf(options);
+    this.#installed = options.installed;
+    this.program = options.installed.hash;
     this.#clock = options.clock;
     this.#cgroups = options.cgroups;
     this.#log = options.log.child({ driver: "qemu" });
@@ -239,6 +247,15 @@ class QemuDriver implements Driver {
     this.memoryFormat = this.#templates.format;
     this.prepare = (request, signal) => this.#prepare(request, signal);
     this.receive = (request, basePath, signal) => this.#receive(request, basePath, signal);
+  }
+
+  installedProgram(): Promise<string> {
+    return this.#installed.now();
+  }
+
+  /** What the VMMs that it starts have. */
+  get #own(): KnownVmm {
+    return { format: this.#templates.format, program: this.program };
   }
 
   /** Removes what a crash left of templates. */
@@ -275,7 +292,11 @@ class QemuDriver implements Driver {
   /** The VMM of a boot, with which nothing is done yet. */
   async #findVmm(request: BootRequest, record: VmRecord | null): Promise<Vmm | undefined> {
     const uid = this.#launcher.uidOf(request);
-    const found = (await findVmms(this.#launcher.nodeDirectory)).find(
+    const all = await findVmms(this.#launcher.nodeDirectory);
+    // An agent was killed while it replaced this VMM. The other one does not run, but has the machine's disk open.
+    const others = all.filter(({ bootId, machineId }) => machineId === request.machineId && bootId !== request.bootId);
+    for (const other of others) await this.#endNow(other);
+    const found = all.find(
       (vmm) =>
         vmm.bootId === request.bootId &&
         (record === null || (vmm.pid === record.pid && vmm.startTime === record.startTime)) &&
@@ -296,12 +317,13 @@ class QemuDriver implements Driver {
     const vmm = await this.#findVmm(request, record);
     if (vmm === undefined) return "gone";
     if (request.fence === "had") vmm.fence.inherit(UNKNOWN_FENCE);
-    const format = record?.format;
+    const known = knownOf(record);
+    await this.#launcher.keepOnlyNetworkOf(vmm);
     try {
-      return await this.#open(vmm, request, { origin: null, format, callerSignal: signal, keepsCommands: true });
+      return await this.#open(vmm, request, { origin: null, known, callerSignal: signal, keepsCommands: true });
     } catch (error) {
       // The guest powered off in the meantime. `exited` reports that, which "gone" could not.
-      if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null }, format);
+      if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null }, known);
       if (!isAlive(vmm.record)) return "gone";
       vmm.release();
       throw new Error(
@@ -328,7 +350,7 @@ class QemuDriver implements Driver {
   async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
     const context = { launcher: this.#launcher, templates: this.#templates, signal };
     const resumed = await resumeVm(request, memory, context);
-    return this.#asVm({ ...resumed, origin: null }, this.#templates.format);
+    return this.#asVm({ ...resumed, origin: null }, this.#own);
   }
 
   #receive(request: ReceiveRequest, basePath: string | null, signal: AbortSignal): Promise<WaitingVm> {
@@ -337,8 +359,8 @@ class QemuDriver implements Driver {
   }
 
   #liveContext(): LiveContext {
-    const asVm = (parts: VmParts): Vm => this.#asVm(parts, this.#templates.format);
-    return { launcher: this.#launcher, templates: this.#templates, asVm };
+    const asVm = (parts: VmParts, known: KnownVmm): Vm => this.#asVm(parts, known);
+    return { launcher: this.#launcher, templates: this.#templates, own: this.#own, asVm };
   }
 
   async adoptPaused(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone"> {
@@ -352,7 +374,16 @@ class QemuDriver implements Driver {
       vmm.release();
       throw error;
     }
-    return pausedVm(vmm, this.#launcher.attachNetwork(vmm, request.uid), this.#liveContext());
+    await this.#launcher.keepOnlyNetworkOf(vmm);
+    const guestNetwork = this.#launcher.attachNetwork(vmm, request.uid);
+    return pausedVm({ vmm, guestNetwork, known: knownOf(record) }, this.#liveContext());
+  }
+
+  async #endNow(vmm: FoundVmm): Promise<void> {
+    this.#log.warn({ boot: vmm.bootId, pid: vmm.pid }, "killing a VM that was to replace another one");
+    killNow(vmm);
+    while (isAlive(vmm)) await this.#clock.sleep(SWEEP_POLL_MS);
+    await this.#cgroups?.find(vmm.bootId).remove();
   }
 
   async find(): Promise<readonly FoundVm[]> {
@@ -419,17 +450,17 @@ class QemuDriver implements Driver {
 
   #context(template: Template, origin: VmOrigin): PrepareContext {
     const { rootDevice } = this.facts;
-    const asVm = (parts: VmParts): Vm => this.#asVm(parts, this.#templates.format);
+    const asVm = (parts: VmParts): Vm => this.#asVm(parts, this.#own);
     return { launcher: this.#launcher, tuning: this.#tuning, template, rootDevice, origin, asVm };
   }
 
-  /** `format`: what its saved memory depends on; undefined: unknown. */
-  #asVm(parts: VmParts, format: string | undefined): Vm {
+  #asVm(parts: VmParts, known: KnownVmm): Vm {
     const { vmm, guest, guestNetwork, origin } = parts;
+    const { format } = known;
     const templates = this.#templates;
     const clock = this.#clock;
     return {
-      record: format === undefined ? vmm.record : { ...vmm.record, format },
+      record: { ...vmm.record, ...known },
       origin,
       guest,
       network: guestNetwork?.vmNetwork() ?? null,
@@ -450,6 +481,8 @@ class QemuDriver implements Driver {
         return vmm.fence.isArmed;
       },
       setFenced: (isFenced) => (isFenced ? vmm.fence.arm() : vmm.fence.lift()),
+      replace: (request, signal) =>
+        replaceVm({ vmm, guest, guestNetwork }, request, { ...this.#liveContext(), signal }),
       kill: () => vmm.kill(),
       release: () => {
         guest.close();
@@ -463,8 +496,7 @@ class QemuDriver implements Driver {
     signal.throwIfAborted();
     const vmm = await this.#launcher.spawn(launch);
     try {
-      const { format } = this.#templates;
-      return await this.#open(vmm, launch, { origin: "boot", format, callerSignal: signal });
+      return await this.#open(vmm, launch, { origin: "boot", known: this.#own, callerSignal: signal });
     } catch (error) {
       const output = await Promise.race([vmm.lastOutput(), this.#clock.sleep(LAST_OUTPUT_MS)]);
       await vmm.kill();
@@ -477,7 +509,7 @@ class QemuDriver implements Driver {
   async #open(
     vmm: Vmm,
     channels: Channels,
-    { origin, format, callerSignal, keepsCommands = false }: Opening,
+    { origin, known, callerSignal, keepsCommands = false }: Opening,
   ): Promise<Vm> {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
@@ -486,7 +518,7 @@ class QemuDriver implements Driver {
     try {
       const startedAt = this.#clock.monotonic();
       await this.#launcher.control(vmm, channels, signal);
-      if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin }, format);
+      if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin }, known);
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
       const { machineId, network, publishedPorts = [] } = channels;
       guestNetwork = network === undefined ? null : this.#launcher.attachNetwork(vmm, channels.uid);
@@ -494,7 +526,7 @@ class QemuDriver implements Driver {
       const guest = await this.#launcher.guest(channels, signal, { keepsCommands });
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
       this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest agent answered");
-      return this.#asVm({ vmm, guest, guestNetwork, origin }, format);
+      return this.#asVm({ vmm, guest, guestNetwork, origin }, known);
     } catch (error) {
       guestNetwork?.close();
       // The reason of the VMM's end says more than the channel that broke because of it.
@@ -504,6 +536,12 @@ class QemuDriver implements Driver {
     }
   }
 }
+
+/** What the journal knows of a VMM. */
+const knownOf = (record: VmRecord | null): KnownVmm => ({
+  ...(record?.format !== undefined && { format: record.format }),
+  ...(record?.program !== undefined && { program: record.program }),
+});
 
 const SWEEP_POLL_MS = 5;
 const UNKNOWN_FENCE = 0;

@@ -7,7 +7,12 @@ import { type Jail, jailArgv } from "./jail.ts";
 
 const jail: Jail = {
   launcher: "/cache/guest/boot-1/jail",
-  runtime: { program: "/usr/bin/vmm", directories: ["/usr/lib/x"], links: [{ target: "usr/lib", path: "/lib" }] },
+  runtime: {
+    program: "/usr/bin/vmm",
+    files: [],
+    directories: ["/usr/lib/x"],
+    links: [{ target: "usr/lib", path: "/lib" }],
+  },
   guestDirectory: "/cache/guest/boot-1",
   bootDirectory: "/data/node/machines/m/boots/b",
   files: [],
@@ -26,7 +31,7 @@ const jail: Jail = {
 /** The steps before the program, joined. */
 const stepsOf = (given: Jail): string => {
   const argv = jailArgv(given, ["-x"]);
-  return ` ${argv.slice(argv.indexOf(jail.launcher) + 1, argv.indexOf(jail.runtime.program, argv.indexOf("--"))).join(" ")} `;
+  return ` ${argv.slice(argv.indexOf(jail.launcher) + 1, argv.indexOf(jail.runtime.program, argv.lastIndexOf("--"))).join(" ")} `;
 };
 
 test("as root the VMM becomes its own user, with limits and a control group", () => {
@@ -68,7 +73,16 @@ test("an accelerator's steps run while the launcher is still root", () => {
 
 test("only a VMM with a network has the device for it", () => {
   assert.doesNotMatch(stepsOf(jail), /tun/);
-  const network = { hostEnd: null, rules: "", inside: "", outside: "" };
+  const network = { kind: "own", hostEnd: null, rules: "", inside: "", outside: "" } as const;
+  assert.match(stepsOf({ ...jail, network }), / node \/dev\/net\/tun 10 200 /);
+});
+
+test("a VMM that is to replace another one joins its network and makes no other", () => {
+  const network = { kind: "joined", pid: 77, leftovers: ["tap1"], inside: "tuntap add dev tap1\n" } as const;
+  const argv = jailArgv({ ...jail, network }, []);
+  assert.deepEqual(argv.slice(0, 3), ["nsenter", "--net=/proc/77/ns/net", "--"]);
+  assert.ok(!argv.includes("unshare"));
+  assert.doesNotMatch(stepsOf({ ...jail, network }), / net /);
   assert.match(stepsOf({ ...jail, network }), / node \/dev\/net\/tun 10 200 /);
 });
 

@@ -4,7 +4,8 @@
  *
  * A VMM gets:
  * - its own user, without privileges or a way to gain them;
- * - its own network namespace: with a network, the guest's interface and a closed uplink; otherwise only a loopback;
+ * - its own network namespace: with a network, the guest's interface and a closed uplink; otherwise only a loopback. A VMM that is to
+ *   replace another one of its machine joins that one's namespace, with an interface that carries nothing yet;
  * - its own IPC namespace, and resource limits;
  * - its own root directory with only what QEMU needs: its program, libraries and firmware, the guest's kernel, five
  *   devices, the memory of its template, and the boot's directory, the only one it can write to. Files elsewhere, such as
@@ -16,7 +17,8 @@
  * Without root the VMM runs as the caller in a user namespace with the same view. Machines are then protected from each
  * other's VMMs only by that view, not by users.
  */
-import type { NamespaceSetup } from "../../network/rules.ts";
+import type { NamespaceJoin, NamespaceSetup } from "../../network/rules.ts";
+import { inNamespaceOf } from "../../network/programs.ts";
 import type { VmmLimits } from "./limits.ts";
 import type { RuntimeFiles } from "./runtime-files.ts";
 
@@ -39,7 +41,7 @@ export interface Jail {
   /** Whether the VMM uses /dev/kvm. As root it gets one that its user may open, whatever the host's permissions. */
   readonly hasKvm: boolean;
   /** null: only a loopback. Otherwise requires root. */
-  readonly network: NamespaceSetup | null;
+  readonly network: NamespaceSetup | NamespaceJoin | null;
   /** The `cgroup.procs` files of its control groups; may be empty. */
   readonly groups: readonly string[];
   readonly limits: Pick<VmmLimits, "fileBytes" | "filesOpen" | "tasksMax">;
@@ -91,10 +93,23 @@ const NAMESPACE = [
   'exec "$@"',
 ].join("\n");
 
+/** In the namespace of the VMM that is to be replaced. */
+const JOINED = [
+  "set -e",
+  "inside=$1 leftovers=$2; shift 2",
+  "for tap in $leftovers; do ip link delete $tap 2>/dev/null || :; done",
+  'printf %s "$inside" | ip -batch -',
+  'exec "$@"',
+].join("\n");
+
 export function jailArgv(jail: Jail, programArgv: readonly string[]): readonly string[] {
   const { network, runtime, uid } = jail;
   const command = [jail.launcher, ...steps(jail).flat().map(String), "--", runtime.program, ...programArgv];
   if (network === null) return uid === null ? ["unshare", "--user", "--map-root-user", "--", ...command] : command;
+  if (network.kind === "joined") {
+    const { pid, inside, leftovers } = network;
+    return [...inNamespaceOf(pid, ["sh", "-c", JOINED, "sh", inside, leftovers.join(" ")]), ...command];
+  }
   const { hostEnd, rules, inside, outside } = network;
   const namespace = ["sh", "-c", NAMESPACE, "sh", rules, inside, outside];
   return ["sh", "-c", WITH_NETWORK, "sh", hostEnd ?? "", ...namespace, ...command];

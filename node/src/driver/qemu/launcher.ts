@@ -17,7 +17,9 @@ import { connectGuest } from "../../guest/client.ts";
 import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
 import type { Cgroups, NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import type { FenceLease } from "../../host/fence-lease.ts";
+import { NEXT_TAP_NAME, TAP_NAME } from "../../network/addresses.ts";
 import { GUEST_ADDRESSING, type GuestNetwork, type Network } from "../../network/network.ts";
+import { keepTapOf } from "../../network/taps.ts";
 import type { VmRecord } from "../driver.ts";
 import { type GuestMemory, qemuArgv, SOCKET_EXTENSION } from "./argv.ts";
 import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
@@ -59,6 +61,8 @@ export interface Launch {
   readonly backingPaths: readonly string[];
   /** Waits for a template's device state instead of booting. */
   readonly isIncoming: boolean;
+  /** The VMM of the same machine and user that it is to replace. Absent: none. */
+  readonly replaces?: VmRecord;
   /** Whether it ends with this process, so that no later agent finds it. */
   readonly diesWithParent?: boolean;
   /** Whether it ends at the end of the lease, from its start on. */
@@ -168,7 +172,8 @@ export class Launcher {
     await makeBulkFile(bulkPath);
     const owned = [launch.bootDirectory, bulkPath, ...disks];
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
-    const limits = vmmLimits(launch, this.#options.tuning.memoryMb);
+    const hasTwin = launch.replaces !== undefined;
+    const limits = vmmLimits({ ...launch, hasTwin }, this.#options.tuning.memoryMb);
     const group = await this.#makeGroup(launch.bootId, limits);
     const fencedUntil = launch.isFenced === true ? firstFence(this.#options.lease) : null;
     const argv = await this.#argv(launch, { limits, group, fencedUntil });
@@ -258,8 +263,26 @@ export class Launcher {
   /** The network of a running VMM; null if it has none. Closed when the VMM ends, or by the caller on release. */
   attachNetwork(vmm: Vmm, uid: number): GuestNetwork | null {
     const guestNetwork = this.#options.network?.attach({ pid: vmm.record.pid, uid }) ?? null;
-    void vmm.exited.then(() => guestNetwork?.close());
+    void this.closesNetwork(vmm, guestNetwork);
     return guestNetwork;
+  }
+
+  /** Closes the network when the VMM has ended, unless it belongs to another VMM by then. */
+  async closesNetwork(vmm: Vmm, guestNetwork: GuestNetwork | null): Promise<void> {
+    await vmm.exited;
+    guestNetwork?.closeOf(vmm.record.pid);
+  }
+
+  /** The VMM is the only one of its machine: what another one had in its network is removed. */
+  async keepOnlyNetworkOf({ record }: Vmm): Promise<void> {
+    if (this.#options.network === null) return;
+    await keepTapOf(record.pid).catch((error: unknown) => {
+      if (!isAlive(record)) return;
+      this.log.warn(
+        { boot: record.bootId, reason: messageOf(error) },
+        "what a VMM left in a machine's network was not removed",
+      );
+    });
   }
 
   /** The program that watches the memory of a VMM. */
@@ -288,7 +311,7 @@ export class Launcher {
   ): Promise<readonly string[]> {
     const { limits, group, fencedUntil } = parts;
     const { guestFiles, runtimeFiles, tuning, network } = this.#options;
-    const { uid, bootDirectory, memory, diskPath, backingPaths } = launch;
+    const { uid, bootDirectory, memory, diskPath, backingPaths, replaces } = launch;
     const shown = diskPath === null ? [] : await this.show(bootDirectory, [diskPath, ...backingPaths]);
     const isRestored = memory.kind === "file" && !memory.isShared;
     const environment = {
@@ -307,7 +330,7 @@ export class Launcher {
       imagesDirectory: await this.#separateImages(),
       uid: this.isRoot ? uid : null,
       hasKvm: tuning.hasKvm,
-      network: network?.setup(uid) ?? null,
+      network: (replaces === undefined ? network?.setup(uid) : network?.join({ pid: replaces.pid, uid })) ?? null,
       groups: group?.procsPaths ?? [],
       limits,
       environment,
@@ -325,7 +348,7 @@ export class Launcher {
   }
 
   #program(launch: Launch, [diskPath, ...backingPaths]: readonly string[]): readonly string[] {
-    const { machineId, bootId, cpus, memoryMb, memory, isIncoming } = launch;
+    const { machineId, bootId, cpus, memoryMb, memory, isIncoming, replaces } = launch;
     const { processor, kernelParameters } = this.#options.tuning;
     return qemuArgv({
       name: vmmName(machineId, bootId, this.nodeDirectory),
@@ -341,7 +364,7 @@ export class Launcher {
       bulkPath: bulkPathIn(VIEW.boot),
       socketDirectory: VIEW.boot,
       isIncoming,
-      hasNetwork: this.#options.network !== null,
+      tapName: this.#options.network === null ? null : replaces === undefined ? TAP_NAME : NEXT_TAP_NAME,
     });
   }
 }

@@ -25,15 +25,22 @@ export interface VmmLimits extends GroupLimits {
 
 /** `diskBytes` is null if any disk may be attached later. `acceleratorMb`: overhead of its accelerator (tuning.ts). */
 export function vmmLimits(
-  size: { readonly cpus: number; readonly memoryMb: number; readonly diskBytes: number | null },
+  size: {
+    readonly cpus: number;
+    readonly memoryMb: number;
+    readonly diskBytes: number | null;
+    /** Another VMM of the same user lives meanwhile. */
+    readonly hasTwin?: boolean;
+  },
   acceleratorMb: number,
 ): VmmLimits {
-  const { cpus, memoryMb, diskBytes } = size;
+  const { cpus, memoryMb, diskBytes, hasTwin = false } = size;
   const ownMb = OWN_MB + memoryMb * TABLES_SHARE + acceleratorMb;
   return {
     memoryBytes: Math.ceil(memoryMb + ownMb) * MB,
     cpus,
-    tasksMax: TASKS + cpus,
+    // The limit of a process counts all those of its user.
+    tasksMax: (TASKS + cpus) * (hasTwin ? 2 : 1),
     // A template's memory is a file too.
     fileBytes: fileBytesMax(Math.max(diskBytes ?? DISK_GB_MAX * 2 ** 30, memoryMb * MB)),
     filesOpen: FILES_OPEN,

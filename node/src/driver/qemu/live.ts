@@ -14,7 +14,9 @@ import { PAGE_BYTES, type PageRecord } from "../../memory/memory-file.ts";
 import type { MemoryRange, ProcessPages } from "../../memory/process-pages.ts";
 import type { Extent } from "../../images/blocks.ts";
 import type { GuestNetwork } from "../../network/network.ts";
-import type { BootRequest, MemoryWatch, PausedVm, ReceiveRequest, Vm, WaitingVm } from "../driver.ts";
+import type { BootRequest, MemoryWatch, PausedVm, ReceiveRequest, Vm, VmRecord, WaitingVm } from "../driver.ts";
+import type { GuestMemory } from "./argv.ts";
+import type { Launcher } from "./launcher.ts";
 import type { VmParts } from "./prepared.ts";
 import { isAlive } from "./processes.ts";
 import type { Qmp } from "./qmp.ts";
@@ -23,8 +25,13 @@ import { findBase, guestMemory, openPages, saveMemory, type SuspendContext } fro
 import type { Vmm } from "./vmm.ts";
 
 export interface LiveContext extends SuspendContext {
-  readonly asVm: (parts: VmParts) => Vm;
+  /** What a VMM that is started now has. */
+  readonly own: KnownVmm;
+  readonly asVm: (parts: VmParts, known: KnownVmm) => Vm;
 }
+
+/** What a VMM's memory depends on, and the program that it runs; absent: unknown. */
+export type KnownVmm = Pick<VmRecord, "format" | "program">;
 
 /** As `Vm.watchMemory`. `format`: that of the VMM; undefined: unknown. */
 export async function watchMemory(
@@ -40,6 +47,11 @@ export async function watchMemory(
   if (format !== templates.format) throw new Error("the machine was started by another version of Flotilla or QEMU");
   const range = await guestMemory(vmm.control, memoryMb);
   if ((await findBase(vmm, range, { templates, directory })) === null) throw new Error("its memory has no base");
+  return await watchPages(vmm, range, launcher);
+}
+
+/** Watches the pages of a guest's memory, whatever they differ from. Rejects when they cannot be watched. */
+export async function watchPages(vmm: Vmm, range: MemoryRange, launcher: Launcher): Promise<MemoryWatch> {
   const pages = await openPages(vmm, range);
   try {
     const { pid } = vmm.record;
@@ -85,19 +97,35 @@ export async function receiveVm(
   basePath: string,
   { signal, ...context }: LiveContext & { readonly signal: AbortSignal },
 ): Promise<WaitingVm> {
-  const { launcher } = context;
-  const { bootDirectory, uid, memoryMb } = request;
   const memory = { kind: "file", path: basePath, isShared: false } as const;
-  const vmm = await launcher.spawn({ ...request, memory, isIncoming: true });
+  const parts = await startWaiting(request, { memory, launcher: context.launcher, signal });
+  return new QemuWaitingVm(request, context, parts);
+}
+
+interface StartWaiting {
+  readonly memory: GuestMemory;
+  /** The VMM of the same machine that it is to replace, whose network it joins. Absent: none. */
+  readonly replaces?: VmRecord;
+  readonly launcher: Launcher;
+  readonly signal: AbortSignal;
+}
+
+/** Starts a VMM that waits for a guest. Rejects with the reason when it has ended. */
+export async function startWaiting(
+  request: ReceiveRequest,
+  { memory, replaces, launcher, signal }: StartWaiting,
+): Promise<WaitingParts> {
+  const { bootDirectory, uid, memoryMb } = request;
+  const vmm = await launcher.spawn({ ...request, memory, isIncoming: true, ...(replaces && { replaces }) });
   try {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
     const qmp = await launcher.control(vmm, { bootDirectory, uid }, AbortSignal.any([signal, ended.signal]), {
       staysPaused: true,
     });
-    const guestNetwork = launcher.attachNetwork(vmm, uid);
+    const guestNetwork = replaces === undefined ? launcher.attachNetwork(vmm, uid) : null;
     const range = await guestMemory(qmp, memoryMb);
-    return new QemuWaitingVm(request, context, { vmm, qmp, guestNetwork, range, pages: await openPages(vmm, range) });
+    return { vmm, qmp, guestNetwork, range, pages: await openPages(vmm, range) };
   } catch (error) {
     const output = isAlive(vmm.record) ? null : await vmm.lastOutputIfAny();
     await vmm.kill();
@@ -105,7 +133,7 @@ export async function receiveVm(
   }
 }
 
-interface WaitingParts {
+export interface WaitingParts {
   readonly vmm: Vmm;
   readonly qmp: Qmp;
   readonly guestNetwork: GuestNetwork | null;
@@ -113,7 +141,7 @@ interface WaitingParts {
   readonly pages: ProcessPages;
 }
 
-class QemuWaitingVm implements WaitingVm {
+export class QemuWaitingVm implements WaitingVm {
   readonly record: WaitingVm["record"];
   readonly exited: WaitingVm["exited"];
   readonly #request: ReceiveRequest;
@@ -122,7 +150,7 @@ class QemuWaitingVm implements WaitingVm {
   #isLoading = false;
 
   constructor(request: ReceiveRequest, context: LiveContext, parts: WaitingParts) {
-    this.record = { ...parts.vmm.record, format: context.templates.format };
+    this.record = { ...parts.vmm.record, ...context.own };
     this.exited = parts.vmm.exited;
     this.#request = request;
     this.#context = context;
@@ -152,7 +180,7 @@ class QemuWaitingVm implements WaitingVm {
       throw output === null ? error : new Error(`${messageOf(error)}; last output of the VM: ${output}`);
     });
     if (status !== "paused") throw new Error(`the VMM did not load the devices' state: it is ${status}`);
-    return pausedVm(vmm, guestNetwork, this.#context);
+    return pausedVm({ vmm, guestNetwork, known: this.#context.own }, this.#context);
   }
 
   moved(bootDirectory: string): void {
@@ -169,13 +197,19 @@ class QemuWaitingVm implements WaitingVm {
   }
 }
 
+interface PausedParts {
+  readonly vmm: Vmm;
+  readonly guestNetwork: GuestNetwork | null;
+  readonly known: KnownVmm;
+}
+
 /** A VM that is paused, and is resumed or killed later. */
-export function pausedVm(vmm: Vmm, guestNetwork: GuestNetwork | null, context: LiveContext): PausedVm {
+export function pausedVm({ vmm, guestNetwork, known }: PausedParts, context: LiveContext): PausedVm {
   const { launcher, templates, asVm } = context;
   const { clock } = launcher;
-  const { format } = templates;
+  const { format } = known;
   return {
-    record: { ...vmm.record, format },
+    record: { ...vmm.record, ...known },
     exited: vmm.exited,
     suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
     async resume(request, onRunning, signal) {
@@ -187,12 +221,8 @@ export function pausedVm(vmm: Vmm, guestNetwork: GuestNetwork | null, context: L
       await vmm.unpause();
       onRunning(clock.now());
       await opened;
-      return asVm({
-        vmm,
-        guest: await connectResumed(vmm, request, { ...context, signal }),
-        guestNetwork,
-        origin: null,
-      });
+      const guest = await connectResumed(vmm, request, { ...context, signal });
+      return asVm({ vmm, guest, guestNetwork, origin: null }, known);
     },
     kill: async () => {
       guestNetwork?.close();
@@ -206,7 +236,7 @@ export function pausedVm(vmm: Vmm, guestNetwork: GuestNetwork | null, context: L
 }
 
 /** Connects to a guest that continues after a move, with its commands. */
-async function connectResumed(
+export async function connectResumed(
   vmm: Vmm,
   { bootDirectory, uid }: BootRequest,
   { launcher, signal }: Pick<LiveContext, "launcher"> & { readonly signal: AbortSignal },

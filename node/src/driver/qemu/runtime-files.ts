@@ -3,14 +3,16 @@
  * only these, so they are determined first.
  */
 import { execFile } from "node:child_process";
-import { readlink, realpath } from "node:fs/promises";
-import { dirname } from "node:path";
+import { readdir, readlink, realpath } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { QEMU_PROGRAM } from "./argv.ts";
 
 export interface RuntimeFiles {
   /** Without symbolic links. */
   readonly program: string;
+  /** The program, its libraries and its modules, in a fixed order. */
+  readonly files: readonly string[];
   /** Without symbolic links; none is inside another. */
   readonly directories: readonly string[];
   /** Symbolic links at the top of the host's tree on the way to a library: their targets and paths. */
@@ -25,14 +27,18 @@ export async function findRuntimeFiles(): Promise<RuntimeFiles> {
     throw new Error(`${QEMU_PROGRAM} is not installed; run scripts/setup`);
   });
   const program = await realpath(found.trim());
-  const [libraries, firmware] = await Promise.all([run("ldd", [program]), run(program, ["-L", "help"])]);
-  const places = [...librariesIn(libraries.stdout).map((path) => dirname(path)), ...firmware.stdout.trim().split("\n")];
+  const [linked, firmware] = await Promise.all([run("ldd", [program]), run(program, ["-L", "help"])]);
+  const shared = librariesIn(linked.stdout);
+  const places = [...shared.map((path) => dirname(path)), ...firmware.stdout.trim().split("\n")];
   const real = await Promise.all(places.map((path) => realpath(path).catch(() => null)));
   const links = await Promise.all(
     TOP_LINKS.map(async (path) => ({ path, target: await readlink(path).catch(() => null) })),
   );
+  const libraries = await Promise.all(shared.map((path) => realpath(path)));
+  const modules = await Promise.all([...new Set(shared.map((path) => dirname(path)))].map(modulesIn));
   return {
     program,
+    files: [...new Set([program, ...libraries, ...modules.flat()])].sort(),
     directories: outermost(real.filter((path) => path !== null)),
     links: links.flatMap(({ path, target }) => (target === null ? [] : [{ path, target }])),
   };
@@ -41,6 +47,13 @@ export async function findRuntimeFiles(): Promise<RuntimeFiles> {
 /** The files of a program's libraries and its loader, from the output of `ldd`. */
 export function librariesIn(text: string): readonly string[] {
   return [...text.matchAll(/(?:^|=>)\s*(\/\S+) \(0x/gm)].map(([, path = ""]) => path);
+}
+
+/** QEMU's modules, which it loads when it needs them, if a directory of libraries has any. */
+async function modulesIn(directory: string): Promise<readonly string[]> {
+  const place = join(directory, "qemu");
+  const names = (await readdir(place).catch((): string[] => [])).filter((name) => name.endsWith(".so"));
+  return names.map((name) => join(place, name));
 }
 
 /** Without duplicates and directories inside others. */

@@ -41,7 +41,7 @@ import type { Vmm } from "./vmm.ts";
 
 /** The files in a machine's directory. */
 const memoryPathOf = (directory: string): string => join(directory, "memory");
-const memoryBasePathOf = (directory: string): string => join(directory, "memory-base");
+export const memoryBasePathOf = (directory: string): string => join(directory, "memory-base");
 
 const MIB = 2 ** 20;
 const DEVICES_NAME = "devices";
@@ -193,7 +193,7 @@ export async function openPages(vmm: Vmm, range: MemoryRange): Promise<ProcessPa
  * Keeps the file from which the guest's memory differs, and returns its identity; null: there is none. A template may be removed
  * while its VMs run or are suspended; a second name keeps its content.
  */
-async function baseOf(vmm: Vmm, range: MemoryRange, context: BaseContext): Promise<string | null> {
+export async function baseOf(vmm: Vmm, range: MemoryRange, context: BaseContext): Promise<string | null> {
   const found = await findBase(vmm, range, context);
   if (found === null) return null;
   const path = memoryBasePathOf(context.directory);
@@ -204,7 +204,7 @@ async function baseOf(vmm: Vmm, range: MemoryRange, context: BaseContext): Promi
   return await identityOf(path);
 }
 
-interface BaseContext extends Pick<SuspendContext, "templates"> {
+export interface BaseContext extends Pick<SuspendContext, "templates"> {
   readonly directory: string;
 }
 
@@ -214,7 +214,7 @@ export async function findBase(
   { address }: MemoryRange,
   { templates, directory }: BaseContext,
 ): Promise<string | null> {
-  const inode = inodeAt(await readFile(`/proc/${vmm.record.pid}/maps`, "utf8"), address);
+  const { inode } = mappingAt(await readFile(`/proc/${vmm.record.pid}/maps`, "utf8"), address);
   if (inode === 0n) return null;
   const path = memoryBasePathOf(directory);
   const kept = await stat(path, { bigint: true }).catch(() => null);
@@ -237,12 +237,12 @@ export async function memoryBase(
   return await findBase(vmm, await guestMemory(vmm.control, memoryMb), context);
 }
 
-/** The inode of the file that a process has mapped at an address; 0: none. Pure. */
-function inodeAt(maps: string, address: number): bigint {
+/** The inode of the file that a process has mapped at an address, 0: none; and the mapping's name in /proc/PID/map_files. Pure. */
+export function mappingAt(maps: string, address: number): { readonly inode: bigint; readonly name: string } {
   for (const line of maps.split("\n")) {
     const [, from, to, inode] = /^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)/.exec(line) ?? [];
     if (inode === undefined || Number(`0x${from}`) > address || Number(`0x${to}`) <= address) continue;
-    return BigInt(inode);
+    return { inode: BigInt(inode), name: `${from}-${to}` };
   }
   throw new Error("the guest's memory is not mapped");
 }
@@ -253,12 +253,15 @@ async function identityOf(path: string): Promise<string> {
   return `${ino} ${size} ${mtimeNs}`;
 }
 
-/** The devices' state of a paused guest, as a VMM loads it. The file is in a directory of the VMM, so it is not trusted. */
-export async function devicesState(qmp: Qmp, bootDirectory: string): Promise<Buffer> {
+/**
+ * The devices' state of a paused guest, as a VMM loads it. The file is in a directory of the VMM, so it is not trusted. `releasesDisk`: the
+ * VMM closes the disk for writing, once, until it continues the guest, so that another one may open it.
+ */
+export async function devicesState(qmp: Qmp, bootDirectory: string, { releasesDisk = false } = {}): Promise<Buffer> {
   const path = join(bootDirectory, DEVICES_NAME);
   await rm(path, { force: true, recursive: true });
   // Without `live` QEMU keeps the disks, so that it can be repeated, and the guest can continue.
-  await qmp.execute("xen-save-devices-state", { filename: join(VIEW.boot, DEVICES_NAME), live: false });
+  await qmp.execute("xen-save-devices-state", { filename: join(VIEW.boot, DEVICES_NAME), live: releasesDisk });
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
     const { size } = await file.stat();

@@ -15,7 +15,7 @@
  * - A directory gets its name only when it is complete, and is never changed: its files belong to root and are
  *   read-only, also for VMMs (node/native/template-memory.c).
  * - There are at most TEMPLATES_MAX; the least recently used is removed. Templates with other ingredients, such as from an
- *   earlier version, are removed at start.
+ *   earlier version, are removed at start. The memory of one that running VMMs have mapped stays for as long as they do.
  *
  * A crash leaves `<key>.new`, which the next agent removes, and a VMM, which it kills.
  */
@@ -26,6 +26,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { PreparedDisk } from "../driver.ts";
 import type { Accelerator } from "./argv.ts";
 import type { Launcher } from "./launcher.ts";
+import { findVmms } from "./processes.ts";
 import { FACTS_NAME, type Mounting, saveBooted, saveMounted, type Template, type VmSize } from "./save-template.ts";
 
 /** What a template with a disk depends on: the image's file system below the disk, and the disk's size. */
@@ -84,6 +85,9 @@ interface Making {
 const MOUNTED = "disk-";
 /** End of the name of an incomplete one. */
 const NEW = ".new";
+/** End of the name of one of which only the memory is left, because VMMs have it mapped. */
+const OLD = ".old";
+const MEMORY_NAME = "memory";
 
 export class Templates {
   readonly directory: string;
@@ -106,7 +110,7 @@ export class Templates {
     const current = `-${this.format}`;
     for (const name of await readdir(this.directory)) {
       const isUsable = name.endsWith(current) && (await this.#hasImage(name));
-      if (!isUsable) await rm(join(this.directory, name), { recursive: true, force: true });
+      if (!isUsable) await this.#discard(name);
     }
   }
 
@@ -226,13 +230,28 @@ export class Templates {
    */
   async forget({ cpus, memoryMb }: VmSize): Promise<void> {
     for (const name of await readdir(this.directory)) {
-      if (!name.startsWith(`${cpus}x${memoryMb}-`) || name.endsWith(NEW)) continue;
+      if (!name.startsWith(`${cpus}x${memoryMb}-`) || name.endsWith(NEW) || name.endsWith(OLD)) continue;
       const directory = join(this.directory, name);
       const made = await stat(join(directory, FACTS_NAME)).catch(() => null);
       if (made === null || this.#launcher.clock.now() - made.mtimeMs < FORGET_AGE_MS_MIN) continue;
       this.#launcher.log.warn({ directory }, "removing a template, because a guest restored from it crashed");
-      await rm(directory, { recursive: true, force: true });
+      await this.#discard(name);
     }
+  }
+
+  /**
+   * No VMM starts from it any more. The memory of running VMMs differs from its memory, which therefore keeps a name until none of them
+   * has it: a removed file would use the same space.
+   */
+  async #discard(name: string): Promise<void> {
+    const directory = join(this.directory, name);
+    const memory = await stat(join(directory, MEMORY_NAME), { bigint: true }).catch(() => null);
+    if (memory === null || name.endsWith(NEW) || !(await isMapped(this.#launcher.nodeDirectory, memory.ino)))
+      return await rm(directory, { recursive: true, force: true });
+    if (name.endsWith(OLD)) return;
+    const kept = `${directory}.${memory.ino}${OLD}`;
+    await rename(directory, kept);
+    for (const each of await readdir(kept)) if (each !== MEMORY_NAME) await rm(join(kept, each), { force: true });
   }
 
   async #make(key: string, { size, save, signal }: Making): Promise<Template> {
@@ -274,17 +293,14 @@ export class Templates {
     const names: string[] = [];
     for (const name of await readdir(this.directory)) {
       if (name.endsWith(NEW)) continue;
-      if (await this.#hasImage(name)) names.push(name);
-      else await rm(join(this.directory, name), { recursive: true, force: true });
+      if (!name.endsWith(OLD) && (await this.#hasImage(name))) names.push(name);
+      else await this.#discard(name);
     }
     const byAge = await Promise.all(
       names.map(async (name) => ({ name, at: (await stat(join(this.directory, name))).mtimeMs })),
     );
     byAge.sort((one, two) => two.at - one.at);
-    for (const { name } of byAge.slice(TEMPLATES_MAX - 1)) {
-      // A VMM that is being restored from it keeps its mapping of the file.
-      await rm(join(this.directory, name), { recursive: true, force: true });
-    }
+    for (const { name } of byAge.slice(TEMPLATES_MAX - 1)) await this.#discard(name);
     const free = await statfs(this.directory);
     const freeMb = Math.floor((free.bavail * free.bsize) / MIB);
     const neededMb = templateSpaceMb(size);
@@ -304,10 +320,18 @@ export function templateSpaceMb({ memoryMb }: Pick<VmSize, "memoryMb">): number 
 function templateIn(directory: string): Template {
   return {
     directory,
-    memoryPath: join(directory, "memory"),
+    memoryPath: join(directory, MEMORY_NAME),
     statePath: join(directory, "state"),
     diskPath: basename(directory).includes(MOUNTED) ? join(directory, "disk") : null,
   };
+}
+
+/** Whether a VMM of the node has the file mapped. */
+async function isMapped(nodeDirectory: string, inode: bigint): Promise<boolean> {
+  const mapping = new RegExp(`^\\S+ \\S+ \\S+ \\S+ ${inode} `, "m");
+  for (const { pid } of await findVmms(nodeDirectory))
+    if (mapping.test(await readFile(`/proc/${pid}/maps`, "utf8").catch(() => ""))) return true;
+  return false;
 }
 
 /**

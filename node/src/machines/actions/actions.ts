@@ -13,6 +13,7 @@ import { configure } from "./configure.ts";
 import { cleanBoot, kill, removeFiles, shutDown } from "./end.ts";
 import { ensureImage, makeDisk } from "./make.ts";
 import { mergeDisk } from "./merge-disk.ts";
+import { replaceVmm } from "./replace-vmm.ts";
 import { discardMemory, resume, suspend } from "./suspend.ts";
 
 /** Rejects when it failed. `signal` is aborted when the action does not serve the desired state any more. */
@@ -29,6 +30,7 @@ export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   boot,
   resume,
   configure,
+  replaceVmm,
   unpause,
   awaitMove,
   suspend,

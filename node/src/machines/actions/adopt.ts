@@ -7,7 +7,7 @@
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import { applyFence } from "../fence.ts";
-import type { JournaledBoot } from "../journal.ts";
+import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { workloadCommand } from "../workload.ts";
 import { BOOT_DEADLINE_MS, diskRoot, requestOf } from "./boot.ts";
@@ -31,7 +31,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   const root = await diskRoot(machine).catch(() => null);
   const deadline = deadlineSignal(deps.clock, hasRun ? ADOPT_DEADLINE_MS : BOOT_DEADLINE_MS, signal);
   try {
-    const vm = await deps.driver.adopt(requestOf(machine, boot.bootId, root), boot.record, deadline.signal);
+    const vm = await deps.driver.adopt(requestOf(machine, vmmIdOf(boot), root), boot.record, deadline.signal);
     if (vm === "gone") return await recordGone(machine, boot);
     machine.adoptAttempts = 0;
     held.hold(vm);
@@ -57,7 +57,7 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
   const { held, deps } = machine;
   const deadline = deadlineSignal(deps.clock, ADOPT_DEADLINE_MS, signal);
   try {
-    const request = requestOf(machine, boot.bootId, null);
+    const request = requestOf(machine, vmmIdOf(boot), null);
     const paused = await deps.driver.adoptPaused(request, boot.record, deadline.signal);
     if (paused !== "gone") {
       held.holdPaused(paused);
@@ -79,10 +79,11 @@ async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<Jour
 }
 
 /** A machine that ran has crashed. One that was only starting is started again, because nothing was reported of it. */
-async function recordGone(machine: Machine, { bootId, runningSince, isFenced }: JournaledBoot): Promise<void> {
+async function recordGone(machine: Machine, boot: JournaledBoot): Promise<void> {
   const { driver, liveBoots } = machine.deps;
+  const { runningSince, isFenced } = boot;
   // A VMM without a record, because the agent died before writing it, is found by the sweep.
-  liveBoots.delete(bootId);
+  liveBoots.delete(vmmIdOf(boot));
   await driver.sweep(liveBoots);
   machine.held.state = "ended";
   machine.held.endCause ??= "unseen";

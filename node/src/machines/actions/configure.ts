@@ -14,12 +14,28 @@ import { workloadCommand } from "../workload.ts";
 import { rootBytes } from "./boot.ts";
 
 export async function configure(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { driver, clock } = machine.deps;
+  const { clock } = machine.deps;
   const { vm } = machine.held;
-  const { boot, imageDigest } = machine.journal;
+  const { boot } = machine.journal;
   if (vm === null || boot === null) throw new Error("the VM ended before it was configured");
   const startedAt = clock.monotonic();
-  const image = (await machine.disk.image(imageDigest)).configuration;
+  let workload: readonly string[] | null;
+  try {
+    workload = await configureGuest(machine, vm, signal);
+  } catch (error) {
+    if (machine.secondTry.isFor(vm)) return;
+    throw error;
+  }
+  if (machine.secondTry.end()) forgetTemplate(machine);
+  machine.timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: machine.timings.totalMs });
+  const latest = machine.journal.boot ?? boot;
+  markRunning(machine, vm, { ...latest, workload });
+}
+
+/** Sends the guest its identity, clock and network. Resolves with the machine's workload. */
+export async function configureGuest(machine: Machine, vm: Vm, signal: AbortSignal): Promise<readonly string[] | null> {
+  const { driver, clock } = machine.deps;
+  const image = (await machine.disk.image(machine.journal.imageDigest)).configuration;
   const spec = machine.requiredSpec();
   const configuration = guestConfiguration({
     spec,
@@ -30,16 +46,8 @@ export async function configure(machine: Machine, signal: AbortSignal): Promise<
     now: clock.now(),
     entropy: randomBytes(64),
   });
-  try {
-    await configureVm(vm, configuration, clock, signal);
-  } catch (error) {
-    if (machine.secondTry.isFor(vm)) return;
-    throw error;
-  }
-  if (machine.secondTry.end()) forgetTemplate(machine);
-  machine.timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: machine.timings.totalMs });
-  const latest = machine.journal.boot ?? boot;
-  markRunning(machine, vm, { ...latest, workload: workloadCommand(spec, image) });
+  await configureVm(vm, configuration, clock, signal);
+  return workloadCommand(spec, image);
 }
 
 /** Discards a template that killed a guest, and the VMs prepared from it. In the background. */

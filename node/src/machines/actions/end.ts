@@ -13,7 +13,7 @@ import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { EndedRun } from "@flotilla/contract/link";
 import type { RunEndCause } from "@flotilla/contract/runs";
-import type { JournaledBoot } from "../journal.ts";
+import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { bootDirectoryName, bootsPathOf, diskPathOf } from "../paths.ts";
 import { removeMachineFiles } from "../remove-machine-files.ts";
@@ -53,7 +53,7 @@ export async function kill(machine: Machine): Promise<void> {
   else if (held.paused !== null) await held.paused.kill();
   else if (boot !== null && held.state !== "ended") {
     // The agent is not connected to it: the driver's sweep ends it.
-    deps.liveBoots.delete(boot.bootId);
+    deps.liveBoots.delete(vmmIdOf(boot));
     await deps.driver.sweep(deps.liveBoots);
   }
   held.forget(machine.journal.boot !== null);
@@ -66,8 +66,8 @@ export async function cleanBoot(machine: Machine): Promise<void> {
   const recorded = run === null ? null : deps.runs.close(run.bootId, run);
   await workload.finish();
   if (boot !== null) {
-    await rm(join(bootsPathOf(directory), bootDirectoryName(boot.bootId)), { recursive: true, force: true });
-    deps.liveBoots.delete(boot.bootId);
+    await rm(join(bootsPathOf(directory), bootDirectoryName(vmmIdOf(boot))), { recursive: true, force: true });
+    deps.liveBoots.delete(vmmIdOf(boot));
   }
   await recorded;
   void machine.update({ boot: null, lastRun: run ?? machine.journal.lastRun ?? null });
@@ -78,12 +78,15 @@ export async function cleanBoot(machine: Machine): Promise<void> {
   held.isInherited = false;
   machine.adoptAttempts = 0;
   machine.leaving.end();
+  machine.finishReplacing(
+    machine.replacing?.how === "restart" ? { outcome: "replaced", pauseMs: null } : { outcome: "ended" },
+  );
 }
 
 /** Why the agent ends a VM. */
 function causeOf(machine: Machine): RunEndCause {
   const { journal } = machine;
-  if (endsWithHost(machine)) return "stop";
+  if (endsWithHost(machine) || machine.replacing?.how === "restart") return "stop";
   if (journal.desired === "running") return "unresponsive";
   return journal.desired === "absent" ? "delete" : "stop";
 }

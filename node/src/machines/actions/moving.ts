@@ -7,7 +7,7 @@
 import { once } from "node:events";
 import { deadlineSignal } from "@flotilla/base/abort";
 import { applyFence } from "../fence.ts";
-import type { JournaledBoot } from "../journal.ts";
+import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { BOOT_DEADLINE_MS, requestOf } from "./boot.ts";
 import { markRunning } from "./configure.ts";
@@ -37,7 +37,7 @@ export async function unpause(machine: Machine, signal: AbortSignal): Promise<vo
   if (held.paused === null) return;
   const deadline = deadlineSignal(deps.clock, BOOT_DEADLINE_MS, signal);
   try {
-    const request = requestOf(machine, boot.bootId, null);
+    const request = requestOf(machine, vmmIdOf(boot), null);
     const isFenced = request.fence === "on" || boot.isFenced === true;
     let continued: JournaledBoot = { ...boot, record: held.paused.record, isPaused: false, isFenced };
     const onRunning = (at: number): void => {

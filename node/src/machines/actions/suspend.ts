@@ -18,7 +18,7 @@ import type { SuspendRefusalCode } from "@flotilla/contract/link";
 import { SuspendRefused } from "../../driver/driver.ts";
 import { makeBootId } from "../boot-vm.ts";
 import { applyFence } from "../fence.ts";
-import type { JournaledBoot } from "../journal.ts";
+import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { MEMORY_NAMES } from "../paths.ts";
 import { BOOT_DEADLINE_MS, begin, diskRoot, requestOf, takeSlot } from "./boot.ts";
@@ -56,7 +56,7 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     }
     const memoryId = randomBytes(16).toString("hex");
     const root = await diskRoot(machine).catch(() => null);
-    const request = { boot: requestOf(machine, boot.bootId, root), directory, memoryId };
+    const request = { boot: requestOf(machine, vmmIdOf(boot), root), directory, memoryId };
     const savedAt = await vm.suspend(request, deadline.signal);
     const suspendedAt = wasPaused ? (held.lastSeenAt ?? savedAt) : savedAt;
     // The next agent resumes the VM, and suspends it again.
