@@ -73,6 +73,12 @@ export const NodeInfo = Type.Object({
     description:
       "machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000",
   }),
+  outdatedVmms: nullable(
+    Type.Array(Type.String(), {
+      description:
+        "machines that run in a VMM of another program than the one that is installed on the host, such as an older QEMU; at most 1000; null: not reported",
+    }),
+  ),
   runtime: nullable(Type.String()),
   usedCpus: Type.Number(),
   usedMemoryMb: int64(),
@@ -375,13 +381,16 @@ export const nodeEndpoints = {
     description:
       "Without `nodeIds` all that are `ready`. Machines run on, and the new agent adopts them. The installed program is run once before, " +
       "so a broken installation ends no agent. A node is begun when the one before it has reported everything it has; the first that " +
-      "fails ends the operation, and the others are not touched. Nothing is installed: put the release on the hosts first.",
+      "fails ends the operation, and the others are not touched. Nothing is installed: put the release on the hosts first. With `vmms` " +
+      "the machines of each node then get new VMMs of the program that is installed there, two at a time and as their `disruption` " +
+      "permits: `migrate` while they run, `restart` by a restart; with `stop` they are left and named, as are those that refuse.",
     access: ["admin"],
     body: {
       kind: "json",
       isOptional: true,
       schema: Type.Object({
         nodeIds: optional(Type.Array(text({ minLength: 1, maxLength: 128 }), { minItems: 1, maxItems: 1_000 })),
+        vmms: optional(Type.Boolean()),
       }),
     },
     answers: { 202: json(Operation) },

@@ -1283,7 +1283,9 @@ export abstract class Methods {
    * Without `nodeIds` all that are `ready`. Machines run on, and the new agent adopts them. The installed program is
    * run once before, so a broken installation ends no agent. A node is begun when the one before it has reported
    * everything it has; the first that fails ends the operation, and the others are not touched. Nothing is
-   * installed: put the release on the hosts first.
+   * installed: put the release on the hosts first. With `vmms` the machines of each node then get new VMMs of the
+   * program that is installed there, two at a time and as their `disruption` permits: `migrate` while they run,
+   * `restart` by a restart; with `stop` they are left and named, as are those that refuse.
    *
    * `POST /v1/nodes/upgrade`; needs scope admin.
    * Refuses with not_found, invalid_json, invalid_body, conflict, rate_limited, unavailable.
@@ -1311,7 +1313,7 @@ export abstract class Methods {
    * `POST /v1/nodes/replace-lost`; needs scope admin.
    * Refuses with invalid_json, invalid_body, conflict.
    */
-  replaceLostNodes(body?: UpgradeNodesRequest, options: CallOptions = {}): Promise<LostNodes> {
+  replaceLostNodes(body?: ReplaceLostNodesRequest, options: CallOptions = {}): Promise<LostNodes> {
     return this.call({ method: "POST", path: "/v1/nodes/replace-lost", json: body, answer: "json" }, options);
   }
 
@@ -1906,6 +1908,11 @@ export interface CancelDrainAnswer {
   certificateExpiresAt: string | null;
   /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
   unknownMachines: readonly string[];
+  /**
+   * machines that run in a VMM of another program than the one that is installed on the host, such as an older QEMU;
+   * at most 1000; null: not reported
+   */
+  outdatedVmms: readonly string[] | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -2220,6 +2227,11 @@ export interface DrainNodeAnswer {
   certificateExpiresAt: string | null;
   /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
   unknownMachines: readonly string[];
+  /**
+   * machines that run in a VMM of another program than the one that is installed on the host, such as an older QEMU;
+   * at most 1000; null: not reported
+   */
+  outdatedVmms: readonly string[] | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -3028,6 +3040,11 @@ export interface NodeInfo {
   certificateExpiresAt: string | null;
   /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
   unknownMachines: readonly string[];
+  /**
+   * machines that run in a VMM of another program than the one that is installed on the host, such as an older QEMU;
+   * at most 1000; null: not reported
+   */
+  outdatedVmms: readonly string[] | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -3408,6 +3425,11 @@ export interface RegisteredNode {
   certificateExpiresAt: string | null;
   /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
   unknownMachines: readonly string[];
+  /**
+   * machines that run in a VMM of another program than the one that is installed on the host, such as an older QEMU;
+   * at most 1000; null: not reported
+   */
+  outdatedVmms: readonly string[] | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -3437,6 +3459,10 @@ export interface RegisteredNode {
   credential: string | null;
   fleet: FleetMembership | null;
   link: LinkVersions;
+}
+
+export interface ReplaceLostNodesRequest {
+  nodeIds?: readonly string[] | null | undefined;
 }
 
 export interface ReplayRequest {
@@ -3621,6 +3647,7 @@ export interface UpdateWebhookRequest {
 
 export interface UpgradeNodesRequest {
   nodeIds?: readonly string[] | null | undefined;
+  vmms?: boolean | null | undefined;
 }
 
 export interface UsageResponse {

@@ -31,6 +31,7 @@ const NODE: FleetFacts["nodes"][number] = {
   lastError: null,
   clockAheadMs: 4,
   unknownMachines: [],
+  outdatedVmms: [],
   certificateExpiresAt: ago(-20 * 3_600_000),
   runtime: null,
   usedCpus: 0,
@@ -60,6 +61,15 @@ test("a node that reports and answers is fine, with its free resources, its imag
     "ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free, kvm, 0.1.0, link 3, certificate for 20 h",
   );
   assert.deepEqual(found(checksOf({})), []);
+});
+
+test("machines in VMMs of a program that is not installed any more are counted, and a node of before says nothing", () => {
+  assert.deepEqual(found(checksOf({ outdatedVmms: ["mach-1", "mach-2"] })), [
+    "warn node a: 2 machines run in a VMM of another program than the installed one",
+  ]);
+  const { outdatedVmms: _, ...older } = NODE;
+  assert.deepEqual(found(checksOf({}, { nodes: [older as typeof NODE] })), []);
+  assert.deepEqual(found(checksOf({ outdatedVmms: null })), []);
 });
 
 test("a fleet without nodes, a silent node and one without memory or disk need action, and each finding says which", () => {

@@ -120,6 +120,14 @@ function errorCheck({ id, lastError }: NodeInfo, now: number): readonly Check[] 
   return [finding(`node ${id}`, ageMs < ERROR_RECENT_MS ? "warn" : "ok", value, "the log of its agent has more")];
 }
 
+/** Of a server of the release before, and of a node that does not say, nothing is known. */
+function outdatedCheck(name: string, { id, outdatedVmms }: NodeInfo): Check | null {
+  const count = (outdatedVmms ?? []).length;
+  if (count === 0) return null;
+  const value = `${count} ${count === 1 ? "machine runs" : "machines run"} in a VMM of another program than the installed one`;
+  return finding(name, "warn", value, `\`flotilla node upgrade ${id} --vmms\` runs them in the installed one`);
+}
+
 function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check[] {
   const name = `node ${node.id}`;
   const status = statusCheck(name, node, now);
@@ -147,6 +155,7 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
     ...pressureChecks(name, node),
     ...connectionChecks(name, node, now),
     unknownCheck(name, node),
+    outdatedCheck(name, node),
     node.status !== "revoked" && count === 0
       ? finding(
           name,

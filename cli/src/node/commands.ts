@@ -89,7 +89,14 @@ function addOperations(tree: Tree, node: Command): void {
     usage: "upgrade [nodes...]",
     summary:
       "restart agents as the release that is installed on their hosts, one after the other; machines run on (needs an admin key)",
-    options: (command) => command.option("--rolling", "all nodes that are ready").option("-d, --detach", "do not wait"),
+    options: (command) =>
+      command
+        .option("--rolling", "all nodes that are ready")
+        .option(
+          "--vmms",
+          "also run their machines in VMMs of the installed program, as their owners permit (disruption)",
+        )
+        .option("-d, --detach", "do not wait"),
     load: () => import("./upgrade.ts"),
   });
 }

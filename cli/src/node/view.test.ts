@@ -27,7 +27,14 @@ const NODE: NodeInfo = {
     linkVersion: 3,
     release: "0.1.0",
   },
-  ...{ lastError: null, clockAheadMs: 4, certificateExpiresAt: null, unknownMachines: [], pressure: null },
+  ...{
+    lastError: null,
+    clockAheadMs: 4,
+    certificateExpiresAt: null,
+    unknownMachines: [],
+    outdatedVmms: [],
+    pressure: null,
+  },
 };
 const none = { some: 0, full: 0 };
 

@@ -5,7 +5,7 @@ import type { NodeInfo } from "@flotilla/sdk";
 import { renderSpan } from "../table.ts";
 
 export const NODE_HEADS = [
-  ...["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "PRESSURE", "LAST SEEN", "RUNTIME"],
+  ...["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "PRESSURE", "OLD VMMS", "LAST SEEN", "RUNTIME"],
 ] as const;
 
 export function nodeRow(node: NodeInfo, now: number): readonly string[] {
@@ -16,6 +16,7 @@ export function nodeRow(node: NodeInfo, now: number): readonly string[] {
     `${node.availableMemoryMb} of ${node.totalMemoryMb} MB`,
     `${node.availableDiskGb} of ${node.totalDiskGb} GB`,
     highestPressure(node),
+    outdatedCount(node),
     seen(node, now),
     node.runtime ?? "",
   ];
@@ -48,6 +49,7 @@ export function nodeFacts(node: NodeInfo, now: number): readonly (readonly [stri
     ["clock", clockAheadMs === null ? null : `${clockAheadMs} ms ahead of the server's`],
     ["certificate", certificateExpiresAt === null ? null : `for ${renderSpan(Date.parse(certificateExpiresAt) - now)}`],
     ["last error", lastError === null ? null : `${since(lastError.at)}: ${lastError.message}`],
+    ["outdated VMMs", outdatedFact(node)],
     ["unknown machines", unknownMachines.length === 0 ? null : unknownMachines.join(" ")],
   ];
 }
@@ -76,6 +78,21 @@ const percent = (waits: number): string => `${Math.round(waits)} %`;
 
 /** A server of the release before says nothing of it. */
 type Pressed = { readonly pressure?: NodeInfo["pressure"] };
+
+type Outdated = { readonly outdatedVmms?: NodeInfo["outdatedVmms"] };
+
+/** As many as are reported: there may be more. */
+const OUTDATED_REPORTED_MAX = 1_000;
+
+function outdatedCount({ outdatedVmms = null }: Outdated): string {
+  if (outdatedVmms === null) return "unknown";
+  return `${outdatedVmms.length}${outdatedVmms.length === OUTDATED_REPORTED_MAX ? "+" : ""}`;
+}
+
+function outdatedFact({ outdatedVmms = null }: Outdated): string | null {
+  if (outdatedVmms === null) return "not reported: its agent is older";
+  return outdatedVmms.length === 0 ? null : `of ${outdatedVmms.join(" ")}`;
+}
 
 function highestPressure({ pressure = null }: Pressed): string {
   if (pressure === null) return "unknown";

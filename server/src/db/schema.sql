@@ -732,6 +732,8 @@ CREATE TABLE nodes (
   held_reason text,
   -- The prepared VMs that wait there for shared pools, as in its last heartbeat: a list of image, size, number and what is in the way. null: it keeps none, or has an earlier version.
   reserve jsonb,
+  -- Ids of machines that run in a VMM of another program than the installed one, as the node last reported; at most 1000. NULL: it has not said.
+  outdated_vmms text[],
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),

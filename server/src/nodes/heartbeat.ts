@@ -55,6 +55,7 @@ export async function applyHeartbeat(
             lastError: heartbeat.lastError,
             canFence: heartbeat.canFence,
             reserve: heartbeat.reserve,
+            outdatedVmms: heartbeat.outdatedVmms,
           },
     clockAheadMs: typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null,
     certificateExpiresAt: certificate?.expiresAt ?? null,

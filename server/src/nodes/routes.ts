@@ -115,6 +115,7 @@ function operationHandlers(
         operationId: request.newId("operation"),
         tenantId: request.caller.tenantId,
         nodeIds: request.body?.nodeIds ?? null,
+        vmms: request.body?.vmms ?? false,
       });
       return { status: 202, body: operationInfo(operation) };
     },

@@ -46,6 +46,8 @@ export interface NodeRecord {
   readonly certificateExpiresAt: number | null;
   /** Machines that it has and does not own. */
   readonly unknownMachines: readonly string[];
+  /** Machines in VMMs of another program than the installed one; null: it has not said. */
+  readonly outdatedVmms: readonly string[] | null;
 }
 
 const COLUMNS = sql`
@@ -62,7 +64,7 @@ const COLUMNS = sql`
     'at', floor(extract(epoch FROM n.last_error_at) * 1000)::bigint, 'message', n.last_error) END AS "lastError",
   n.clock_ahead_ms AS "clockAheadMs",
   floor(extract(epoch FROM n.certificate_expires_at) * 1000)::bigint AS "certificateExpiresAt",
-  n.unknown_machines AS "unknownMachines"`;
+  n.unknown_machines AS "unknownMachines", n.outdated_vmms AS "outdatedVmms"`;
 
 /** Whether an event applies to the status of a row `n`. */
 const permits = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
@@ -198,6 +200,7 @@ export interface AgentFacts {
   readonly canFence: boolean;
   /** null: it keeps no prepared VMs. */
   readonly reserve: readonly HeldReserve[] | null;
+  readonly outdatedVmms: readonly string[] | null;
 }
 
 /**
@@ -235,6 +238,7 @@ export async function updateHeartbeat(
       last_error = CASE WHEN ${agent !== null}::boolean THEN ${agent?.lastError?.message ?? null} ELSE n.last_error END,
       last_error_at = CASE WHEN ${agent !== null}::boolean THEN ${instantOf(agent?.lastError?.at)}::timestamptz ELSE n.last_error_at END,
       reserve = CASE WHEN ${agent !== null}::boolean THEN ${reserveOf(agent)}::jsonb ELSE n.reserve END,
+      outdated_vmms = CASE WHEN ${agent !== null}::boolean THEN ${agent?.outdatedVmms ?? null}::text[] ELSE n.outdated_vmms END,
       clock_ahead_ms = ${clockAheadMs},
       certificate_expires_at = ${instantOf(certificateExpiresAt)},
       total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),

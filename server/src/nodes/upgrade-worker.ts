@@ -5,6 +5,7 @@
  * Always:
  * - A node is begun only after the one before it has returned, with its machines. The first that fails ends the operation; the
  *   remaining ones are not touched.
+ * - The VMMs of a node's machines are replaced, if that was requested, by its new agent and before the next node (vmm-worker.ts).
  * - A step that is done twice restarts the agent once: the request names the incarnation that is to end.
  *
  * If the server dies, another one continues. If it does not know any more which incarnation was to end, because the restart had
@@ -16,6 +17,7 @@ import { NodeUnreachable } from "../link/refusals.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
+import { replaceVmmsOf, vmmStepOf } from "./vmm-worker.ts";
 import { type AgentRecord, findAgent, findNode, type NodeRecord } from "./store.ts";
 
 /** For one node: the check of its program, its restart, and the adoption of its machines. */
@@ -28,15 +30,19 @@ export const upgradeStepOf = (nodeId: string): string => `upgrade ${nodeId}`;
 
 export interface UpgradeInput {
   readonly nodeIds: readonly string[];
+  /** Also the VMMs of their machines; absent: false. */
+  readonly vmms?: boolean;
 }
 
 export function nodeUpgradeWorker(services: MachineServices): OperationWorker {
   return {
     kind: "node upgrade",
     async work(run) {
-      const { nodeIds } = run.operation.input as UpgradeInput;
-      for (const nodeId of nodeIds)
+      const { nodeIds, vmms = false } = run.operation.input as UpgradeInput;
+      for (const nodeId of nodeIds) {
         await run.step(upgradeStepOf(nodeId), (say) => new NodeUpgrade(services, run, nodeId).upgrade(say));
+        if (vmms) await run.step(vmmStepOf(nodeId), (say) => replaceVmmsOf(services, { run, nodeId }, say));
+      }
     },
   };
 }

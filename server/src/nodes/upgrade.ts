@@ -8,6 +8,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { writeOperation } from "../operations/begin.ts";
 import { findRunningOperation, type OperationRecord } from "../operations/store.ts";
 import { findNode, listNodes, lockUpgrades } from "./store.ts";
+import { vmmStepOf, VMMS_MS_MAX } from "./vmm-worker.ts";
 import { refusalFor, upgradeStepOf, type UpgradeInput, UPGRADE_MS_MAX } from "./upgrade-worker.ts";
 
 /** The operation's resource: all nodes are one, so that it is found whichever nodes it has. */
@@ -18,6 +19,8 @@ export interface UpgradeRequest {
   readonly tenantId: string;
   /** null: all nodes that report and can be upgraded. */
   readonly nodeIds: readonly string[] | null;
+  /** Also the VMMs of their machines. */
+  readonly vmms: boolean;
 }
 
 /** Throws a Refusal when a named node cannot be upgraded now, or none can. */
@@ -26,15 +29,16 @@ export async function requestUpgrade(
   request: UpgradeRequest,
 ): Promise<OperationRecord> {
   const nodeIds = await chooseNodes(context.db, request.nodeIds);
-  const input: UpgradeInput = { nodeIds };
+  const { vmms } = request;
+  const input: UpgradeInput = { nodeIds, vmms };
   const upgrade = {
     id: request.operationId,
     tenantId: request.tenantId,
     kind: "node upgrade",
     resource: { ...RESOURCE, name: nodeIds.length === 1 ? (nodeIds[0] ?? "") : `${nodeIds.length} nodes` },
     input,
-    steps: nodeIds.map(upgradeStepOf),
-    deadlineMs: nodeIds.length * UPGRADE_MS_MAX,
+    steps: nodeIds.flatMap((id) => [upgradeStepOf(id), ...(vmms ? [vmmStepOf(id)] : [])]),
+    deadlineMs: nodeIds.length * (UPGRADE_MS_MAX + (vmms ? VMMS_MS_MAX : 0)),
   } as const;
   const operation = await context.db.transaction(async (transaction) => {
     // Of several callers the first makes the operation and the others find it.

@@ -33,6 +33,7 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     clockAheadMs: node.clockAheadMs,
     certificateExpiresAt: node.certificateExpiresAt === null ? null : new Date(node.certificateExpiresAt).toISOString(),
     unknownMachines: [...node.unknownMachines],
+    outdatedVmms: node.outdatedVmms === null ? null : [...node.outdatedVmms],
     runtime: node.runtime,
     usedCpus: node.usedCpus,
     usedMemoryMb: node.usedMemoryMb,
