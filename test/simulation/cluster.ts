@@ -93,6 +93,8 @@ export class Cluster {
 
   close(): void {
     for (const program of [...this.world.programs]) program.kill();
+    this.network.close();
+    this.world.close();
     setHost(null);
   }
 

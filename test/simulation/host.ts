@@ -1,5 +1,5 @@
 /**
- * What the system gives to programs of a simulation: random bytes, files and sockets, of the world that runs now. Import it before
+ * What the system gives to programs of a simulation: random bytes, deadlines, files and sockets, of the world that runs now. Import it before
  * the programs.
  */
 import crypto from "node:crypto";
@@ -32,6 +32,14 @@ crypto.randomBytes = ((...parameters: Parameters<typeof randomBytes>) =>
     ? randomBytes(...parameters)
     : current.world.ids.bytes(parameters[0])) as typeof randomBytes;
 syncBuiltinESMExports();
+const { timeout } = AbortSignal;
+AbortSignal.timeout = (ms) => {
+  const program = current?.world.maybeProgram;
+  if (program === undefined) return timeout.call(AbortSignal, ms);
+  const late = new AbortController();
+  program.world.after(ms, program, () => late.abort(new DOMException("the time is up", "TimeoutError")));
+  return late.signal;
+};
 patchFiles(
   () => host().world.program,
   () => host().files,

@@ -45,6 +45,8 @@ export class Network {
   readonly #cuts = new Set<string>();
   readonly #listening = new Map<string, { readonly server: net.Server; readonly program: Program }>();
   readonly #serving = new Map<Program, Serve>();
+  /** Those that are open. */
+  readonly ends = new Set<End>();
   /** One way, in milliseconds. */
   latencyMs = 3;
   /** Probabilities of a message to be lost, late or repeated. */
@@ -64,6 +66,11 @@ export class Network {
 
   heal(): void {
     this.#cuts.clear();
+  }
+
+  /** At the end of a seed. Nothing is notified, because no program lives. */
+  close(): void {
+    for (const end of this.ends) end.parser?.close();
   }
 
   isCut(from: Program, to: Program): boolean {
@@ -184,12 +191,15 @@ class End extends Duplex {
   #sentUntil = 0;
   #isStalled = false;
   readonly connecting = false;
+  /** Of node:http, which keeps a connection that is never closed, and with it this whole world. */
+  readonly parser?: { close(): void } | null;
 
   constructor(network: Network, program: Program, node: string) {
     super();
     this.#network = network;
     this.#node = node;
     this.#program = program;
+    network.ends.add(this);
     program.onKill(() => {
       const other = this.#other;
       this.#other = null;
@@ -217,6 +227,7 @@ class End extends Duplex {
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
     const other = this.#other;
     this.#other = null;
+    this.#network.ends.delete(this);
     if (other !== null) other.#breaks(this.#network.delay(this.#node));
     done(error);
   }
@@ -246,6 +257,11 @@ class End extends Duplex {
       this.#network.world.activity += 1;
       if (!this.destroyed) this.destroy(unreachable("ECONNRESET"));
     });
+  }
+
+  /** A timer of undici is real. On a slow host it would end what a killed program had begun, in the middle of a later event. */
+  override destroy(error?: Error): this {
+    return (error as { code?: string } | undefined)?.code === "UND_ERR_CONNECT_TIMEOUT" ? this : super.destroy(error);
   }
 
   // What undici and node:http call of a socket. Their own timers are real, and no event waits for them.

@@ -39,6 +39,8 @@ export class World {
   /** For ids and secrets, so that one more id does not change what happens. */
   readonly ids: Random;
   readonly programs = new Set<Program>();
+  /** Also those that were killed. */
+  readonly #all: Program[] = [];
   /** Milliseconds since the beginning. */
   now = 0;
   /** Grows with everything that code asks of the world. */
@@ -49,7 +51,9 @@ export class World {
   #order = 0;
   readonly #hash = createHash("sha256");
   readonly lines: string[] = [];
-  readonly #current = new AsyncLocalStorage<Program>();
+  readonly #current = new AsyncLocalStorage<{ readonly program: Program | null }>();
+  /** Of those that sleep: removes what they added to a signal. */
+  readonly #sleeping = new Set<() => void>();
 
   constructor(seed: number) {
     this.seed = seed;
@@ -59,18 +63,18 @@ export class World {
 
   /** The program whose code runs. Throws outside of one. */
   get program(): Program {
-    const program = this.#current.getStore();
+    const program = this.maybeProgram;
     if (program === undefined) throw new Error("no program of the simulation runs");
     return program;
   }
 
   get maybeProgram(): Program | undefined {
-    return this.#current.getStore();
+    return this.#current.getStore()?.program ?? undefined;
   }
 
   /** Runs code as that of a program. */
   as<T>(program: Program, work: () => T): T {
-    return this.#current.run(program, work);
+    return this.#current.run(program.asContext, work);
   }
 
   /** Plans an event. `owner`: it does not happen when this program is dead; null: it does in any case. */
@@ -145,16 +149,37 @@ export class World {
       sleep: (ms, signal) =>
         new Promise((resolve) => {
           if (signal?.aborted) return resolve();
+          const wake = (): void => {
+            signal?.removeEventListener("abort", done);
+            this.#sleeping.delete(wake);
+          };
           const done = (): void => {
             waiting.cancel();
-            signal?.removeEventListener("abort", done);
+            wake();
             this.activity += 1;
             resolve();
           };
           const waiting = timer(ms, done);
-          signal?.addEventListener("abort", done, { once: true });
+          if (signal === undefined) return;
+          signal.addEventListener("abort", done, { once: true });
+          this.#sleeping.add(wake);
         }),
     };
+  }
+
+  /** Programs register here. */
+  add(program: Program): void {
+    this.programs.add(program);
+    this.#all.push(program);
+  }
+
+  /**
+   * No event happens any more. Releases what would keep this world in memory: Node keeps a signal that follows others as long as
+   * something listens to it, and a real timer, such as one of an idle connection, keeps the async context that made it.
+   */
+  close(): void {
+    for (const wake of this.#sleeping) wake();
+    for (const program of this.#all) program.asContext.program = null;
   }
 
   toEpoch(at: number): number {
@@ -168,6 +193,8 @@ export class Program {
   readonly kind: "server" | "node";
   readonly name: string;
   isAlive = true;
+  /** Of its code. null: its world is over. */
+  readonly asContext: { program: Program | null } = { program: this };
   /** How far its clock is ahead, in milliseconds. */
   clockAheadMs: number;
   clockRate: number;
@@ -181,7 +208,7 @@ export class Program {
     this.name = name;
     this.clockAheadMs = clock.aheadMs;
     this.clockRate = clock.rate;
-    world.programs.add(this);
+    world.add(this);
   }
 
   onKill(work: () => void): void {
