@@ -14,6 +14,10 @@ import { TENANT } from "./tenant.ts";
 import type { Job, Line } from "./worker.ts";
 
 const BEGINNING = "simulated";
+/** Nothing watches this PostgreSQL. What it vacuumed or analyzed by itself would let plans be made again (database.ts). */
+const SETTINGS = ["autovacuum=off", "track_activities=off", "track_counts=off", "update_process_title=off"];
+/** A program of a seed leaves much garbage: with more room for young objects most of it is gone before it is copied. */
+const NODE_FLAGS = ["--max-semi-space-size=64"];
 
 export class Player implements AsyncDisposable {
   readonly #connection: ConnectionOptions;
@@ -30,7 +34,7 @@ export class Player implements AsyncDisposable {
   }
 
   static async open(): Promise<Player> {
-    const { directory, postgres } = await startTestCluster(createLog("error"));
+    const { directory, postgres } = await startTestCluster(createLog("error"), SETTINGS);
     // The path of its socket is one of this process.
     const host = await realpath((postgres.connection as { readonly host: string }).host);
     const connection = { ...postgres.connection, host, database: BEGINNING };
@@ -49,17 +53,21 @@ export class Player implements AsyncDisposable {
     });
   }
 
-  /** Plays seeds over all processors. `onLine` is called for each, in any order. */
-  async play(seeds: readonly number[], onLine: (line: Line) => void, isVerbose = false): Promise<void> {
+  /** Plays seeds over all processors. `onLine` is called for each, in any order. `beginMsMax`: none begins later; null: all are played. */
+  async play(
+    seeds: readonly number[],
+    onLine: (line: Line) => void,
+    { isVerbose, beginMsMax }: Pick<Job, "isVerbose" | "beginMsMax"> = { isVerbose: false, beginMsMax: null },
+  ): Promise<void> {
     const count = Math.min(seeds.length, availableParallelism());
     const parts = Array.from({ length: count }, (_, at) => seeds.filter((_seed, index) => index % count === at));
-    await Promise.all(parts.map((part) => this.#run({ seeds: part, bug: null, isVerbose }, onLine)));
+    await Promise.all(parts.map((part) => this.#run({ seeds: part, bug: null, isVerbose, beginMsMax }, onLine)));
   }
 
   /** The first of the seeds that finds a planted bug; null: none. */
   async find(bug: string, seeds: readonly number[]): Promise<Line | null> {
     let found: Line | null = null;
-    await this.#run({ seeds, bug, isVerbose: false }, (line) => {
+    await this.#run({ seeds, bug, isVerbose: false, beginMsMax: null }, (line) => {
       if (line.violation !== null) found ??= line;
     });
     return found;
@@ -72,7 +80,7 @@ export class Player implements AsyncDisposable {
   async #run(job: Omit<Job, "connection">, onLine: (line: Line) => void): Promise<void> {
     const database = this.#free.pop() ?? (await this.#makeDatabase());
     const argument = JSON.stringify({ ...job, connection: { ...this.#connection, database } } satisfies Job);
-    const child = spawn(process.execPath, [new URL("worker.ts", import.meta.url).pathname, argument], {
+    const child = spawn(process.execPath, [...NODE_FLAGS, new URL("worker.ts", import.meta.url).pathname, argument], {
       stdio: ["ignore", "pipe", "inherit"],
       // The next process need not compile the programs again.
       env: { ...process.env, NODE_COMPILE_CACHE: join(this.#directory, "compiled") },

@@ -13,6 +13,8 @@ export interface Job {
   readonly bug: string | null;
   /** Whether each outcome has its whole history. */
   readonly isVerbose: boolean;
+  /** No seed begins later, in milliseconds since this process started; null: all are played. */
+  readonly beginMsMax: number | null;
 }
 
 /** What is printed for a seed. */
@@ -25,7 +27,7 @@ export type Line = Omit<Outcome, "met" | "calls" | "lines"> & {
 
 const LINES_OF_VIOLATION = 400;
 
-const { connection, seeds, bug, isVerbose } = JSON.parse(process.argv[2] ?? "") as Job;
+const { connection, seeds, bug, isVerbose, beginMsMax } = JSON.parse(process.argv[2] ?? "") as Job;
 if (bug !== null) plant(bug);
 // Imported after the bug was planted.
 const { RealDatabase } = await import("./database.ts");
@@ -33,6 +35,7 @@ const { simulate } = await import("./simulate.ts");
 const database = await RealDatabase.open(connection);
 await database.findBeginning();
 for (const seed of seeds) {
+  if (beginMsMax !== null && performance.now() > beginMsMax) break;
   const { met, calls, lines, ...rest } = await simulate(database, seed);
   const shown = isVerbose ? lines : rest.violation === null ? [] : lines.slice(-LINES_OF_VIOLATION);
   const line: Line = { ...rest, met: [...met], calls: [...calls], lines: shown };

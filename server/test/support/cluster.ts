@@ -27,12 +27,15 @@ const ANY_RATE = "UPDATE plans SET rate_requests_per_second = 1000000, rate_burs
 /** Nothing of it outlives the test; the tests of durability start their own. */
 const SETTINGS = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
 
-/** Starts PostgreSQL in a new directory, which the caller removes after it has stopped it. */
-export async function startTestCluster(log: Log): Promise<{ directory: string; postgres: EmbeddedPostgres }> {
+/** Starts PostgreSQL in a new directory, which the caller removes after it has stopped it. `settings`: more of them, as `name=value`. */
+export async function startTestCluster(
+  log: Log,
+  settings: readonly string[] = [],
+): Promise<{ directory: string; postgres: EmbeddedPostgres }> {
   const kept = await keptCluster(log);
   const directory = await mkdtemp(join(tmpdir(), "flotilla-test-"));
   await promisify(execFile)("cp", ["-a", "--reflink=auto", kept, join(directory, "postgres")]);
-  return { directory, postgres: await start(join(directory, "postgres"), log) };
+  return { directory, postgres: await start(join(directory, "postgres"), log, settings) };
 }
 
 /** The kept cluster: `data`, `password`. Not to be written. */
@@ -66,8 +69,8 @@ export async function keptCluster(log: Log): Promise<string> {
   return path;
 }
 
-const start = (directory: string, log: Log): Promise<EmbeddedPostgres> =>
-  startEmbeddedPostgres({ directory, clock: systemClock, log, randomBytes, settings: SETTINGS });
+const start = (directory: string, log: Log, settings: readonly string[] = []): Promise<EmbeddedPostgres> =>
+  startEmbeddedPostgres({ directory, clock: systemClock, log, randomBytes, settings: [...SETTINGS, ...settings] });
 
 /** What a cluster depends on: who runs it, PostgreSQL, the migrations and what is changed after them. */
 async function fingerprint(): Promise<string> {
