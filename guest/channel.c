@@ -1,5 +1,5 @@
 /*
- * The table of running commands: moves their input and output, and ends a channel when its command has ended.
+ * The table of commands and connections: moves their input and output, and ends a channel when its command has ended.
  *
  * Owns the channels and their outputs; input.c owns what a command has not read yet.
  *
@@ -10,6 +10,8 @@
  *   pipe open and continue to write.
  * - A resumable command whose host was lost waits for the next host, at most RESUME_MS from its hello: it continues to run,
  *   its output is read again after that host has said from where on, and its exit is kept until a host releases it.
+ * - A connection is a channel without a process, whose socket is its input and its first output. It ends with the end of the
+ *   socket's input.
  * - Pipes are watched level-triggered, and removed from the set while they may not be read, so an idle guest does nothing.
  */
 #include "channel.h"
@@ -23,6 +25,7 @@
 
 #include "cgroup.h"
 #include "clock.h"
+#include "connection.h"
 #include "input.h"
 #include "output.h"
 #include "watch.h"
@@ -31,14 +34,14 @@
 /* While the queue to the host has no room for the end of a command. */
 #define ABANDON_AGAIN_MS 1000
 
-static struct channel channels[CHANNELS_MAX];
+static struct channel channels[CHANNELS_ALL];
 static int resume_ms = RESUME_MS;
 static int last_sender;
 static int timers; /* channels with kill_at_ms, and those with resume_until_ms */
 
 void channel_init(void)
 {
-	for (int at = 0; at < CHANNELS_MAX; at++)
+	for (int at = 0; at < CHANNELS_ALL; at++)
 		channels[at].number = (uint32_t)at + 1;
 	kept_init();
 }
@@ -52,7 +55,17 @@ void channel_use_resume_ms(int ms)
 /* NULL for an invalid number; the channel may be closed. */
 struct channel *channel_get(uint32_t number)
 {
-	return number >= 1 && number <= CHANNELS_MAX ? &channels[number - 1] : NULL;
+	return number >= 1 && number <= CHANNELS_ALL ? &channels[number - 1] : NULL;
+}
+
+static int outputs_of(const struct channel *channel)
+{
+	return channel_is_connection(channel) ? 1 : OUTPUTS;
+}
+
+static uint32_t window_of(const struct channel *channel)
+{
+	return channel_is_connection(channel) ? CONNECTION_WINDOW_BYTES : OUTPUT_WINDOW_BYTES;
 }
 
 /* Resets the channel; the caller sets the process and its descriptors. */
@@ -69,7 +82,7 @@ void channel_open(struct channel *channel)
 	channel->stdin_fd = -1;
 	for (int at = 0; at < OUTPUTS; at++) {
 		channel->outputs[at].fd = -1;
-		channel->outputs[at].credit = OUTPUT_WINDOW_BYTES;
+		channel->outputs[at].credit = window_of(channel);
 	}
 }
 
@@ -112,8 +125,12 @@ void channel_make_resumable(struct channel *channel, const uint8_t *key)
 {
 	channel->is_resumable = true;
 	memcpy(channel->resume_key, key, sizeof(channel->resume_key));
+	if (channel_is_connection(channel)) {
+		kept_open_connection(&channel->outputs[0].kept);
+		return;
+	}
 	for (int at = 0; at < OUTPUTS; at++)
-		kept_open(&channel->outputs[at].kept);
+		kept_open_command(&channel->outputs[at].kept);
 }
 
 static void watch_output(struct channel *channel, struct output_stream *stream, bool is_wanted)
@@ -179,6 +196,16 @@ static void resend(struct channel *channel, struct output_stream *stream)
 	}
 }
 
+/* Closes the socket. What was read from it is still sent. */
+static void end_connection(struct channel *channel)
+{
+	channel->is_connecting = false;
+	channel->has_exited = true;
+	watch_output(channel, &channel->outputs[0], false);
+	input_close(channel);
+	close_fd(&channel->outputs[0].fd);
+}
+
 /* Reads once and sends the data. The caller knows that data or the end is available. Returns whether there may be more. */
 static bool send_some(struct channel *channel, struct output_stream *stream, size_t size)
 {
@@ -196,6 +223,12 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 	}
 	if (got < 0 && (errno == EINTR || (errno == EAGAIN && !channel->has_exited)))
 		return errno == EINTR;
+	if (channel_is_connection(channel)) {
+		if (got < 0)
+			channel->exit_code = CONNECTION_BROKEN;
+		end_connection(channel);
+		return false;
+	}
 	/*
 	 * The end of the output. A terminal reports EIO when its last user has closed it. Closing it now would send SIGHUP to the
 	 * command, which may be about to exit with its own code.
@@ -241,6 +274,14 @@ static void report_exit(struct channel *channel, int exit_code)
 /* Does everything that is possible for the channel now. Called after every change to it. */
 static void pump(struct channel *channel)
 {
+	if (channel->is_connecting) {
+		if (!channel->has_connect_ended || !output_has_room())
+			return;
+		if (connection_report(channel) != 0) {
+			channel_close(channel);
+			return;
+		}
+	}
 	for (int at = 0; at < OUTPUTS; at++) {
 		struct output_stream *stream = &channel->outputs[at];
 
@@ -273,9 +314,9 @@ void channel_pump_all(void)
 {
 	int first = last_sender + 1;
 
-	for (int at = first; at < first + CHANNELS_MAX; at++)
-		if (channels[at % CHANNELS_MAX].is_open)
-			pump(&channels[at % CHANNELS_MAX]);
+	for (int at = first; at < first + CHANNELS_ALL; at++)
+		if (channels[at % CHANNELS_ALL].is_open)
+			pump(&channels[at % CHANNELS_ALL]);
 }
 
 int channel_credit(struct channel *channel, uint32_t number, uint32_t bytes)
@@ -283,7 +324,7 @@ int channel_credit(struct channel *channel, uint32_t number, uint32_t bytes)
 	if (number != STREAM_STDOUT && number != STREAM_STDERR)
 		return -EBADMSG;
 	struct output_stream *stream = &channel->outputs[number - STREAM_STDOUT];
-	if (bytes > OUTPUT_WINDOW_BYTES - stream->credit)
+	if (bytes > window_of(channel) - stream->credit)
 		return -EBADMSG;
 	stream->credit += bytes;
 	pump(channel);
@@ -316,6 +357,10 @@ void channel_kill(struct channel *channel)
 	channel->is_killed = true;
 	set_timer(&channel->kill_at_ms, 0);
 	kill_processes(channel);
+	if (channel_is_connection(channel) && !channel->has_exited) {
+		channel->exit_code = CONNECTION_BROKEN;
+		end_connection(channel);
+	}
 	pump(channel);
 }
 
@@ -325,6 +370,8 @@ void channel_kill(struct channel *channel)
  */
 void channel_hang_up(struct channel *channel, uint32_t grace_ms)
 {
+	if (channel_is_connection(channel))
+		channel_kill(channel);
 	if (channel->is_killed)
 		return;
 	channel->is_killed = true;
@@ -341,7 +388,7 @@ int channel_timeout_ms(void)
 
 	if (timers == 0)
 		return -1;
-	for (int at = 0; at < CHANNELS_MAX; at++) {
+	for (int at = 0; at < CHANNELS_ALL; at++) {
 		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms < next)
 			next = channels[at].kill_at_ms;
 		if (channels[at].resume_until_ms > 0 && channels[at].resume_until_ms < next)
@@ -372,7 +419,7 @@ void channel_step(void)
 	if (timers == 0)
 		return;
 	int64_t now = clock_ms();
-	for (int at = 0; at < CHANNELS_MAX; at++) {
+	for (int at = 0; at < CHANNELS_ALL; at++) {
 		if (channels[at].resume_until_ms > 0 && channels[at].resume_until_ms <= now)
 			abandon(&channels[at], now);
 		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms <= now)
@@ -385,10 +432,17 @@ void channel_step(void)
 void channel_event(uint64_t key)
 {
 	enum source source = (enum source)(key & 0xff);
-	struct channel *channel = &channels[key >> 8 & (CHANNELS_MAX - 1)];
+	struct channel *channel = &channels[key >> 8 & 0xffffff];
 
 	if (!channel->is_open || channel->generation != (uint32_t)(key >> 32))
 		return;
+	if (channel->is_connecting) {
+		if (watch_remove(channel->stdin_fd))
+			channel->stdin_is_watched = false;
+		channel->has_connect_ended = true;
+		pump(channel);
+		return;
+	}
 	if (source == SOURCE_STDIN) {
 		input_flush(channel);
 		return;
@@ -443,22 +497,26 @@ bool channel_exited(pid_t pid, int exit_code)
 /* Ends the commands of a host that has disconnected. */
 void channel_end_all(void)
 {
-	for (int at = 0; at < CHANNELS_MAX; at++)
+	for (int at = 0; at < CHANNELS_ALL; at++)
 		if (channels[at].is_open) {
 			kill_processes(&channels[at]);
 			channel_close(&channels[at]);
 		}
 }
 
-/* A host was lost, and the next one keeps commands: resumable ones wait for it, the others end. */
-void channel_keep_all(void)
+/*
+ * A host was lost, and the next one keeps commands, and perhaps connections: resumable ones wait for it, the others end. A
+ * connection that was not established yet has no answer that could be continued.
+ */
+void channel_keep_all(bool keeps_connections)
 {
-	for (int at = 0; at < CHANNELS_MAX; at++) {
+	for (int at = 0; at < CHANNELS_ALL; at++) {
 		struct channel *channel = &channels[at];
 
 		if (!channel->is_open)
 			continue;
-		if (!channel->is_resumable) {
+		bool is_refused = channel_is_connection(channel) && (!keeps_connections || channel->is_connecting);
+		if (!channel->is_resumable || is_refused) {
 			kill_processes(channel);
 			channel_close(channel);
 			continue;
@@ -470,12 +528,12 @@ void channel_keep_all(void)
 	}
 }
 
-/* Writes KEPT_COMMAND_BYTES for each command that waits for a host: its channel and its key. Returns how many bytes. */
-size_t channel_list_kept(uint8_t *list)
+/* Writes KEPT_COMMAND_BYTES for each one that waits for a host: its channel and its key. Returns how many bytes. */
+size_t channel_list_kept(uint8_t *list, bool of_connections)
 {
 	size_t size = 0;
 
-	for (int at = 0; at < CHANNELS_MAX; at++) {
+	for (int at = of_connections ? CHANNELS_MAX : 0; at < (of_connections ? CHANNELS_ALL : CHANNELS_MAX); at++) {
 		if (!channels[at].is_open || channels[at].resume_until_ms == 0)
 			continue;
 		write_u32(list + size, channels[at].number);
@@ -495,7 +553,7 @@ int channel_resume(struct channel *channel, uint64_t stdout_offset, uint64_t std
 
 	if (channel->resume_until_ms == 0)
 		return -EBADMSG;
-	for (int at = 0; at < OUTPUTS; at++) {
+	for (int at = 0; at < outputs_of(channel); at++) {
 		if (kept_check(&channel->outputs[at].kept, offsets[at]) == 0)
 			continue;
 		kill_processes(channel);
@@ -508,7 +566,7 @@ int channel_resume(struct channel *channel, uint64_t stdout_offset, uint64_t std
 	channel->stdin_consumed = 0;
 	for (int at = 0; at < OUTPUTS; at++) {
 		channel->outputs[at].resent = offsets[at];
-		channel->outputs[at].credit = OUTPUT_WINDOW_BYTES;
+		channel->outputs[at].credit = window_of(channel);
 	}
 	output_begin(GUEST_FRAME_RESUMED, channel->number);
 	output_u64(FIELD_STDIN_OFFSET, channel->stdin_total);

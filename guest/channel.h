@@ -1,4 +1,4 @@
-/* The running commands, one channel each. */
+/* The running commands and open connections, one channel each. */
 #ifndef FLOTILLA_CHANNEL_H
 #define FLOTILLA_CHANNEL_H
 
@@ -11,6 +11,9 @@
 
 enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_WORKLOAD, SOURCE_STDIN, SOURCE_STDOUT, SOURCE_STDERR };
 #define OUTPUTS 2
+#define CHANNELS_ALL (CHANNELS_MAX + CONNECTIONS_MAX)
+/* The exit code of a connection that did not end in order. */
+#define CONNECTION_BROKEN 1
 #define KEPT_COMMAND_BYTES (4 + RESUME_KEY_BYTES)
 
 struct output_stream {
@@ -34,6 +37,8 @@ struct channel {
 	int64_t resume_until_ms; /* its host was lost, and the next one may resume it until then; 0: it has its host */
 	bool has_reported_exit;	 /* resumable: kept until the host releases it */
 	bool has_terminal;
+	bool is_connecting;	/* its socket is stdin_fd */
+	bool has_connect_ended; /* and the host has no answer yet */
 	uint32_t generation; /* distinguishes events for this command from those for an earlier one */
 	pid_t pid;	     /* 0 after it was reaped */
 	int exit_code;
@@ -47,6 +52,12 @@ struct channel {
 	uint32_t stdin_consumed; /* bytes for which credit was not returned yet */
 	uint64_t stdin_total;	 /* bytes that the host has sent */
 };
+
+/* Those after the commands' belong to connections. */
+static inline bool channel_is_connection(const struct channel *channel)
+{
+	return channel->number > CHANNELS_MAX;
+}
 
 void channel_init(void);
 void channel_use_resume_ms(int ms);
@@ -69,8 +80,8 @@ void channel_event(uint64_t key);
 bool channel_exited(pid_t pid, int exit_code);
 void channel_pump_all(void);
 void channel_end_all(void);
-void channel_keep_all(void);
-size_t channel_list_kept(uint8_t *list);
+void channel_keep_all(bool keeps_connections);
+size_t channel_list_kept(uint8_t *list, bool of_connections);
 int channel_timeout_ms(void);
 void channel_step(void);
 void channel_signal_all(uint32_t number);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "connection.h"
 #include "exec.h"
 #include "file.h"
 #include "frame.h"
@@ -62,11 +63,12 @@ void host_init(int port)
 
 static void answer_hello(const uint8_t *nonce)
 {
-	static uint8_t kept[CHANNELS_MAX * KEPT_COMMAND_BYTES];
+	static uint8_t kept[CONNECTIONS_MAX * KEPT_COMMAND_BYTES];
 	struct timespec now;
 
 	clock_gettime(CLOCK_BOOTTIME, &now);
-	output_begin(GUEST_FRAME_HELLO_ANSWER, 0);
+	/* The queue is empty. */
+	output_begin_large(GUEST_FRAME_HELLO_ANSWER, 0, 2 * sizeof(kept));
 	output_bytes(HELLO_MAGIC, HELLO_MAGIC_BYTES);
 	output_bytes(nonce, HELLO_NONCE_BYTES);
 	output_u32(FIELD_PROTOCOL, GUEST_PROTOCOL);
@@ -74,7 +76,9 @@ static void answer_hello(const uint8_t *nonce)
 	output_u32(FIELD_IS_CONFIGURED, machine.is_configured);
 	output_u64(FIELD_UPTIME_MS, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 	output_u32(FIELD_KEEPS_COMMANDS, 1);
-	output_field(FIELD_KEPT_COMMANDS, kept, channel_list_kept(kept));
+	output_field(FIELD_KEPT_COMMANDS, kept, channel_list_kept(kept, false));
+	output_u32(FIELD_CONNECTIONS_MAX, connections_max());
+	output_field(FIELD_KEPT_CONNECTIONS, kept, channel_list_kept(kept, true));
 	output_end();
 }
 
@@ -103,16 +107,16 @@ static int find_u64(struct fields fields, uint8_t tag, uint64_t *number)
 static int on_hello(const struct frame *frame)
 {
 	struct fields fields = {.at = frame->payload + HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES, .end = frame->payload + frame->length};
-	uint32_t keeps_commands = 0;
+	uint32_t keeps_commands = 0, keeps_connections = 0;
 
 	if (frame->length < HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES ||
 	    memcmp(frame->payload, HELLO_MAGIC, HELLO_MAGIC_BYTES) != 0)
 		return -EBADMSG;
 	is_lost = false;
 	message_is_open = false;
-	/* A host that is older than this field sends none. */
+	/* A host that is older than a field sends none. */
 	if (find_u32(fields, FIELD_KEEPS_COMMANDS, &keeps_commands) == 0 && keeps_commands != 0)
-		channel_keep_all();
+		channel_keep_all(find_u32(fields, FIELD_KEEPS_CONNECTIONS, &keeps_connections) == 0 && keeps_connections != 0);
 	else
 		channel_end_all();
 	workload_detach();
@@ -253,12 +257,14 @@ static int on_request(uint8_t type, struct fields fields)
 
 static int on_exec(uint8_t type, struct channel *channel, struct fields fields)
 {
-	if (channel->is_open)
+	if (channel->is_open || channel_is_connection(channel) != (type == HOST_FRAME_CONNECT))
 		return -EBADMSG;
 	if (shutdown_has_begun()) {
 		output_failed(channel->number, 0, "the machine is shutting down");
 		return 0;
 	}
+	if (type == HOST_FRAME_CONNECT)
+		return connection_request(channel, fields);
 	return type == HOST_FRAME_EXEC ? exec_request(channel, fields) : file_request(channel, fields);
 }
 
@@ -269,7 +275,7 @@ static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payl
 	uint32_t first = 0, second = 0;
 	uint64_t stdout_offset = 0, stderr_offset = 0;
 
-	if (type == HOST_FRAME_EXEC || type == HOST_FRAME_FILE)
+	if (type == HOST_FRAME_EXEC || type == HOST_FRAME_FILE || type == HOST_FRAME_CONNECT)
 		return on_exec(type, channel, fields);
 	if (!channel->is_open)
 		return 0;

@@ -1,5 +1,5 @@
 /*
- * The standard input of running commands.
+ * The input of running commands and connections.
  *
  * Owns the bytes that a command has not read yet, in a buffer of the size of the credit for each channel.
  *
@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "output.h"
@@ -22,7 +23,7 @@
 #define STDIN_CREDIT_STEP_BYTES (STDIN_WINDOW_BYTES / 4)
 #define END_OF_TRANSMISSION 4 /* a terminal's end of input */
 
-static uint8_t buffers[CHANNELS_MAX][STDIN_WINDOW_BYTES];
+static uint8_t buffers[CHANNELS_ALL][STDIN_WINDOW_BYTES];
 
 static uint8_t *buffer_of(const struct channel *channel)
 {
@@ -31,7 +32,8 @@ static uint8_t *buffer_of(const struct channel *channel)
 
 void input_close(struct channel *channel)
 {
-	if (channel->has_terminal && channel->stdin_fd >= 0 && channel->stdin_is_watched)
+	/* A terminal and a connection have another descriptor, so closing this one would not end the watch. */
+	if (channel->stdin_fd >= 0 && channel->stdin_is_watched)
 		watch_remove(channel->stdin_fd);
 	channel->stdin_is_watched = false;
 	channel->stdin_head = channel->stdin_tail = 0;
@@ -55,6 +57,8 @@ static uint32_t write_some(struct channel *channel, const uint8_t *bytes, uint32
 {
 	uint32_t done = 0;
 
+	if (channel->is_connecting)
+		return 0;
 	while (channel->stdin_fd >= 0 && done < length) {
 		ssize_t written = write(channel->stdin_fd, bytes + done, length - done);
 
@@ -62,8 +66,12 @@ static uint32_t write_some(struct channel *channel, const uint8_t *bytes, uint32
 			done += (uint32_t)written;
 		else if (errno == EAGAIN)
 			return done;
-		else if (errno != EINTR)
+		else if (errno != EINTR) {
+			/* The error is reported once; a read would then see an orderly end. */
+			if (channel_is_connection(channel) && errno != EPIPE)
+				channel->exit_code = CONNECTION_BROKEN;
 			input_close(channel);
+		}
 	}
 	return length;
 }
@@ -74,6 +82,8 @@ static void end_now(struct channel *channel)
 
 	if (channel->has_terminal && channel->stdin_fd >= 0 && write(channel->stdin_fd, &end, 1) < 0 && errno == EAGAIN)
 		return; /* the terminal's input buffer is full of unread input */
+	if (channel_is_connection(channel) && channel->stdin_fd >= 0)
+		shutdown(channel->stdin_fd, SHUT_WR);
 	input_close(channel);
 }
 
@@ -128,6 +138,6 @@ int input_write(struct channel *channel, const uint8_t *bytes, uint32_t length)
 void input_end(struct channel *channel)
 {
 	channel->stdin_has_ended = true;
-	if (channel->stdin_head == channel->stdin_tail)
+	if (channel->stdin_head == channel->stdin_tail && !channel->is_connecting)
 		end_now(channel);
 }

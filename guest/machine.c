@@ -189,6 +189,9 @@ int machine_configure(struct fields fields, const char **step)
 		error = apply(&configuration, step);
 	if (error != 0)
 		return error;
+	error = net_parse(configuration.address, configuration.gateway, &machine.address, &machine.gateway);
+	if (error != 0)
+		return error;
 	strcpy(machine.workdir, configuration.workdir[0] == 0 ? "/" : configuration.workdir);
 	strcpy(machine.user, configuration.user);
 	machine.is_configured = true;

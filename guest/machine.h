@@ -2,6 +2,7 @@
 #ifndef FLOTILLA_MACHINE_H
 #define FLOTILLA_MACHINE_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,6 +17,8 @@
 struct machine {
 	bool is_init; /* the agent is PID 1 of a guest; otherwise it only runs commands, for tests */
 	bool is_configured;
+	struct in_addr address; /* all zero: it has no network */
+	struct in_addr gateway;
 	char workdir[PATH_BYTES_MAX];
 	char user[USER_BYTES_MAX];
 	size_t environment_count;

@@ -85,6 +85,17 @@ int net_loopback(void)
 	return error;
 }
 
+/* Both NULL: the addresses are zero. */
+int net_parse(const char *cidr, const char *gateway, struct in_addr *address, struct in_addr *router)
+{
+	struct in_addr mask;
+
+	*address = *router = (struct in_addr){0};
+	if (cidr == NULL)
+		return 0;
+	return parse_cidr(cidr, address, &mask) && inet_pton(AF_INET, gateway, router) == 1 ? 0 : -EINVAL;
+}
+
 /* `cidr` is such as 10.0.0.2/30; `gateway` is in the same network. */
 int net_address(const char *cidr, const char *gateway)
 {

@@ -33,10 +33,17 @@ export const MESSAGE_BYTES_MAX = 1280 * 1024;
 
 /** Each channel from 1 on belongs to one command; 0 is the machine itself. */
 export const CHANNELS_MAX = 256;
+/** The channels after those of commands each belong to one connection to a port of the guest. */
+export const CONNECTIONS_MAX = 512;
 
 /** Bytes that a stream may send before the first credit. */
 export const OUTPUT_WINDOW_BYTES = 256 * 1024;
 export const STDIN_WINDOW_BYTES = 64 * 1024;
+/**
+ * What a connection may send, of which the guest keeps as much for the next host. It is returned when the other end has the data, so
+ * that what was lost on the way is always kept. A connection may receive STDIN_WINDOW_BYTES.
+ */
+export const CONNECTION_WINDOW_BYTES = 128 * 1024;
 /**
  * A frame of stdout or stderr costs its payload plus this, because the host allocates an object for each: otherwise frames
  * of one byte would cost a hundred times the memory of the window.
@@ -71,6 +78,7 @@ export const HOST_FRAMES = {
   file: 0x17,
   resume: 0x18,
   release: 0x19,
+  connect: 0x1a,
 } as const;
 export type HostFrameType = keyof typeof HOST_FRAMES;
 

@@ -58,6 +58,10 @@ export const GUEST_FIELDS = {
   stdoutOffset: 53,
   stderrOffset: 54,
   stdinOffset: 55,
+  port: 56,
+  connectionsMax: 57,
+  keepsConnections: 58,
+  keptConnections: 59,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 

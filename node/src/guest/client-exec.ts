@@ -1,5 +1,5 @@
 /**
- * One running command on the host: its streams, their credit and its end.
+ * One running command or open connection on the host: its streams, their credit and its end.
  *
  * Always:
  * - At most OUTPUT_WINDOW_BYTES of each output stream are buffered here. The guest gets new credit when the buffered data
@@ -22,14 +22,18 @@ import type { GuestExec, GuestExit } from "./guest.ts";
 
 type OutputName = keyof typeof GUEST_STREAMS;
 
-/** New credit is given when this much of the window is used, so that small outputs need no credit frame. */
-const CREDIT_STEP_BYTES = OUTPUT_WINDOW_BYTES / 4;
+/** New credit is given when this share of the window is used, so that small outputs need no credit frame. */
+const CREDIT_SHARE = 4;
 /** A payload is copied if keeping it would also keep more unused bytes of a larger buffer than this. */
 const WASTE_BYTES_MAX = 4096;
 const NOTHING = Buffer.alloc(0);
 
 export interface ClientExecOptions {
   readonly hasStdin: boolean;
+  /** How much of each output is buffered here. Absent: OUTPUT_WINDOW_BYTES. */
+  readonly windowBytes?: number;
+  /** New credit is given by `outputTaken`, instead of when the data was read; the first byte has this offset. */
+  readonly takenFrom?: number;
   /** It began with an earlier host. */
   readonly isResumed: boolean;
   /** Called once, if the guest keeps the command: when it has ended and was released. */
@@ -41,11 +45,24 @@ export interface ClientExecOptions {
 /** Output of a command. Reading it gives the guest new credit. */
 class OutputStream extends Readable {
   readonly #onRead: (usedBytes: number) => boolean;
+  readonly #windowBytes: number;
   #usedBytes = 0;
+  /** Credit for the data is given when it was taken; only that for the objects of its frames when they were read. */
+  readonly #waitsForTaken: boolean;
+  #end: number;
+  #creditedEnd: number;
+  #takenEnd: number;
+  #frameCosts = 0;
 
   /** `onRead` receives the used bytes of the window; it returns true when it gave them back to the guest. */
-  constructor(onRead: (usedBytes: number) => boolean) {
-    super({ highWaterMark: OUTPUT_WINDOW_BYTES });
+  constructor(
+    { windowBytes = OUTPUT_WINDOW_BYTES, takenFrom }: Pick<ClientExecOptions, "windowBytes" | "takenFrom">,
+    onRead: (usedBytes: number) => boolean,
+  ) {
+    super({ highWaterMark: windowBytes });
+    this.#windowBytes = windowBytes;
+    this.#waitsForTaken = takenFrom !== undefined;
+    this.#end = this.#creditedEnd = this.#takenEnd = takenFrom ?? 0;
     this.#onRead = onRead;
   }
 
@@ -66,10 +83,18 @@ class OutputStream extends Readable {
   /** Throws GuestProtocolError when the guest had no credit. */
   accept(payload: Buffer): void {
     this.#usedBytes += payload.byteLength + OUTPUT_FRAME_COST_BYTES;
-    if (payload.byteLength === 0 || this.#usedBytes > OUTPUT_WINDOW_BYTES) {
+    if (payload.byteLength === 0 || this.#usedBytes > this.#windowBytes) {
       throw new GuestProtocolError("output without credit");
     }
+    this.#end += payload.byteLength;
+    this.#frameCosts += OUTPUT_FRAME_COST_BYTES;
     if (!this.destroyed) this.push(owned(payload));
+    this.#settle();
+  }
+
+  /** Its other end has everything before the offset. */
+  taken(offset: number): void {
+    this.#takenEnd = Math.max(this.#takenEnd, Math.min(offset, this.#end));
     this.#settle();
   }
 
@@ -83,7 +108,14 @@ class OutputStream extends Readable {
   }
 
   #settle(): void {
-    if (this.#isEmpty && this.#onRead(this.#usedBytes)) this.#usedBytes = 0;
+    if (this.#waitsForTaken && !this.destroyed) {
+      const frameCosts = this.#isEmpty ? this.#frameCosts : 0;
+      const bytes = this.#takenEnd - this.#creditedEnd + frameCosts;
+      if (!this.#onRead(bytes)) return;
+      this.#usedBytes -= bytes;
+      this.#frameCosts -= frameCosts;
+      this.#creditedEnd = this.#takenEnd;
+    } else if (this.#isEmpty && this.#onRead(this.#usedBytes)) this.#usedBytes = 0;
   }
 }
 
@@ -106,7 +138,10 @@ export class ClientExec implements GuestExec {
   #hasStarted = false;
   #isKilled = false;
   #exitCode: number | undefined;
+  readonly #creditStep: number;
   #stdinCredit: number;
+  #stdinTakenBytes = 0;
+  #onTaken: (bytes: number) => void = () => undefined;
   readonly #stdinOffset: PromiseWithResolvers<number> | null;
   readonly #onReleased: (() => void) | null;
   #isReleased = false;
@@ -123,8 +158,10 @@ export class ClientExec implements GuestExec {
     // The caller may await only one of them; a rejection of the other must not end this process.
     this.pid.catch(() => {});
     this.exit.catch(() => {});
-    this.stdout = new OutputStream((usedBytes) => this.#onRead("stdout", usedBytes));
-    this.stderr = new OutputStream((usedBytes) => this.#onRead("stderr", usedBytes));
+    const { windowBytes = OUTPUT_WINDOW_BYTES } = options;
+    this.#creditStep = windowBytes / CREDIT_SHARE;
+    this.stdout = new OutputStream(options, (usedBytes) => this.#onRead("stdout", usedBytes));
+    this.stderr = new OutputStream(options, (usedBytes) => this.#onRead("stderr", usedBytes));
     // Readers get the error of a lost channel; without a reader it must not end this process.
     this.stdout.on("error", () => {});
     this.stderr.on("error", () => {});
@@ -182,8 +219,19 @@ export class ClientExec implements GuestExec {
       throw new GuestProtocolError("wrong input credit");
     this.#hasStarted = true;
     this.#stdinCredit = credit;
+    // What the guest has and has not written to its command yet is credited later.
+    this.#stdinTakenBytes = offset - (STDIN_WINDOW_BYTES - credit);
     this.#stdinOffset.resolve(offset);
     this.#sendStdin();
+  }
+
+  outputTaken(stdoutBytes: number): void {
+    this.stdout.taken(stdoutBytes);
+  }
+
+  /** Calls back with how much of the input the guest has certainly received, since the beginning. */
+  onInputTaken(taken: (bytes: number) => void): void {
+    this.#onTaken = taken;
   }
 
   get isResumable(): boolean {
@@ -204,6 +252,8 @@ export class ClientExec implements GuestExec {
   creditStdin(bytes: number): void {
     this.#stdinCredit += bytes;
     if (this.#stdinCredit > STDIN_WINDOW_BYTES) throw new GuestProtocolError("credit for input that was not sent");
+    this.#stdinTakenBytes += bytes;
+    this.#onTaken(this.#stdinTakenBytes);
     this.#sendStdin();
   }
 
@@ -230,7 +280,7 @@ export class ClientExec implements GuestExec {
 
   #onRead(name: OutputName, usedBytes: number): boolean {
     if (this.#exitCode !== undefined) this.#endWhenDelivered();
-    if (usedBytes < CREDIT_STEP_BYTES) return false;
+    if (usedBytes < this.#creditStep) return false;
     this.#send("credit", new FieldWriter().u32("stream", GUEST_STREAMS[name]).u32("bytes", usedBytes).end());
     return true;
   }

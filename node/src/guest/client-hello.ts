@@ -6,6 +6,7 @@
  */
 import {
   CHANNELS_MAX,
+  CONNECTIONS_MAX,
   FRAME_HEADER_BYTES,
   type Frame,
   GUEST_FRAMES,
@@ -23,6 +24,10 @@ export interface HelloAnswer extends GuestHello {
   readonly keepsCommands: boolean;
   /** The commands of an earlier host that can be resumed: their channels by their keys. */
   readonly kept: Map<string, number>;
+  /** How many connections the guest opens; 0 for an older one. */
+  readonly connectionsMax: number;
+  /** Its connections of an earlier host, as `kept`. */
+  readonly keptConnections: Map<string, number>;
 }
 
 export class HelloSearch {
@@ -36,9 +41,10 @@ export class HelloSearch {
     this.hello = Buffer.concat([HELLO_MAGIC, randomBytes(HELLO_NONCE_BYTES)]);
   }
 
-  /** The payload of our hello. An older guest ignores what follows the nonce, and ends all commands. */
+  /** The payload of our hello. An older guest ignores what it does not know, and ends all commands or has no connections. */
   payload({ keepsCommands }: { readonly keepsCommands: boolean }): Buffer {
-    const fields = new FieldWriter().u32("keepsCommands", keepsCommands ? 1 : 0).end();
+    const keeps = keepsCommands ? 1 : 0;
+    const fields = new FieldWriter().u32("keepsCommands", keeps).u32("keepsConnections", keeps).end();
     return Buffer.concat([this.hello, fields]);
   }
 
@@ -73,20 +79,35 @@ export class HelloSearch {
       throw new GuestProtocolError(`the guest has protocol version ${protocol}, not ${GUEST_PROTOCOL}`);
     }
     const keepsCommands = fields.has("keepsCommands") && fields.u32("keepsCommands") !== 0;
-    return { isConfigured: fields.u32("isConfigured") !== 0, keepsCommands, kept: keptIn(fields) };
+    const connectionsMax = fields.has("connectionsMax") ? Math.min(fields.u32("connectionsMax"), CONNECTIONS_MAX) : 0;
+    const kept = keptIn(fields, "keptCommands", { first: 1, count: CHANNELS_MAX });
+    const ofConnections = { first: CHANNELS_MAX + 1, count: CONNECTIONS_MAX };
+    const keptConnections = keptIn(fields, "keptConnections", ofConnections);
+    return { isConfigured: fields.u32("isConfigured") !== 0, keepsCommands, kept, connectionsMax, keptConnections };
   }
 }
 
 const KEPT_BYTES = 4 + RESUME_KEY_BYTES;
 
-function keptIn(fields: FieldReader): Map<string, number> {
+/** The channels that a list may name. */
+interface Channels {
+  readonly first: number;
+  readonly count: number;
+}
+
+function keptIn(
+  fields: FieldReader,
+  field: "keptCommands" | "keptConnections",
+  channels: Channels,
+): Map<string, number> {
   const kept = new Map<string, number>();
-  const list = fields.has("keptCommands") ? fields.raw("keptCommands") : Buffer.alloc(0);
+  const list = fields.has(field) ? fields.raw(field) : Buffer.alloc(0);
   const count = list.byteLength / KEPT_BYTES;
-  if (!Number.isInteger(count) || count > CHANNELS_MAX) throw new GuestProtocolError("an invalid list of commands");
+  if (!Number.isInteger(count) || count > channels.count) throw new GuestProtocolError("an invalid list of commands");
   for (let at = 0; at < list.byteLength; at += KEPT_BYTES) {
     const channel = list.readUInt32LE(at);
-    if (channel < 1 || channel > CHANNELS_MAX) throw new GuestProtocolError(`a command on channel ${channel}`);
+    if (channel < channels.first || channel >= channels.first + channels.count)
+      throw new GuestProtocolError(`a command on channel ${channel}`);
     kept.set(list.toString("hex", at + 4, at + KEPT_BYTES), channel);
   }
   if (kept.size !== count || new Set(kept.values()).size !== count)

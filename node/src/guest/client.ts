@@ -18,6 +18,7 @@ import type { Duplex } from "node:stream";
 import { type Clock, systemClock, type Timer } from "@flotilla/base/clock";
 import {
   CHANNELS_MAX,
+  CONNECTION_WINDOW_BYTES,
   encodeFrame,
   encodeMessage,
   FRAME_PADDING_BYTES,
@@ -38,6 +39,7 @@ import {
   type Guest,
   GuestBusy,
   type GuestConfiguration,
+  type GuestConnectRequest,
   type GuestExec,
   type GuestExecRequest,
   type GuestFileRequest,
@@ -96,6 +98,8 @@ export async function connectGuest(stream: Duplex, options: ConnectGuestOptions)
 
 interface Opening {
   readonly hasStdin: boolean;
+  readonly windowBytes?: number;
+  readonly takenFrom?: number;
   readonly isResumable?: boolean;
   readonly isResumed?: boolean;
 }
@@ -107,6 +111,42 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
+/** The channels of commands, or those of connections. */
+class ChannelRange {
+  readonly max: number;
+  /** Of an earlier host, by key. */
+  readonly kept: Map<string, number>;
+  /** Ended and not released, oldest first. */
+  readonly ended = new Map<number, ClientExec>();
+  /** Open, or ended and not released. */
+  used = 0;
+  readonly #first: number;
+  #last = -1;
+
+  constructor(first: number, max: number, kept = new Map<string, number>()) {
+    this.#first = first;
+    this.max = max;
+    this.kept = kept;
+  }
+
+  get hasRoom(): boolean {
+    return this.used - this.ended.size + this.kept.size < this.max;
+  }
+
+  get what(): string {
+    return this.#first > CHANNELS_MAX ? "connections" : "commands";
+  }
+
+  next(): number {
+    this.#last = (this.#last + 1) % this.max;
+    return this.#first + this.#last;
+  }
+
+  isWaiting(channel: number): boolean {
+    return this.ended.has(channel) || (this.kept.size > 0 && [...this.kept.values()].includes(channel));
+  }
+}
+
 class GuestClient implements Guest {
   readonly closed: Promise<string>;
   readonly #stream: Duplex;
@@ -115,10 +155,8 @@ class GuestClient implements Guest {
   readonly #decoder = new FrameDecoder(FRAME_PADDING_BYTES);
   readonly #search: HelloSearch;
   readonly #execs = new Map<number, ClientExec>();
-  /** Channels of an earlier host's commands, by key. */
-  #kept = new Map<string, number>();
-  /** Ended and not released, oldest first. */
-  readonly #ended = new Map<number, ClientExec>();
+  #ofCommands = new ChannelRange(1, CHANNELS_MAX);
+  #ofConnections = new ChannelRange(CHANNELS_MAX + 1, 0);
   #released: number[] = [];
   #releaseTimer: Timer | null = null;
   readonly #requests = new Map<number, Pending>();
@@ -130,7 +168,6 @@ class GuestClient implements Guest {
   readonly #bulk: BulkDisk | null;
   #bulkFromMs = 0;
   #lastRequest = 0;
-  #lastChannel = 0;
   #isCorked = false;
   #onClosed: (reason: string) => void = () => {};
 
@@ -176,7 +213,7 @@ class GuestClient implements Guest {
 
   exec(request: GuestExecRequest): GuestExec {
     if (request.argv.length === 0) throw new RangeError("cannot run a command without a program");
-    const channel = this.#freeChannel();
+    const channel = this.#freeChannel(this.#ofCommands);
     const fields = new FieldWriter()
       .texts("argument", request.argv)
       .texts("environment", environmentLines(request.env))
@@ -199,13 +236,41 @@ class GuestClient implements Guest {
     return this.#hello?.keepsCommands ?? false;
   }
 
-  resume({ resumeKey, stdoutOffset, stderrOffset }: GuestResumeRequest): ResumedExec {
+  resume(request: GuestResumeRequest): ResumedExec {
+    return this.#resumeIn(this.#ofCommands, request, {});
+  }
+
+  get canConnect(): boolean {
+    return this.#lostBecause === undefined && this.#ofConnections.hasRoom;
+  }
+
+  connect({ port, resumeKey }: GuestConnectRequest): GuestExec {
+    const channel = this.#freeChannel(this.#ofConnections);
+    const fields = new FieldWriter().u32("port", port).bytes("resumeKey", Buffer.from(resumeKey, "hex"));
+    return this.#open("connect", channel, fields, {
+      hasStdin: true,
+      isResumable: true,
+      windowBytes: CONNECTION_WINDOW_BYTES,
+      takenFrom: 0,
+    });
+  }
+
+  resumeConnection(request: GuestResumeRequest): ResumedExec {
+    const how = { windowBytes: CONNECTION_WINDOW_BYTES, takenFrom: request.stdoutOffset };
+    return this.#resumeIn(this.#ofConnections, request, how);
+  }
+
+  #resumeIn(
+    { kept }: ChannelRange,
+    { resumeKey, stdoutOffset, stderrOffset }: GuestResumeRequest,
+    how: Pick<Opening, "windowBytes" | "takenFrom">,
+  ): ResumedExec {
     if (this.#lostBecause !== undefined) throw this.#lostError();
-    const channel = this.#kept.get(resumeKey);
-    if (channel === undefined) throw new Error("the guest has no such command");
+    const channel = kept.get(resumeKey);
+    if (channel === undefined) throw new Error("the guest has no such command or connection");
     const fields = new FieldWriter().u64("stdoutOffset", stdoutOffset).u64("stderrOffset", stderrOffset);
-    const exec = this.#open("resume", channel, fields, { hasStdin: true, isResumable: true, isResumed: true });
-    this.#kept.delete(resumeKey);
+    const exec = this.#open("resume", channel, fields, { hasStdin: true, isResumable: true, isResumed: true, ...how });
+    kept.delete(resumeKey);
     return { exec, stdinOffset: exec.stdinOffset };
   }
 
@@ -218,11 +283,12 @@ class GuestClient implements Guest {
     if (request.length !== null) fields.u64("length", request.length);
     const { operation } = request;
     const window = this.#bulkWindow(operation);
-    if (window === null) return this.#open("file", this.#freeChannel(), fields, { hasStdin: operation === "write" });
+    if (window === null)
+      return this.#open("file", this.#freeChannel(this.#ofCommands), fields, { hasStdin: operation === "write" });
     fields.text("bulkDevice", window.device).u64("bulkOffset", window.offset).u64("bulkBytes", window.bytes);
     try {
       return overBulkDisk(
-        this.#open("file", this.#freeChannel(), fields, { hasStdin: true }),
+        this.#open("file", this.#freeChannel(this.#ofCommands), fields, { hasStdin: true }),
         window,
         operation === "write",
       );
@@ -241,13 +307,14 @@ class GuestClient implements Guest {
     type: HostFrameType,
     channel: number,
     fields: FieldWriter,
-    { hasStdin, isResumable = false, isResumed = false }: Opening,
+    { hasStdin, isResumable = false, isResumed = false, ...how }: Opening,
   ): ClientExec {
     const message = encodeMessage({ type: HOST_FRAMES[type], channel }, fields.end());
     if (this.#stream.writableLength + message.byteLength > UNREAD_BYTES_MAX) {
       throw new Error("cannot run the command: the guest agent has stopped reading");
     }
     const exec = new ClientExec({
+      ...how,
       hasStdin,
       isResumed,
       onReleased: isResumable ? () => this.#release(channel, exec) : null,
@@ -257,14 +324,17 @@ class GuestClient implements Guest {
       },
     });
     this.#execs.set(channel, exec);
+    this.#rangeOf(channel).used += 1;
     this.#sendReleases();
     this.#write(message);
     return exec;
   }
 
   #release(channel: number, exec: ClientExec): void {
-    if (this.#ended.get(channel) !== exec) return;
-    this.#ended.delete(channel);
+    const range = this.#rangeOf(channel);
+    if (range.ended.get(channel) !== exec) return;
+    range.ended.delete(channel);
+    range.used -= 1;
     this.#released.push(channel);
     this.#releaseTimer ??= this.#clock.timer(RELEASE_MS, () => this.#sendReleases());
   }
@@ -308,7 +378,6 @@ class GuestClient implements Guest {
     for (const exec of this.#execs.values()) exec.lose(error);
     this.#requests.clear();
     this.#execs.clear();
-    this.#ended.clear();
     this.#releaseTimer?.cancel();
     this.#bulk?.close().catch(() => {});
     this.#onClosed(reason);
@@ -318,24 +387,21 @@ class GuestClient implements Guest {
     return new Error(`the channel to the guest agent is lost: ${this.#lostBecause}`);
   }
 
-  #freeChannel(): number {
-    if (this.#lostBecause !== undefined) throw this.#lostError();
-    if (this.#execs.size + this.#kept.size >= CHANNELS_MAX) {
-      throw new GuestBusy(`the guest already runs its maximum of ${CHANNELS_MAX} commands`);
-    }
-    // What ended does not prevent new commands, even if its caller does not read.
-    const [oldest] = this.#ended;
-    if (oldest !== undefined && this.#execs.size + this.#kept.size + this.#ended.size >= CHANNELS_MAX)
-      this.#release(...oldest);
-    do {
-      this.#lastChannel = (this.#lastChannel % CHANNELS_MAX) + 1;
-    } while (this.#isTaken(this.#lastChannel));
-    return this.#lastChannel;
+  #rangeOf(channel: number): ChannelRange {
+    return channel > CHANNELS_MAX ? this.#ofConnections : this.#ofCommands;
   }
 
-  #isTaken(channel: number): boolean {
-    if (this.#execs.has(channel) || this.#ended.has(channel)) return true;
-    return this.#kept.size > 0 && [...this.#kept.values()].includes(channel);
+  #freeChannel(range: ChannelRange): number {
+    if (this.#lostBecause !== undefined) throw this.#lostError();
+    const { ended, kept, max } = range;
+    if (!range.hasRoom) throw new GuestBusy(`the guest already runs its maximum of ${max} ${range.what}`);
+    // What ended does not prevent new commands, even if its caller does not read.
+    const [oldest] = ended;
+    if (oldest !== undefined && range.used + kept.size >= max) this.#release(...oldest);
+    for (;;) {
+      const channel = range.next();
+      if (!this.#execs.has(channel) && !range.isWaiting(channel)) return channel;
+    }
   }
 
   #request(type: HostFrameType, fields = new FieldWriter()): Promise<void> {
@@ -396,7 +462,9 @@ class GuestClient implements Guest {
 
   #receiveHello(frame: Frame): void {
     this.#hello = this.#search.read(frame);
-    this.#kept = this.#hello.kept;
+    const { kept, keptConnections, connectionsMax } = this.#hello;
+    this.#ofCommands = new ChannelRange(1, CHANNELS_MAX, kept);
+    this.#ofConnections = new ChannelRange(CHANNELS_MAX + 1, connectionsMax, keptConnections);
     if (this.#hello.isConfigured) this.#bulkFromMs = this.#clock.monotonic() + BULK_QUIET_MS;
     this.#greeting?.resolve();
     this.#greeting = undefined;
@@ -433,13 +501,15 @@ class GuestClient implements Guest {
         const exitCode = new FieldReader(frame.payload).u32("exitCode");
         if (exitCode > 255) throw new GuestProtocolError(`exit code ${exitCode}`);
         this.#execs.delete(frame.channel);
-        if (exec.isResumable) this.#ended.set(frame.channel, exec);
+        if (exec.isResumable) this.#rangeOf(frame.channel).ended.set(frame.channel, exec);
+        else this.#rangeOf(frame.channel).used -= 1;
         return exec.end(exitCode);
       }
       case GUEST_FRAMES.failed: {
         const message = new FieldReader(frame.payload).text("message");
         this.#execs.delete(frame.channel);
-        return exec.lose(new Error(`cannot run the command: ${message}`));
+        this.#rangeOf(frame.channel).used -= 1;
+        return exec.lose(new Error(frame.channel > CHANNELS_MAX ? message : `cannot run the command: ${message}`));
       }
       case GUEST_FRAMES.resumed: {
         const fields = new FieldReader(frame.payload);
@@ -453,7 +523,8 @@ class GuestClient implements Guest {
   /** The guest has ended a command that was not resumed in time. */
   #forget({ type, channel }: Frame): boolean {
     if (type !== GUEST_FRAMES.exit) return false;
-    for (const [key, kept] of this.#kept) if (kept === channel) return this.#kept.delete(key);
+    const { kept } = this.#rangeOf(channel);
+    for (const [key, each] of kept) if (each === channel) return kept.delete(key);
     return false;
   }
 }

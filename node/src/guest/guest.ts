@@ -55,14 +55,21 @@ export interface GuestExecRequest {
   readonly resumeKey?: string;
 }
 
-/** Which command to resume, and how much of its output was received before its host was lost. */
+/** A connection to a port of the guest's own address. */
+export interface GuestConnectRequest {
+  readonly port: number;
+  /** 32 hex: the next host can resume the connection by this name. */
+  readonly resumeKey: string;
+}
+
+/** Which command or connection to resume, and how much of its output was received before its host was lost. */
 export interface GuestResumeRequest {
   readonly resumeKey: string;
   readonly stdoutOffset: number;
   readonly stderrOffset: number;
 }
 
-/** A command of an earlier host, which continues where that host had received its output. */
+/** A command or connection of an earlier host, which continues where that host had received its output. */
 export interface ResumedExec {
   readonly exec: GuestExec;
   /** How much of its input the guest has received; the rest is to be sent. Rejects when the command is not resumed. */
@@ -113,6 +120,13 @@ export interface GuestExec {
    * and what remains after that time is killed. `exit` still resolves.
    */
   kill(graceMs?: number): void;
+  /**
+   * Of a connection: its other end has this much of the output, since it began. At most CONNECTION_WINDOW_BYTES are sent beyond
+   * that.
+   */
+  outputTaken?(stdoutBytes: number): void;
+  /** Calls back with how much of the input the guest has certainly received, since the command or connection began. */
+  onInputTaken?(taken: (bytes: number) => void): void;
   /** Everything of the command was delivered, or is not needed: the guest need not keep it. Absent: it keeps nothing. */
   release?(): void;
 }
@@ -155,6 +169,15 @@ export interface Guest {
   readonly keepsCommands?: boolean;
   /** Throws like `exec`, and when the guest has no such command: it has ended, or an older guest has not kept it. */
   resume?(request: GuestResumeRequest): ResumedExec;
+  /** Whether `connect` may be called now. Absent: never, as with an older guest. */
+  readonly canConnect?: boolean;
+  /**
+   * Opens a connection: `stdin` and `stdout` are its two directions. `pid` resolves when it is established and rejects with the
+   * guest's reason; `exit` resolves with 0 after an orderly end, with another code when it broke. Throws like `exec`.
+   */
+  connect?(request: GuestConnectRequest): GuestExec;
+  /** Throws like `resume`. `stderrOffset` has no effect. */
+  resumeConnection?(request: GuestResumeRequest): ResumedExec;
   /** Like a command, whose streams contain what GUEST-PROTOCOL.md describes under files. */
   file(request: GuestFileRequest): GuestExec;
   /** Starts the machine's workload, once in the life of a guest, and receives its output from `offset` on. */
