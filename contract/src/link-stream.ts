@@ -8,6 +8,10 @@
  * Node → server: stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON,
  * ExecFailure). A body that ends without one of them means that the node died.
  *
+ * A connection to a port of the guest has the same frames: start is a ConnectionStart, the node answers resumed also to that, and
+ * again as the guest has received more; there is no stderr. The server sends taken as it has received more of the output: at most a
+ * window of it is under way, which the guest keeps.
+ *
  * Always: flow control is that of HTTP: a side that does not read stops the writes of the other.
  */
 
@@ -18,6 +22,8 @@ export const LINK_FRAMES = {
   resize: 4,
   signal: 5,
   resume: 6,
+  /** JSON, Taken. Only of a connection. */
+  taken: 7,
   stdout: 16,
   stderr: 17,
   exit: 18,

@@ -7,7 +7,8 @@
  *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
  *     POST   /v1/machines/{id}/files/{operation}   as link/files.ts says; 404, 409 not running
  *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
- *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many
+ *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many.;
+ *                                             on …/connections as link-stream frames, it outlives the node's agent
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
  *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as link/moves.ts says; …/vmm: ReplaceRequest → ReplaceAnswer
  *     POST   /v1/agent                        RestartRequest → RestartAnswer, before the agent restarts in place; 409 it cannot
@@ -16,9 +17,7 @@
  *
  * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` (contract/src/nodes.ts) with Heartbeat.
  *
- * The messages are schemas in link/, with their types; link/generated.ts reads them on both sides, without packages.
- *
- * Always:
+ * The messages are schemas in link/, with their types; link/generated.ts reads them on both sides, without packages. Always:
  * - One verb, `PUT` of a desired state with a generation, starts, stops and removes a machine. It is idempotent.
  * - The node refuses a generation lower than one it has seen, and answers what it observes in any case.
  * - A report carries the generation that the node acted on, so late and repeated reports are harmless.
@@ -37,7 +36,7 @@ export type {
 export type { HeldReserve, ReserveShare } from "./link/reserve.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
-export type { ExecExit, ExecResume, ExecStart, FileRequest } from "./link/streams.ts";
+export type { ConnectionStart, ExecExit, ExecResume, ExecResumed, ExecStart, FileRequest } from "./link/streams.ts";
 export type { LinkError } from "./link/errors.ts";
 
 /** A line of a machine's log. */

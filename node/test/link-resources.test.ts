@@ -126,6 +126,10 @@ const desired = {
 const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   exec: { path: `/v1/machines/${A}/exec`, first: encodeLinkFrame("start", JSON.stringify(START)) },
   dial: { path: `/v1/machines/${A}/dial/80`, first: "\0GET / HTTP/1.1\r\nhost: x\r\n\r\n" },
+  connect: {
+    path: `/v1/machines/${A}/connections`,
+    first: encodeLinkFrame("start", JSON.stringify({ port: 80, resumeKey: "0".repeat(32) })),
+  },
   file: { path: `/v1/machines/${A}/files/write`, first: '{"path":"/workspace/a","sha256":null}\n', isUpload: true },
   putMachine: {
     path: `/v1/machines/${desired.spec.machineId}?waitMs=600000`,
@@ -177,7 +181,7 @@ test("no request that is held open, not read or abandoned keeps memory, a descri
     one.socket.pause();
     one.send(head(method, path, null, { "transfer-encoding": "chunked" }));
     if (first.length > 0) one.send(chunked(first));
-    const staysOpen = isUpload === true || name === "dial";
+    const staysOpen = isUpload === true || name === "dial" || name === "connect";
     if (!staysOpen) one.send("0\r\n\r\n");
     return one;
   };

@@ -11,6 +11,7 @@ import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { WebSocket } from "ws";
+import { httpGuest } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -206,6 +207,30 @@ test("a machine that is deleted or stopped in the pause ends its commands", asyn
   await nodes[stopped.to].restart();
   await ended(moving);
   assert.match(await second.end(), /event: error\ndata: .*was stopped while it ran/);
+});
+
+test("a request to a port whose answer has not begun when its machine leaves is sent again, if that is safe", async () => {
+  const asked: string[] = [];
+  const guest = await httpGuest(({ method = "" }, response) => {
+    asked.push(method);
+    if (asked.filter((each) => each === "GET").length === 2) response.end("answered");
+  });
+  const { id } = (
+    await client.post("/v1/machines", {
+      source: { type: "image", reference: "local/busybox" },
+      ports: [{ port: 80 }],
+      env: { FAKE_KEEPS_COMMANDS: "1", FAKE_PORTS: `80=${guest.port}` },
+    })
+  ).json;
+  const { nodeId } = (await client.post(`/v1/machines/${id}/start`)).json;
+  const reading = client.get(`/v1/machines/${id}/connect/80/read`);
+  const writing = client.post(`/v1/machines/${id}/connect/80/write`, {});
+  await until(() => asked.length === 2, { what: "both requests", ...PATIENT });
+  const move = await client.post(`/v1/machines/${id}/move`, { nodeId: nodeId === "node-a" ? "node-b" : "node-a" });
+  assert.equal((await ended(move.json.id)).status, "succeeded");
+  const [answer, refused] = [await reading, await writing];
+  assert.deepEqual([answer.status, answer.text], [200, "answered"]);
+  assert.deepEqual([refused.status, asked.toSorted()], [502, ["GET", "GET", "POST"]]);
 });
 
 test("a file transfer that a move interrupts is to be repeated", async () => {

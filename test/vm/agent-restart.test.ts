@@ -7,6 +7,7 @@ import { once } from "node:events";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { CommandStream } from "../support/command-stream.ts";
+import { serveUpgrades, Upgraded } from "../support/upgraded.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
@@ -20,7 +21,8 @@ describe("an agent that restarts", { skip: skipReason }, () => {
 
   before(async () => {
     flotilla = await startFlotilla({ driver: "qemu" });
-    ({ id } = await flotilla.create({ resources: { cpus: 1, memoryMb: 128, diskGb: 1 } }));
+    const resources = { cpus: 1, memoryMb: 128, diskGb: 1 };
+    ({ id } = await flotilla.create({ resources, ports: [{ port: 80 }, { port: 81 }], network: { mode: "blocked" } }));
     await flotilla.start(id);
   });
   after(() => flotilla?.[Symbol.asyncDispose]());
@@ -80,6 +82,35 @@ describe("an agent that restarts", { skip: skipReason }, () => {
     const typed = ENDINGS.map((_ending, at) => `typed ${at + 100}`);
     assert.deepEqual(shown.match(/typed \d+/g), typed);
     assert.match(shown, /"code":6/);
+  });
+
+  test("loses and repeats no byte of upgraded connections", async () => {
+    await serveUpgrades(flotilla, id, 80);
+    const open = (path: string) => Upgraded.open(flotilla, { id, port: 80, path });
+    const connections = await until(() => Promise.all([open("/echo"), open("/count")]), { what: "upgrades", ...LONG });
+    // The peer is the gateway, as for a connection from outside.
+    assert.match(
+      await flotilla.exec(id, "cat /proc/net/tcp6"),
+      /FFFF0000020000C0:0050 \w{16}FFFF0000010000C0:\w{4} 01 /,
+    );
+    for (const ending of ENDINGS) {
+      for (const connection of connections) await connection.haveMore(300_000);
+      await flotilla.nodes[0]?.[ending]();
+      await flotilla.startNode();
+    }
+    for (const connection of connections) await connection.haveMore(300_000);
+    for (const connection of connections) await connection.finish();
+  });
+
+  test("connects to no program that listens only on the loopback of the guest", async () => {
+    await flotilla
+      .client()
+      .post(`/v1/machines/${id}/exec`, { command: ["sh", "-c", "busybox httpd -f -p 127.0.0.1:81"], background: true });
+    await until(async () => (await flotilla.exec(id, "cat /proc/net/tcp")).includes("0100007F:0051"), {
+      what: "the web server",
+      ...LONG,
+    });
+    await assert.rejects(Upgraded.open(flotilla, { id, port: 81, path: "/echo" }), /ECONNREFUSED/);
   });
 
   test("ends a command whose caller left while there was no agent", async () => {

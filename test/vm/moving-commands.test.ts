@@ -9,6 +9,7 @@ import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { endedMove, moveLive, requestMove, restoredMachine } from "../support/real-moves.ts";
 import { until } from "../support/until.ts";
+import { serveUpgrades, Upgraded } from "../support/upgraded.ts";
 import { skipReason } from "./vm-fixture.ts";
 
 const LONG = { deadlineMs: 120_000, everyMs: 50 };
@@ -34,7 +35,9 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
   before(async () => {
     flotilla = await startFlotilla({ servers: 2, nodes: 2, driver: "qemu", databaseUrl });
     const resources = { cpus: 1, memoryMb: 128, diskGb: 1 };
-    id = await restoredMachine(flotilla, { command: ["sh", "-c", WORKLOAD], resources });
+    const ports = [{ port: 80 }];
+    id = await restoredMachine(flotilla, { command: ["sh", "-c", WORKLOAD], resources, ports });
+    await serveUpgrades(flotilla, id, 80);
     if ((await flotilla.get(id)).nodeId !== "node-0") await move(0);
   });
   after(() => flotilla?.[Symbol.asyncDispose]());
@@ -57,11 +60,14 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
   class Callers {
     readonly counting: CommandStream;
     readonly terminal: EchoTerminal;
+    /** One that returns what it is sent, and one that sends. */
+    readonly upgraded: readonly Upgraded[];
     readonly #gate: string;
 
-    private constructor(counting: CommandStream, terminal: EchoTerminal, gate: string) {
+    private constructor(counting: CommandStream, terminal: EchoTerminal, upgraded: readonly Upgraded[], gate: string) {
       this.counting = counting;
       this.terminal = terminal;
+      this.upgraded = upgraded;
       this.#gate = gate;
     }
 
@@ -69,7 +75,8 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
       const counting = await stream(`i=0; while [ ! -e ${gate} ]; do i=$((i+1)); echo $i; done; exit 3`);
       const { url, key } = flotilla.client();
       const terminal = await EchoTerminal.open(`${url}/v1/machines/${id}/exec/interactive?cmd=/bin/sh`, key ?? "");
-      return new Callers(counting, terminal, gate);
+      const open = (where: string) => Upgraded.open(flotilla, { id, port: 80, path: where });
+      return new Callers(counting, terminal, [await open("/echo"), await open("/count")], gate);
     }
 
     /** Both get more than was on its way. */
@@ -80,12 +87,14 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
         () => counting.stdout.length > before.printed + 1000 && terminal.receivedBytes > before.echoed + 1_000_000,
         { what: `more output; ${terminal.closed} ${counting.exit}`, ...LONG },
       );
+      for (const each of this.upgraded) await each.haveMore(300_000);
     }
 
     /** Ends both, and compares all that they printed. */
     async finish(): Promise<void> {
       const { sent, received } = await this.terminal.finish();
       assert.equal(received, sent);
+      for (const each of this.upgraded) await each.finish();
       await flotilla.exec(id, `touch ${this.#gate}`);
       await this.counting.ended;
       assert.match(this.counting.exit, /"?exit_?[cC]ode"?:\s*3/);

@@ -28,12 +28,14 @@ import type {
 } from "./reports.ts";
 import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
 import type {
+  ConnectionStart,
   ExecExit,
   ExecResume,
   ExecResumed,
   ExecStart,
   FileRequest,
   SignalRequest,
+  Taken,
   TerminalSize,
 } from "./streams.ts";
 import type { FileFacts, FileListLine, FilePath, FileRead, FileWrite, FileWritten, ListedFile } from "./files.ts";
@@ -104,6 +106,7 @@ const IMAGE_PROGRESS_REASON_CODE = [
 const IMAGE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
 const PULL_REQUEST_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
 const PULL_REQUEST_ARCH = ["amd64", "arm64"] as const;
+const CONNECTION_START_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const EXEC_RESUME_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const EXEC_START_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const FILE_REQUEST_OPERATION = ["read", "write", "stat", "list", "remove"] as const;
@@ -684,6 +687,14 @@ export function readPullRequest(value: unknown): PullRequest {
   };
 }
 
+export function readConnectionStart(value: unknown): ConnectionStart {
+  const fields = record(value, "ConnectionStart");
+  return {
+    port: whole(fields["port"], "ConnectionStart.port", 1, 65535),
+    resumeKey: matching(fields["resumeKey"], "ConnectionStart.resumeKey", CONNECTION_START_RESUME_KEY_PATTERN),
+  };
+}
+
 export function readExecExit(value: unknown): ExecExit {
   const fields = record(value, "ExecExit");
   return {
@@ -718,6 +729,7 @@ export function readExecResumed(value: unknown): ExecResumed {
   const fields = record(value, "ExecResumed");
   return {
     stdinBytes: whole(fields["stdinBytes"], "ExecResumed.stdinBytes", 0, 9007199254740991),
+    ...(fields["isKept"] === undefined ? undefined : { isKept: fields["isKept"] === true }),
   };
 }
 
@@ -765,6 +777,13 @@ export function readSignalRequest(value: unknown): SignalRequest {
   const fields = record(value, "SignalRequest");
   return {
     signal: whole(fields["signal"], "SignalRequest.signal", 1, 64),
+  };
+}
+
+export function readTaken(value: unknown): Taken {
+  const fields = record(value, "Taken");
+  return {
+    stdoutBytes: whole(fields["stdoutBytes"], "Taken.stdoutBytes", 0, 9007199254740991),
   };
 }
 

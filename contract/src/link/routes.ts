@@ -14,6 +14,8 @@ export interface LinkRoute {
 export const LINK_ROUTES = {
   exec: { method: "POST", path: "/v1/machines/{id}/exec" },
   dial: { method: "POST", path: "/v1/machines/{id}/dial/{port}" },
+  /** Opens or resumes a connection that outlives this agent. An older node has no such route: the server dials. */
+  connect: { method: "POST", path: "/v1/machines/{id}/connections" },
   file: { method: "POST", path: "/v1/machines/{id}/files/{operation}" },
   putMachine: { method: "PUT", path: "/v1/machines/{id}" },
   /** ReplaceRequest → ReplaceAnswer, when its VMM was replaced by one of the installed program, or why not. */

@@ -70,8 +70,23 @@ export const ExecResume = Type.Object({
 export type ExecResume = Message<typeof ExecResume>;
 
 /** The first frame of the answer: how much of its input the guest has received. */
-export const ExecResumed = Type.Object({ stdinBytes: whole(0, SIZE_MAX) });
+export const ExecResumed = Type.Object({
+  stdinBytes: whole(0, SIZE_MAX),
+  /** Of a connection: whether the guest keeps it when the node's agent is lost. */
+  isKept: Type.Optional(flag()),
+});
 export type ExecResumed = Message<typeof ExecResumed>;
+
+/**
+ * The first frame of a connection to a port of the guest. An ExecResume instead resumes one. The node answers ExecResumed when it
+ * is established, and again as the guest has received more. An exit of 0 means that the guest ended it in order.
+ */
+export const ConnectionStart = Type.Object({ port: whole(1, 65_535), resumeKey: resumeKey() });
+export type ConnectionStart = Message<typeof ConnectionStart>;
+
+/** How much of the output of a connection the server has received. */
+export const Taken = Type.Object({ stdoutBytes: whole(0, SIZE_MAX) });
+export type Taken = Message<typeof Taken>;
 
 /** The last frame of an exec that ran. */
 export const ExecExit = Type.Object({

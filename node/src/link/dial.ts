@@ -47,12 +47,8 @@ export class Dials {
       return { status: 409, code: "not_running", message: `machine ${machineId} does not run` };
     if (machine.network === null)
       return { status: 502, code: "refused", message: `machine ${machineId} has no network` };
-    const count = this.#counts.get(machineId) ?? 0;
-    if (count >= CONNECTIONS_MAX) {
-      const message = `machine ${machineId} has ${count} connections from outside, which is the limit`;
-      return { status: 503, code: "busy", message };
-    }
-    this.#counts.set(machineId, count + 1);
+    const release = this.claim(machineId);
+    if (release === null) return { status: 503, ...this.limitReached(machineId) };
     try {
       const guest = await dial(machine.network, port, response);
       await relay(request, response, guest);
@@ -62,8 +58,21 @@ export class Dials {
       const { code } = error as NodeJS.ErrnoException;
       return { status: 502, code: "refused", message: code ?? messageOf(error) };
     } finally {
-      this.#release(machineId);
+      release();
     }
+  }
+
+  /** Counts one connection until the result is called, once. null: the machine has as many as it may. */
+  claim(machineId: string): (() => void) | null {
+    const count = this.#counts.get(machineId) ?? 0;
+    if (count >= CONNECTIONS_MAX) return null;
+    this.#counts.set(machineId, count + 1);
+    return () => this.#release(machineId);
+  }
+
+  limitReached(machineId: string): LinkError {
+    const message = `machine ${machineId} has ${CONNECTIONS_MAX} connections from outside, which is the limit`;
+    return { code: "busy", message };
   }
 
   #release(machineId: string): void {

@@ -1,5 +1,5 @@
 /**
- * One running command on the link: link-stream frames of an HTTP request ↔ a GuestExec.
+ * One running command, or one connection to a port of the guest, on the link: link-stream frames of an HTTP request ↔ a GuestExec.
  *
  * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and one write per turn of the
  * event loop. The response's head is sent with the first frame, or alone after HEAD_DELAY_MS if the command is silent,
@@ -21,7 +21,14 @@ import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
 import type { ExecExit, ExecResume, ExecStart, LinkError } from "@flotilla/contract/link";
-import { readExecResume, readExecStart, readSignalRequest, readTerminalSize } from "@flotilla/contract/link/generated";
+import {
+  readConnectionStart,
+  readTaken,
+  readExecResume,
+  readExecStart,
+  readSignalRequest,
+  readTerminalSize,
+} from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import {
   encodeLinkFrame,
@@ -33,12 +40,16 @@ import {
   RESUMES_HEADER,
 } from "@flotilla/contract/link-stream";
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
+import type { VmNetwork } from "../network/vm-network.ts";
 import { lateMessage, MESSAGE_MS } from "./bodies.ts";
+import { openConnection } from "./connections.ts";
 import { beginFileExec } from "./file-exec.ts";
 
 const HEAD_DELAY_MS = 50;
 /** How often an empty frame checks the connection of a caller whose input is paused. */
 const CALLER_CHECK_MS = 2_000;
+/** Of the input of a connection; a server does not send so much. */
+const UNREAD_BYTES_MAX = 1024 * 1024;
 /** Up to this size a copy costs less than another buffer to write. */
 const COPIED_BYTES_MAX = 4096;
 /**
@@ -63,6 +74,8 @@ export interface LinkExecOptions {
   readonly isStopping?: () => boolean;
   /** Whether the machine leaves with its memory, and its commands continue there. Absent: never. */
   readonly isLeaving?: () => boolean;
+  /** The request is a connection to a port of this network. Absent: it is a command. */
+  readonly connectsIn?: { readonly network: VmNetwork | null };
 }
 
 /** What is known of the command, from a start or a resume frame. */
@@ -83,6 +96,11 @@ class LinkExec {
   readonly #decoder = new LinkDecoder();
   readonly #isStopping: () => boolean;
   readonly #isLeaving: () => boolean;
+  readonly #connectsIn: LinkExecOptions["connectsIn"];
+  /** Of a connection: aborted when its caller has gone. */
+  readonly #gone = new AbortController();
+  /** Of a connection: whether the guest keeps it. */
+  #isKeptConnection = false;
   #start: Begun | null = null;
   #exec: GuestExec | null = null;
   #exit: ExecExit | null = null;
@@ -99,7 +117,15 @@ class LinkExec {
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
-    { guest, clock, hasRoom, isDiskFull, isStopping = () => false, isLeaving = () => false }: LinkExecOptions,
+    {
+      guest,
+      clock,
+      hasRoom,
+      isDiskFull,
+      isStopping = () => false,
+      isLeaving = () => false,
+      connectsIn,
+    }: LinkExecOptions,
   ) {
     this.#request = request;
     this.#response = response;
@@ -109,6 +135,7 @@ class LinkExec {
     this.#isDiskFull = isDiskFull;
     this.#isStopping = isStopping;
     this.#isLeaving = isLeaving;
+    this.#connectsIn = connectsIn;
   }
 
   serve(): void {
@@ -154,15 +181,19 @@ class LinkExec {
     const exec = this.#exec;
     const isFirst = type === "start" || type === "resume";
     if (isFirst && this.#start !== null) throw new Error(`a second ${type} frame came`);
+    if (type === "start" && this.#connectsIn !== undefined) return this.#onConnect(payload, this.#connectsIn);
     if (type === "start") return this.#onStart(execStart(parseJson(payload)));
     if (type === "resume") return this.#onResume(readExecResume(parseJson(payload)));
     if (exec === null) throw new Error(`a ${type} frame came before the start frame`);
     switch (type) {
       case "stdin":
-        if (this.#start?.hasStdin === true && exec.stdin.writable && !exec.stdin.write(payload)) this.#pause();
+        if (this.#start?.hasStdin === true && exec.stdin.writable && !exec.stdin.write(payload)) this.#onFull(exec);
         break;
       case "stdinEnd":
         this.#endStdin(exec);
+        break;
+      case "taken":
+        exec.outputTaken?.(readTaken(parseJson(payload)).stdoutBytes);
         break;
       case "resize":
         exec.resize(readTerminalSize(parseJson(payload)));
@@ -173,6 +204,14 @@ class LinkExec {
       default:
         throw new Error(`a ${type} frame does not come from a server`);
     }
+  }
+
+  /**
+   * The guest does not read. A connection's request is read on, because the output that the guest waits to send may depend on its
+   * next frame; the server sends little more than this before the guest has it.
+   */
+  #onFull({ stdin }: GuestExec): void {
+    if (!this.#isKeptConnection || stdin.writableLength > UNREAD_BYTES_MAX) this.#pause();
   }
 
   /** Stops reading the request: the command does not read its input. */
@@ -189,9 +228,35 @@ class LinkExec {
     this.#pause();
   }
 
+  /** Whether its guest is about to be paused. What has not started may be sent again, and is refused with that. */
+  #refusesToStart(): boolean {
+    if (!this.#isLeaving()) return false;
+    this.#fail({ code: "not_running", message: "the machine moves to another node" });
+    return true;
+  }
+
+  #onConnect(payload: Uint8Array, { network }: NonNullable<LinkExecOptions["connectsIn"]>): void {
+    const { port, resumeKey } = readConnectionStart(parseJson(payload));
+    if (this.#refusesToStart()) return;
+    const begun = { hasStdin: true, terminal: null, isBackground: false, timeoutMs: null, resumeKey };
+    this.#start = begun;
+    this.#startedAt = this.#clock.monotonic();
+    const opener = { guest: this.#guest, network, clock: this.#clock };
+    void openConnection(opener, { port, resumeKey }, this.#gone.signal).then((opened) => {
+      if ("code" in opened) return this.#isLeaving() ? void this.#refusesToStart() : this.#fail(opened);
+      const { exec, isKept } = opened;
+      if (this.#isFinished) {
+        exec.kill();
+        return exec.release?.();
+      }
+      this.#isKeptConnection = isKept;
+      this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes: 0, isKept })));
+      this.#follow(exec, begun);
+    });
+  }
+
   #onStart(start: ExecStart): void {
-    // Its guest is about to be paused. A command that has not started may be sent again.
-    if (this.#isLeaving()) return this.#fail({ code: "not_running", message: "the machine moves to another node" });
+    if (this.#refusesToStart()) return;
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
     const exec = this.#begin(start);
@@ -207,12 +272,14 @@ class LinkExec {
       this.#isLeaving() ? this.#leave() : this.#fail({ code: "not_found", message: messageOf(error) });
     try {
       const request = { resumeKey, stdoutOffset: stdoutBytes, stderrOffset: stderrBytes };
-      const resumed = this.#guest.resume?.(request);
+      const isConnection = this.#connectsIn !== undefined;
+      const resumed = isConnection ? this.#guest.resumeConnection?.(request) : this.#guest.resume?.(request);
       if (resumed === undefined) return refuse(new Error("the guest resumes no command"));
       this.#exec = resumed.exec;
       resumed.stdinOffset.then((stdinBytes) => {
         if (this.#isFinished) return;
-        this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes })));
+        this.#isKeptConnection = isConnection;
+        this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes, ...(isConnection && { isKept: true }) })));
         if (terminal !== null) resumed.exec.resize(terminal);
         const left = timeoutMs === null ? null : Math.max(1, timeoutMs - elapsedMs);
         this.#follow(resumed.exec, { ...resume, isBackground: false, timeoutMs: left });
@@ -229,6 +296,7 @@ class LinkExec {
     exec.stdin.on("error", () => this.#request.resume());
     exec.stdin.on("close", () => this.#request.resume());
     if (!hasStdin) exec.stdin.end();
+    if (this.#connectsIn !== undefined) this.#acknowledgeInput(exec);
     this.#forward("stdout", exec.stdout);
     this.#forward("stderr", exec.stderr);
     if (timeoutMs !== null && !isBackground) {
@@ -248,8 +316,14 @@ class LinkExec {
     );
   }
 
+  /** So that the server need not keep input that the guest has. */
+  #acknowledgeInput(exec: GuestExec): void {
+    exec.onInputTaken?.((stdinBytes) => this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes }))));
+  }
+
   /** Whether the command outlives its channel to the guest. */
   get #isKept(): boolean {
+    if (this.#connectsIn !== undefined) return this.#isKeptConnection;
     return this.#start?.resumeKey !== undefined && this.#guest.keepsCommands === true;
   }
 
@@ -410,6 +484,7 @@ class LinkExec {
 
   #release(): void {
     this.#isFinished = true;
+    this.#gone.abort();
     for (const timer of this.#timers) timer.cancel();
     this.#callerCheck?.cancel();
     this.#timers = [];

@@ -52,7 +52,7 @@ import type { Guest } from "../guest/guest.ts";
 import { boundLeftover, readJson, receiveFile } from "./bodies.ts";
 import { Dials } from "./dial.ts";
 import type { Exchange } from "./exchange.ts";
-import { serveExec } from "./exec.ts";
+import { type LinkExecOptions, serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
 import {
@@ -169,6 +169,7 @@ class Link {
   #isStopping = false;
   readonly #serve: Readonly<Record<Exclude<LinkRouteName, "exec">, (exchange: Exchange) => Promise<void> | void>> = {
     dial: (exchange) => this.#dial(exchange),
+    connect: (exchange) => this.#connect(exchange),
     file: (exchange) => this.#file(exchange),
     putMachine: (exchange) => this.#putMachine(exchange),
     replaceVmm: (exchange) => this.#replaceVmm(exchange),
@@ -213,7 +214,8 @@ class Link {
     const { url = "/", method = "" } = request;
     const at = url.indexOf("?");
     const found = findLinkRoute(method, at < 0 ? url : url.slice(0, at));
-    const isPermitted = found?.name === "dial" || !this.#limited.has(request.socket);
+    const opensPort = found?.name === "dial" || found?.name === "connect";
+    const isPermitted = opensPort || !this.#limited.has(request.socket);
     if (found === undefined || !isPermitted) return refuseRoute(request, response);
     const { name, parameters } = found;
     if (name === "exec") return this.#exec(parameters["id"] ?? "", request, response);
@@ -245,17 +247,37 @@ class Link {
     }
   }
 
-  #exec(machineId: string, request: IncomingMessage, response: ServerResponse): void {
+  async #connect({ request, response, parameters }: Exchange): Promise<void> {
+    const machineId = parameters["id"] ?? "";
+    await this.#options.fleet.find(machineId)?.switched;
+    if (response.destroyed) return;
+    const release = this.#dials.claim(machineId);
+    if (release === null) {
+      request.resume();
+      return refuse(response, 503, this.#dials.limitReached(machineId));
+    }
+    response.once("close", release);
+    const machine = this.#options.fleet.find(machineId);
+    this.#exec(machineId, request, response, { connectsIn: { network: machine?.network ?? null } });
+  }
+
+  #exec(
+    machineId: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+    more: Pick<LinkExecOptions, "connectsIn"> = {},
+  ): void {
     const switched = this.#options.fleet.find(machineId)?.switched ?? null;
     // Its frames are read when another VMM has the guest.
     if (switched !== null) {
-      void switched.then(() => (response.destroyed ? undefined : this.#exec(machineId, request, response)));
+      void switched.then(() => (response.destroyed ? undefined : this.#exec(machineId, request, response, more)));
       return;
     }
     const guest = this.#guestOf(machineId, request, response);
     const { clock, temporaryDirectory, isNearlyFull } = this.#options;
     if (guest === null) return;
     serveExec(request, response, {
+      ...more,
       guest,
       clock,
       hasRoom: () => hasRoom(temporaryDirectory),

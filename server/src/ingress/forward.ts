@@ -7,7 +7,8 @@
  * - when the caller disconnects, the guest's connection is closed; when a guest disconnects within an answer, the caller's
  *   connection is broken, so that no partial answer looks complete;
  * - a request is sent to the guest once. Only a repeatable one (guest-request.ts) uses a connection that waited, and only
- *   if the guest closed that without a byte of an answer is it sent again, once, on a new connection;
+ *   if the guest closed that without a byte of an answer is it sent again, once, on a new connection; and one whose connection broke
+ *   like that because the machine moved is sent again where it is;
  * - the machine counts as used while a request is under way or an upgraded connection is open;
  * - a machine that does not run is not started: 503.
  */
@@ -19,8 +20,10 @@ import type { Context } from "../context.ts";
 import type { PassedReply, RawRequest } from "../http/handler.ts";
 import { endWhenStalled } from "../http/stalled.ts";
 import type { NodeLink } from "../link/node-link.ts";
+import { NotRunning } from "../link/refusals.ts";
 import type { Activity } from "../machines/activity.ts";
 import type { MachineCache } from "../machines/machine-cache.ts";
+import { nodeOf } from "../machines/record.ts";
 import { connectToGuest, type GuestConnection } from "./guest-connection.ts";
 import { type GuestPort, type PortRequest, withGuestPort } from "./guest-port.ts";
 import { ask, isRepeatable, Unanswered } from "./guest-request.ts";
@@ -49,7 +52,10 @@ export interface ForwardOptions extends PortRequest {
 /** Resolves when the head of the guest's answer has arrived. Throws a Refusal when none does. */
 export async function forward(services: ForwardServices, options: ForwardOptions): Promise<PassedReply> {
   try {
-    return await withGuestPort(services.cache, options, (port) => throughPort(services, options, port));
+    const { cache, context } = services;
+    return await withGuestPort({ cache, clock: context.clock }, options, (port) =>
+      throughPort(services, options, port),
+    );
   } catch (error) {
     options.raw.message.resume();
     throw error;
@@ -65,14 +71,31 @@ async function throughPort(services: ForwardServices, options: ForwardOptions, p
       if (!(error instanceof Unanswered) || options.signal.aborted) throw error;
     }
   }
-  const connection = await connectToGuest(services.link, port, options.signal);
+  const { randomBytes } = services.context;
+  const lasting = lasts(options.raw) ? { locate: port.locate, randomBytes } : null;
+  const connection = await connectToGuest(services.link, port, { signal: options.signal, lasting });
   const answered = services.idle.waits(port);
   try {
     return await exchange(services, options, { port, connection });
+  } catch (error) {
+    // A repeatable request, of whose answer nothing has come.
+    if (error instanceof Unanswered && !options.signal.aborted && (await hasLeft(services, options, port)))
+      throw new NotRunning("the machine left its node while it was asked");
+    throw error;
   } finally {
     answered();
   }
 }
+
+/** Whether the machine moves, or has moved, so that its connections to that node broke. */
+async function hasLeft({ cache }: ForwardServices, { machine }: ForwardOptions, { node }: GuestPort): Promise<boolean> {
+  const now = await cache.read(machine);
+  return now !== undefined && (now.moveId !== null || nodeOf(now).address !== node.address);
+}
+
+/** Whether the answer lasts as long as its caller wants, so that it meets a move or a restart of the node's agent. */
+const lasts = ({ upgrade, message }: RawRequest): boolean =>
+  upgrade !== undefined || (message.headers.accept ?? "").includes("text/event-stream");
 
 interface Dialed {
   readonly port: GuestPort;

@@ -6,6 +6,9 @@
 import type { Duplex } from "node:stream";
 import type { NodeLink } from "../link/node-link.ts";
 import { dialOnNode } from "../link/dial.ts";
+import { resumeKeyOf } from "../link/exec-frames.ts";
+import { connectOnNode } from "../link/guest-stream.ts";
+import type { Locate } from "../link/open-exec.ts";
 import { AnswerFrame } from "./answer-frame.ts";
 import type { GuestPort } from "./guest-port.ts";
 
@@ -16,11 +19,25 @@ export interface GuestConnection {
   readonly isReused: boolean;
 }
 
-/**
- * A new connection. `signal` cancels the dialing; what is connected outlives it, since another request may use it later.
- * Throws as `dialOnNode`.
- */
-export async function connectToGuest(link: NodeLink, port: GuestPort, signal: AbortSignal): Promise<GuestConnection> {
+export interface Lasting {
+  /** Where the machine is. */
+  readonly locate: Locate;
+  readonly randomBytes: (size: number) => Buffer;
+}
+
+export interface ConnectOptions {
+  /** Cancels connecting; what is connected outlives it, since another request may use it later. */
+  readonly signal: AbortSignal;
+  /** The connection continues when its machine moves or the agent of its node restarts. null: it breaks then, and costs less. */
+  readonly lasting: Lasting | null;
+}
+
+/** A new connection. Throws as `dialOnNode`. */
+export async function connectToGuest(
+  link: NodeLink,
+  port: GuestPort,
+  { signal, lasting }: ConnectOptions,
+): Promise<GuestConnection> {
   const { node, tenantId, machineId, port: number } = port;
   const dialing = new AbortController();
   const cancel = (): void => dialing.abort(signal.reason);
@@ -28,7 +45,11 @@ export async function connectToGuest(link: NodeLink, port: GuestPort, signal: Ab
   if (signal.aborted) cancel();
   try {
     const options = { tenantId, machineId, port: number, signal: dialing.signal };
-    return { socket: await dialOnNode(link, node, options), frame: new AnswerFrame(), isReused: false };
+    const socket =
+      lasting === null
+        ? await dialOnNode(link, node, options)
+        : await connectOnNode(link, node, { ...options, locate: lasting.locate, resumeKey: resumeKeyOf(lasting) });
+    return { socket, frame: new AnswerFrame(), isReused: false };
   } finally {
     signal.removeEventListener("abort", cancel);
   }

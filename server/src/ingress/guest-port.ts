@@ -6,14 +6,17 @@
  * - no query is made for a machine that is known to run; when its node says that it does not run there, the machine is
  *   read again, and the work is repeated only if it runs elsewhere or in another boot.
  */
+import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { NotRunning } from "../link/refusals.ts";
 import type { NodeAddress } from "../link/node-link.ts";
+import type { Locate } from "../link/open-exec.ts";
 import type { MachineCache } from "../machines/machine-cache.ts";
 import { type MachineName, type MachineRecord, nodeOf } from "../machines/record.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { phaseOf } from "../machines/state.ts";
 import { shownState } from "../machines/view.ts";
+import { locateFor } from "../machines/whereabouts.ts";
 
 /** A port of one boot of a machine. */
 export interface GuestPort {
@@ -22,6 +25,8 @@ export interface GuestPort {
   readonly bootId: string;
   readonly port: number;
   readonly node: NodeAddress;
+  /** Finds the machine again when a connection to it broke. */
+  readonly locate: Locate;
 }
 
 export interface PortRequest {
@@ -31,13 +36,15 @@ export interface PortRequest {
 }
 
 const TRIES_MAX = 3;
+/** How long a new connection waits for the end of a move in whose pause it came. */
+const MOVE_WAIT_MS = 20_000;
 
 /**
- * What `work` returns. `work` throws NotRunning only before anything reached the guest. Throws a Refusal: `not_found` for
+ * What `work` returns. `work` throws NotRunning only before anything reached the guest, or when it may be repeated. Throws a Refusal: `not_found` for
  * an unknown machine or port, `unavailable` for a machine that does not run.
  */
 export async function withGuestPort<T>(
-  cache: MachineCache,
+  { cache, clock }: { readonly cache: MachineCache; readonly clock: Pick<Clock, "sleep"> },
   { machine: name, port }: PortRequest,
   work: (port: GuestPort) => Promise<T>,
 ): Promise<T> {
@@ -46,7 +53,7 @@ export async function withGuestPort<T>(
   let machine = known !== undefined && phaseOf(known) === "running" ? known : await cache.read(name);
   for (let attempt = 1; ; attempt += 1) {
     if (machine === undefined) throw machineNotFound(name.id);
-    const found = publishedPort(machine, port);
+    const found = publishedPort(cache, machine, port);
     try {
       return await work(found);
     } catch (error) {
@@ -54,6 +61,11 @@ export async function withGuestPort<T>(
     }
     cache.forget(name.id);
     machine = await cache.read(name);
+    if (machine !== undefined && machine.moveId !== null && attempt < TRIES_MAX) {
+      await arrival(clock, found.locate);
+      machine = await cache.read(name);
+      continue;
+    }
     const isSameBoot = machine?.observedBootId === found.bootId && machine.nodeAddress === found.node.address;
     if (machine !== undefined && phaseOf(machine) === "running" && (isSameBoot || attempt >= TRIES_MAX)) {
       const text = `machine ${name.id} cannot be connected to: its node says that it does not run; try again in a moment`;
@@ -62,7 +74,15 @@ export async function withGuestPort<T>(
   }
 }
 
-function publishedPort(machine: MachineRecord, port: number | null): GuestPort {
+/** Waits while the machine is in the pause of a move, at most MOVE_WAIT_MS. */
+async function arrival(clock: Pick<Clock, "sleep">, locate: Locate): Promise<void> {
+  const done = new AbortController();
+  const arrived = locate({ isStale: true }).catch(() => undefined);
+  await Promise.race([arrived, clock.sleep(MOVE_WAIT_MS, done.signal).catch(() => undefined)]);
+  done.abort();
+}
+
+function publishedPort(cache: MachineCache, machine: MachineRecord, port: number | null): GuestPort {
   const published = port === null ? machine.ports[0] : machine.ports.find((each) => each.port === port);
   if (published === undefined)
     throw new Refusal(
@@ -82,5 +102,6 @@ function publishedPort(machine: MachineRecord, port: number | null): GuestPort {
     bootId: machine.observedBootId ?? "",
     port: published.port,
     node: nodeOf(machine),
+    locate: locateFor({ cache }, machine),
   };
 }

@@ -38,6 +38,7 @@ const PORT: GuestPort = {
   bootId: "boot-1",
   port: 80,
   node: { nodeId: "node-1", address: "unix:/node" },
+  locate: () => Promise.reject(new Error("it is not looked for")),
 };
 
 function connection(answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"): GuestConnection {

@@ -109,7 +109,12 @@ class DialedConnection extends Duplex {
   }
 }
 
-function refused(node: NodeAddress, error: NodeRefused, { machineId, port }: DialOptions): Refusal {
+/** The error for a port that is not connected. */
+export function refused(
+  node: NodeAddress,
+  error: NodeRefused,
+  { machineId, port }: Pick<DialOptions, "machineId" | "port">,
+): Refusal {
   const name = `port ${port} of machine ${machineId}`;
   switch (error.code) {
     case "refused":

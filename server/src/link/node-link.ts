@@ -86,6 +86,13 @@ export type OpenAnswer = Pick<Dispatcher.ResponseData, "headers" | "body">;
 
 const OUR_VERSIONS = linkHeader(OWN_LINK_VERSIONS);
 
+/** What broke, in the text for its caller. */
+const WHEN = {
+  command: "while the command ran in",
+  file: "while a file was copied to or from",
+  connection: "in the middle of a connection to",
+} as const;
+
 export class NodeLink {
   readonly #pools = new Map<string, Pool>();
   /** For streams between nodes and callers. */
@@ -103,9 +110,9 @@ export class NodeLink {
   }
 
   /** The refusal for work that had begun: it must not be repeated without its owner's decision. */
-  cutOff(nodeId: string, machineId: string, work: "command" | "file", error: unknown): Refusal {
+  cutOff(nodeId: string, machineId: string, work: "command" | "file" | "connection", error: unknown): Refusal {
     this.#log.warn({ nodeId, machineId, work, error }, "the connection to a node broke");
-    const when = work === "command" ? "while the command ran in" : "while a file was copied to or from";
+    const when = WHEN[work];
     return new Refusal(
       "unavailable",
       `the connection to node ${nodeId} broke ${when} machine ${machineId}; the result is unknown, so check it before you try again`,

@@ -1,5 +1,6 @@
 /**
- * A command on a node with input that is sent while output arrives, for terminals and files. Commands whose input is known at
+ * A command on a node with input that is sent while output arrives, for terminals and files, or a connection to a port of a
+ * guest (guest-stream.ts). Commands whose input is known at
  * their start use exec-link.ts, which costs less, until their connection breaks.
  *
  * Always:
@@ -14,8 +15,9 @@
 import { Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit, ExecResume, ExecStart } from "@flotilla/contract/link";
-import { readExecResumed } from "@flotilla/contract/link/generated";
+import { CONNECTION_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
+import type { ExecExit, ExecResume, ExecResumed, ExecStart } from "@flotilla/contract/link";
+import { readExecResumed, readLinkError } from "@flotilla/contract/link/generated";
 import {
   encodeLinkFrame,
   LINK_PAYLOAD_BYTES_MAX,
@@ -26,12 +28,17 @@ import {
 } from "@flotilla/contract/link-stream";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { NodeUnreachable, NotRunning } from "./refusals.ts";
+import { NodeRefused, NodeUnreachable, NotRunning } from "./refusals.ts";
 import { SentInput } from "./sent-input.ts";
 
 /** How long to look for the next agent of the node, after a move if there is one. Its guests keep a command for longer. */
 const RESUME_MS = 20_000;
 const RESUME_PAUSE_MS = 50;
+
+/** Of a connection: input that the guest has not received. The node buffers it, and less than what is kept here of it. */
+const UNDER_WAY_BYTES_MAX = 128 * 1024;
+/** Of a connection's output. */
+const ACKNOWLEDGED_STEP_BYTES = CONNECTION_WINDOW_BYTES / 4;
 
 /** Max bytes queued for a node that does not read. */
 const INPUT_BYTES_MAX = 256 * 1024;
@@ -54,7 +61,8 @@ class Input extends Readable {
 
   /** Resolves when there is room for more, or the stream was destroyed. */
   get room(): Promise<void> {
-    return this.destroyed ? Promise.resolve() : this.#room.promise;
+    // Room may have come since `push` said that there is none.
+    return this.destroyed || this.readableLength < INPUT_BYTES_MAX ? Promise.resolve() : this.#room.promise;
   }
 }
 
@@ -77,32 +85,46 @@ export interface OpenExecOptions {
   readonly tenantId: string;
   readonly machineId: string;
   readonly start: ExecStart;
+  /** It is a connection to this port of the guest, and of `start` only the resume key counts. Absent: it is a command. */
+  readonly port?: number;
   readonly signal: AbortSignal;
 }
 
-/** Resolves when the node has accepted the command. Throws like runOnNode. */
+const pathOf = ({ machineId, port }: OpenExecOptions): string =>
+  `/v1/machines/${machineId}/${port === undefined ? "exec" : "connections"}`;
+
+const firstFrame = ({ start, port }: OpenExecOptions): Buffer =>
+  encodeLinkFrame("start", JSON.stringify(port === undefined ? start : { port, resumeKey: start.resumeKey }));
+
+/**
+ * Resolves when the node has accepted the command, or the guest the connection. Throws like runOnNode; of a connection that is
+ * refused a NodeRefused.
+ */
 export async function openOnNode(link: NodeLink, node: NodeAddress, options: OpenExecOptions): Promise<OpenExec> {
-  const { machineId, start, signal } = options;
+  const { start, port, signal } = options;
   const gone = new AbortController();
   const input = new Input();
-  input.push(encodeLinkFrame("start", JSON.stringify(start)));
+  input.push(firstFrame(options));
   try {
     const { headers, body } = await link.openAnswer(node, {
       method: "POST",
-      path: `/v1/machines/${machineId}/exec`,
+      path: pathOf(options),
       body: input,
       contentType: "application/octet-stream",
       headersTimeout: HEADERS_TIMEOUT_MS,
       signal: AbortSignal.any([signal, gone.signal]),
     });
     const connection = connectionOf(input, body, gone);
-    const isResumable = start.resumeKey !== undefined && headers[RESUMES_HEADER] !== undefined;
+    const isKept = port === undefined ? headers[RESUMES_HEADER] !== undefined : (await resumedOf(connection)).isKept;
+    const isResumable = start.resumeKey !== undefined && isKept === true;
     const exec = new OpenExec(link, node, { ...options, isResumable }, connection);
     await exec.lookAhead();
     return exec;
   } catch (error) {
     input.destroy();
-    if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
+    if (port !== undefined) gone.abort();
+    const isRefused = port !== undefined && error instanceof NodeRefused;
+    if (isRefused || error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
     throw new NodeUnreachable(node.nodeId, error);
   }
 }
@@ -150,7 +172,11 @@ export class OpenExec {
   /** null: it broke, and no other was made yet. */
   #connection: Connection | null;
   #resumed = Promise.withResolvers<void>();
+  /** Resolved when the guest has received more of a connection's input. */
+  #taken = Promise.withResolvers<void>();
+  #acknowledged = 0;
   #isInputOver = false;
+  #isRequestOver = false;
 
   constructor(link: NodeLink, node: NodeAddress, parts: Parts, connection: Connection | null) {
     this.#link = link;
@@ -167,18 +193,20 @@ export class OpenExec {
     exec.#startedAt = before.startedAt;
     Object.assign(exec.#received, before.received);
     if (before.stdin !== null) exec.#sent.add(before.stdin);
-    exec.#isInputOver = true;
+    exec.#isInputOver = exec.#isRequestOver = true;
     return exec;
   }
 
   /** Sends a frame; false when the queue is full: wait for `room`. Frames after the end are dropped. */
   send(type: LinkFrameType, payload: Uint8Array | string = ""): boolean {
     const connection = this.#connection;
-    if (this.#isInputOver || connection?.input.destroyed === true) return true;
+    if (this.#isInputOver) return true;
     if (type === "stdin" && this.#parts.isResumable) this.#sent.add(payload as Uint8Array);
     if (type === "resize") this.#terminal = JSON.parse(String(payload)) as ExecResume["terminal"];
-    // Without a connection it is sent when the command was resumed.
-    return connection === null ? this.#sent.isSmall : connection.input.push(encodeLinkFrame(type, payload));
+    if (connection !== null && !connection.input.destroyed)
+      return connection.input.push(encodeLinkFrame(type, payload)) && !this.#isInputUnderWay;
+    // It is sent when the command was resumed.
+    return this.#parts.isResumable ? this.#sent.isSmall : true;
   }
 
   /** Whether it is being looked for. */
@@ -188,13 +216,19 @@ export class OpenExec {
 
   /** Resolves when the queue has room, or the request has ended. */
   get room(): Promise<void> {
-    return this.#connection === null ? this.#resumed.promise : this.#connection.input.room;
+    const connection = this.#connection;
+    // The end of a connection may be seen here before it is seen by `run`.
+    const isLost = connection === null || (connection.input.destroyed && this.#parts.isResumable);
+    if (isLost) return this.#resumed.promise;
+    return this.#isInputUnderWay ? this.#taken.promise : connection.input.room;
   }
 
   /** Ends the input. */
   endInput(): void {
     this.send("stdinEnd");
-    this.#finishRequest();
+    this.#isInputOver = true;
+    // A connection's request continues to say how much of the output arrived.
+    if (this.#parts.port === undefined) this.#endRequest();
   }
 
   /** Throws a failure that arrived with the response's head, while the caller's request can still be refused. */
@@ -226,17 +260,17 @@ export class OpenExec {
           // A node that is alive would read on.
           this.#connection?.gone.abort();
           this.#connection = null;
-          this.#resumed = Promise.withResolvers();
         }
       }
     } catch (error) {
       if (error instanceof Refusal || this.#isClosed) throw error;
-      const work = start.file === undefined ? "command" : "file";
+      const work = this.#parts.port !== undefined ? "connection" : start.file === undefined ? "command" : "file";
       throw this.#link.cutOff(this.#node.nodeId, machineId, work, cause ?? error);
     } finally {
       this.#resumed.resolve();
+      this.#taken.resolve();
       // An incomplete request must not end normally: the node would mistake a part for all of the input.
-      if (!this.#isInputOver) this.#connection?.input.destroy();
+      if (!this.#isRequestOver) this.#connection?.input.destroy();
       await this.#connection?.chunks.return?.();
     }
   }
@@ -258,12 +292,18 @@ export class OpenExec {
       for (let frame = connection.ahead.shift(); frame !== undefined; frame = connection.ahead.shift()) {
         const { type, payload } = frame;
         const delivered = frame;
+        if (type === "resumed") {
+          this.#forgetInput(readExecResumed(jsonOf(frame)).stdinBytes);
+          continue;
+        }
         if (type === "stdout" || type === "stderr") this.#received[type] += payload.byteLength;
         const taken = this.#link.turns.run(tenantId, () => deliverFrame(delivered, sink, machineId));
         const exit = taken instanceof Promise ? await taken : taken;
+        this.#acknowledge(connection);
         if (exit === null) continue;
         // The connection of a complete request can be reused.
-        this.#finishRequest();
+        this.#isInputOver = true;
+        this.#endRequest();
         return exit;
       }
       const { value, done } = await connection.chunks.next().catch((cause: unknown) => {
@@ -272,6 +312,26 @@ export class OpenExec {
       if (done === true) throw new Broken("", { cause: new Error("the answer ended without an exit frame") });
       connection.ahead = connection.decoder.push(value);
     }
+  }
+
+  /** So that the guest need not keep output that arrived. */
+  #acknowledge({ input }: Connection): void {
+    const { stdout: stdoutBytes } = this.#received;
+    if (this.#parts.port === undefined || stdoutBytes < this.#acknowledged + ACKNOWLEDGED_STEP_BYTES) return;
+    this.#acknowledged = stdoutBytes;
+    if (!this.#isRequestOver && !input.destroyed) input.push(encodeLinkFrame("taken", JSON.stringify({ stdoutBytes })));
+  }
+
+  #forgetInput(stdinBytes: number): void {
+    this.#sent.forget(stdinBytes);
+    if (this.#isInputUnderWay) return;
+    this.#taken.resolve();
+    this.#taken = Promise.withResolvers();
+  }
+
+  /** Whether so much input is under way that no more may be sent. */
+  get #isInputUnderWay(): boolean {
+    return this.#parts.port !== undefined && this.#parts.isResumable && this.#sent.keptBytes > UNDER_WAY_BYTES_MAX;
   }
 
   /** Looks for the command where its machine is. Throws when it is not found in time or cannot be continued. */
@@ -313,14 +373,14 @@ export class OpenExec {
     const connection = await Promise.race([found, left.promise]);
     this.#connection = connection;
     this.#resumed.resolve();
+    this.#resumed = Promise.withResolvers();
     onResumed();
     return connection;
   }
 
   /** One attempt. Sends what the guest does not have of the input. */
   async #reconnect(): Promise<Connection> {
-    const { start, machineId } = this.#parts;
-    const { resumeKey, timeoutMs, hasStdin } = start;
+    const { resumeKey, timeoutMs, hasStdin } = this.#parts.start;
     const { stdout: stdoutBytes, stderr: stderrBytes } = this.#received;
     const elapsedMs = Math.round(this.#link.clock.monotonic() - this.#startedAt);
     const terminal = this.#terminal;
@@ -331,21 +391,21 @@ export class OpenExec {
     try {
       const body = await this.#link.open(this.#node, {
         method: "POST",
-        path: `/v1/machines/${machineId}/exec`,
+        path: pathOf(this.#parts),
         body: input,
         contentType: "application/octet-stream",
         headersTimeout: HEADERS_TIMEOUT_MS,
         signal: gone.signal,
       });
       const connection = connectionOf(input, body, gone);
-      const rest = this.#sent.from(await stdinBytesOf(connection));
+      const rest = this.#sent.from((await resumedOf(connection)).stdinBytes);
       if (rest === null) throw new Error("the guest lacks input that is no longer kept");
       for (const chunk of rest)
         for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX)
           input.push(encodeLinkFrame("stdin", chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX)));
       if (this.#isInputOver) {
         input.push(encodeLinkFrame("stdinEnd"));
-        input.push(null);
+        if (this.#parts.port === undefined) input.push(null);
       }
       return connection;
     } catch (error) {
@@ -355,15 +415,18 @@ export class OpenExec {
     }
   }
 
-  #finishRequest(): void {
-    if (this.#isInputOver) return;
-    this.#isInputOver = true;
+  #endRequest(): void {
+    if (this.#isRequestOver) return;
+    this.#isRequestOver = true;
     this.#connection?.input.push(null);
   }
 }
 
-/** Reads until the node says how much of its input the guest has. Throws Broken, and an Error when it has no such command. */
-async function stdinBytesOf(connection: Connection): Promise<number> {
+/**
+ * Reads until the node says how much of its input the guest has. Throws Broken; NotRunning or a NodeRefused when it has no such
+ * command, or the guest accepts no connection.
+ */
+async function resumedOf(connection: Connection): Promise<ExecResumed> {
   for (;;) {
     const { value, done } = await connection.chunks.next().catch((cause: unknown) => {
       throw new Broken("the connection broke", { cause });
@@ -372,8 +435,12 @@ async function stdinBytesOf(connection: Connection): Promise<number> {
     connection.ahead.push(...connection.decoder.push(value));
     const first = connection.ahead.shift();
     if (first === undefined) continue;
-    const text = Buffer.from(first.payload).toString("utf8");
-    if (first.type === "resumed") return readExecResumed(JSON.parse(text)).stdinBytes;
-    throw new Error(`the node did not resume the command: ${first.type} ${text}`);
+    if (first.type === "resumed") return readExecResumed(jsonOf(first));
+    if (first.type !== "failure") throw new Error(`a ${first.type} frame came before the command was resumed`);
+    const failure = readLinkError(jsonOf(first));
+    if (failure.code === "not_running") throw new NotRunning(failure.message);
+    throw new NodeRefused(502, failure);
   }
 }
+
+const jsonOf = ({ payload }: LinkFrame): unknown => JSON.parse(Buffer.from(payload).toString("utf8"));

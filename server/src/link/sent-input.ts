@@ -30,6 +30,21 @@ export class SentInput {
     }
   }
 
+  /** The guest has received everything before the offset. */
+  forget(offset: number): void {
+    for (let first = this.#lengthOf(0); first > 0; first = this.#lengthOf(0)) {
+      if (this.#end - this.#keptBytes + first > offset) return;
+      if (this.#isBlock(0)) this.#used = 0;
+      this.#chunks.shift();
+      this.#keptBytes -= first;
+    }
+  }
+
+  /** How much is kept. */
+  get keptBytes(): number {
+    return this.#keptBytes;
+  }
+
   /** Whether little was added since `from` was called. */
   get isSmall(): boolean {
     return this.#end - this.#askedFrom < SMALL_BYTES;
