@@ -79,6 +79,7 @@ class GuestStream extends Duplex {
     const written = this.#turn(() => this.#send(chunk));
     const onWritten = (hasRoom: boolean): void => {
       if (hasRoom) done();
+      // oxlint-disable-next-line promise/no-callback-in-promise -- a stream takes no promise
       else void this.#exec.room.then(done);
     };
     if (written instanceof Promise) void written.then(onWritten);
