@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Clock, every, systemClock } from "./clock.ts";
+import { type Clock, every, isBoottimeOfKernel, systemClock } from "./clock.ts";
 
 /** A clock whose timers run when the test says so. */
 function handDriven(): { clock: Clock; run: () => void; waiting: () => number } {
@@ -57,4 +57,11 @@ test("a sleep ends with its signal, and immediately when that is aborted already
   await slept;
   const sleptAgain = systemClock.sleep(2 ** 40, ending.signal);
   await sleptAgain;
+});
+
+test("the time since the host booted is refused where a container shows the time since it began", () => {
+  assert.equal(isBoottimeOfKernel(500.1, 500), true);
+  assert.equal(isBoottimeOfKernel(90_000, 500), true, "the host was suspended");
+  assert.equal(isBoottimeOfKernel(499.99, 500), true, "it has steps");
+  assert.equal(isBoottimeOfKernel(20, 500), false);
 });

@@ -28,6 +28,17 @@ export interface Timer {
 
 /** Node's timers overflow to 1 ms above this. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
+/** The two clocks are not read at the same moment, and one has steps. */
+const BOOTTIME_STEP_SECONDS = 1;
+
+/**
+ * Whether `boottime` is the kernel's: some containers show the time since they began instead, which is behind the monotonic clock.
+ * `bootSeconds` and `monotonicSeconds`: both since the host booted; default: now.
+ */
+export const isBoottimeOfKernel = (
+  bootSeconds = uptime(),
+  monotonicSeconds = Number(process.hrtime.bigint()) / 1e9,
+): boolean => bootSeconds > monotonicSeconds - BOOTTIME_STEP_SECONDS;
 
 export const systemClock: Clock = {
   now: () => Date.now(),

@@ -8,7 +8,7 @@
  */
 import { messageOf } from "@flotilla/base/errors";
 import type { DesiredMachine } from "@flotilla/contract/link";
-import type { RequestedFence } from "../driver/driver.ts";
+import type { Driver, RequestedFence } from "../driver/driver.ts";
 import { type Journal, vmmIdOf } from "./journal.ts";
 import type { Machine } from "./machine.ts";
 import type { Fence } from "./state.ts";
@@ -20,9 +20,9 @@ function nextFence(known: Fence | undefined, { isFenced = false, state }: Desire
   return known === undefined ? undefined : "lifted";
 }
 
-/** The machine's journal with the fence of a request. */
-export function withFence(known: Journal, desired: DesiredMachine): Pick<Journal, "fence"> {
-  const fence = nextFence(known.fence, desired);
+/** The machine's journal with the fence of a request; without one where VMs cannot be fenced. */
+export function withFence(known: Journal, desired: DesiredMachine, { canFence }: Driver): Pick<Journal, "fence"> {
+  const fence = canFence ? nextFence(known.fence, desired) : known.fence;
   return fence === undefined ? {} : { fence };
 }
 

@@ -305,8 +305,8 @@ export class Supervisor {
       // The only fact of a specification that its owner changes.
       if (spec !== null && known.spec !== null && known.spec.disruption !== spec.disruption)
         void machine.update({ spec: { ...known.spec, disruption: spec.disruption } });
-      const { fence } = withFence(known, desired);
-      if (fence !== known.fence) void machine.update(withFence(known, desired));
+      const next = withFence(known, desired, machine.deps.driver);
+      if (next.fence !== known.fence) void machine.update(next);
       this.#endLeaving(state);
       await machine.saved();
       void applyFence(machine);
@@ -317,7 +317,8 @@ export class Supervisor {
     machine.leaving.isUnderWay = false;
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({
-      ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null, ...withFence(known, desired) },
+      ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null },
+      ...withFence(known, desired, machine.deps.driver),
       keepsMemory: state === "stopped" && keepsMemory,
       // What is removed when the machine has left ends no command: they continue on the other node.
       keepsCommands:

@@ -16,7 +16,7 @@ import { release } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
-import type { Clock } from "@flotilla/base/clock";
+import { type Clock, isBoottimeOfKernel } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
@@ -209,7 +209,8 @@ interface Opening {
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
   readonly memoryFormat: string;
-  readonly canFence = true;
+  /** Timers of the kernel are set by its own clock. */
+  readonly canFence = isBoottimeOfKernel();
   readonly lease: FenceLease;
   readonly program: string;
   readonly prepare: Driver["prepare"];
