@@ -144,7 +144,7 @@ for (const how of ["terminal", "plain"] as const) {
     const { said, isOver, stop } = start(t, checkout, how);
     const running = join(checkout.state, "runs-install");
     // The file is there before its content.
-    const pidOf = () => existsSync(running) && Number(readFileSync(running, "utf8"));
+    const pidOf = () => (existsSync(running) ? Number(readFileSync(running, "utf8")) : 0) || undefined;
     const pid = await until(pidOf, { what: "the installation", deadlineMs: 60_000 });
     stop();
     const stoppedAt = performance.now();
