@@ -14,7 +14,7 @@ import type { Locate } from "../link/open-exec.ts";
 import type { MachineCache } from "../machines/machine-cache.ts";
 import { type MachineName, type MachineRecord, nodeOf } from "../machines/record.ts";
 import { machineNotFound } from "../machines/start.ts";
-import { phaseOf } from "../machines/state.ts";
+import { isStoppedByMove, phaseOf } from "../machines/state.ts";
 import { shownState } from "../machines/view.ts";
 import { locateFor } from "../machines/whereabouts.ts";
 
@@ -35,6 +35,11 @@ export interface PortRequest {
   readonly port: number | null;
 }
 
+interface PortServices {
+  readonly cache: MachineCache;
+  readonly clock: Pick<Clock, "monotonic">;
+}
+
 const TRIES_MAX = 3;
 /** How long a new connection waits for the end of a move in whose pause it came. */
 const MOVE_WAIT_MS = 20_000;
@@ -44,10 +49,11 @@ const MOVE_WAIT_MS = 20_000;
  * an unknown machine or port, `unavailable` for a machine that does not run.
  */
 export async function withGuestPort<T>(
-  { cache, clock }: { readonly cache: MachineCache; readonly clock: Pick<Clock, "sleep"> },
+  services: PortServices,
   { machine: name, port }: PortRequest,
   work: (port: GuestPort) => Promise<T>,
 ): Promise<T> {
+  const { cache } = services;
   const known = cache.find(name);
   // The database knows more than the cache about a machine that is not known to run.
   let machine = known !== undefined && phaseOf(known) === "running" ? known : await cache.read(name);
@@ -61,9 +67,8 @@ export async function withGuestPort<T>(
     }
     cache.forget(name.id);
     machine = await cache.read(name);
-    if (machine !== undefined && machine.moveId !== null && attempt < TRIES_MAX) {
-      await arrival(clock, found.locate);
-      machine = await cache.read(name);
+    if (machine !== undefined && attempt < TRIES_MAX && isOnItsWay(machine, found)) {
+      machine = await arrival(services, name, found);
       continue;
     }
     const isSameBoot = machine?.observedBootId === found.bootId && machine.nodeAddress === found.node.address;
@@ -74,12 +79,31 @@ export async function withGuestPort<T>(
   }
 }
 
-/** Waits while the machine is in the pause of a move, at most MOVE_WAIT_MS. */
-async function arrival(clock: Pick<Clock, "sleep">, locate: Locate): Promise<void> {
-  const done = new AbortController();
-  const arrived = locate({ isStale: true }).catch(() => undefined);
-  await Promise.race([arrived, clock.sleep(MOVE_WAIT_MS, done.signal).catch(() => undefined)]);
-  done.abort();
+/** Whether it continues elsewhere: it is moved while it runs, or starts after a move that has ended. */
+const isOnItsWay = (machine: MachineRecord, left: GuestPort): boolean =>
+  machine.moveId === null
+    ? phaseOf(machine) === "starting" && machine.nodeAddress !== left.node.address
+    : !isStoppedByMove(machine);
+
+/** Waits while the machine is on its way, at most MOVE_WAIT_MS. Returns it as it is then; undefined: there is none any more. */
+async function arrival(
+  { cache, clock }: PortServices,
+  name: MachineName,
+  left: GuestPort,
+): Promise<MachineRecord | undefined> {
+  const until = clock.monotonic() + MOVE_WAIT_MS;
+  for (;;) {
+    const over = new AbortController();
+    const leftMs = until - clock.monotonic();
+    const change = cache.changed(name.id, over.signal, leftMs);
+    try {
+      const machine = await cache.read(name);
+      if (leftMs <= 0 || machine === undefined || !isOnItsWay(machine, left)) return machine;
+      await change;
+    } finally {
+      over.abort();
+    }
+  }
 }
 
 function publishedPort(cache: MachineCache, machine: MachineRecord, port: number | null): GuestPort {
