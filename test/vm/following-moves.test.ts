@@ -28,6 +28,10 @@ async function slowly(flotilla: Flotilla, id: string, command: string): Promise<
   return await flotilla.exec(id, "cat /tmp/out");
 }
 
+/** Exit codes of `qemu-img check`. A merge that is killed may leave clusters that nothing uses: a waste, but no fault. */
+const SOUND = 0;
+const LEAKING = 3;
+
 test("a machine runs before its disk has arrived, while the agents of both nodes are killed", {
   skip: skipReason,
 }, async () => {
@@ -88,7 +92,7 @@ test("a machine runs before its disk has arrived, while the agents of both nodes
     ["disk"],
   );
   const checked = spawnSync("qemu-img", ["check", join(place, "disk")]);
-  assert.equal(checked.status, 0, `${checked.stdout} ${checked.stderr}`);
+  assert.ok(checked.status === SOUND || checked.status === LEAKING, `${checked.stdout} ${checked.stderr}`);
   await flotilla.start(id);
   assert.equal(
     await slowly(flotilla, id, `${SUM}; cat /workspace/new /etc/kept`),
