@@ -182,6 +182,26 @@ test("a connection that is busy in both directions loses and repeats no byte ove
   for (const each of echoes) await each.finish();
 });
 
+test("input that the guest has is not waited for when the agent is lost that would have said so", async () => {
+  await using fleet = await startFleet();
+  const sent = 200_000;
+  let taken = 0;
+  using reader = await program((socket) => {
+    socket.on("data", (chunk) => (taken += chunk.byteLength));
+    // The server learns nothing more before its caller has read this.
+    socket.write(Buffer.alloc(400_000));
+  });
+  const stream = await fleet.connect(reader.port);
+  stream.on("error", () => undefined);
+  for (const total of [sent, 2 * sent]) {
+    stream.write(Buffer.alloc(sent));
+    await until(() => taken === total, { what: `${total} bytes of input; ${taken} came`, ...PATIENT });
+    await fleet.restart("kill");
+    stream.resume();
+  }
+  stream.destroy();
+});
+
 test("a half-closed connection gets all of a long answer", async () => {
   await using fleet = await startFleet();
   const sent = randomBytes(3_000_000);

@@ -138,11 +138,13 @@ interface Connection {
   readonly gone: AbortController;
   /** Frames that have arrived and were not delivered. */
   ahead: LinkFrame[];
+  /** How much of the input the guest had when it was resumed. */
+  inputBytes: number;
 }
 
 function connectionOf(input: Input, body: Readable, gone: AbortController): Connection {
   const chunks = (body as AsyncIterable<Buffer, undefined>)[Symbol.asyncIterator]();
-  return { input, body, chunks, decoder: new LinkDecoder(), gone, ahead: [] };
+  return { input, body, chunks, decoder: new LinkDecoder(), gone, ahead: [], inputBytes: 0 };
 }
 
 interface Parts extends OpenExecOptions {
@@ -372,6 +374,8 @@ export class OpenExec {
     if (either.aborted) throw reasonOf(either);
     const connection = await Promise.race([found, left.promise]);
     this.#connection = connection;
+    // The lost agent may not have said so. If the guest has everything, nothing else will.
+    if (this.#parts.port !== undefined) this.#forgetInput(connection.inputBytes);
     this.#resumed.resolve();
     this.#resumed = Promise.withResolvers();
     onResumed();
@@ -398,7 +402,8 @@ export class OpenExec {
         signal: gone.signal,
       });
       const connection = connectionOf(input, body, gone);
-      const rest = this.#sent.from((await resumedOf(connection)).stdinBytes);
+      connection.inputBytes = (await resumedOf(connection)).stdinBytes;
+      const rest = this.#sent.from(connection.inputBytes);
       if (rest === null) throw new Error("the guest lacks input that is no longer kept");
       for (const chunk of rest)
         for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX)
