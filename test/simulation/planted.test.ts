@@ -30,7 +30,8 @@ test(`each of ${known.length} planted bugs is found`, async (t) => {
       const found = await player.find(bug, [...(seed === null ? [] : [seed]), ...others]);
       if (found === null) missed.push(bug);
       else t.diagnostic(`${bug}: ${found.violation?.split("\n")[0]}`);
-      if (found !== null && found.seed !== seed) t.diagnostic(`planted.ts names seed ${seed}, which does not find it`);
+      if (found !== null && found.seed !== seed)
+        t.diagnostic(`${bug}: planted.ts names seed ${seed}, and seed ${found.seed} finds it`);
     }
   };
   await Promise.all([work(), work()]);
