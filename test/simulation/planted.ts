@@ -18,7 +18,7 @@ interface Bug {
 
 export const BUGS: Readonly<Record<string, Bug>> = {
   "the end of a run is not recorded": {
-    seed: 1,
+    seed: 2,
     changes: [
       {
         file: "node/src/machines/run-journal.ts",
@@ -48,7 +48,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report ends the runs of other boots": {
-    seed: 2,
+    seed: 3,
     changes: [
       {
         file: "server/src/machines/run-store.ts",
@@ -58,7 +58,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a boot is billed before its guest runs": {
-    seed: 13,
+    seed: 5,
     changes: [
       {
         file: "node/src/machines/actions/boot.ts",
@@ -68,7 +68,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 6,
+    seed: 1,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -83,7 +83,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a node obeys a late request": {
-    seed: 8,
+    seed: 38,
     changes: [
       {
         file: "node/src/machines/supervisor.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 765,
+    seed: 21,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 26,
+    seed: 71,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -118,7 +118,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "writes are not fenced": {
-    seed: 8,
+    seed: 4,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -128,7 +128,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the machines of a plan are not counted": {
-    seed: 1,
+    seed: 6,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -138,7 +138,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 17,
+    seed: 16,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -168,7 +168,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 1,
+    seed: 12,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -178,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 1,
+    seed: 9,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -224,11 +224,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 18,
+    seed: 8,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 14,
+    seed: 12,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -238,7 +238,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 102,
+    seed: 3,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -261,7 +261,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 27,
+    seed: 17,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -285,7 +285,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 12,
+    seed: 137,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -295,7 +295,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 72,
+    seed: 56,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -305,11 +305,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 14,
+    seed: 12,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 1,
+    seed: 6,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -319,7 +319,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 1,
+    seed: 3,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -329,7 +329,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 111,
+    seed: 26,
     changes: [
       {
         file: "server/src/pools/state.ts",
