@@ -4,7 +4,6 @@
  * Leaves what they mean to machines/outgoing.ts and machines/incoming.ts. Always: neither side is read faster than the other
  * accepts it, and a line at least each second shows that the target is alive.
  */
-import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Clock } from "@flotilla/base/clock";
@@ -21,6 +20,7 @@ import { UnknownPoint } from "../machines/disk-changes.ts";
 import { type Incoming, OlderCopy, UnknownMove } from "../machines/incoming.ts";
 import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../machines/outgoing.ts";
 import { Supervisor } from "../machines/supervisor.ts";
+import { refuse, sendJson } from "./answer.ts";
 import { endWhenSilent, readJson } from "./bodies.ts";
 import type { Exchange } from "./exchange.ts";
 
@@ -48,7 +48,7 @@ export async function serveOutgoing(
   const machine = parts.fleet.find(machineId);
   if (!(machine instanceof Supervisor)) {
     const message = `machine ${machineId} is not on this node, or its files cannot be used`;
-    return sendJson(response, 404, { code: "not_found", message } satisfies LinkError);
+    return refuse(response, 404, { code: "not_found", message });
   }
   if (file === undefined) {
     const hasContent = query.get("content") === "1";
@@ -62,7 +62,7 @@ export async function serveOutgoing(
   const release = part.point === null || part.rest !== null ? null : earlySlots.tryTake();
   if (release === undefined) {
     const message = "as many disks of running machines as may be at once are being sent from this node";
-    return sendJson(response, 503, { code: "busy", message } satisfies LinkError);
+    return refuse(response, 503, { code: "busy", message });
   }
   try {
     const blocks = await outgoingBlocks(machine, part, signal).catch((error: NodeJS.ErrnoException) => {
@@ -184,11 +184,6 @@ function idsOf({ id: machineId = "", move = "" }: Exchange["parameters"]): { mac
 function fileNameOf(name: string): string {
   if (!FILE_NAME.test(name)) throw new InvalidMessage("file", "disk, root or log-<number>");
   return name;
-}
-
-function sendJson(response: ServerResponse, status: number, body: unknown): void {
-  const bytes = Buffer.from(JSON.stringify(body));
-  response.writeHead(status, { "content-type": "application/json", "content-length": bytes.byteLength }).end(bytes);
 }
 
 /** Answers with a line each second while a file arrives, and then how that ended. */

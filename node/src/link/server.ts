@@ -11,27 +11,19 @@
  * Always:
  * - Every request is answered. An unexpected error is a 500 with its message, because the only caller is the operator's
  *   server.
- * - A message is bounded, in time as well (bodies.ts). An archive to import is streamed to a file that is removed
- *   afterwards.
+ * - A message is bounded, in time as well (bodies.ts).
  */
-import { randomBytes } from "node:crypto";
 import { chmod, chown, mkdir, rm, stat, statfs } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { DesiredMachine, ImageProgress, LinkError } from "@flotilla/contract/link";
+import type { DesiredMachine, LinkError } from "@flotilla/contract/link";
 import type { ReplaceAnswer } from "@flotilla/contract/link/machines";
 import { LINK_FILE_OPERATIONS } from "@flotilla/contract/link-files";
-import {
-  readDesiredMachine,
-  readPullRequest,
-  readReplaceRequest,
-  readRestartRequest,
-  readSuspendAllRequest,
-} from "@flotilla/contract/link/generated";
+import { readDesiredMachine, readReplaceRequest } from "@flotilla/contract/link/generated";
 import { InvalidMessage, whole } from "@flotilla/contract/link/read";
 import { findLinkRoute, type LinkRouteName } from "@flotilla/contract/link/routes";
 import {
@@ -41,19 +33,20 @@ import {
   OWN_LINK_VERSIONS,
   versionRefusal,
 } from "@flotilla/contract/link/version";
-import { imageFaultIn } from "../images/image-refused.ts";
-import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import type { Incoming } from "../machines/incoming.ts";
 import type { OutgoingDeps } from "../machines/outgoing.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
-import { boundLeftover, readJson, receiveFile } from "./bodies.ts";
+import { refuse, sendJson } from "./answer.ts";
+import { boundLeftover, readJson } from "./bodies.ts";
 import { Dials } from "./dial.ts";
 import type { Exchange } from "./exchange.ts";
 import { type LinkExecOptions, serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
+import { type AgentRestart, restartAgent, resumeAll, suspendAll } from "./host.ts";
+import { importImage, listImages, pullImage } from "./images.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
 import {
   beginIncoming,
@@ -75,14 +68,6 @@ const CONNECTIONS_MAX = 16_384;
 const KEEP_ALIVE_MS = 120_000;
 /** Below this the guests of a host are about to be paused at their next write. */
 const FREE_BYTES_MIN = 16 * 2 ** 20;
-
-/** How the agent ends, to run again as the program that is installed on its host. */
-export interface AgentRestart {
-  /** Throws an Error that says why the installed program cannot run. */
-  readonly installedRelease: () => Promise<string>;
-  /** Ends the agent. */
-  readonly begin: (release: string) => void;
-}
 
 export interface LinkOptions {
   readonly socketPath: string;
@@ -174,12 +159,12 @@ class Link {
     putMachine: (exchange) => this.#putMachine(exchange),
     replaceVmm: (exchange) => this.#replaceVmm(exchange),
     readLogs: (exchange) => this.#readLogs(exchange),
-    suspendAll: (exchange) => this.#suspendAll(exchange),
-    resumeAll: (exchange) => this.#resumeAll(exchange),
-    restartAgent: (exchange) => this.#restartAgent(exchange),
-    listImages: (exchange) => this.#listImages(exchange),
-    pullImage: (exchange) => this.#pullImage(exchange),
-    importImage: (exchange) => this.#importImage(exchange),
+    suspendAll: (exchange) => suspendAll(exchange, this.#options),
+    resumeAll: (exchange) => resumeAll(exchange, this.#options),
+    restartAgent: (exchange) => restartAgent(exchange, { ...this.#options, isStopping: () => this.#isStopping }),
+    listImages: (exchange) => listImages(exchange, this.#options),
+    pullImage: (exchange) => pullImage(exchange, this.#options),
+    importImage: (exchange) => importImage(exchange, this.#options),
     outgoing: (exchange) => serveOutgoing(exchange, this.#options),
     releaseOutgoing: (exchange) => releaseOutgoing(exchange, this.#options),
     outgoingFile: (exchange) => serveOutgoing(exchange, this.#options),
@@ -333,7 +318,7 @@ class Link {
     const desired = desiredMachine(machineId, await readJson(request, this.#options.clock));
     const waitMs = Math.min(Math.max(Number(query.get("waitMs") ?? 0) || 0, 0), WAIT_MS_MAX);
     const { outcome, observed } = await this.#options.fleet.apply(machineId, desired, { waitMs, signal });
-    send(response, outcome === "stale" ? 409 : 200, observed);
+    sendJson(response, outcome === "stale" ? 409 : 200, observed);
   }
 
   async #replaceVmm({ request, response, parameters, signal }: Exchange): Promise<void> {
@@ -343,65 +328,7 @@ class Link {
     if (machine === undefined)
       return refuse(response, 404, { code: "not_found", message: `machine ${machineId} is not on this node` });
     const replaced = await machine.replaceVmm(how, signal);
-    send(response, 200, { pauseMs: null, reason: null, ...replaced } satisfies ReplaceAnswer);
-  }
-
-  async #suspendAll({ request, response, signal }: Exchange): Promise<void> {
-    const { deadlineMs } = readSuspendAllRequest(await readJson(request, this.#options.clock));
-    send(response, 200, await this.#options.fleet.suspendAll(deadlineMs, signal));
-  }
-
-  #resumeAll({ response }: Exchange): void {
-    this.#options.fleet.resumeAll();
-    send(response, 200, {});
-  }
-
-  /** A request for an earlier incarnation, which was repeated, restarts nothing. */
-  async #restartAgent({ request, response }: Exchange): Promise<void> {
-    const { bootId, restart, clock } = this.#options;
-    const { agentBootId } = readRestartRequest(await readJson(request, clock));
-    if (restart === undefined)
-      return refuse(response, 400, { code: "invalid", message: "this agent cannot restart itself" });
-    let release: string;
-    try {
-      release = await restart.installedRelease();
-    } catch (error) {
-      const message = `the program that is installed there does not run: ${messageOf(error)}`;
-      return refuse(response, 409, { code: "not_runnable", message });
-    }
-    const isMeant = agentBootId === bootId && !this.#isStopping;
-    // The answer reaches its caller before connections end.
-    if (isMeant) response.once("finish", () => restart.begin(release));
-    response.shouldKeepAlive = false;
-    send(response, 200, { agentBootId: bootId, release });
-  }
-
-  async #listImages({ response, query }: Exchange): Promise<void> {
-    send(response, 200, await this.#options.images.list(query.get("tenantId")));
-  }
-
-  async #pullImage({ request, response, signal }: Exchange): Promise<void> {
-    const { reference, arch, tenantId } = readPullRequest(await readJson(request, this.#options.clock));
-    const write = beginLines(response);
-    await lastLine(write, async () =>
-      this.#options.images.ensure(reference, { arch, tenantId, isRefresh: true, onProgress: write, signal }),
-    );
-    response.end();
-  }
-
-  async #importImage({ request, response, query, signal }: Exchange): Promise<void> {
-    const { reference } = readPullRequest({ reference: query.get("reference") });
-    const path = join(this.#options.temporaryDirectory, `import-${randomBytes(8).toString("hex")}`);
-    const write = beginLines(response);
-    try {
-      await lastLine(write, async () => {
-        await receiveFile(request, path, { clock: this.#options.clock, signal });
-        return this.#options.images.importArchive(path, reference);
-      });
-    } finally {
-      await rm(path, { force: true });
-    }
-    response.end();
+    sendJson(response, 200, { pauseMs: null, reason: null, ...replaced } satisfies ReplaceAnswer);
   }
 
   #refuse(request: IncomingMessage, response: ServerResponse, error: unknown): void {
@@ -444,34 +371,7 @@ async function hasRoom(directory: string): Promise<boolean> {
 const codeOf = (error: unknown): LinkError["code"] =>
   (error as NodeJS.ErrnoException | null)?.code === "ENOSPC" ? "no_space" : "internal";
 
-const refuse = (response: ServerResponse, status: number, error: LinkError): void => send(response, status, error);
-
 function refuseRoute(request: IncomingMessage, response: ServerResponse): void {
   request.resume();
   refuse(response, 404, { code: "not_found", message: `no route ${request.method} ${request.url}` });
-}
-
-function send(response: ServerResponse, status: number, body: unknown): void {
-  const bytes = Buffer.from(JSON.stringify(body));
-  response.writeHead(status, { "content-type": "application/json", "content-length": bytes.byteLength }).end(bytes);
-}
-
-type WriteLine = (line: ImageProgress) => void;
-
-/** Answers with one JSON value per line. */
-function beginLines(response: ServerResponse): WriteLine {
-  response.writeHead(200, { "content-type": "application/x-ndjson" });
-  return (line) => response.write(`${JSON.stringify(line)}\n`);
-}
-
-/** Writes how the work ended. */
-async function lastLine(write: WriteLine, work: () => ReturnType<Images["ensure"]>): Promise<void> {
-  try {
-    const { rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, ...image } = await work();
-    write({ kind: "done", image });
-  } catch (error) {
-    const known = asDiskFull(error);
-    const reasonCode = known instanceof DiskFull ? "no_space" : imageFaultIn(error);
-    write({ kind: "failed", message: messageOf(known), reasonCode });
-  }
 }

@@ -14,7 +14,7 @@ import type { FileFacts, ListedFile } from "@flotilla/contract/link/files";
 import { LINK_PAYLOAD_BYTES_MAX } from "@flotilla/contract/link-stream";
 import type { FileAnnounced, FileCall, NodeFile, NodeFiles, NodeWrite } from "./files.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { type OpenExec, openOnNode } from "./open-exec.ts";
+import { NO_COMMAND, type OpenExec, openOnNode } from "./open-exec.ts";
 import { passBody } from "./pass-body.ts";
 import { NodeRefused } from "./refusals.ts";
 
@@ -135,17 +135,7 @@ async function beginFileExec(
   file: FileRequest,
   takeContent: TakeContent,
 ): Promise<FileExec> {
-  const start = {
-    argv: [],
-    cwd: null,
-    env: {},
-    user: null,
-    timeoutMs: null,
-    isBackground: false,
-    hasStdin: file.operation === "write",
-    terminal: null,
-    file,
-  };
+  const start = { ...NO_COMMAND, hasStdin: file.operation === "write", file };
   const exec = await openOnNode(link, node, { tenantId, machineId, start, signal });
   const answer = new Answer(takeContent);
   const done = exec.run({ onOutput: (stream, chunk) => answer.take(stream, chunk) }).then(({ exitCode }) => {

@@ -9,11 +9,10 @@
  *   breaks with the agent and in a move.
  */
 import { Duplex } from "node:stream";
-import type { ExecStart } from "@flotilla/contract/link";
 import { LINK_PAYLOAD_BYTES_MAX } from "@flotilla/contract/link-stream";
 import { type DialOptions, dialOnNode, refused } from "./dial.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { type Locate, type OpenExec, openOnNode } from "./open-exec.ts";
+import { type Locate, NO_COMMAND, type OpenExec, openOnNode } from "./open-exec.ts";
 import { NodeRefused } from "./refusals.ts";
 
 export interface ConnectOptions extends DialOptions {
@@ -22,22 +21,11 @@ export interface ConnectOptions extends DialOptions {
   readonly locate: Locate;
 }
 
-const NO_COMMAND: ExecStart = {
-  argv: [],
-  cwd: null,
-  env: {},
-  user: null,
-  timeoutMs: null,
-  isBackground: false,
-  hasStdin: true,
-  terminal: null,
-};
-
 /** Throws like dialOnNode. */
 export async function connectOnNode(link: NodeLink, node: NodeAddress, options: ConnectOptions): Promise<Duplex> {
   const { resumeKey, ...rest } = options;
   try {
-    const exec = await openOnNode(link, node, { ...rest, start: { ...NO_COMMAND, resumeKey } });
+    const exec = await openOnNode(link, node, { ...rest, start: { ...NO_COMMAND, hasStdin: true, resumeKey } });
     return new GuestStream(exec, (work) => link.turns.run(options.tenantId, work));
   } catch (error) {
     if (!(error instanceof NodeRefused)) throw error;

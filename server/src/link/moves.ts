@@ -23,7 +23,8 @@ import type {
   WantedBlocks,
 } from "@flotilla/contract/link/moves";
 import type { ObservedMachine } from "@flotilla/contract/link";
-import type { NodeAddress, NodeLink, StreamRequest } from "./node-link.ts";
+import { ask, explained, type Meaning, type Question } from "./ask.ts";
+import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { passBody } from "./pass-body.ts";
 import { NodeRefused, NodeUnreachable } from "./refusals.ts";
 
@@ -61,7 +62,7 @@ export async function describeOutgoing(
   { hasContent }: { readonly hasContent: boolean },
 ): Promise<OutgoingMachine> {
   const path = `/v1/machines/${call.machineId}/outgoing${hasContent ? "?content=1" : ""}`;
-  return await json(link, node, { method: "GET", path, signal: call.signal }, readOutgoingMachine);
+  return await askInMove(link, node, { method: "GET", path, signal: call.signal }, readOutgoingMachine);
 }
 
 const incomingPath = ({ machineId, moveId }: MoveCall): string => `/v1/machines/${machineId}/incoming/${moveId}`;
@@ -79,7 +80,7 @@ export async function beginIncoming(
     body: JSON.stringify(machine),
     signal: call.signal,
   } as const;
-  return await json(link, node, request, readIncomingState);
+  return await askInMove(link, node, request, readIncomingState);
 }
 
 /**
@@ -97,7 +98,7 @@ export async function commitIncoming(
     ...(follows === null ? {} : { follows: `${follows}` }),
   });
   const path = `${incomingPath(call)}?${query}`;
-  return await json(link, node, { method: "POST", path, signal: call.signal }, readObservedMachine);
+  return await askInMove(link, node, { method: "POST", path, signal: call.signal }, readObservedMachine);
 }
 
 /** `read`: what a VM of the target waits for. `rest`: everything else. */
@@ -111,12 +112,12 @@ export async function wantedBlocks(
   { kind, waitMs }: { readonly kind: WantedKind; readonly waitMs: number },
 ): Promise<WantedBlocks> {
   const path = `${incomingPath(call)}?wanted=${kind}&wait=${waitMs}`;
-  return await json(link, node, { method: "GET", path, signal: call.signal }, readWantedBlocks);
+  return await askInMove(link, node, { method: "GET", path, signal: call.signal }, readWantedBlocks);
 }
 
 /** Has the target remove what has arrived, unless it is a machine already. */
 export async function discardIncoming(link: NodeLink, node: NodeAddress, call: MoveCall): Promise<void> {
-  await json(link, node, { method: "DELETE", path: incomingPath(call), signal: call.signal }, () => undefined);
+  await askInMove(link, node, { method: "DELETE", path: incomingPath(call), signal: call.signal }, () => undefined);
 }
 
 /** The node forgets the points of a machine, whose move has ended. */
@@ -126,7 +127,7 @@ export async function releaseOutgoing(
   call: Pick<MoveCall, "machineId" | "signal">,
 ): Promise<void> {
   const path = `/v1/machines/${call.machineId}/outgoing`;
-  await json(link, node, { method: "DELETE", path, signal: call.signal }, () => undefined);
+  await askInMove(link, node, { method: "DELETE", path, signal: call.signal }, () => undefined);
 }
 
 export interface RelayOptions {
@@ -169,7 +170,7 @@ export async function relayFile(
   // The answer reports a broken connection.
   input.on("error", () => undefined);
   try {
-    const blocks = await explained(source, call.signal, () =>
+    const blocks = await explained(source, meaningTo(call, source), () =>
       link.open(source, {
         method: "GET",
         path: `/v1/machines/${call.machineId}/outgoing/${file.name}?${query}`,
@@ -198,7 +199,11 @@ export async function relayFile(
     );
     sent.catch(() => undefined);
     try {
-      return await explained(target, call.signal, async () => await arrival(await answer, onBytes, onPaused));
+      return await explained(
+        target,
+        meaningTo(call, target),
+        async () => await arrival(await answer, onBytes, onPaused),
+      );
     } catch (error) {
       if (over.signal.aborted && !call.signal.aborted) await sent;
       throw error;
@@ -235,40 +240,25 @@ async function arrival(
   throw new Error("the answer ended without a result");
 }
 
-type JsonRequest = Pick<StreamRequest, "path" | "signal"> & {
-  readonly method: StreamRequest["method"];
-  readonly body?: string;
-};
-
-async function json<T>(
+async function askInMove<T>(
   link: NodeLink,
   node: NodeAddress,
-  { method, path, body, signal }: JsonRequest,
-  read: (value: unknown) => T,
+  request: Pick<Question<T>, "method" | "path" | "body" | "signal">,
+  read: Question<T>["read"],
 ): Promise<T> {
-  return await explained(node, signal, async () => {
-    const answer = await link.open(node, {
-      ...{ method, path, signal, headersTimeout: ANSWER_TIMEOUT_MS, bodyTimeout: TARGET_SILENCE_MAX_MS },
-      ...(body === undefined ? {} : { body, contentType: "application/json" }),
-    });
-    let text = "";
-    for await (const chunk of answer as AsyncIterable<Buffer>) {
-      text += chunk.toString("utf8");
-      if (text.length > ANSWER_CHARACTERS_MAX) throw new Error("the answer is too long");
-    }
-    return read(JSON.parse(text));
+  return await ask(link, node, {
+    ...request,
+    ...meaningTo(request, node),
+    read,
+    headersTimeout: ANSWER_TIMEOUT_MS,
+    bodyTimeout: TARGET_SILENCE_MAX_MS,
+    charactersMax: ANSWER_CHARACTERS_MAX,
   });
 }
 
-/** Gives the node's refusals their class: what the mover decides by. */
-async function explained<T>({ nodeId }: NodeAddress, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof NodeRefused) throw refusal(nodeId, error);
-    if (error instanceof Refusal || signal.aborted) throw error;
-    throw new NodeUnreachable(nodeId, error);
-  }
+/** Gives refusals the classes that the mover decides by. */
+function meaningTo({ signal }: Pick<MoveCall, "signal">, { nodeId }: NodeAddress): Meaning {
+  return { signal, refusal: (refused) => refusal(nodeId, refused) };
 }
 
 function refusal(nodeId: string, { code, message, status }: NodeRefused): Error {

@@ -43,6 +43,18 @@ const ACKNOWLEDGED_STEP_BYTES = CONNECTION_WINDOW_BYTES / 4;
 /** Max bytes queued for a node that does not read. */
 const INPUT_BYTES_MAX = 256 * 1024;
 
+/** What is run without being a command: a file operation, or a connection. */
+export const NO_COMMAND: ExecStart = {
+  argv: [],
+  cwd: null,
+  env: {},
+  user: null,
+  timeoutMs: null,
+  isBackground: false,
+  hasStdin: false,
+  terminal: null,
+};
+
 /** The request's body, into which frames are pushed. */
 class Input extends Readable {
   #room = Promise.withResolvers<void>();
