@@ -2,8 +2,10 @@
  * What the system gives to programs of a simulation follows virtual time, and does not outlive their world.
  */
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { test } from "node:test";
 import { queryObjects } from "node:v8";
+import { Pool } from "undici";
 import { Files } from "./files.ts";
 import { setHost } from "./host.ts";
 import { Network } from "./network.ts";
@@ -11,7 +13,6 @@ import { Program, World } from "./world.ts";
 
 // Not within a test: a function keeps what those beside it use.
 const ignore = (): void => undefined;
-const connectTimeout = (): Error => Object.assign(new Error("too late"), { code: "UND_ERR_CONNECT_TIMEOUT" });
 
 test("nothing keeps a world that is over", async () => {
   const never = new AbortController();
@@ -45,11 +46,53 @@ test("a deadline of a program passes in virtual time", async () => {
   setHost(null);
 });
 
-test("a timer of the host ends no connection", () => {
+test("timers of packages pass in virtual time, and die with their program", async () => {
+  const world = new World(1);
+  setHost({ world, files: new Files(world), network: new Network(world) });
+  const rung: string[] = [];
+  const [first, second] = ["server-1", "server-2"].map((name) => {
+    const program = new Program(world, "server", name);
+    // tidy-allow timer: as undici's
+    const timer = world.as(program, () => setTimeout((what: string) => rung.push(`${name} ${what}`), 10_000, "rang"));
+    return { program, timer };
+  }) as [{ program: Program; timer: NodeJS.Timeout }, { program: Program; timer: NodeJS.Timeout }];
+  await world.until(6_000);
+  first.timer.refresh();
+  await world.until(4_001);
+  assert.deepEqual(rung, ["server-2 rang"]);
+  second.timer.refresh();
+  second.program.kill();
+  await world.until(5_999);
+  assert.deepEqual(rung, ["server-2 rang", "server-1 rang"]);
+  await world.until(20_000);
+  assert.equal(rung.length, 2);
+  setHost(null);
+});
+
+test("undici waits for an answer in virtual time", async () => {
   const world = new World(1);
   const network = new Network(world);
-  const end = world.as(new Program(world, "server", "server-1"), () => network.connect("/simulated/node-1/socket"));
-  end.on("error", ignore);
-  assert.equal(end.destroy(connectTimeout()).destroyed, false);
-  assert.equal(end.destroy(new Error("broken")).destroyed, true);
+  const files = new Files(world);
+  setHost({ world, files, network });
+  const node = new Program(world, "node", "node-1");
+  const server = new Program(world, "server", "server-1");
+  const path = "/simulated/socket";
+  files.makeDirectories("/simulated");
+  world.as(node, () => createServer(ignore).listen({ path }, ignore));
+  await world.settle();
+  const failures: unknown[] = [];
+  world.as(server, () => {
+    const pool = new Pool("http://node-1", { connect: { socketPath: path } });
+    pool
+      .request({ method: "GET", path: "/", headersTimeout: 15_000 })
+      .catch((reason: unknown) => failures.push(reason));
+  });
+  await world.until(14_000);
+  assert.deepEqual(failures, []);
+  await world.until(2_000);
+  assert.deepEqual(
+    failures.map((reason) => (reason as Error).name),
+    ["HeadersTimeoutError"],
+  );
+  setHost(null);
 });

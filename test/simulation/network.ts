@@ -259,12 +259,7 @@ class End extends Duplex {
     });
   }
 
-  /** A timer of undici is real. On a slow host it would end what a killed program had begun, in the middle of a later event. */
-  override destroy(error?: Error): this {
-    return (error as { code?: string } | undefined)?.code === "UND_ERR_CONNECT_TIMEOUT" ? this : super.destroy(error);
-  }
-
-  // What undici and node:http call of a socket. Their own timers are real, and no event waits for them.
+  // What undici and node:http call of a socket.
   setNoDelay(): this {
     return this;
   }
