@@ -91,7 +91,10 @@ test("machines get new VMMs as their owners permit it, and those that were left 
   );
   for (const { id } of [live, restarted, kept, failing]) assert.equal(await flotilla.exec(id, "echo on"), "on\n");
   assert.equal(await bootOf(flotilla, live.id), live.boot);
-  assert.notEqual(await bootOf(flotilla, restarted.id), restarted.boot);
+  await until(async () => (await bootOf(flotilla, restarted.id)) !== restarted.boot, {
+    ...PATIENT,
+    what: "the node's report of the restart",
+  });
   const left = [kept.id, failing.id].toSorted();
   await until(async () => (await outdated(flotilla)).join() === left.join(), { ...PATIENT, what: "two outdated VMMs" });
 });
