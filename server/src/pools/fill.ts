@@ -13,7 +13,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineServices } from "../machines/services.ts";
 import { makeMachine, unmakeMachine } from "./make.ts";
-import { type Member, nextAction, retryMs } from "./state.ts";
+import { isFull, type Member, nextAction, retryMs } from "./state.ts";
 import {
   addMembers,
   clearPoolFailures,
@@ -73,8 +73,7 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
     error = results.find((result) => result !== null) ?? null;
   }
   if (error !== null) await notePoolFailure(db, pool, { error, retryAt: clock.now() + retryMs(pool.failures) });
-  else if (pool.error !== null && members.some(({ phase }) => phase === "running"))
-    await clearPoolFailures(db, pool.id);
+  else if (pool.error !== null && isFull(members, pool.targetSize)) await clearPoolFailures(db, pool.id);
   await sweepPool(db, pool.id, now);
   return { made, discarded };
 }

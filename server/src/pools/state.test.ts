@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MACHINE_PHASES } from "../machines/state.ts";
-import { type Member, nextAction, retryMs, statusOf } from "./state.ts";
+import { isFull, type Member, nextAction, retryMs, statusOf } from "./state.ts";
 
 const RUNNING: Member = {
   machineId: "m",
@@ -45,6 +45,13 @@ test("machines are made, kept while they are young, replaced when they end or ag
 
 test("a pool that fails again and again is tried less and less, but for ever", () => {
   assert.deepEqual([0, 1, 5, 6, 1_000].map(retryMs), [30_000, 60_000, 960_000, 1_920_000, 1_920_000]);
+});
+
+test("an error of a pool is over when the pool is full, not while machines run that are older than it", () => {
+  assert.equal(isFull([RUNNING], 2), false);
+  assert.equal(isFull([RUNNING, { ...RUNNING, phase: "starting" }], 2), false);
+  assert.equal(isFull([RUNNING, { ...RUNNING, isDiscarded: true }], 2), false);
+  assert.equal(isFull([RUNNING, RUNNING], 2), true);
 });
 
 test("a pool is ready when enough machines wait, whatever failed before", () => {

@@ -70,6 +70,10 @@ export function nextAction(member: Member, pool: PoolRules, now: number): { acti
   return RULES.find(({ applies }) => applies(member, pool, now)) ?? { action: "wait", when: "it is as it should be" };
 }
 
+/** Whether an error is over. Before that nothing says that the next machine can be made: those that run may be older than the error. */
+export const isFull = (members: readonly Member[], targetSize: number): boolean =>
+  members.filter(({ phase, isDiscarded }) => phase === "running" && !isDiscarded).length >= targetSize;
+
 const RETRY_MS = 30_000;
 const DOUBLINGS_MAX = 6;
 
