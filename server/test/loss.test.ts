@@ -322,3 +322,28 @@ test("what cannot be fenced is not replaced, nor is anything of a node under mai
   assert.equal(await decisionOf("node-a"), undefined);
   assert.deepEqual(await rowsOf(pool), before);
 });
+
+test("what was to be replaced is ended first when its node is back, also when the server died that was to delete it", async () => {
+  const made = await client
+    .withKey(TEST_JOIN_TOKEN)
+    .post("/v1/nodes/register", { id: "ghost-5", address: "http://127.0.0.1:9", totalCpus: 1 });
+  await client.post("/v1/nodes/ghost-5/cordon");
+  const pool = await poolOf(1);
+  await fenced(pool);
+  const [waiting] = await rowsOf(pool);
+  assert.ok(waiting);
+  await db.execute(sql`
+    WITH node AS (UPDATE nodes SET status = 'unreachable', lost_at = now(), last_heartbeat_at = now() - interval '31 s' WHERE id = 'ghost-5'),
+    machine AS (UPDATE machines SET node_id = 'ghost-5' WHERE id = ${waiting.id})
+    UPDATE pool_machines SET discarded_at = now() WHERE machine_id = ${waiting.id}`);
+  const answer = await client.withKey(made.json.credential).post("/v1/nodes/ghost-5/heartbeat", {
+    ...{ bootId: "agent-of-ghost-5", isComplete: true, resources: RESOURCES, machines: [], events: [], canFence: true },
+  });
+  assert.equal(answer.status, 200, answer.text);
+  const absent = (answer.json.absentMachines ?? []) as { machineId: string }[];
+  assert.deepEqual(
+    absent.map(({ machineId }) => machineId),
+    [waiting.id],
+  );
+  await removePool(pool);
+});

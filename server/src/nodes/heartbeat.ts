@@ -14,6 +14,7 @@ import { applyReports } from "../machines/apply-reports.ts";
 import { applyRuns } from "../machines/apply-runs.ts";
 import { listAbsentOfNode } from "../machines/store.ts";
 import { removeReportedCopies } from "../moves/copies.ts";
+import { unmakeDiscarded } from "../pools/make.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
 import type { NodeCertificate } from "../auth/caller.ts";
@@ -75,6 +76,9 @@ export async function applyHeartbeat(
     // Placement caches which nodes have an image.
     await context.db.notify("nodes", nodeId);
   }
+  const isBack = before.status === "unreachable" || heartbeat.isComplete;
+  // Before its lease is renewed. A failure refuses the heartbeat, and the next one is complete.
+  if (isBack) await unmakeDiscarded(services, nodeId);
   const reported = await handleMachines(services, { id: nodeId, ...before }, heartbeat);
   // It may not know yet that what it had was replaced, and its first report need not name it.
   const absentMachines =

@@ -2,13 +2,14 @@
  * Makes and starts machines of pools, and deletes those that are not wanted.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { createMachine } from "../machines/create.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
-import type { PoolRecord } from "./store.ts";
+import { listDiscardedOf, type PoolRecord } from "./store.ts";
 
 /** Names the pool of a machine, also after a claim. */
 export const LABEL = "flotilla-pool";
@@ -33,6 +34,15 @@ export async function makeMachine(
   const { id, keyId, waits, signal } = how;
   await createMachine(services, { id, tenantId, keyId, request: requestOf(pool), isFenced: waits });
   return await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached: waits, signal });
+}
+
+/**
+ * Deletes the machines of a node that are to be deleted: the server that decided it may have died before. A node that was lost is back, and must
+ * not run what was replaced.
+ */
+export async function unmakeDiscarded(services: MachineServices, nodeId: string): Promise<void> {
+  const machines = await listDiscardedOf(services.context.db, nodeId, ABSENT_MAX);
+  for (const machine of machines) await unmakeMachine(services, machine);
 }
 
 /** Deletes the machine, if it was made. */

@@ -162,6 +162,16 @@ export const discardLost = (db: Queryable, poolId: string, now: number): Promise
     WHERE w.pool_id = ${poolId} AND m.id = w.machine_id AND w.claimed_at IS NULL AND w.discarded_at IS NULL
       AND m.last_activity_at IS NULL AND ${IS_LOST}`);
 
+/** The machines of a node whose deletion was decided and not done yet. */
+export const listDiscardedOf = (
+  db: Queryable,
+  nodeId: string,
+  limit: number,
+): Promise<readonly { readonly id: string; readonly tenantId: string }[]> =>
+  db.query(sql`
+    SELECT m.id, m.tenant_id AS "tenantId" FROM machines m JOIN pool_machines w ON w.machine_id = m.id
+    WHERE m.node_id = ${nodeId} AND w.discarded_at IS NOT NULL AND m.deleted_at IS NULL ORDER BY m.id LIMIT ${limit}`);
+
 /** Machines that may be replaced, and are not in a pool any more. */
 export const listGiven = async (db: Queryable, limit: number): Promise<readonly string[]> =>
   (
