@@ -58,6 +58,12 @@ for (const [what, evidence, kind, detail] of cases) {
   });
 }
 
+test("a VMM that an agent ended after its fence had ended when the fence did", () => {
+  const ended = { ...nothing, isEndedByUs: true, exit: { code: null, signal: "SIGKILL" } };
+  assert.equal(explainExit({ ...ended, fencedAt: 5 }).at, 5);
+  assert.equal(explainExit(ended).at, undefined);
+});
+
 test("a VMM's error is shown without the option it quotes and without the hint after it", () => {
   const log =
     'qemu-system-x86_64: -blockdev {"driver":"raw"}: Failed to get "write" lock\nIs another process using it?\n';

@@ -40,9 +40,11 @@ export function explainExit(evidence: ExitEvidence): VmExit {
   if (shutdownReason !== null && shutdownReason.startsWith("guest-")) {
     return { kind: "crashed", detail: lastMessage(evidence.console) ?? "the guest reset itself" };
   }
-  if (evidence.isEndedByUs) return { kind: "killed", detail: "killed by the node agent" };
-  if (evidence.isOutOfMemory) return { kind: "killed", detail: OUT_OF_MEMORY };
   const { fencedAt } = evidence;
+  // It had ended already when an agent that was stopped continued and ended it.
+  const at = fencedAt === null ? {} : { at: fencedAt };
+  if (evidence.isEndedByUs) return { kind: "killed", detail: "killed by the node agent", ...at };
+  if (evidence.isOutOfMemory) return { kind: "killed", detail: OUT_OF_MEMORY };
   const mayBeFenced = shutdownReason === null && (exit === null || exit.signal === "SIGKILL");
   if (fencedAt !== null && mayBeFenced) return { kind: "fenced", detail: FENCED, at: fencedAt };
   const message = lastMessage(evidence.log);
