@@ -4,12 +4,14 @@
 import { bootDirectoryName } from "../../node/src/machines/paths.ts";
 import { readSettings, type ServerSettings } from "../../server/src/config.ts";
 import { Databases, type RealDatabase } from "./database.ts";
+import { type FencedVm, Fences } from "./fences.ts";
 import { Files, ROOT } from "./files.ts";
 import { setHost } from "./host.ts";
 import { Network } from "./network.ts";
 import { SimulatedNode } from "./node.ts";
+import { Replacing } from "./replacing.ts";
 import { JOIN_TOKEN, SimulatedServer } from "./server.ts";
-import { World } from "./world.ts";
+import { type Program, World } from "./world.ts";
 
 /** A VM that runs or ran. Times are virtual. */
 export interface Vm {
@@ -22,6 +24,14 @@ export interface Vm {
   isConfigured: boolean;
   /** For a move: then another may exist, which is paused too or runs. */
   isPaused: boolean;
+}
+
+/** What a fake VM's file has of it. */
+interface VmFile {
+  readonly bootId: string;
+  readonly configuration: unknown;
+  readonly isPaused?: boolean;
+  readonly fencedUntil?: number | null;
 }
 
 const NODE_CPUS = 4;
@@ -42,6 +52,10 @@ export class Cluster {
   readonly ran = new Map<string, { readonly machineId: string; readonly node: string; readonly since: number }>();
   /** Boots whose end was not seen, and of which no more than the begin is known: their runs have no length, and are not recorded. */
   readonly unseen = new Set<string>();
+  readonly fences: Fences;
+  readonly replacing: Replacing;
+  /** Servers that an operator has called to replace what is lost, and how many of these calls have no answer. */
+  readonly operators = new Map<Program, number>();
   readonly #settings: ServerSettings;
   readonly #making = new Set<string>();
 
@@ -71,6 +85,14 @@ export class Cluster {
       };
       return new SimulatedNode(world, this.files, { name, resources, onLog });
     });
+    this.fences = new Fences(world, this.nodes, (vm) => this.#fenced(vm));
+    this.network.onAcknowledged = (node, sentAt) => this.fences.acknowledged(node, sentAt);
+    this.replacing = new Replacing({
+      world,
+      runsOn: (machineId) => this.running.flatMap((vm) => (vm.machineId === machineId ? [vm.node] : [])),
+      isOperator: (server) => (this.operators.get(server) ?? 0) > 0,
+    });
+    this.databases.onNotice = (notice, server) => this.replacing.notice(notice, server);
   }
 
   get liveServers(): readonly SimulatedServer[] {
@@ -113,16 +135,13 @@ export class Cluster {
       this.disksMade.set(machineId, (this.disksMade.get(machineId) ?? 0) + 1);
     if (name === "journal.json") return this.#journaled(node, machineId, content);
     if (!name.endsWith("/vm.json")) return;
-    const {
-      bootId,
-      configuration,
-      isPaused = false,
-    } = parsed(content) as {
-      bootId: string;
-      configuration: unknown;
-      isPaused?: boolean;
-    };
+    const file = parsed(content) as VmFile;
+    const { bootId, configuration, isPaused = false, fencedUntil = null } = file;
+    // What an agent writes that was stopped, or whose files did not answer, when the kernel has ended the VM.
+    if (this.fences.ended.has(bootId)) return this.files.remove(path);
     const known = this.vms.get(bootId);
+    if (known !== undefined && known.machineId !== machineId)
+      this.world.violate(`VM ${bootId} was given to ${known.machineId} and to ${machineId}`);
     const others = this.running.filter((vm) => vm.machineId === machineId && vm.bootId !== bootId && !vm.isPaused);
     if (!isPaused && others.length > 0)
       this.world.violate(
@@ -131,18 +150,25 @@ export class Cluster {
     if (known?.to === null) {
       if (configuration !== null) known.isConfigured = true;
       known.isPaused = isPaused;
+      this.fences.set(known, fencedUntil);
       return;
     }
     this.world.note(`VM ${bootId.slice(0, 11)} of ${machineId.slice(0, 11)} begins on ${node}`);
-    this.vms.set(bootId, {
-      bootId,
-      machineId,
-      node,
-      from: this.world.now,
-      to: null,
-      isConfigured: configuration !== null,
-      isPaused,
-    });
+    const [from, isConfigured] = [this.world.now, configuration !== null];
+    const vm: Vm = { bootId, machineId, node, from, to: null, isConfigured, isPaused };
+    this.vms.set(bootId, vm);
+    this.replacing.begins(machineId, node);
+    this.fences.set(vm, fencedUntil);
+  }
+
+  /** The kernel has ended a VM. */
+  #fenced({ bootId, machineId, node }: FencedVm): void {
+    this.world.note(`the fence ends VM ${bootId.slice(0, 11)} of ${machineId.slice(0, 11)} on ${node}`);
+    const name = bootDirectoryName(bootId);
+    const { directory } = this.nodes.find((each) => each.name === node) as SimulatedNode;
+    this.files.remove(`${directory}/machines/${machineId}/boots/${name}/vm.json`);
+    const vm = this.vms.get(bootId);
+    if (vm !== undefined) vm.to ??= this.world.now;
   }
 
   #vanished(path: string): void {

@@ -17,6 +17,7 @@ import {
   type Statement,
 } from "../../server/src/db/database.ts";
 import type { ConnectionOptions } from "../../server/src/db/hosts.ts";
+import type { Notice } from "./watch.ts";
 import type { Program, World } from "./world.ts";
 
 const BIGINT_OID = 20;
@@ -39,10 +40,13 @@ export class RealDatabase {
   readonly #names = new Map<string, string>();
   #reset = "";
   #resets = 0;
+  /** Called for what a statement reports, before it has ended. */
+  onNotice: (text: string) => void = () => undefined;
 
   private constructor(client: pg.Client, emptier: pg.Client) {
     this.#client = client;
     this.#emptier = emptier;
+    client.on("notice", ({ message }) => this.onNotice(message ?? ""));
   }
 
   static async open(connection: ConnectionOptions): Promise<RealDatabase> {
@@ -123,6 +127,10 @@ export class Databases {
   /** The probability that a notification does not arrive. */
   deaf = 0;
   statements = 0;
+  /** Called for what the database reports of a statement, with the server of that. */
+  onNotice: (notice: Notice, server: Program | null) => void = () => undefined;
+  /** Whose statement happens now. */
+  acting: Program | null = null;
   /** Whose transaction is open. */
   #holder: Connection | null = null;
   /** Statements that have arrived and wait for its end. */
@@ -131,6 +139,9 @@ export class Databases {
   constructor(world: World, real: RealDatabase) {
     this.world = world;
     this.real = real;
+    real.onNotice = (text) => {
+      if (text.startsWith("{")) this.onNotice(JSON.parse(text) as Notice, this.acting);
+    };
   }
 
   /** Whether a statement of this server may happen now. */
@@ -281,11 +292,16 @@ export class Connection implements Database {
     return await this.#event(() => inOrder(statement, real.run<Row>(statement)), isInTransaction);
   }
 
+  #acts<T>(work: () => T): T {
+    this.#shared.acting = this.#program;
+    return work();
+  }
+
   /** The database does it, and the answer is lost. */
   #sent(work: () => Promise<unknown>): void {
     const { world, latencyMs } = this.#shared;
     const arrive = (): unknown =>
-      this.#shared.admits(this, false) ? work() : this.#shared.await(() => world.after(0, null, arrive));
+      this.#shared.admits(this, false) ? this.#acts(work) : this.#shared.await(() => world.after(0, null, arrive));
     world.after(world.random.between(0.05, latencyMs), null, arrive);
   }
 
@@ -304,7 +320,7 @@ export class Connection implements Database {
         if (!this.#shared.admits(this, isInTransaction))
           return this.#shared.await(() => void world.after(delay(), owner, arrive));
         try {
-          const result = await work();
+          const result = await this.#acts(work);
           answer(() => resolve(result));
         } catch (error) {
           answer(() => reject(errorOf(error)));

@@ -13,9 +13,16 @@ export const FAULTS = {
   "message cut": "node",
   "agent killed": "node",
   "agent killed in a write": "node",
+  "agent stopped": "node",
+  "agent hangs": "node",
   "one direction cut": "node",
   "node cut off": "node",
+  "nothing arrives from a node": "node",
+  "nothing arrives at a node": "node",
   "clock set": "node",
+  "nodes cut off together": "all",
+  "server stopped": "all",
+  "servers away": "all",
   "server killed": "all",
   "server killed in a write": "all",
   "notifications missed": "all",
@@ -25,6 +32,25 @@ export const FAULTS = {
 export type Fault = keyof typeof FAULTS;
 
 type Injected = Exclude<Fault, `message ${string}`>;
+
+/** Faults that differ little in what is lost. What lasts for a moment must be met by one of each. */
+export const ALIKE: readonly (readonly Fault[])[] = [
+  ["message lost", "message late", "message repeated", "message cut"],
+  ["agent killed", "agent killed in a write", "agent stopped", "agent hangs"],
+  [
+    "one direction cut",
+    "node cut off",
+    "nothing arrives from a node",
+    "nothing arrives at a node",
+    "nodes cut off together",
+  ],
+  ["server killed", "server killed in a write", "server stopped", "servers away"],
+  ["clock set"],
+  ["notifications missed"],
+  ["statements lost"],
+];
+
+const INJECTED = ALIKE.filter(([first]) => first !== "message lost") as readonly (readonly Injected[])[];
 
 export class Faults {
   readonly #cluster: Cluster;
@@ -52,10 +78,12 @@ export class Faults {
     if (random.happens(0.3)) databases.deaf = random.between(0, 0.6);
     if (random.happens(0.3)) databases.latencyMs = random.between(1, 30);
     if (random.happens(0.2)) for (const node of nodes) node.aheadMs = Math.round(random.between(-60_000, 60_000));
+    // More than any clock of a host drifts.
+    if (random.happens(0.4)) for (const node of nodes) node.rate = random.between(0.98, 1.02);
   }
 
-  /** Something goes wrong at random. */
-  inject(): void {
+  /** Something goes wrong at random. `isRare`: faults of each sort come as often, so that each meets what there is now. */
+  inject(isRare: boolean): void {
     const { world, network, databases, nodes, servers } = this.#cluster;
     const { random } = world;
     const server = random.pick([...servers.values()]);
@@ -73,17 +101,30 @@ export class Faults {
         }, node),
       "one direction cut": () => {
         const [from, to] = random.happens(0.5) ? [server.program.name, node.name] : [node.name, server.program.name];
-        network.cut(from, to);
-        this.#later(random.between(500, 20_000), () => network.heal());
+        this.#later(random.between(500, 20_000), network.cut(from, to));
       },
-      "node cut off": () => {
-        for (const name of servers.keys()) {
-          network.cut(name, node.name);
-          network.cut(node.name, name);
+      "node cut off": () => this.#cutOff([node], { from: true, to: true }),
+      "nothing arrives from a node": () => this.#cutOff([node], { from: true, to: false }),
+      "nothing arrives at a node": () => this.#cutOff([node], { from: false, to: true }),
+      "nodes cut off together": () =>
+        this.#cutOff(random.happens(0.5) ? nodes : nodes.filter((each) => each !== node), { from: true, to: true }),
+      "agent stopped": () => {
+        const { agent } = node;
+        agent?.stop();
+        this.#later(this.#awayMs(0.25), () => agent?.continue());
+      },
+      "agent hangs": () => {
+        if (node.agent !== null) node.agent.filesAnswerAt = world.now + this.#awayMs(0.25);
+      },
+      "server stopped": () => this.#stopServer(server, this.#awayMs(0.25)),
+      "servers away": () => {
+        // All of them are stopped, or die.
+        const isStop = random.happens(0.5);
+        for (const each of servers.values()) {
+          const ms = this.#awayMs(0.25);
+          if (isStop) this.#stopServer(each, ms);
+          else this.#restartServer(each, () => each.program.kill(), ms);
         }
-        this.#later(this.#isLong(0.25) ? random.between(35_000, 60_000) : random.between(500, 20_000), () =>
-          network.heal(),
-        );
       },
       "notifications missed": () => {
         server.connection.setListening(false);
@@ -103,7 +144,7 @@ export class Faults {
         if (node.agent !== null) node.agent.clockAheadMs = node.aheadMs;
       },
     };
-    const kind = random.pick(Object.keys(faults) as Injected[]);
+    const kind = random.pick(isRare ? random.pick(INJECTED) : INJECTED.flat());
     world.note(`FAULT ${kind}: ${server.program.name}, ${node.name}`);
     this.#onFault(kind, FAULTS[kind] === "node" ? node.name : null);
     faults[kind]();
@@ -119,19 +160,46 @@ export class Faults {
     Object.assign(databases, { losing: 0, deaf: 0, latencyMs: 0.6 });
     for (const [name, server] of servers) {
       server.program.diesAfter = {};
+      server.program.continue();
       if (!server.program.isAlive) this.#cluster.startServer(name);
       else server.connection.setListening(true);
     }
     for (const node of nodes) {
-      if (node.agent !== null) node.agent.diesAfter = {};
+      if (node.agent !== null) Object.assign(node.agent, { diesAfter: {}, filesAnswerAt: 0 });
+      node.agent?.continue();
       node.start();
     }
   }
 
-  #restartServer(server: SimulatedServer, kill: () => void): void {
+  /** No bytes arrive from these nodes at any server, or none to them. */
+  #cutOff(nodes: readonly SimulatedNode[], directions: { readonly from: boolean; readonly to: boolean }): void {
+    const { network, servers } = this.#cluster;
+    const ends = nodes.flatMap(({ name }) =>
+      [...servers.keys()].flatMap((server) => [
+        ...(directions.to ? [network.cut(server, name)] : []),
+        ...(directions.from ? [network.cut(name, server)] : []),
+      ]),
+    );
+    this.#later(this.#awayMs(0.25), () => {
+      for (const end of ends) end();
+    });
+  }
+
+  /** Its transaction ends first: other servers wait for that here, and in PostgreSQL only for the rows of it. */
+  #stopServer(server: SimulatedServer, ms: number): void {
+    const { program, connection } = server;
+    if (this.#cluster.databases.isHeldBy(connection))
+      return this.#later(1, () => {
+        this.#stopServer(server, ms);
+      });
+    program.stop();
+    this.#later(ms, () => program.continue());
+  }
+
+  #restartServer(server: SimulatedServer, kill: () => void, ms = this.#cluster.world.random.between(100, 8_000)): void {
     kill();
     const { name } = server.program;
-    this.#later(this.#cluster.world.random.between(100, 8_000), () => {
+    this.#later(ms, () => {
       server.program.kill();
       this.#cluster.startServer(name);
     });
@@ -144,6 +212,12 @@ export class Faults {
       node.agent?.kill();
       node.start();
     });
+  }
+
+  /** How long a host or a program is away. */
+  #awayMs(usually: number): number {
+    const { random } = this.#cluster.world;
+    return this.#isLong(usually) ? random.between(31_000, 60_000) : random.between(500, 20_000);
   }
 
   /** Whether a host is away for longer than it may be silent. */

@@ -145,7 +145,8 @@ export class Files {
     const world = this.#world;
     const owner = world.program;
     const done = Promise.withResolvers<T>();
-    world.after(world.random.between(0.01, ms), owner, () => {
+    const hangsMs = Math.max(0, owner.filesAnswerAt - world.now);
+    world.after(hangsMs + world.random.between(0.01, ms), owner, () => {
       this.operations += 1;
       if (owner.dies("files")) {
         const how = world.random.below(3);

@@ -6,9 +6,11 @@ import { createServer } from "node:http";
 import { test } from "node:test";
 import { queryObjects } from "node:v8";
 import { Pool } from "undici";
+import { Fences } from "./fences.ts";
 import { Files } from "./files.ts";
 import { setHost } from "./host.ts";
 import { Network } from "./network.ts";
+import type { SimulatedNode } from "./node.ts";
 import { Program, World } from "./world.ts";
 
 // Not within a test: a function keeps what those beside it use.
@@ -95,4 +97,41 @@ test("undici waits for an answer in virtual time", async () => {
     ["HeadersTimeoutError"],
   );
   setHost(null);
+});
+
+test("a program that was stopped does later what it missed, in order, and not what was canceled", async () => {
+  const world = new World(1);
+  const program = new Program(world, "node", "node-1");
+  const done: string[] = [];
+  world.after(20, program, () => done.push("second"));
+  world.after(10, program, () => done.push("first"));
+  const canceled = world.after(15, program, () => done.push("canceled"));
+  program.stop();
+  world.after(30, null, () => done.push("of another"));
+  await world.until(40);
+  assert.deepEqual(done, ["of another"]);
+  canceled.cancel();
+  program.continue();
+  await world.until(1);
+  assert.deepEqual(done, ["of another", "first", "second"]);
+  world.close();
+});
+
+test("a timer of a host's kernel ends a VM at its time on the host's clock, and no later renewal brings it back", async () => {
+  const world = new World(1);
+  const ended: number[] = [];
+  const node = { name: "node-1", rate: 1.01, bootedMsBefore: 500 } as SimulatedNode;
+  const fences = new Fences(world, [node], () => ended.push(world.now));
+  const vm = { bootId: "boot", machineId: "machine", node: "node-1", to: null };
+  fences.acknowledged("node-1", 0);
+  fences.set(vm, 500 + 10_000 * 1.01);
+  fences.set(vm, 500 + 12_000 * 1.01);
+  await world.until(11_999);
+  assert.deepEqual(ended, []);
+  await world.until(2);
+  assert.deepEqual([ended.map(Math.round), fences.ended.has("boot")], [[12_000], true]);
+  assert.equal(world.violation, null);
+  fences.set({ ...vm, bootId: "other" }, 500 + 21_100 * 1.01);
+  assert.match(String(world.violation), /the fence of machine machine on node-1 ends 21\.1 s after/);
+  world.close();
 });

@@ -102,7 +102,7 @@ function forPrograms(real: SetTimer): SetTimer {
 
 ofUndici.setFastTimeout = forPrograms(ofUndici.setFastTimeout);
 // tidy-allow timer: it is replaced
-globalThis.setTimeout = forPrograms(globalThis.setTimeout as SetTimer) as typeof globalThis.setTimeout;
+globalThis.setTimeout = forPrograms(globalThis.setTimeout) as typeof globalThis.setTimeout;
 patchFiles(
   () => host().world.program,
   () => host().files,

@@ -158,7 +158,20 @@ export function whatIsOpen(cluster: Cluster, rows: Rows): string | null {
     }
   }
   if (rows.copies.length > 0) return `copies are left: ${JSON.stringify(rows.copies)}`;
-  for (const { id, isDeleted } of rows.pools) if (isDeleted) return `pool ${id} is deleted and not gone`;
+  for (const { id, isDeleted, idle, targetSize, error } of rows.pools) {
+    if (isDeleted) return `pool ${id} is deleted and not gone`;
+    // One that the ceiling of the plan or a full node keeps from it says so, and tries again later each time.
+    if (idle < targetSize && error === null) return `${idle} of ${targetSize} machines wait in pool ${id}`;
+  }
+  const reserved = sum(rows.sharedPools.map(({ targetSize }) => targetSize));
+  const waiting = sum(rows.nodes.map(({ reserve }) => reserve));
+  const canKeep = rows.nodes.some(({ status, cordonedAt }) => status === "ready" && cordonedAt === null);
+  if (waiting < reserved && canKeep) return `${waiting} of ${reserved} VMs wait for shared pools`;
+  const fenced = rows.machines.find(({ fence, isInPool, isDeleted }) => fence !== null && !isInPool && !isDeleted);
+  if (fenced !== undefined) return `machine ${fenced.id} was given to a caller, and is fenced`;
+  const inPool = new Set(rows.machines.flatMap(({ id, isInPool }) => (isInPool ? [id] : [])));
+  const timed = cluster.running.find(({ bootId, machineId }) => cluster.fences.has(bootId) && !inPool.has(machineId));
+  if (timed !== undefined) return `the VM of machine ${timed.machineId} has a timer, and no pool has the machine`;
   return null;
 }
 

@@ -6,7 +6,7 @@
  */
 import { phaseOf } from "../../server/src/machines/state.ts";
 import { MOVE_STEPS } from "../../server/src/moves/worker.ts";
-import { FAULTS, type Fault } from "./faults.ts";
+import { ALIKE, FAULTS, type Fault } from "./faults.ts";
 import type { Rows } from "./rows.ts";
 
 /** Every state, as it is counted. */
@@ -15,6 +15,8 @@ const STATES: readonly string[] = [
     (phase) => `machine ${phase}`,
   ),
   ...["machine suspended", "machine moving", "machine waiting in a pool"],
+  ...["machine fenced", "machine whose fence is lifted", "machine replaced"],
+  ...["node held", "node lost", "node with a reserve"],
   ...["ready", "draining", "drained", "unreachable"].map((status) => `node ${status}`),
   ...["node cordoned", "node under maintenance"],
   ...["machine move", "node drain"].flatMap((kind) => [`${kind} running`, `${kind} canceling`, `${kind} continued`]),
@@ -33,22 +35,21 @@ const BRIEF: ReadonlySet<string> = new Set([
     "machine move continued",
     "node drain canceling",
     "node drain continued",
+    "machine whose fence is lifted",
+    "machine replaced",
+    "node held",
+    "node lost",
+    "node with a reserve",
   ],
   ...[MOVE_STEPS.change, MOVE_STEPS.start].map((name) => `move: ${name}`),
 ]);
-
-/** Faults that differ little in what is lost: of a message, and of the connections of a node. */
-const ALIKE: readonly ((fault: Fault) => boolean)[] = [
-  (fault) => fault.startsWith("message "),
-  (fault) => fault === "one direction cut" || fault === "node cut off",
-];
 
 /** What a run must have met: every fault every state that is possible, and one of those that are alike each brief state. */
 export function unmetPairs(met: ReadonlyMap<string, number>): readonly string[] {
   const faults = Object.keys(FAULTS) as Fault[];
   const isMet = (fault: Fault, state: string): boolean => {
-    const alike = BRIEF.has(state) ? ALIKE.find((isOne) => isOne(fault)) : undefined;
-    return faults.some((each) => (each === fault || alike?.(each) === true) && met.has(`${each}/${state}`));
+    const alike = BRIEF.has(state) ? ALIKE.find((faultsAlike) => faultsAlike.includes(fault)) : undefined;
+    return (alike ?? [fault]).some((each) => met.has(`${each}/${state}`));
   };
   return faults.flatMap((fault) =>
     STATES.filter((state) => isPossible(fault, state) && !isMet(fault, state)).map((state) => `${fault}/${state}`),
@@ -83,8 +84,13 @@ export const hasBriefState = ({ operations }: Rows): boolean =>
       status === "running" && (canceledAt !== null || attempt > 1 || BRIEF_STEPS.includes(step)),
   );
 
-/** The states that a fault meets now. `node`: the one that it concerns; null: all. */
-export function statesMet(rows: Rows, node: string | null): readonly string[] {
+/** Whether a node is away for so long that it is decided about its machines, or there is what seldom is. */
+export const hasRareState = ({ nodes, machines }: Rows): boolean =>
+  nodes.some(({ isHeld, isLost, reserve }) => isHeld || isLost || reserve > 0) ||
+  machines.some(({ fence, isDeleted }) => fence === "lifting" && !isDeleted);
+
+/** The states that a fault meets now. `replaced`: machines. `node`: the one that it concerns; null: all. */
+export function statesMet(rows: Rows, replaced: ReadonlySet<string>, node: string | null): readonly string[] {
   const concerns = (...nodes: readonly (string | null)[]): boolean => node === null || nodes.includes(node);
   const machines = rows.machines.filter(({ nodeId, moveNodeId }) => concerns(nodeId, moveNodeId));
   const nodes = rows.nodes.filter(({ id }) => concerns(id));
@@ -100,6 +106,19 @@ export function statesMet(rows: Rows, node: string | null): readonly string[] {
     ...machines.filter(({ isSuspended, isDeleted }) => isSuspended && !isDeleted).map(() => "machine suspended"),
     ...machines.filter(({ moveId }) => moveId !== null).map(() => "machine moving"),
     ...machines.filter(({ isInPool, isDeleted }) => isInPool && !isDeleted).map(() => "machine waiting in a pool"),
+    ...machines
+      .filter(({ fence, observedState, isDeleted }) => fence === "on" && observedState === "running" && !isDeleted)
+      .map(() => "machine fenced"),
+    ...machines
+      .filter(({ fence, isDeleted }) => fence === "lifting" && !isDeleted)
+      .map(() => "machine whose fence is lifted"),
+    // Its node does not know that yet.
+    ...machines
+      .filter(({ id, observedState }) => observedState !== "absent" && replaced.has(id))
+      .map(() => "machine replaced"),
+    ...nodes.filter(({ isHeld }) => isHeld).map(() => "node held"),
+    ...nodes.filter(({ isLost }) => isLost).map(() => "node lost"),
+    ...nodes.filter(({ reserve }) => reserve > 0).map(() => "node with a reserve"),
     ...nodes.map(({ status }) => `node ${status}`),
     ...nodes.filter(({ cordonedAt }) => cordonedAt !== null).map(() => "node cordoned"),
     ...nodes.filter(({ isInMaintenance }) => isInMaintenance).map(() => "node under maintenance"),

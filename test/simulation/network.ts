@@ -42,7 +42,7 @@ export type Serve = (call: Call) => Promise<Answer>;
 export class Network {
   readonly world: World;
   /** Directions in which nothing arrives, as `from>to`. */
-  readonly #cuts = new Set<string>();
+  readonly #cuts = new Map<string, number>();
   readonly #listening = new Map<string, { readonly server: net.Server; readonly program: Program }>();
   readonly #serving = new Map<Program, Serve>();
   /** Those that are open. */
@@ -55,13 +55,23 @@ export class Network {
   repeating = 0;
   /** Called for each fault that a message from or to a node meets. */
   onFault: (kind: "lost" | "late" | "repeated" | "cut", node: string) => void = () => undefined;
+  /** Called when a node gets the answer to a heartbeat that it sent then. */
+  onAcknowledged: (node: string, sentAt: number) => void = () => undefined;
 
   constructor(world: World) {
     this.world = world;
   }
 
-  cut(from: string, to: string): void {
-    this.#cuts.add(`${from}>${to}`);
+  /** Returns what ends it. */
+  cut(from: string, to: string): () => void {
+    const direction = `${from}>${to}`;
+    const add = (count: number): void => {
+      const cuts = (this.#cuts.get(direction) ?? 0) + count;
+      if (cuts > 0) this.#cuts.set(direction, cuts);
+      else this.#cuts.delete(direction);
+    };
+    add(1);
+    return () => add(-1);
   }
 
   heal(): void {
@@ -116,7 +126,10 @@ export class Network {
       }
       const far = new End(this, found.program, node);
       near.meets(far);
-      this.world.as(found.program, () => found.server.emit("connection", far));
+      const accept = (): unknown => this.world.as(found.program, () => found.server.emit("connection", far));
+      // The kernel of a host whose agent is stopped connects.
+      if (found.program.isStopped) this.world.after(0, found.program, accept);
+      else accept();
       near.emit("connect");
     });
     return near;
@@ -149,6 +162,7 @@ export class Network {
 
   #send(call: Call, server: Program, { node, resolve, fail }: Caller): void {
     const { world } = this;
+    const sentAt = world.now;
     const isLost = world.random.happens(this.losing);
     if (isLost || this.isCut(node, server)) {
       this.onFault(isLost ? "lost" : "cut", node.name);
@@ -158,7 +172,7 @@ export class Network {
     server.onKill(() => {
       if (!ended.isAnswered) fail(this.delay(node.name), "ECONNRESET");
     });
-    world.after(this.delay(node.name), null, async () => {
+    world.after(this.delay(node.name), server, () => {
       const serve = this.#serving.get(server);
       if (serve === undefined) return;
       // Not awaited: other events happen while the server works.
@@ -173,6 +187,7 @@ export class Network {
           }
           world.after(this.delay(node.name), node, () => {
             world.activity += 1;
+            if (answer.status === 200 && call.path.endsWith("/heartbeat")) this.onAcknowledged(node.name, sentAt);
             resolve(answer);
           });
         });

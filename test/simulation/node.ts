@@ -25,6 +25,9 @@ export class SimulatedNode {
   agent: Program | null = null;
   /** Of its clock. */
   aheadMs = 0;
+  /** Of its kernel's timers: how much of a second passes in one. */
+  rate = 1;
+  readonly bootedMsBefore: number;
   readonly #world: World;
   readonly #files: Files;
   readonly #onLog: NonNullable<Program["onLog"]>;
@@ -40,6 +43,8 @@ export class SimulatedNode {
     this.#onLog = onLog;
     this.name = name;
     this.resources = resources;
+    // A host has run for longer than a server, or for less.
+    this.bootedMsBefore = Number(name.slice(-1)) * 1_000_000;
     const dataDirectory = `${ROOT}/${name}`;
     this.directory = `${dataDirectory}/node`;
     files.makeDirectories(`${this.directory}/temporary`);
@@ -74,11 +79,18 @@ export class SimulatedNode {
     return this.agent?.isAlive === true;
   }
 
+  /** VMs are prepared, each in this time; null: none is. */
+  preparingMsMax: number | null = null;
+
   /** Starts an agent on what the last one left. */
   start(): void {
     if (this.isRunning) return;
     const world = this.#world;
-    const program = new Program(world, "node", this.name, { aheadMs: this.aheadMs, rate: 1 });
+    const program = new Program(world, "node", this.name, {
+      aheadMs: this.aheadMs,
+      rate: this.rate,
+      bootedMsBefore: this.bootedMsBefore,
+    });
     program.onLog = this.#onLog;
     this.agent = program;
     world.note(`${this.name} starts`);
@@ -110,8 +122,16 @@ export class SimulatedNode {
 
   #backends({ config, clock, log, environmentOf }: NodeBackendsOptions): NodeBackends {
     const { cpus, memoryMb } = this.resources;
+    const { preparingMsMax } = this;
+    const work = async (_request: unknown, signal: AbortSignal): Promise<void> => {
+      await clock.sleep(this.#world.random.between(0, preparingMsMax ?? 0), signal);
+      signal.throwIfAborted();
+    };
     return {
-      driver: new FakeDriver({ machinesDirectory: config.machinesDirectory, environmentOf, clock, log }),
+      driver: new FakeDriver({
+        ...{ machinesDirectory: config.machinesDirectory, environmentOf, clock, log },
+        ...(preparingMsMax === null ? {} : { preparing: { directory: config.preparedDirectory, work } }),
+      }),
       images: new FakeImages(clock, "amd64"),
       disks: fakeDisks,
       observeResources: () =>

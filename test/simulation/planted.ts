@@ -48,7 +48,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report ends the runs of other boots": {
-    seed: 3,
+    seed: 26,
     changes: [
       {
         file: "server/src/machines/run-store.ts",
@@ -58,7 +58,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a boot is billed before its guest runs": {
-    seed: 5,
+    seed: 13,
     changes: [
       {
         file: "node/src/machines/actions/boot.ts",
@@ -68,7 +68,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 1,
+    seed: 8,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -83,7 +83,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a node obeys a late request": {
-    seed: 38,
+    seed: 8,
     changes: [
       {
         file: "node/src/machines/supervisor.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 21,
+    seed: 10,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -128,7 +128,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the machines of a plan are not counted": {
-    seed: 6,
+    seed: 1,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -168,7 +168,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 12,
+    seed: 1,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -178,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 9,
+    seed: 5,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -224,7 +224,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 8,
+    seed: 11,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
@@ -319,7 +319,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 3,
+    seed: 1,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -335,6 +335,166 @@ export const BUGS: Readonly<Record<string, Bug>> = {
         file: "server/src/pools/state.ts",
         from: "applies: (_, { isDeleted }) => isDeleted,",
         to: "applies: () => false,",
+      },
+    ],
+  },
+  "a fence lasts longer than a lost node is silent": {
+    seed: 135,
+    changes: [
+      {
+        file: "node/src/machines/fleet.ts",
+        from: "this.#deps.driver.lease.renew(sentAt + FENCE_MS);",
+        to: "this.#deps.driver.lease.renew(sentAt + 2 * FENCE_MS);",
+      },
+    ],
+  },
+  "a VM is reported as fenced and has no timer": {
+    seed: 42,
+    changes: [
+      {
+        file: "node/src/machines/fence.ts",
+        from: 'return fence === "on" ? "on" : undefined;',
+        to: "return undefined;",
+      },
+      {
+        file: "node/src/machines/fence.ts",
+        from: "if (vm === null || vm.isFenced === isOn || journal.fence === undefined) return;",
+        to: "if (vm !== null || deps !== null || log !== null) return;",
+      },
+      {
+        file: "node/src/machines/fence.ts",
+        from: "if (held.vm !== null) return held.vm.isFenced;",
+        to: "",
+      },
+      {
+        file: "node/src/machines/fence.ts",
+        from: "if (journal.boot !== null) return journal.boot.isFenced === true;",
+        to: "",
+      },
+    ],
+  },
+  "a fence is on the wall clock": {
+    seed: 10,
+    changes: [
+      {
+        file: "node/src/link/report.ts",
+        from: "const sentAtBoottime = clock.boottime();",
+        to: "const sentAtBoottime = clock.now() - ((this as any).wall ??= clock.now() - clock.boottime());",
+      },
+    ],
+  },
+  "a lease begins when its heartbeat is answered": {
+    seed: 10,
+    changes: [
+      {
+        file: "node/src/link/report.ts",
+        from: "await this.#options.acknowledged?.(sentAtBoottime, answer.absentMachines);",
+        to: "await this.#options.acknowledged?.(Math.max(sentAtBoottime, clock.boottime()), answer.absentMachines);",
+      },
+    ],
+  },
+  "a fenced machine starts without a lease": {
+    seed: 21,
+    changes: [
+      {
+        file: "node/src/machines/machine.ts",
+        from: 'return this.#journal.fence === "on" && !this.deps.driver.lease.hasRoom;',
+        to: "return false;",
+      },
+    ],
+  },
+  "a returned node runs what was replaced": {
+    seed: 174,
+    changes: [
+      {
+        file: "node/src/machines/fleet.ts",
+        from: "const removals = absent.map(",
+        to: "const removals = absent.slice(absent.length).map(",
+      },
+    ],
+  },
+  "what is discarded is not deleted when its node returns": {
+    seed: null,
+    changes: [
+      {
+        file: "server/src/nodes/heartbeat.ts",
+        from: "if (isBack) await unmakeDiscarded(services, nodeId);",
+        to: "",
+      },
+    ],
+  },
+  "machines are replaced a second too early": {
+    seed: 135,
+    changes: [
+      {
+        file: "server/src/reconcilers/nodes.ts",
+        from: "lostAfterMs: number = HEARTBEAT_LOST_MS,",
+        to: "lostAfterMs: number = HEARTBEAT_LOST_MS - 1_000,",
+      },
+    ],
+  },
+  "the brake counts only nodes that are unreachable": {
+    seed: 26,
+    changes: [
+      {
+        file: "server/src/nodes/brake.ts",
+        from: "const silent = expected.filter(({ seenAt }) => now - seenAt >= OVERDUE_MS);",
+        to: 'const silent = expected.filter(({ status, seenAt }) => status === "unreachable" && now - seenAt >= OVERDUE_MS);',
+      },
+    ],
+  },
+  "the brake ignores that its server was away": {
+    seed: 215,
+    changes: [
+      {
+        file: "server/src/reconcilers/nodes.ts",
+        from: "this.#since = clock.monotonic();\n    log.warn(",
+        to: "log.warn(",
+      },
+    ],
+  },
+  "a repeated claim takes another machine": {
+    seed: 21,
+    changes: [
+      {
+        file: "server/src/pools/store.ts",
+        from: "WHERE NOT EXISTS (SELECT 1 FROM claimed) AND machine_id = (",
+        to: "WHERE machine_id = (",
+      },
+    ],
+  },
+  "a claimed machine keeps its fence": {
+    seed: 10,
+    changes: [
+      {
+        file: "server/src/pools/claim.ts",
+        from: "services.inBackground(`the fence of ${claimed}`, () => liftFence(services, claimed));",
+        to: "void liftFence;",
+      },
+      {
+        file: "server/src/reconcilers/pools.ts",
+        from: "const given = await listGiven(services.context.db, GIVEN_AT_A_TIME);",
+        to: "const given = await listGiven(services.context.db, 0 * GIVEN_AT_A_TIME);",
+      },
+    ],
+  },
+  "a late request fences a machine again": {
+    seed: null,
+    changes: [
+      {
+        file: "node/src/machines/fence.ts",
+        from: 'if (state === "absent" || known === "lifted") return known;',
+        to: 'if (state === "absent") return known;',
+      },
+    ],
+  },
+  "a prepared VM is given to two machines": {
+    seed: 32,
+    changes: [
+      {
+        file: "node/src/machines/prepared-kinds.ts",
+        from: "return { taken: kind.waiting.shift(), displaced };",
+        to: "return { taken: kind.waiting[0], displaced };",
       },
     ],
   },

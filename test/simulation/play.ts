@@ -11,6 +11,7 @@ import { createLog } from "../../server/src/log.ts";
 import { administer, startTestCluster, TEMPLATE } from "../../server/test/support/cluster.ts";
 import { RealDatabase } from "./database.ts";
 import { TENANT } from "./tenant.ts";
+import { WATCH } from "./watch.ts";
 import type { Job, Line } from "./worker.ts";
 
 const BEGINNING = "simulated";
@@ -45,6 +46,7 @@ export class Player implements AsyncDisposable {
       WHERE is_default;
       INSERT INTO tenants (id, name) VALUES ('${TENANT}', 'simulated');
       UPDATE tenants SET created_at = '2040-01-02'`);
+    await database.query(WATCH);
     await database.keepAsBeginning();
     await database.close();
     return new Player(connection, directory, async () => {

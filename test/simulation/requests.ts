@@ -2,6 +2,7 @@
  * What users and operators request of a simulated cluster, and what they know from the answers.
  */
 import type { EndpointName } from "@flotilla/contract/endpoints";
+import { randomIds } from "../../server/src/ids.ts";
 import type { Cluster } from "./cluster.ts";
 import type { Rows } from "./rows.ts";
 import type { Reply, SimulatedServer } from "./server.ts";
@@ -18,6 +19,10 @@ const CALLER = {
 
 const MACHINES_MAX = 7;
 const POOLS_MAX = 2;
+/** How many seeds have shared pools. */
+const SHARED = 0.15;
+/** Nodes fetch it for the operator. */
+const SHARED_IMAGE = { image: "example/shared" } as const;
 /** A server that misses a notification may answer from memory for 5 s. */
 const STALE_MS_MAX = 5_000;
 
@@ -25,6 +30,7 @@ interface Call {
   readonly params?: object;
   readonly query?: object;
   readonly body?: unknown;
+  readonly madeId?: string;
 }
 
 /** How often it is chosen, and what it does. */
@@ -47,17 +53,36 @@ export class Requests {
   /** Machines of which callers may request something. */
   readonly #machines: string[] = [];
   readonly #pools: string[] = [];
+  readonly #sharedPools: string[] = [];
+  /** The machine that each claim got, by its id. */
+  readonly #claims = new Map<string, string>();
+  /** Pools and claims are requested more often. */
+  prefersPools = false;
+  /** VMs are prepared, and operators make shared pools. */
+  readonly #hasShared: boolean;
   /** Of machines: small ones reach the ceiling of the plan, large ones those of nodes. */
   readonly #cpus: readonly number[];
 
   constructor(cluster: Cluster) {
     this.#cluster = cluster;
-    this.#cpus = cluster.world.random.pick([[1], [1, 1, 2, 3], [2, 3]]);
+    const { random } = cluster.world;
+    this.#cpus = random.pick([[1], [1, 1, 2, 3], [2, 3]]);
+    this.#hasShared = random.happens(SHARED);
+    if (this.#hasShared) for (const node of cluster.nodes) node.preparingMsMax = random.pick([50, 3_000]);
   }
 
   /** Requests something at random. */
   request(rows: Rows | null): void {
     const { random } = this.#cluster.world;
+    const often = this.prefersPools ? 6 : 1;
+    const ofPools: readonly Choice[] = [
+      [often, () => this.pool()],
+      [2 * often, () => this.#claim(this.#pools)],
+      [0.4, () => this.#deletePool(this.#pools)],
+      [0.4 * often, () => this.#replaceLost()],
+      ...(this.#hasShared ? this.#ofSharedPools() : []),
+    ];
+    if (this.prefersPools && random.happens(0.3)) return this.#choose(ofPools);
     if (this.#machines.length === 0 || (this.#machines.length < MACHINES_MAX && random.happens(0.2)))
       return this.#create();
     const id = random.pick(this.#machines);
@@ -76,10 +101,16 @@ export class Requests {
       [0.5, () => this.uncordon(node)],
       [0.7, () => this.#getDeleted()],
       [0.5, () => this.#list()],
-      [1, () => this.#pool()],
-      [2, () => this.#claim()],
-      [0.4, () => this.#deletePool()],
+      ...ofPools,
     ]);
+  }
+
+  #ofSharedPools(): readonly Choice[] {
+    return [
+      [4, () => this.#sharedPool()],
+      [8, () => this.#claim(this.#sharedPools)],
+      [0.5, () => this.#deletePool(this.#sharedPools)],
+    ];
   }
 
   /** What is requested of one machine. */
@@ -218,7 +249,7 @@ export class Requests {
     });
   }
 
-  #pool(): void {
+  pool(): void {
     if (this.#pools.length >= POOLS_MAX) return;
     const { random } = this.#cluster.world;
     const body = { image: "local/busybox", cpus: 1, memoryMb: 256, targetSize: 1 + random.below(2) };
@@ -227,27 +258,70 @@ export class Requests {
     });
   }
 
-  #claim(): void {
+  #sharedPool(): void {
+    if (this.#sharedPools.length >= POOLS_MAX) return;
     const { random } = this.#cluster.world;
-    if (this.#pools.length === 0) return;
-    const claim = { params: { id: random.pick(this.#pools) } };
-    // Callers claim at the same time.
-    const count = random.happens(0.3) ? 2 : 1;
-    for (let each = 0; each < count; each += 1) this.#send("claimMachine", claim, (reply) => this.#claimed(reply));
+    const size = { cpus: 1, memoryMb: 256, targetSize: 1 + random.below(3) };
+    this.#send("createPool", { body: { ...SHARED_IMAGE, ...size, shared: true } }, (reply) => {
+      if (reply.kind === "answer") this.#sharedPools.push((reply.body as { id: string }).id);
+    });
   }
 
-  #claimed(reply: Reply): void {
-    if (reply.kind !== "answer") return;
-    const { id } = reply.body as { id: string };
-    if (this.created.has(id)) this.#cluster.world.violate(`machine ${id} was claimed twice`);
+  #claim(pools: readonly string[]): void {
+    const { random } = this.#cluster.world;
+    if (pools.length === 0) return;
+    const pool = random.pick(pools);
+    // Callers claim at the same time.
+    const count = random.happens(0.3) ? 2 : 1;
+    for (let each = 0; each < count; each += 1) {
+      const claimId = this.#newMachineId();
+      this.#sendClaim(pool, claimId);
+      // One that gets no answer sends it again, with its idempotency key, and may do so too early.
+      if (random.happens(0.15)) this.#sendClaim(pool, claimId);
+    }
+  }
+
+  #sendClaim(pool: string, claimId: string): void {
+    const { world } = this.#cluster;
+    this.#send("claimMachine", { params: { id: pool }, madeId: claimId }, (reply) => {
+      if (reply.kind === "answer") return this.#claimed(claimId, (reply.body as { id: string }).id);
+      const isOpen = reply.kind === "broken" || reply.status >= 500;
+      if (isOpen && world.random.happens(0.7))
+        world.after(world.random.between(100, 3_000), null, () => this.#sendClaim(pool, claimId));
+    });
+  }
+
+  #claimed(claimId: string, id: string): void {
+    const { world } = this.#cluster;
+    const before = this.#claims.get(claimId);
+    if (before === id) return;
+    if (before !== undefined) world.violate(`claim ${claimId} was answered with ${before}, and then with ${id}`);
+    if (this.created.has(id)) world.violate(`machine ${id} was claimed twice`);
+    if (this.#cluster.replacing.replaced.has(id)) world.violate(`machine ${id} was replaced, and is given to a caller`);
+    this.#claims.set(claimId, id);
     this.created.add(id);
     this.#machines.push(id);
   }
 
-  #deletePool(): void {
-    if (this.#pools.length === 0) return;
-    const [id] = this.#pools.splice(this.#cluster.world.random.below(this.#pools.length), 1);
+  #newMachineId(): string {
+    return randomIds((size) => this.#cluster.world.ids.bytes(size)).make("machine");
+  }
+
+  #deletePool(pools: string[]): void {
+    if (pools.length === 0) return;
+    const [id] = pools.splice(this.#cluster.world.random.below(pools.length), 1);
     this.#send("deletePool", { params: { id: id as string } });
+  }
+
+  /** An operator decides it, of one node or of all. */
+  #replaceLost(): void {
+    const { random } = this.#cluster.world;
+    const body = random.happens(0.5) ? {} : { nodeIds: [random.pick(this.#cluster.nodes).name] };
+    this.#send("replaceLostNodes", { body });
+  }
+
+  #operatorsOf({ program }: SimulatedServer): number {
+    return this.#cluster.operators.get(program) ?? 0;
   }
 
   /** Sends a call to a server that lives. Its answer arrives by itself. */
@@ -258,8 +332,13 @@ export class Requests {
     this.calls.set(name, (this.calls.get(name) ?? 0) + 1);
     world.note(`${name} ${JSON.stringify(call)} at ${server.program.name}`);
     this.open += 1;
+    const isReplacing = name === "replaceLostNodes";
+    if (isReplacing) this.#cluster.operators.set(server.program, this.#operatorsOf(server) + 1);
     void server.call(name, { ...call, caller: CALLER }).then((reply) => {
       this.open -= 1;
+      // A statement of one that died may have its effect later.
+      if (isReplacing && reply.kind !== "broken")
+        this.#cluster.operators.set(server.program, this.#operatorsOf(server) - 1);
       const text = reply.kind === "refused" ? ` ${reply.status} ${reply.text}` : "";
       world.note(`${name} ${JSON.stringify(call.params ?? {})} → ${reply.kind}${text}`);
       onReply?.(reply);

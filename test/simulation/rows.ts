@@ -18,6 +18,8 @@ export interface MachineRow extends MachineFacts {
   readonly isSuspended: boolean;
   /** It waits in a pool, or is made for one. */
   readonly isInPool: boolean;
+  /** Whether its VM ends when no server answers its node. */
+  readonly fence: "on" | "lifting" | null;
 }
 
 export interface RunRow {
@@ -54,6 +56,10 @@ export interface Rows {
     /** Epoch milliseconds. */
     readonly cordonedAt: number | null;
     readonly isInMaintenance: boolean;
+    readonly isLost: boolean;
+    readonly isHeld: boolean;
+    /** VMs that wait for shared pools. */
+    readonly reserve: number;
   }[];
   readonly copies: readonly { readonly machineId: string; readonly nodeId: string }[];
   readonly pools: readonly {
@@ -61,9 +67,12 @@ export interface Rows {
     readonly targetSize: number;
     /** Machines that wait or are made. */
     readonly members: number;
+    /** Machines that could be claimed. */
+    readonly idle: number;
     readonly isDeleted: boolean;
     readonly error: string | null;
   }[];
+  readonly sharedPools: readonly { readonly id: string; readonly targetSize: number }[];
   readonly activeMax: number;
   /** The machines for which something is held of the tenant's budget. */
   readonly held: readonly string[];
@@ -76,7 +85,7 @@ const ROWS = `SELECT json_build_object(
       observed_boot_id AS "observedBootId", observed_reason AS "observedReason", deleted_at IS NOT NULL AS "isDeleted",
       is_active AS "isActive", cpus, revision, has_run AS "hasRun", extract(epoch FROM created_at) * 1000 AS "createdAt",
       moved_by AS "movedBy", coalesce(observed_details ->> 'suspendedAt', '') <> '' AS "isSuspended",
-      EXISTS (SELECT FROM pool_machines w WHERE w.machine_id = id AND w.claimed_at IS NULL) AS "isInPool"
+      EXISTS (SELECT FROM pool_machines w WHERE w.machine_id = id AND w.claimed_at IS NULL) AS "isInPool", fence
     FROM machines) m),
   'operations', (SELECT coalesce(json_agg(o ORDER BY o.id), '[]') FROM (
     SELECT id, kind, status, error, resource_id AS "resourceId", attempt, extract(epoch FROM cancel_requested_at) * 1000 AS "canceledAt",
@@ -85,13 +94,18 @@ const ROWS = `SELECT json_build_object(
       (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'running' LIMIT 1) AS step
     FROM operations) o),
   'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (
-    SELECT id, status, extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance" FROM nodes) n),
+    SELECT id, status, extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance",
+      lost_at IS NOT NULL AS "isLost", held_at IS NOT NULL AS "isHeld",
+      (SELECT coalesce(sum((r ->> 'waiting')::int), 0) FROM jsonb_array_elements(reserve) r) AS reserve FROM nodes) n),
   'copies', (SELECT coalesce(json_agg(c), '[]') FROM (
     SELECT machine_id AS "machineId", node_id AS "nodeId" FROM machine_copies ORDER BY 1, 2) c),
   'pools', (SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM (
     SELECT p.id, target_size AS "targetSize", deleted_at IS NOT NULL AS "isDeleted", error,
-      (SELECT count(*) FROM pool_machines w WHERE w.pool_id = p.id AND w.claimed_at IS NULL AND w.discarded_at IS NULL) AS members
+      (SELECT count(*) FROM pool_machines w WHERE w.pool_id = p.id AND w.claimed_at IS NULL AND w.discarded_at IS NULL) AS members,
+      (SELECT count(*) FROM pool_machines w JOIN machines m ON m.id = w.machine_id WHERE w.pool_id = p.id AND w.claimed_at IS NULL
+         AND w.discarded_at IS NULL AND m.observed_state = 'running' AND m.ready_at IS NOT NULL AND m.deleted_at IS NULL) AS idle
     FROM pools p) p),
+  'sharedPools', (SELECT coalesce(json_agg(s ORDER BY s.id), '[]') FROM (SELECT id, target_size AS "targetSize" FROM shared_pools) s),
   'held', (SELECT coalesce(json_agg(machine_id ORDER BY machine_id), '[]') FROM ledger_holds WHERE ended_at IS NULL),
   'activeMax', (SELECT max_concurrent_machines FROM plans WHERE is_default)) AS rows`;
 

@@ -45,6 +45,15 @@ export type Reply =
   | { readonly kind: "refused"; readonly status: number; readonly code: string; readonly text: string }
   | { readonly kind: "broken" };
 
+export interface ServerCall {
+  readonly params?: object;
+  readonly query?: object;
+  readonly body?: unknown;
+  readonly caller: Caller;
+  /** The id of what it makes, as the pipeline gives it to each call with the same idempotency key; absent: a new one. */
+  readonly madeId?: string;
+}
+
 export class SimulatedServer {
   readonly program: Program;
   readonly connection: Connection;
@@ -90,16 +99,14 @@ export class SimulatedServer {
   }
 
   /** A call of a user. Resolves as "broken" when the server dies before it answers. */
-  async call(
-    name: EndpointName,
-    { params = {}, query = {}, body, caller }: { params?: object; query?: object; body?: unknown; caller: Caller },
-  ): Promise<Reply> {
+  async call(name: EndpointName, { params = {}, query = {}, body, caller, madeId }: ServerCall): Promise<Reply> {
     const { world } = this.#options;
-    const request = this.#request({ params, query, body: copied(body), caller });
+    const request = this.#request({ params, query, body: copied(body), caller }, madeId);
     const handler = this.#assembly.handlers[name];
     assert.ok(handler !== undefined, name);
     const died = new Promise<Reply>((resolve) => this.program.onKill(() => resolve({ kind: "broken" })));
     const working = world.as(this.program, async (): Promise<Reply> => {
+      if (this.program.isStopped) await new Promise<void>((resolve) => world.after(0, this.program, resolve));
       try {
         const { status, body: answered, json } = await handler(request);
         return { kind: "answer", status, body: json === undefined ? copied(answered) : JSON.parse(json) };
@@ -137,7 +144,10 @@ export class SimulatedServer {
     }
   }
 
-  #request(parts: Pick<AnyRequest, "caller" | "query" | "body"> & { readonly params: object }): AnyRequest {
+  #request(
+    parts: Pick<AnyRequest, "caller" | "query" | "body"> & { readonly params: object },
+    madeId?: string,
+  ): AnyRequest {
     const { ids, randomBytes, log } = this.#context;
     return {
       ...parts,
@@ -146,7 +156,7 @@ export class SimulatedServer {
       headers: {},
       signal: new AbortController().signal,
       log,
-      newId: (kind) => ids.make(kind),
+      newId: (kind) => madeId ?? ids.make(kind),
       secretBytes: randomBytes,
       // No handler that is called here reads it.
       raw: null as unknown as AnyRequest["raw"],

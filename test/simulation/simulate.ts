@@ -7,7 +7,7 @@ import { Cluster } from "./cluster.ts";
 import type { RealDatabase } from "./database.ts";
 import { type Fault, Faults } from "./faults.ts";
 import { checkRuns, checkStep, whatIsOpen } from "./invariants.ts";
-import { hasBriefState, statesMet } from "./met.ts";
+import { hasBriefState, hasRareState, statesMet } from "./met.ts";
 import { Requests } from "./requests.ts";
 import { readRows, readRuns, type Rows } from "./rows.ts";
 import { Violation } from "./world.ts";
@@ -15,6 +15,8 @@ import { Violation } from "./world.ts";
 const STEP_MS_MAX = 1_500;
 /** In some seeds time passes between some steps, so that nodes become unreachable and deadlines pass while requests and faults come. */
 const PAUSE_MS_MAX = 40_000;
+/** How many of these seeds begin with pools that are full. */
+const WAITING_FIRST = 0.6;
 /** How long the observed state may take to reach the desired one, in virtual time. Leases, retries and most deadlines are below it. */
 const REACHES_WITHIN_MS = 12 * 60_000;
 /** As long as a machine starts: longer than START_DEADLINE_MS. */
@@ -29,6 +31,8 @@ export interface Outcome {
   readonly lines: readonly string[];
   /** How often each fault met each state, as `fault/state` (met.ts). */
   readonly met: ReadonlyMap<string, number>;
+  /** How often what happened that is decided about pools and lost nodes (replacing.ts). */
+  readonly decided: Readonly<Record<string, number>>;
   readonly calls: ReadonlyMap<string, number>;
   readonly virtualMs: number;
   readonly statements: number;
@@ -48,7 +52,7 @@ export async function simulate(real: RealDatabase, seed: number): Promise<Outcom
   }
   const { world, databases } = run.cluster;
   return {
-    ...{ seed, violation, met: run.met, calls: run.requests.calls },
+    ...{ seed, violation, met: run.met, calls: run.requests.calls, decided: run.cluster.replacing.counts },
     fingerprint: world.fingerprint(),
     lines: world.lines,
     virtualMs: world.now,
@@ -79,12 +83,14 @@ class Run {
     for (const name of ["server-1", "server-2"]) cluster.startServer(name);
     for (const node of cluster.nodes) node.start();
     await world.until(3_000, () => this.#rows !== null);
+    if (this.#faults.isSlow && random.happens(WAITING_FIRST)) await this.#fillPools();
     const steps = 12 + random.below(24);
     const pausing = this.#faults.isSlow ? 0.2 : 0;
     for (let step = 0; step < steps; step += 1) {
       // What lasts for a moment only meets a fault when one comes then.
       const isBrief = this.#rows !== null && hasBriefState(this.#rows);
-      if (random.happens(isBrief ? 0.7 : 0.3)) this.#faults.inject();
+      const isRare = this.#rows !== null && hasRareState(this.#rows);
+      if (random.happens(isBrief ? 0.7 : isRare ? 0.45 : 0.3)) this.#faults.inject(isBrief || isRare);
       else this.requests.request(this.#rows);
       if (random.happens(pausing)) await world.until(random.between(0, PAUSE_MS_MAX));
       else
@@ -93,6 +99,15 @@ class Run {
     }
     this.#heal();
     await this.#reach();
+  }
+
+  /** Machines wait in pools before anything fails, so that nodes are lost that have some. */
+  async #fillPools(): Promise<void> {
+    this.requests.prefersPools = true;
+    this.requests.pool();
+    if (this.cluster.world.random.happens(0.5)) this.requests.pool();
+    await this.cluster.world.until(PAUSE_MS_MAX / 4);
+    await this.#check();
   }
 
   async #check(): Promise<Rows> {
@@ -108,7 +123,7 @@ class Run {
   /** A fault has happened: which states did it meet? */
   #meet(fault: Fault, node: string | null): void {
     if (this.#rows === null) return;
-    for (const state of statesMet(this.#rows, node)) {
+    for (const state of statesMet(this.#rows, this.cluster.replacing.replaced, node)) {
       const key = `${fault}/${state}`;
       this.met.set(key, (this.met.get(key) ?? 0) + 1);
     }

@@ -21,10 +21,12 @@ const EPOCH_MS = Date.UTC(2040, 0, 10);
 /** An event has come to rest when the event loop has turned so often without anything new. */
 const QUIET_TURNS = 2;
 const LINES_KEPT = 20_000;
+/** A program that was stopped for so long notices it. */
+const AWAY_MS = 10_000;
 
 interface Event {
-  readonly at: number;
-  readonly order: number;
+  at: number;
+  order: number;
   readonly owner: Program | null;
   readonly run: () => unknown;
   isCanceled: boolean;
@@ -90,6 +92,14 @@ export class World {
     };
   }
 
+  /** What was postponed happens now, in its order. */
+  resume(events: readonly Event[]): void {
+    for (const event of events) {
+      this.#order += 1;
+      push(this.#queue, Object.assign(event, { at: this.now, order: this.#order }));
+    }
+  }
+
   /** A line of the history. */
   note(what: string): void {
     const line = `${this.now.toFixed(3)} ${what}`;
@@ -122,6 +132,7 @@ export class World {
       pop(this.#queue);
       if (next.isCanceled || next.owner?.isAlive === false) continue;
       this.now = next.at;
+      if (next.owner?.postpones(next) === true) continue;
       this.eventCount += 1;
       const { owner } = next;
       await (owner === null ? next.run() : this.as(owner, next.run));
@@ -144,7 +155,7 @@ export class World {
     return {
       now: () => Math.floor(EPOCH_MS + this.now + program.clockAheadMs),
       monotonic: () => this.now * program.clockRate,
-      boottime: () => this.now * program.clockRate,
+      boottime: () => this.now * program.clockRate + program.bootedMsBefore,
       timer,
       sleep: (ms, signal) =>
         new Promise((resolve) => {
@@ -187,6 +198,16 @@ export class World {
   }
 }
 
+/** What a program is given of its host's clock. */
+export interface HostClock {
+  /** How far it is ahead, in milliseconds. */
+  readonly aheadMs: number;
+  /** Of what is not the time of day: how much of a second passes in one. */
+  readonly rate: number;
+  /** How long its host had run when the world began, in milliseconds; absent: 0. */
+  readonly bootedMsBefore?: number;
+}
+
 /** One life of a server or of a node agent. */
 export class Program {
   readonly world: World;
@@ -197,17 +218,27 @@ export class Program {
   readonly asContext: { program: Program | null } = { program: this };
   /** How far its clock is ahead, in milliseconds. */
   clockAheadMs: number;
-  clockRate: number;
+  readonly clockRate: number;
+  readonly bootedMsBefore: number;
+  /** While it is stopped: what would have happened to it. null: it runs. */
+  #postponed: Event[] | null = null;
+  /** Operations on its files end no earlier, in milliseconds of the world. */
+  filesAnswerAt = 0;
+  /** Of a server: since when it could have received every heartbeat. */
+  listensSince: number;
+  #stoppedAt = 0;
   /** Ends in the middle of the operation with this number, counted down; null: it does not. */
   diesAfter: { files?: number; statements?: number } = {};
   readonly #onKill: (() => void)[] = [];
 
-  constructor(world: World, kind: Program["kind"], name: string, clock = { aheadMs: 0, rate: 1 }) {
+  constructor(world: World, kind: Program["kind"], name: string, clock: HostClock = { aheadMs: 0, rate: 1 }) {
     this.world = world;
     this.kind = kind;
     this.name = name;
     this.clockAheadMs = clock.aheadMs;
     this.clockRate = clock.rate;
+    this.bootedMsBefore = clock.bootedMsBefore ?? 0;
+    this.listensSince = world.now;
     world.add(this);
   }
 
@@ -221,6 +252,35 @@ export class Program {
     this.world.programs.delete(this);
     this.world.note(`${this.name} is killed`);
     for (const work of this.#onKill) work();
+  }
+
+  get isStopped(): boolean {
+    return this.#postponed !== null;
+  }
+
+  /** As SIGSTOP does: its code does not run, its connections and timers stay. */
+  stop(): void {
+    if (!this.isAlive || this.isStopped) return;
+    this.world.note(`${this.name} is stopped`);
+    this.#postponed = [];
+    this.#stoppedAt = this.world.now;
+  }
+
+  /** As SIGCONT does: everything that it has missed happens, in order. */
+  continue(): void {
+    const postponed = this.#postponed;
+    if (postponed === null) return;
+    this.#postponed = null;
+    if (!this.isAlive) return;
+    if (this.world.now - this.#stoppedAt >= AWAY_MS) this.listensSince = this.world.now;
+    this.world.note(`${this.name} continues`);
+    this.world.resume(postponed.filter(({ isCanceled }) => !isCanceled));
+  }
+
+  /** Whether an event has to wait until the program continues. */
+  postpones(event: Event): boolean {
+    this.#postponed?.push(event);
+    return this.#postponed !== null;
   }
 
   /** Counts an operation. Whether the program dies in it. */

@@ -32,9 +32,13 @@ export class FakeFence {
   }
 
   async set(isArmed: boolean): Promise<void> {
-    this.close();
+    this.#endWatch?.();
+    this.#endWatch = null;
+    if (!isArmed) await this.#options.save(null);
+    this.#timer?.cancel();
     this.#until = isArmed ? this.#options.lease.until : null;
-    if (isArmed) this.#begin();
+    if (!isArmed) return;
+    this.#begin();
     await this.#options.save(this.#until);
   }
 
@@ -47,14 +51,23 @@ export class FakeFence {
   #begin(): void {
     const { lease, clock } = this.#options;
     this.#endWatch = lease.watch(() => {
-      this.#until = Math.max(lease.until, this.#until ?? 0);
-      this.#timer?.cancel();
-      this.#schedule();
-      // Best effort: the directory may have been removed, and then the file is not needed.
-      this.#options.save(this.#until).catch(() => undefined);
+      // An agent that was stopped renews too late.
+      if (isOver(this.#until, clock)) return this.#end();
+      void this.#renew(Math.max(lease.until, this.#until ?? 0));
     });
     if (!isOver(this.#until, clock)) this.#schedule();
     else this.#timer = clock.timer(0, () => this.#end());
+  }
+
+  /** As with a kernel's timer, the end is later only when it was set. */
+  async #renew(until: number): Promise<void> {
+    const watch = this.#endWatch;
+    // Best effort: the directory may have been removed, and then the file is not needed.
+    await this.#options.save(until).catch(() => undefined);
+    if (this.#endWatch !== watch || isOver(this.#until, this.#options.clock)) return;
+    this.#until = Math.max(until, this.#until ?? 0);
+    this.#timer?.cancel();
+    this.#schedule();
   }
 
   #schedule(): void {

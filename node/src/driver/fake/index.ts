@@ -222,7 +222,8 @@ export class FakeDriver implements Driver {
     const load = async (state: Buffer, directory: string): Promise<PausedVm> => {
       const { file, files, commands } = JSON.parse(state.toString()) as SavedMemory;
       const { startTime: startedAt } = record;
-      const loaded = { ...file, bootId, startedAt, answersAt: startedAt, isPaused: true, program };
+      // When a fence ends is a time of the clock of one host.
+      const loaded = { ...file, bootId, startedAt, answersAt: startedAt, isPaused: true, program, fencedUntil: null };
       await writeVmFile(directory, loaded);
       this.#filesOf(machineId).load(files);
       return this.#paused(machineId, loaded, { directory, commands });
@@ -246,7 +247,12 @@ export class FakeDriver implements Driver {
   ): PausedVm {
     let place = directory;
     const { clock } = this.#options;
+    const { lease } = this;
+    const until = file.fencedUntil ?? null;
+    const save = (fencedUntil: number | null): Promise<void> => writeVmFile(place, { ...file, fencedUntil });
+    const fence = (end: (exit: VmExit) => void): FakeFence => new FakeFence({ lease, clock, until, save, end });
     const paused: PausedVm = new FakePausedVm({
+      ...(until === null ? {} : { fence }),
       record: recordOf(file),
       end: () => removeVmFile(place),
       now: () => clock.now(),
@@ -447,6 +453,7 @@ class FakeVm implements Vm {
   #hasEnded = false;
   readonly #cancelEnd: () => void;
   readonly #fence: FakeFence;
+  #writing: Promise<void> = Promise.resolve();
 
   constructor(directory: string, file: VmFile, parts: FakeVmParts) {
     const { origin, environment, clock, lease, files, kept, replace } = parts;
@@ -469,22 +476,16 @@ class FakeVm implements Vm {
       timer?.cancel();
       this.#fence.close();
     };
-    const save = async (change: Partial<VmFile>): Promise<void> => {
-      this.#file = { ...this.#file, ...change };
-      await writeVmFile(directory, this.#file);
-      // It may have ended during the write; an ended VM must not look alive.
-      if (this.#hasEnded) await removeVmFile(directory);
-    };
     this.#fence = new FakeFence({
       ...{ lease, clock, until: file.fencedUntil ?? null },
-      save: (fencedUntil) => save({ fencedUntil }),
+      save: (fencedUntil) => this.#save({ fencedUntil }),
       end: (exit) => void this.#end(exit),
     });
-    const configured = (configuration: FakeConfiguration): Promise<void> => save({ configuration });
+    const configured = (configuration: FakeConfiguration): Promise<void> => this.#save({ configuration });
     const startWorkload = (): boolean => {
       const isFirst = !this.#file.hasWorkload;
       // Best effort: the directory may have been removed, and then the file is not needed.
-      if (isFirst) save({ hasWorkload: true }).catch(() => undefined);
+      if (isFirst) this.#save({ hasWorkload: true }).catch(() => undefined);
       return isFirst;
     };
     this.guest = new FakeGuest(
@@ -529,8 +530,17 @@ class FakeVm implements Vm {
 
   async #setPaused(isPaused: boolean): Promise<void> {
     if (this.#hasEnded) throw new Error("the VM has ended");
-    this.#file = { ...this.#file, isPaused };
-    await writeVmFile(this.#directory, this.#file);
+    await this.#save({ isPaused });
+  }
+
+  /** One after the other, so that the last change is what the file has. */
+  async #save(change: Partial<VmFile>): Promise<void> {
+    this.#file = { ...this.#file, ...change };
+    const write = (): Promise<void> => writeVmFile(this.#directory, this.#file);
+    this.#writing = this.#writing.then(write, write);
+    await this.#writing;
+    // It may have ended during the write; an ended VM must not look alive.
+    if (this.#hasEnded) await removeVmFile(this.#directory);
   }
 
   get isFenced(): boolean {
@@ -563,6 +573,7 @@ class FakeVm implements Vm {
   }
 
   async #end(exit: VmExit): Promise<void> {
+    if (this.#hasEnded) return void (await this.exited);
     if (this.#isDone) return;
     this.#isDone = true;
     this.#hasEnded = true;

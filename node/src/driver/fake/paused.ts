@@ -4,6 +4,7 @@
  * Always: `vm.json` says `isPaused`, so that tests see which node runs a machine.
  */
 import type { BootRequest, PausedVm, Vm, VmExit, VmRecord, WaitingVm } from "../driver.ts";
+import type { FakeFence } from "./fence.ts";
 
 export interface FakePausedOptions {
   readonly record: VmRecord;
@@ -12,6 +13,8 @@ export interface FakePausedOptions {
   suspend: PausedVm["suspend"];
   resume(request: BootRequest): Promise<Vm>;
   now(): number;
+  /** Calls back when its fence ends it; absent: it has none. */
+  readonly fence?: (end: (exit: VmExit) => void) => FakeFence;
 }
 
 export class FakePausedVm implements PausedVm {
@@ -20,28 +23,39 @@ export class FakePausedVm implements PausedVm {
   readonly suspend: PausedVm["suspend"];
   readonly #options: FakePausedOptions;
   readonly #ended = Promise.withResolvers<VmExit>();
+  readonly #fence: FakeFence | undefined;
+  #hasEnded = false;
 
   constructor(options: FakePausedOptions) {
     this.#options = options;
     this.record = options.record;
     this.exited = this.#ended.promise;
     this.suspend = options.suspend;
+    this.#fence = options.fence?.((exit) => void this.#end(exit));
   }
 
   async resume(request: BootRequest, onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm> {
     signal.throwIfAborted();
+    if (this.#hasEnded) throw new Error("the VM has ended");
+    this.#fence?.close();
     const vm = await this.#options.resume(request);
     onRunning(this.#options.now());
     return vm;
   }
 
   async kill(): Promise<void> {
+    await this.#end({ kind: "killed", detail: "the fake VM was killed" });
+  }
+
+  async #end(exit: VmExit): Promise<void> {
+    this.#hasEnded = true;
+    this.#fence?.close();
     await this.#options.end();
-    this.#ended.resolve({ kind: "killed", detail: "the fake VM was killed" });
+    this.#ended.resolve(exit);
   }
 
   release(): void {
-    // Nothing runs here.
+    this.#fence?.close();
   }
 }
 

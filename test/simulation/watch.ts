@@ -1,0 +1,61 @@
+/**
+ * What the database itself says of decisions that a step is too long to see: triggers, only in the databases of simulations, send a
+ * notice at the moment of a statement.
+ */
+import type { NodeStatus } from "@flotilla/contract/nodes";
+
+/** Times are those of the server that wrote. */
+export type Notice =
+  /** It was decided that what may be replaced of a node is. */
+  | { readonly kind: "lost"; readonly nodeId: string; readonly nodes: readonly SeenNode[] }
+  /** A machine of a pool is to be deleted. */
+  | {
+      readonly kind: "discarded";
+      readonly machineId: string;
+      readonly isClaimed: boolean;
+      readonly isUsed: boolean;
+      readonly isPoolDeleted: boolean;
+      readonly fence: string | null;
+      /** Of its node; null: it has none. */
+      readonly node: SeenNode | null;
+    }
+  | { readonly kind: "claimed"; readonly machineId: string; readonly isDiscarded: boolean };
+
+export interface SeenNode {
+  readonly id: string;
+  readonly status: NodeStatus;
+  readonly isInMaintenance: boolean;
+  /** Since its last heartbeat. */
+  readonly silentMs: number;
+  /** Since it was decided that its machines are replaced; null: it was not. */
+  readonly lostMs: number | null;
+}
+
+const NODE = (at: string): string => `json_build_object(
+  'id', n.id, 'status', n.status, 'isInMaintenance', n.maintenance_at IS NOT NULL,
+  'silentMs', round(extract(epoch FROM ${at} - greatest(n.last_heartbeat_at, n.registered_at)) * 1000),
+  'lostMs', round(extract(epoch FROM ${at} - n.lost_at) * 1000))`;
+
+export const WATCH = `
+  CREATE FUNCTION simulated_lost() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE NOTICE '%', (SELECT json_build_object('kind', 'lost', 'nodeId', NEW.id, 'nodes', json_agg(${NODE("NEW.lost_at")})) FROM nodes n);
+    RETURN NULL;
+  END $$;
+  CREATE TRIGGER simulated_lost AFTER UPDATE OF lost_at ON nodes FOR EACH ROW
+    WHEN (OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL) EXECUTE FUNCTION simulated_lost();
+  CREATE FUNCTION simulated_discarded() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE NOTICE '%', json_build_object('kind', 'discarded', 'machineId', NEW.machine_id, 'isClaimed', NEW.claimed_at IS NOT NULL,
+      'isUsed', (SELECT m.last_activity_at IS NOT NULL FROM machines m WHERE m.id = NEW.machine_id),
+      'isPoolDeleted', (SELECT p.deleted_at IS NOT NULL FROM pools p WHERE p.id = NEW.pool_id),
+      'fence', (SELECT m.fence FROM machines m WHERE m.id = NEW.machine_id),
+      'node', (SELECT ${NODE("NEW.discarded_at")} FROM machines m JOIN nodes n ON n.id = m.node_id WHERE m.id = NEW.machine_id));
+    RETURN NULL;
+  END $$;
+  CREATE TRIGGER simulated_discarded AFTER UPDATE OF discarded_at ON pool_machines FOR EACH ROW
+    WHEN (OLD.discarded_at IS NULL AND NEW.discarded_at IS NOT NULL) EXECUTE FUNCTION simulated_discarded();
+  CREATE FUNCTION simulated_claimed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE NOTICE '%', json_build_object('kind', 'claimed', 'machineId', NEW.machine_id, 'isDiscarded', NEW.discarded_at IS NOT NULL);
+    RETURN NULL;
+  END $$;
+  CREATE TRIGGER simulated_claimed AFTER UPDATE OF claimed_at ON pool_machines FOR EACH ROW
+    WHEN (OLD.claimed_at IS NULL AND NEW.claimed_at IS NOT NULL) EXECUTE FUNCTION simulated_claimed()`;
