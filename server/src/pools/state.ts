@@ -75,7 +75,7 @@ export const isFull = (members: readonly Member[], targetSize: number): boolean 
   members.filter(({ phase, isDiscarded }) => phase === "running" && !isDiscarded).length >= targetSize;
 
 const RETRY_MS = 30_000;
-const DOUBLINGS_MAX = 6;
+const DOUBLINGS_MAX = 3;
 
 /** How long a pool makes no machine after an error. `failures`: those before it, in a row. */
 export const retryMs = (failures: number): number => RETRY_MS * 2 ** Math.min(failures, DOUBLINGS_MAX);
