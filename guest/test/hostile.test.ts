@@ -249,6 +249,23 @@ test("small chunks of output do not keep large buffers alive", async () => {
   assert(kept < 32 * 1024, `${kept} bytes kept for 2`);
 });
 
+test("the credit of all frames that came with one read is returned with one message", async () => {
+  const { guest, socket, received } = await scripted();
+  const exec = guest.exec(request(["x"]));
+  let got = 0;
+  exec.stdout.on("data", (chunk: Buffer) => (got += chunk.byteLength));
+  // Each alone would be worth a message.
+  const frames = [1, 2, 3].map(() => data("stdout", FRAME_PAYLOAD_BYTES_MAX));
+  const credits = () => received.filter((frame) => frame.type === HOST_FRAMES.credit);
+  for (let time = 1; time <= 5; time += 1) {
+    socket.write(Buffer.concat(frames));
+    await until(() => got === 3 * time * FRAME_PAYLOAD_BYTES_MAX && credits().length >= time);
+    const bytes = credits().map(({ payload }) => new FieldReader(payload).u32("bytes"));
+    assert.deepEqual(bytes, Array.from({ length: time }, () => 3 * (FRAME_PAYLOAD_BYTES_MAX + OUTPUT_FRAME_COST_BYTES)));
+  }
+  guest.close();
+});
+
 test("input waits for the guest's credit", async () => {
   const { guest, socket, received } = await scripted();
   const exec = guest.exec(request(["true"], { hasStdin: true }));

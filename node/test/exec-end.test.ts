@@ -3,10 +3,10 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, request as httpRequest, type IncomingMessage } from "node:http";
+import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { type Clock, systemClock } from "@flotilla/base/clock";
+import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
 import type { Guest } from "../src/guest/guest.ts";
 import { serveExec } from "../src/link/exec.ts";
@@ -43,6 +43,85 @@ test("output that arrives together with the exit is sent before it", async (t) =
       ["exit", '{"exitCode":7'],
     ],
   );
+});
+
+test("what came in one turn is one frame for each change of the stream, and the exit follows it", async (t) => {
+  const { exec, exiting } = scriptedExec();
+  const guest = { exec: () => exec } as Partial<Guest> as Guest;
+  const server = createServer((request, response) =>
+    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull }),
+  );
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
+  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
+  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
+  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const chunks: Buffer[] = [];
+  response.on("data", (chunk: Buffer) => chunks.push(chunk));
+  await Promise.resolve();
+  const large = Buffer.alloc(50_000, "l");
+  exec.stdout.push("one ");
+  exec.stdout.push("two");
+  exec.stderr.push("error");
+  exec.stdout.push(large);
+  exec.stdout.push("end");
+  exiting.resolve({ exitCode: 0 });
+  await once(response, "end");
+  // Whole, because the decoder hands on parts of a frame.
+  const frames = new LinkDecoder().push(Buffer.concat(chunks));
+  assert.deepEqual(
+    frames.slice(0, -1).map(({ type, payload }) => [type, Buffer.from(payload).toString()]),
+    [
+      ["stdout", "one two"],
+      ["stderr", "error"],
+      ["stdout", `${large.toString()}end`],
+    ],
+  );
+  assert.equal(frames.at(-1)?.type, "exit");
+});
+
+test("a caller that does not read pauses the output, of which a bounded part is held, and then gets all of it in order", async (t) => {
+  const { exec, exiting } = scriptedExec();
+  const guest = { exec: () => exec } as Partial<Guest> as Guest;
+  let answer: ServerResponse | undefined;
+  const server = createServer((request, response) => {
+    answer = response;
+    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull });
+  });
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
+  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
+  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
+  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const pieces = Array.from({ length: 400 }, (_, index) => Buffer.alloc(60_000, index % 251));
+  let heldMax = 0;
+  let pushed = 0;
+  while (!exec.stdout.isPaused() && pushed < pieces.length) {
+    // Several in each turn, as from one read.
+    for (const piece of pieces.slice(pushed, pushed + 4)) exec.stdout.push(piece);
+    pushed += 4;
+    heldMax = Math.max(heldMax, answer?.writableLength ?? 0);
+    await endOfTurn();
+  }
+  assert.ok(pushed < pieces.length, "nothing paused the output");
+  assert.ok(heldMax < 256 * 1024, `${heldMax} bytes were held`);
+  for (const piece of pieces.slice(pushed)) exec.stdout.push(piece);
+  exec.stdout.push(null);
+  exiting.resolve({ exitCode: 0 });
+  const decoder = new LinkDecoder();
+  const frames: LinkFrame[] = [];
+  for await (const chunk of response) frames.push(...decoder.push(chunk as Buffer));
+  const got = Buffer.concat(frames.flatMap(({ type, payload }) => (type === "stdout" ? [payload] : [])));
+  assert.ok(got.equals(Buffer.concat(pieces)));
+  assert.equal(frames.at(-1)?.type, "exit");
 });
 
 test("a file that does not fit on the host's disk is refused while it is being sent, although its guest is silent", async (t) => {

@@ -139,6 +139,8 @@ export class ClientExec implements GuestExec {
   #isKilled = false;
   #exitCode: number | undefined;
   readonly #creditStep: number;
+  /** Used bytes of the windows that are returned at the end of this turn. */
+  readonly #credits = { stdout: 0, stderr: 0 };
   #stdinCredit: number;
   #stdinTakenBytes = 0;
   #onTaken: (bytes: number) => void = () => undefined;
@@ -281,8 +283,18 @@ export class ClientExec implements GuestExec {
   #onRead(name: OutputName, usedBytes: number): boolean {
     if (this.#exitCode !== undefined) this.#endWhenDelivered();
     if (usedBytes < this.#creditStep) return false;
-    this.#send("credit", new FieldWriter().u32("stream", GUEST_STREAMS[name]).u32("bytes", usedBytes).end());
+    if (this.#credits.stdout + this.#credits.stderr === 0) process.nextTick(() => this.#sendCredits());
+    this.#credits[name] += usedBytes;
     return true;
+  }
+
+  /** One message for all frames that came with one read: the guest needs as long for a message as for some KiB of output. */
+  #sendCredits(): void {
+    for (const name of ["stdout", "stderr"] as const) {
+      const bytes = this.#credits[name];
+      this.#credits[name] = 0;
+      if (bytes > 0) this.#send("credit", new FieldWriter().u32("stream", GUEST_STREAMS[name]).u32("bytes", bytes).end());
+    }
   }
 
   #endWhenDelivered(): void {

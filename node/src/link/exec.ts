@@ -108,6 +108,8 @@ class LinkExec {
   #timers: Timer[] = [];
   #isFinished = false;
   #isCorked = false;
+  /** Output of one stream in this turn, which becomes one frame. */
+  #gathered: { readonly type: LinkFrameType; readonly payloads: Buffer[]; bytes: number } | null = null;
   /** The next check of a caller whose input is paused. */
   #callerCheck: Timer | null = null;
   /** The caller does not read, so the outputs are paused. */
@@ -345,29 +347,58 @@ class LinkExec {
 
   #forward(type: LinkFrameType, output: Readable): void {
     output.on("data", (chunk: Buffer) => {
-      for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX) {
-        const payload = chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX);
-        if (payload.byteLength <= COPIED_BYTES_MAX) this.#send(encodeLinkFrame(type, payload));
-        else {
-          // Both are sent together, because the response is corked.
-          this.#send(encodeLinkFrameHead(type, payload.byteLength));
-          this.#send(payload);
-        }
-      }
+      for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX)
+        this.#gather(type, chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX));
       if (this.#exit !== null) this.#finishOnceDelivered();
     });
     output.on("error", () => undefined);
   }
 
+  /** Each frame costs everyone up to the caller, so the guest's frames of one turn are sent in one. */
+  #gather(type: LinkFrameType, payload: Buffer): void {
+    if (this.#isFinished) return;
+    const gathered = this.#gathered;
+    const fits = gathered?.type === type && gathered.bytes + payload.byteLength <= LINK_PAYLOAD_BYTES_MAX;
+    this.#cork();
+    if (fits) {
+      gathered.payloads.push(payload);
+      gathered.bytes += payload.byteLength;
+    } else {
+      this.#writeGathered();
+      this.#gathered = { type, payloads: [payload], bytes: payload.byteLength };
+    }
+    this.#pauseIfFull();
+  }
+
+  #writeGathered(): void {
+    const gathered = this.#gathered;
+    if (gathered === null) return;
+    this.#gathered = null;
+    const { type, payloads, bytes } = gathered;
+    const head = encodeLinkFrameHead(type, bytes);
+    if (bytes <= COPIED_BYTES_MAX) this.#response.write(Buffer.concat([head, ...payloads]));
+    // They are sent together, because the response is corked.
+    else for (const part of [head, ...payloads]) this.#response.write(part);
+  }
+
   #send(frame: Buffer): void {
     if (this.#isFinished) return;
-    if (!this.#isCorked) {
-      this.#isCorked = true;
-      this.#response.cork();
-      process.nextTick(() => this.#uncork());
-    }
+    this.#cork();
+    this.#writeGathered();
     this.#response.write(frame);
-    if (this.#isBlocked || this.#response.writableLength < HELD_BYTES) return;
+    this.#pauseIfFull();
+  }
+
+  #cork(): void {
+    if (this.#isCorked) return;
+    this.#isCorked = true;
+    this.#response.cork();
+    process.nextTick(() => this.#uncork());
+  }
+
+  #pauseIfFull(): void {
+    const heldBytes = this.#response.writableLength + (this.#gathered?.bytes ?? 0);
+    if (this.#isBlocked || heldBytes < HELD_BYTES) return;
     this.#isBlocked = true;
     this.#exec?.stdout.pause();
     this.#exec?.stderr.pause();
@@ -375,6 +406,7 @@ class LinkExec {
 
   #uncork(): void {
     if (!this.#isCorked) return;
+    this.#writeGathered();
     this.#isCorked = false;
     // uncork() writes each part of a chunk separately (Node 24): its length alone would wake the server.
     const { socket } = this.#response;
