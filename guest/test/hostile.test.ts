@@ -261,7 +261,10 @@ test("the credit of all frames that came with one read is returned with one mess
     socket.write(Buffer.concat(frames));
     await until(() => got === 3 * time * FRAME_PAYLOAD_BYTES_MAX && credits().length >= time);
     const bytes = credits().map(({ payload }) => new FieldReader(payload).u32("bytes"));
-    assert.deepEqual(bytes, Array.from({ length: time }, () => 3 * (FRAME_PAYLOAD_BYTES_MAX + OUTPUT_FRAME_COST_BYTES)));
+    assert.deepEqual(
+      bytes,
+      Array.from({ length: time }, () => 3 * (FRAME_PAYLOAD_BYTES_MAX + OUTPUT_FRAME_COST_BYTES)),
+    );
   }
   guest.close();
 });

@@ -91,7 +91,7 @@ function packageRefusal(source: Source, edge: ImportEdge, member: string, tree: 
   if (isPure(source.path) && !edge.isTypeOnly && edge.specifier.startsWith("node:") && !isPureModule(edge.specifier))
     return `a pure file imports nothing with effects, and ${edge.specifier} has some: pass the value in`;
   if (edge.specifier.startsWith("node:"))
-    return member === "sdk" && !isTest(source.path)
+    return member === "sdk" && !edge.isTypeOnly && !isTest(source.path)
       ? "the sdk runs in browsers too: it imports no module of Node"
       : null;
   const name = edge.specifier.split("/", edge.specifier.startsWith("@") ? 2 : 1).join("/");

@@ -3,7 +3,8 @@
  * endpoint (generated.ts), with the endpoint's name.
  *
  * Always:
- * - It uses only `fetch` and other standard web interfaces, and imports nothing outside this folder at run time.
+ * - It uses only `fetch` and other standard web interfaces, and imports nothing outside this folder at run time. In Node, output of
+ *   commands is requested with Node's own HTTP modules (node-fetch.ts), unless the program has configured `fetch`.
  * - A refusal and a call without an answer are both a FlotillaError.
  * - Only GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429, 502,
  *   503, 504).
@@ -16,6 +17,7 @@ import { after, now, pause } from "./clock.ts";
 import { errorOfAnswer, FlotillaError } from "./errors.ts";
 import { type ExecEvent, readExecEvents } from "./events.ts";
 import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
+import { type Fetch, streamFetch } from "./node-fetch.ts";
 import { type ConnectToken, type ExecQuery, type MachineCommandRequest, Methods } from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
@@ -39,8 +41,8 @@ export interface FlotillaOptions {
   retries?: number | undefined;
   /** For calls without their own timeout; default: none. */
   timeoutMs?: number | undefined;
-  /** Used instead of the global `fetch`. */
-  fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
+  /** Used instead of the global `fetch`, also for streams. */
+  fetch?: Fetch | undefined;
 }
 
 const RETRIED_STATUSES: readonly number[] = [429, 502, 503, 504];
@@ -61,7 +63,8 @@ export class Flotilla extends Methods {
   readonly #apiKey: string | undefined;
   readonly #retries: number;
   readonly #timeoutMs: number | undefined;
-  readonly #fetch: (url: string, init: RequestInit) => Promise<Response>;
+  readonly #fetch: Fetch;
+  readonly #ownFetch: Fetch | undefined;
   /** By machine id: tokens that open its ports, sent instead of the key. */
   readonly #connectTokens = new Map<string, Promise<ConnectToken>>();
 
@@ -73,6 +76,7 @@ export class Flotilla extends Methods {
     this.#apiKey = options.apiKey;
     this.#retries = options.retries ?? RETRIES_DEFAULT;
     this.#timeoutMs = options.timeoutMs;
+    this.#ownFetch = options.fetch;
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
 
@@ -135,7 +139,7 @@ export class Flotilla extends Methods {
     body: MachineCommandRequest,
     options: CallOptions = {},
   ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
-    return readExecEvents(await this.execStream(machineId, body, framed(options)));
+    return this.#streamOutput(`/v1/machines/${segment(machineId)}/exec/stream`, body, options);
   }
 
   /** `streamExec` in a session. */
@@ -145,7 +149,16 @@ export class Flotilla extends Methods {
     body: MachineCommandRequest,
     options: CallOptions = {},
   ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
-    return readExecEvents(await this.execStreamInSession(machineId, sessionId, body, framed(options)));
+    const path = `/v1/machines/${segment(machineId)}/sessions/${segment(sessionId)}/exec`;
+    return this.#streamOutput(path, { ...body, stream: true }, options);
+  }
+
+  async #streamOutput(
+    path: string,
+    json: MachineCommandRequest,
+    options: CallOptions,
+  ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
+    return readExecEvents(await this.call({ method: "POST", path, json, answer: "output" }, framed(options)));
   }
 
   /** `execInSession` with streamed output, for readExecEvents. */
@@ -181,7 +194,8 @@ export class Flotilla extends Methods {
   async #answer(call: ApiCall, options: AnyOptions, signal: AbortSignal): Promise<Response> {
     const isRepeatable = call.method === "GET" || call.method === "HEAD";
     for (let tries = 0; ; tries++) {
-      const answer = await this.#fetch(this.#address(call.path, options.query), this.#init(call, options, signal));
+      const request = call.answer === "output" ? (this.#ownFetch ?? streamFetch()) : this.#fetch;
+      const answer = await request(this.#address(call.path, options.query), this.#init(call, options, signal));
       if (!isRepeatable || tries >= this.#retries || !RETRIED_STATUSES.includes(answer.status)) return answer;
       const pauseMs = retryAfterMs(answer) ?? RETRY_PAUSE_FIRST_MS * 2 ** tries;
       if (pauseMs > RETRY_PAUSE_MAX_MS) return answer;
@@ -243,7 +257,7 @@ function framed({ headers, ...options }: CallOptions): CallOptions<ExecQuery> {
 }
 
 async function readAnswer(call: ApiCall, answer: Response): Promise<unknown> {
-  if (call.answer === "stream") return answer;
+  if (call.answer === "stream" || call.answer === "output") return answer;
   if (call.answer === "json") {
     const text = await answer.text();
     return text === "" ? undefined : JSON.parse(text);

@@ -8,7 +8,7 @@ import { createReadStream, statSync } from "node:fs";
 import { Readable } from "node:stream";
 import type { Call } from "../call.ts";
 import { usage } from "../failure.ts";
-import { patientFetch } from "../patient-fetch.ts";
+import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { renderBytes } from "../table.ts";
 
 export interface ImportOptions {
@@ -29,7 +29,7 @@ export async function importArchive(
   if (size === undefined) throw usage(`${file}: no such file`);
   using _progress = call.output.progress(`importing ${query.reference} (${renderBytes(size)})`);
   const body = Readable.toWeb(createReadStream(file)) as ReadableStream<Uint8Array>;
-  const images = await call.flotilla(patientFetch).importImage(body, { query });
+  const images = await call.flotilla(nodeFetch).importImage(body, { query });
   if (call.output.isJson) return call.output.json(images);
   call.output.line(query.reference);
 }

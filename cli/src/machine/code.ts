@@ -10,7 +10,7 @@ import { buffer } from "node:stream/consumers";
 import type { MachineCodeRequest } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
-import { patientFetch } from "../patient-fetch.ts";
+import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { showAnswer } from "./exec.ts";
 import { findMachineId } from "./find.ts";
 
@@ -33,7 +33,7 @@ export async function run(call: Call, [reference = "", file = ""]: readonly stri
   if (language === undefined)
     throw usage(`the language of ${file} is not known by its name`, "say --language python or --language javascript");
   const code = textOf(file, await contentOf(call, file));
-  const flotilla = call.flotilla(patientFetch);
+  const flotilla = call.flotilla(nodeFetch);
   const request: MachineCodeRequest = {
     language,
     code,

@@ -19,7 +19,7 @@ import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import type { Progress } from "../output.ts";
-import { patientFetch } from "../patient-fetch.ts";
+import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { EXECUTABLE, isDirectory, localFailure, megabytes, type CopyEnd, save } from "./cp-file.ts";
 import { findMachine } from "./find.ts";
 
@@ -37,7 +37,7 @@ interface Entry {
 export async function copyTree(call: Call, source: CopyEnd, destination: CopyEnd): Promise<void> {
   const machine = source.kind === "machine" ? source : destination;
   if (machine.kind !== "machine") return;
-  const flotilla = call.flotilla(patientFetch);
+  const flotilla = call.flotilla(nodeFetch);
   const { id } = await findMachine(flotilla, machine.machine);
   using progress = call.output.progress(`copying ${source.path}`);
   const tree = new Tree(call, { flotilla, id, progress });

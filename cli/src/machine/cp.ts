@@ -18,7 +18,7 @@ import { pipeline } from "node:stream/promises";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
-import { patientFetch } from "../patient-fetch.ts";
+import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { contentOf, EXECUTABLE, isDirectory, localFailure, megabytes, type CopyEnd, save } from "./cp-file.ts";
 import { copyTree } from "./cp-tree.ts";
 import { findMachine } from "./find.ts";
@@ -58,7 +58,7 @@ export function parseCopyEnd(text: string): CopyEnd {
 }
 
 async function download(call: Call, source: CopyEnd & { readonly kind: "machine" }, to: string): Promise<void> {
-  const flotilla = call.flotilla(patientFetch);
+  const flotilla = call.flotilla(nodeFetch);
   const { id } = await findMachine(flotilla, source.machine);
   const answer = await flotilla.readFileAt(id, source.path);
   const size = Number(answer.headers.get("content-length"));
@@ -73,7 +73,7 @@ async function download(call: Call, source: CopyEnd & { readonly kind: "machine"
 }
 
 async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "machine" }): Promise<void> {
-  const flotilla = call.flotilla(patientFetch);
+  const flotilla = call.flotilla(nodeFetch);
   const { id } = await findMachine(flotilla, to.machine);
   const path = resolve(call.world.directory, from);
   const facts =

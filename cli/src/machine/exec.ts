@@ -23,7 +23,7 @@ import {
 } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
-import { patientFetch } from "../patient-fetch.ts";
+import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { findMachine, findMachineId } from "./find.ts";
 import { joinTerminal } from "./terminal.ts";
 
@@ -49,7 +49,7 @@ const STDIN_BYTES_MAX = 16 * 1024 * 1024;
 export async function run(call: Call, operands: readonly string[], options: ExecOptions): Promise<number> {
   const [reference = "", ...command] = operands;
   if (options.tty === true) return inTerminal(call, reference, command, options);
-  const flotilla = call.flotilla(patientFetch);
+  const flotilla = call.flotilla(nodeFetch);
   const stdin = options.stdin === false ? null : await pipedInput(call);
   const id = await findMachineId(flotilla, reference);
   const request = execRequest(command, options, stdin);

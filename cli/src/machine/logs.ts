@@ -8,7 +8,7 @@
  */
 import { type LogRecord, readLogRecords } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { patientFetch } from "../patient-fetch.ts";
+import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { findMachineId } from "./find.ts";
 
 export interface LogsOptions {
@@ -18,7 +18,7 @@ export interface LogsOptions {
 }
 
 export async function run(call: Call, [reference = ""]: readonly string[], options: LogsOptions): Promise<void> {
-  const flotilla = call.flotilla(patientFetch);
+  const flotilla = call.flotilla(nodeFetch);
   const id = await findMachineId(flotilla, reference);
   const { follow = false, tail } = options;
   const query = { format: "json", follow, ...(tail === undefined ? {} : { tail }) } as const;

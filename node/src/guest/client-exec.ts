@@ -293,7 +293,8 @@ export class ClientExec implements GuestExec {
     for (const name of ["stdout", "stderr"] as const) {
       const bytes = this.#credits[name];
       this.#credits[name] = 0;
-      if (bytes > 0) this.#send("credit", new FieldWriter().u32("stream", GUEST_STREAMS[name]).u32("bytes", bytes).end());
+      if (bytes > 0)
+        this.#send("credit", new FieldWriter().u32("stream", GUEST_STREAMS[name]).u32("bytes", bytes).end());
     }
   }
 

@@ -1,0 +1,171 @@
+/**
+ * `fetch` over Node's own HTTP modules, for long streams. Node's `fetch` reads 64 KiB at a time and copies each piece twice, which was
+ * most of the cost of reading a command's output (docs/decisions/0069-streams-in-few-pieces.md).
+ *
+ * Always:
+ * - It supports what the SDK needs: a method, headers, a body of text, bytes or a stream, and a signal.
+ * - An answer may take as long as it likes to begin, and between its pieces. Node's `fetch` fails after 300 s.
+ * - A redirect is not followed here: the global `fetch` makes the call again and follows it.
+ * - At most two pieces of an answer, each of at most READ_BYTES, are held for a reader that does not read.
+ * - Nothing is loaded in browsers: the running process is asked for Node's modules, so bundlers do not see them.
+ */
+import type { AgentOptions, ClientRequest, IncomingMessage, RequestOptions } from "node:http";
+import type * as buffer from "node:buffer";
+import type * as net from "node:net";
+import type * as stream from "node:stream";
+
+export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
+type Bytes = Uint8Array<ArrayBuffer>;
+
+/** A reader that is behind its sender gets as much at a time. Not over TLS, where a piece is a record of 16 KiB. */
+const READ_BYTES = 256 * 1024;
+/** Detects a peer that vanished silently although nothing is being sent. */
+const KEEP_ALIVE_MS = 30_000;
+/** How long an unused connection is kept; the default of Node's agents. */
+const UNUSED_MS = 5_000;
+const STATUSES_WITHOUT_BODY: readonly number[] = [204, 205, 304];
+const REDIRECTS: readonly number[] = [301, 302, 303, 307, 308];
+
+/** undefined in browsers. Bun and Deno have Node's modules too, and other sockets. */
+const host =
+  "Bun" in globalThis || "Deno" in globalThis ? undefined : (globalThis as { process?: NodeJS.Process }).process;
+const load = host?.getBuiltinModule?.bind(host);
+
+/** Where Node's `fetch`, and the undici package, store what sends their requests. */
+const DISPATCHER = Symbol.for("undici.globalDispatcher.1");
+const ownFetch = globalThis.fetch;
+
+/**
+ * What streams are requested with. A program that has configured `fetch` (replaced it, or given it a proxy or certificates) gets
+ * `fetch`, so that a stream does not fail where other calls work; so does a browser.
+ */
+export function streamFetch(): Fetch {
+  const dispatcher = (globalThis as Record<symbol, unknown>)[DISPATCHER];
+  const isOwn = globalThis.fetch === ownFetch && (dispatcher === undefined || isDefault(dispatcher));
+  return load !== undefined && isOwn ? nodeFetch : (url, init) => fetch(url, init);
+}
+
+/** Whether it is an undici agent without any option or interceptor. False for one that is built in another way. Pure. */
+export function isDefault(dispatcher: unknown): boolean {
+  const agent = dispatcher as Record<string | symbol, unknown>;
+  const kind = Object.getPrototypeOf(agent) as Record<string, unknown>;
+  const valueOf = (name: string): unknown => {
+    const symbol = Object.getOwnPropertySymbols(agent).find(({ description }) => description === name);
+    return symbol === undefined ? undefined : agent[symbol];
+  };
+  const [options, factory] = [valueOf("options"), valueOf("factory")];
+  if (typeof options !== "object" || options === null || typeof factory !== "function") return false;
+  const configured = Object.entries(options).filter(([name, value]) => name !== "maxOrigins" && value !== undefined);
+  const isAgent = kind.constructor.name === "Agent" && factory.name === "defaultFactory";
+  return isAgent && agent["dispatch"] === kind["dispatch"] && configured.length === 0;
+}
+
+/** Only in Node. Rejects, as `fetch` does, when there is no answer; of a broken answer the body fails. */
+export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
+  const { promise, resolve, reject } = Promise.withResolvers<Response>();
+  const { send, readable } = (transport ??= makeTransport());
+  const { body, signal } = init;
+  const headers = Object.fromEntries(new Headers(init.headers));
+  const request = send(url, { method: init.method ?? "GET", headers, ...(signal ? { signal } : {}) });
+  request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
+  request.on("response", (message) => {
+    const isRedirect = REDIRECTS.includes(message.statusCode ?? 0) && message.headers.location !== undefined;
+    if (!isRedirect || body instanceof ReadableStream) return resolve(responseOf(message));
+    message.resume();
+    resolve(fetch(url, init));
+  });
+  request.on("error", reject);
+  if (body instanceof ReadableStream) {
+    const source = readable.fromWeb(body);
+    source.on("error", (error) => request.destroy(error));
+    source.pipe(request);
+  } else request.end(body ?? undefined);
+  return promise;
+}
+
+type Modules = Pick<typeof net & typeof buffer, "connect" | "Buffer">;
+
+interface Transport {
+  readonly send: (url: string, options: RequestOptions) => ClientRequest;
+  readonly readable: typeof stream.Readable;
+}
+
+let transport: Transport | null = null;
+
+function makeTransport(): Transport {
+  if (load === undefined) throw new Error("this program does not run in Node");
+  const [http, https] = [load("node:http"), load("node:https")];
+  const modules = { ...load("node:net"), ...load("node:buffer") };
+  const options: AgentOptions = { keepAlive: true, scheduling: "lifo", timeout: UNUSED_MS };
+  const plain = new http.Agent(options);
+  plain.createConnection = (to) => connectLarge(modules, to as net.NetConnectOpts);
+  // Node's global agents use the proxy that the environment configures.
+  const hasProxy = (http.globalAgent as { options?: { proxyEnv?: unknown } }).options?.proxyEnv !== undefined;
+  return {
+    send: (url, to) =>
+      url.startsWith("https:") ? https.request(url, to) : http.request(url, hasProxy ? to : { ...to, agent: plain }),
+    readable: load("node:stream").Readable,
+  };
+}
+
+/** Node's parser copies what it hands on, so the same memory is read into as long as the parser takes what was read immediately. */
+function connectLarge({ connect, Buffer }: Modules, to: net.NetConnectOpts): net.Socket {
+  let bytes = Buffer.allocUnsafeSlow(READ_BYTES);
+  let isHeld = false;
+  const onread = {
+    // Called before the first read and after each.
+    buffer: () => {
+      if (isHeld) bytes = Buffer.allocUnsafeSlow(READ_BYTES);
+      isHeld = false;
+      return bytes;
+    },
+    callback: (size: number) => {
+      // False stops reading until the stream is read, as Node's own reads do.
+      const hasRoom = socket.push(bytes.subarray(0, size));
+      isHeld = socket.readableLength > 0;
+      return hasRoom;
+    },
+  };
+  const socket: net.Socket = connect({ ...to, onread });
+  return socket;
+}
+
+function responseOf(message: IncomingMessage): Response {
+  const status = message.statusCode ?? 0;
+  const headers = new Headers();
+  for (const [name, values] of Object.entries(message.headersDistinct)) {
+    for (const value of values ?? []) headers.append(name, value);
+  }
+  if (!STATUSES_WITHOUT_BODY.includes(status)) return new Response(bodyOf(message), { status, headers });
+  message.resume();
+  return new Response(null, { status, headers });
+}
+
+/** One piece is read ahead. */
+function bodyOf(message: IncomingMessage): ReadableStream<Bytes> {
+  let isOver = false;
+  return new ReadableStream<Bytes>({
+    start(controller) {
+      message.on("data", (piece: Buffer<ArrayBuffer>) => {
+        controller.enqueue(piece);
+        if ((controller.desiredSize ?? 0) <= 0) message.pause();
+      });
+      message.on("end", () => {
+        if (!isOver) controller.close();
+        isOver = true;
+      });
+      message.on("error", (error) => {
+        if (!isOver) controller.error(error);
+        isOver = true;
+      });
+    },
+    pull: () => void message.resume(),
+    cancel() {
+      isOver = true;
+      // What has arrived whole leaves its connection to the next call.
+      if (message.complete) message.resume();
+      else message.destroy();
+    },
+  });
+}
