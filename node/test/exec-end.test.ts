@@ -10,6 +10,7 @@ import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
 import type { Guest } from "../src/guest/guest.ts";
 import { serveExec } from "../src/link/exec.ts";
+import { until } from "../../test/support/until.ts";
 import { scriptedExec } from "./support/scripted-exec.ts";
 
 const isDiskFull = (): Promise<boolean> => Promise.resolve(false);
@@ -122,6 +123,37 @@ test("a caller that does not read pauses the output, of which a bounded part is 
   const got = Buffer.concat(frames.flatMap(({ type, payload }) => (type === "stdout" ? [payload] : [])));
   assert.ok(got.equals(Buffer.concat(pieces)));
   assert.equal(frames.at(-1)?.type, "exit");
+});
+
+test("small pieces that fill the connection of a slow caller do not stop the output for ever", async (t) => {
+  const { exec, exiting } = scriptedExec();
+  const guest = { exec: () => exec } as Partial<Guest> as Guest;
+  const server = createServer((request, response) =>
+    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull }),
+  );
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
+  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
+  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
+  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  // Each is less than the response's high-water mark, and they come in separate turns.
+  let pushed = 0;
+  for (; !exec.stdout.isPaused() && pushed < 1_000; pushed += 1) {
+    exec.stdout.push(Buffer.alloc(30_000, pushed % 251));
+    await endOfTurn();
+  }
+  assert.ok(pushed < 1_000, "nothing paused the output");
+  let got = 0;
+  response.on("data", (chunk: Buffer) => (got += chunk.byteLength));
+  await until(() => !exec.stdout.isPaused(), { what: "the output to continue" });
+  exec.stdout.push(null);
+  exiting.resolve({ exitCode: 0 });
+  await once(response, "end");
+  assert.ok(got > pushed * 30_000);
 });
 
 test("a file that does not fit on the host's disk is refused while it is being sent, although its guest is silent", async (t) => {

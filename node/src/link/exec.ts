@@ -114,6 +114,7 @@ class LinkExec {
   #callerCheck: Timer | null = null;
   /** The caller does not read, so the outputs are paused. */
   #isBlocked = false;
+  readonly #onSocketDrain = (): void => this.#onDrain();
   #hasTimedOut = false;
 
   constructor(
@@ -415,7 +416,10 @@ class LinkExec {
     socket?.uncork();
     // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24: it comes only from a
     // socket that was full itself, or when nothing is left).
-    if (this.#isBlocked && this.#response.socket?.writableNeedDrain === false) this.#onDrain();
+    if (!this.#isBlocked) return;
+    if (socket?.writableNeedDrain === false) this.#onDrain();
+    // A response emits `drain` only if one of its own chunks was large, whatever waits in its socket (Node 24).
+    else socket?.off("drain", this.#onSocketDrain).once("drain", this.#onSocketDrain);
   }
 
   #onDrain(): void {

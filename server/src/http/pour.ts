@@ -30,8 +30,12 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
     response.uncork();
     socket?.uncork();
     // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24).
-    if (response.writableLength < HELD_BYTES && body.isPaused()) body.resume();
+    if (!body.isPaused()) return;
+    if (response.writableLength < HELD_BYTES) body.resume();
+    // A response emits `drain` only if one of its own chunks was large, whatever waits in its socket (Node 24).
+    else socket?.once("drain", resume);
   };
+  const resume = (): void => void body.resume();
   body.on("data", (chunk: Buffer | string) => {
     if (!isCorked) {
       isCorked = true;
@@ -41,7 +45,7 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
     response.write(chunk);
     if (response.writableLength >= HELD_BYTES) body.pause();
   });
-  response.on("drain", () => body.resume());
+  response.on("drain", resume);
   body.on("end", () => {
     // end() of a corked response overtakes what is corked, which is lost then (Node 24).
     uncork();
