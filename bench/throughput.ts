@@ -21,6 +21,8 @@ const FILE_BYTES = 1e9;
 const OUTPUT_BYTES = 64 * 1024 * 1024;
 const CHUNK_BYTES = 256 * 1024;
 const PATH = "/workspace/bench.bin";
+/** A turn that takes longer has stopped: the benchmark ends with an error instead of waiting for a command's time limit. */
+const TURN_MS_MAX = 60_000;
 const RATE_MB_MIN = 100;
 const RATIO_MIN = 0.7;
 
@@ -140,7 +142,8 @@ export async function streamThroughput(n: number): Promise<Finding> {
         tookMs.push(
           await timed(async () => {
             let bytes = 0;
-            for await (const event of await flotilla.client.streamExec(id, { command }))
+            const signal = AbortSignal.timeout(TURN_MS_MAX);
+            for await (const event of await flotilla.client.streamExec(id, { command }, { signal }))
               if (event.kind === "stdout") bytes += event.bytes.byteLength;
             expectBytes(bytes, OUTPUT_BYTES);
           }),
@@ -156,6 +159,9 @@ export async function streamThroughput(n: number): Promise<Finding> {
         tookMs.push(
           await timed(async () => {
             const exec = guest.exec({ ...request, isBackground: false });
+            AbortSignal.timeout(TURN_MS_MAX).addEventListener("abort", () =>
+              exec.stdout.destroy(new Error("it stopped")),
+            );
             exec.stderr.resume();
             const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
             expectBytes(bytes, OUTPUT_BYTES);

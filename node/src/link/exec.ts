@@ -418,7 +418,7 @@ class LinkExec {
     // socket that was full itself, or when nothing is left).
     if (!this.#isBlocked) return;
     if (socket?.writableNeedDrain === false) this.#onDrain();
-    // A response emits `drain` only if one of its own chunks was large, whatever waits in its socket (Node 24).
+    // A response emits `drain` only if a single chunk was large, whatever waits in its socket (Node 24).
     else socket?.off("drain", this.#onSocketDrain).once("drain", this.#onSocketDrain);
   }
 

@@ -32,7 +32,7 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
     // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24).
     if (!body.isPaused()) return;
     if (response.writableLength < HELD_BYTES) body.resume();
-    // A response emits `drain` only if one of its own chunks was large, whatever waits in its socket (Node 24).
+    // A response emits `drain` only if a single chunk was large, whatever waits in its socket (Node 24).
     else socket?.once("drain", resume);
   };
   const resume = (): void => void body.resume();
