@@ -21,10 +21,10 @@ import {
   type PlacementRequest,
   place,
   placeAll,
-  placeBeside,
   promise,
   startRefusal,
 } from "./place.ts";
+import { placeBeside, Scores } from "./scores.ts";
 import { findCandidates, type ImageQuery, listCandidates, listImageHolders } from "./store.ts";
 
 const FRESH_MS = 1_000;
@@ -36,6 +36,8 @@ const FRESH_MS_MAX = 5_000;
 const RANDOM_BELOW = 32;
 /** Images whose holders are cached. */
 const IMAGES_MAX = 256;
+/** Kinds of machines whose scores are kept. */
+const SCORES_MAX = 16;
 
 /** The nodes that have an image. */
 export interface ImageHolders {
@@ -57,7 +59,9 @@ export class NodeDirectory {
   #readingChanged: Promise<void> | null = null;
   /** How many starts this server is writing, by the nodes that they lock; never 0. */
   readonly #writing = new Map<string, number>();
-  readonly #images = new Map<string, { readonly readAt: number; readonly holders: ImageHolders }>();
+  readonly #images = new Map<string, { readonly readAt: number; readonly holders: Promise<ImageHolders> }>();
+  /** Of the kinds of machines that were placed last, the newest first. */
+  #scores: Scores[] = [];
 
   readonly #unlisten: () => void;
 
@@ -93,7 +97,8 @@ export class NodeDirectory {
     await this.#refresh();
     const some = isRepeated ? place(this.#randomNodes(), request, this.overcommit) : null;
     if (some !== null && some.nodeId !== null) return this.#note(some, request);
-    const placement = placeBeside(this.#nodes, request, { overcommit: this.overcommit, contended: this.#writing });
+    const beside = { overcommit: this.overcommit, contended: this.#writing, scores: this.#scoresFor(request) };
+    const placement = placeBeside(this.#nodes, request, beside);
     if (placement.nodeId === null) {
       // A refusal must not be based on an outdated cache.
       await this.#read();
@@ -117,6 +122,13 @@ export class NodeDirectory {
     const count = (this.#writing.get(nodeId) ?? 0) + by;
     if (count === 0) this.#writing.delete(nodeId);
     else this.#writing.set(nodeId, count);
+  }
+
+  #scoresFor(request: PlacementRequest): Scores {
+    const known = this.#scores.find((scores) => scores.areFor(request)) ?? new Scores(request, this.overcommit);
+    if (this.#scores[0] !== known)
+      this.#scores = [known, ...this.#scores.filter((scores) => scores !== known)].slice(0, SCORES_MAX);
+    return known;
   }
 
   #randomNodes(): readonly CandidateNode[] {
@@ -171,7 +183,8 @@ export class NodeDirectory {
   }
 
   /**
-   * The ready nodes that have an image. That none has it is not cached: an image that was just fetched or imported must be found.
+   * The ready nodes that have an image. Those who ask at the same time share a read. That none has it is not cached: an image that
+   * was just fetched or imported must be found.
    */
   async withImage(query: ImageQuery): Promise<ImageHolders> {
     const { reference, architecture, tenantId } = query;
@@ -179,17 +192,32 @@ export class NodeDirectory {
     // A local image is every tenant's.
     const key = [reference, architecture, reference.startsWith("local/") ? null : tenantId].join(" ");
     const cached = this.#images.get(key);
-    if (cached !== undefined && now - cached.readAt <= this.#freshMs) return cached.holders;
+    if (cached !== undefined && now - cached.readAt <= this.#freshMs) {
+      const holders = await cached.holders;
+      // The read may have begun before the image was there.
+      if (holders.ids.size > 0) return holders;
+    }
+    const reading = { readAt: now, holders: this.#readHolders(query) };
+    this.#images.delete(key);
+    this.#images.set(key, reading);
+    const [oldest] = this.#images.keys();
+    if (this.#images.size > IMAGES_MAX && oldest !== undefined) this.#images.delete(oldest);
+    let isFound = false;
+    try {
+      const holders = await reading.holders;
+      isFound = holders.ids.size > 0;
+      return holders;
+    } finally {
+      if (!isFound && this.#images.get(key) === reading) this.#images.delete(key);
+    }
+  }
+
+  async #readHolders(query: ImageQuery): Promise<ImageHolders> {
     const nodes = await listImageHolders(this.#context.db, query);
-    const holders = {
+    return {
       ids: new Set(nodes.filter(({ hasReported }) => hasReported).map(({ id }) => id)),
       silent: nodes.filter(({ hasReported }) => !hasReported),
     };
-    this.#images.delete(key);
-    if (holders.ids.size > 0) this.#images.set(key, { readAt: now, holders });
-    const [oldest] = this.#images.keys();
-    if (this.#images.size > IMAGES_MAX && oldest !== undefined) this.#images.delete(oldest);
-    return holders;
   }
 
   /** Why a machine cannot be started on the node that has its disk; null when it can. */

@@ -6,7 +6,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type CandidateNode, explain, place, placeBeside, type PlacementRequest, promise } from "./place.ts";
+import { type CandidateNode, explain, place, type PlacementRequest, promise } from "./place.ts";
+import { placeBeside } from "./scores.ts";
 
 const NODES = 200;
 const [NODE_CPUS, NODE_MEMORY_MB] = [64, 262_144];

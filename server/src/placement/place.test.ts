@@ -9,11 +9,11 @@ import {
   NO_CEILINGS,
   place,
   placeAll,
-  placeBeside,
   type PlacementRequest,
   promise,
   startRefusal,
 } from "./place.ts";
+import { placeBeside } from "./scores.ts";
 
 const small: CandidateNode = {
   id: "small",

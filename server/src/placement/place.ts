@@ -124,8 +124,6 @@ const EVENLY = 0.5;
 const IMAGE_COST = 0.25;
 /** A node where such a VM waits is chosen, unless another is freer by this share of its resources; more than a detour's cost. */
 const PREPARED_GAIN = 0.2;
-/** A node is passed over for another whose score, but for packing, is worse by this at most: less than the cost of an image. */
-const DETOUR_COST = 0.1;
 /** A refusal names so many nodes. */
 const REASONS_MAX = 5;
 const BYTES_PER_GB = 1024 ** 3;
@@ -138,7 +136,7 @@ function memoryLeft(node: CandidateNode): string {
   return `node ${node.id} has ${node.availableMemoryMb} MB of memory left and keeps ${memoryKeptMb(node.totalMemoryMb)} MB free`;
 }
 
-interface Case {
+export interface Case {
   readonly node: CandidateNode;
   readonly request: PlacementRequest;
   readonly overcommit: Overcommit;
@@ -262,7 +260,7 @@ export function startRefusal(of: Case): string | null {
   return `${why}, and the machine's disk is there; stop machines on it that are not needed, or try again later`;
 }
 
-function scoreOf(of: Case): Score {
+export function scoreOf(of: Case): Score {
   const { node, request, overcommit } = of;
   const [cpus, memoryMb] = [node.activeCpus + request.cpus, node.activeMemoryMb + request.memoryMb];
   const cpuShare = cpus / Math.max(1, node.totalCpus * (overcommit.cpus ?? 1));
@@ -329,40 +327,19 @@ export function place(
   return nodeId === null ? chosen(nodes.map((node) => verdictOf({ node, request, overcommit }))) : { nodeId };
 }
 
-/**
- * The same, but nodes of `contended` are passed over if another does almost as well. Starts on one node are written one after the
- * other, each waiting for a commit, and packing would choose the same node for all of a burst.
- */
-export function placeBeside(
-  nodes: readonly CandidateNode[],
-  request: PlacementRequest,
-  { overcommit, contended }: { readonly overcommit: Overcommit; readonly contended: Pick<ReadonlySet<string>, "has"> },
-): Placement {
-  const placement = place(nodes, request, overcommit);
-  const best = nodes.find(({ id }) => id === placement.nodeId);
-  if (best === undefined || !contended.has(best.id)) return placement;
-  const free = nodes.filter(({ id }) => !contended.has(id));
-  const otherId = bestOf(free, request, overcommit);
-  const other = free.find(({ id }) => id === otherId);
-  if (other === undefined) return placement;
-  const costOf = (node: CandidateNode): number => {
-    const score = scoreOf({ node, request, overcommit });
-    return total(score) - score.packing;
-  };
-  return costOf(other) <= costOf(best) + DETOUR_COST ? { nodeId: other.id } : placement;
-}
-
 /** The node with the lowest score; null: none fits. Reasons are not made: a fleet has many nodes. */
 function bestOf(nodes: readonly CandidateNode[], request: PlacementRequest, overcommit: Overcommit): string | null {
   let best: { readonly nodeId: string; readonly sum: number } | null = null;
   for (const node of nodes) {
-    const of = { node, request, overcommit };
-    if (isExcluded(of)) continue;
-    const sum = total(scoreOf(of));
+    const sum = sumOf({ node, request, overcommit });
+    if (sum === null) continue;
     if (best === null || sum < best.sum || (sum === best.sum && node.id < best.nodeId)) best = { nodeId: node.id, sum };
   }
   return best?.nodeId ?? null;
 }
+
+/** What is compared; null: a filter excludes the node. */
+export const sumOf = (of: Case): number | null => (isExcluded(of) ? null : total(scoreOf(of)));
 
 /** A machine that leaves its node, as `placeAll` sees it. */
 export interface LeavingMachine {
