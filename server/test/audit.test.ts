@@ -9,7 +9,7 @@ import type { Log } from "@flotilla/base/log";
 import type { AuditEntry } from "@flotilla/contract/audit";
 import { SCOPES } from "@flotilla/contract/scopes";
 import { until } from "../../test/support/until.ts";
-import { purgeAudit } from "../src/audit/store.ts";
+import { appendAudit, findChain, listAudit, purgeAudit } from "../src/audit/store.ts";
 import { sql } from "../src/db/database.ts";
 import type { Client } from "./support/client.ts";
 import { startReceiver } from "./support/receiver.ts";
@@ -50,7 +50,9 @@ const recorded = (tenantId: string, count: number): Promise<readonly AuditEntry[
     { what: `${count} records`, deadlineMs: DEADLINE_MS },
   );
 
-function assertIntact(entries: readonly AuditEntry[]): void {
+function assertIntact(
+  entries: readonly Pick<AuditEntry, "tenantId" | "sequence" | "record" | "previousHash" | "hash">[],
+): void {
   let before = "0".repeat(64);
   for (const [index, { tenantId, sequence, record, previousHash, hash }] of entries.entries()) {
     assert.deepEqual([sequence, previousHash], [index + 1, before]);
@@ -144,6 +146,53 @@ test("chains are whole after calls at the same time through two servers, and ten
   assert.equal((await one.caller.get(`/v1/audit/chain?tenantId=${other.id}`)).status, 403);
   const { json: chain } = await one.caller.get("/v1/audit/chain");
   assert.deepEqual([chain.sequence, chain.hash], [logs[0]?.at(-1)?.sequence, logs[0]?.at(-1)?.hash]);
+});
+
+const ALL = { after: null, limit: 10_000, keyId: null, resource: null, from: null, to: null };
+
+test("records of many tenants that share a statement are each in the chain of their tenant, once and in their order, also from two servers", async () => {
+  const known = await Promise.all([newTenant(["audit:read"]), newTenant(["audit:read"])]);
+  const fresh = await context.db.query<{ id: string }>(sql`
+    INSERT INTO tenants (id, name) SELECT 'tenant-unseen-' || n, 'unseen ' || n FROM generate_series(1, 3) n RETURNING id`);
+  const ids = [...known, ...fresh].map(({ id }) => id);
+  const at = new Date(context.clock.now()).toISOString();
+  const rowsOf = (sender: string, batch: number) =>
+    Array.from({ length: 25 }, (_, n) => {
+      const tenantId = ids[(n * (batch + 2)) % ids.length] ?? "";
+      const resource = n % 2 === 0 ? `mach-${n}/port` : null;
+      const requestId = `${sender} ${batch * 100 + n} ä\n\\\"`;
+      const called = { at, requestId, operation: "startMachine", resource, keyId: `key-${sender}`, scopes: [] };
+      const record = JSON.stringify({ ...called, address: null, status: 202, errorCode: null });
+      return { tenantId, at, keyId: `key-${sender}`, resource, record };
+    });
+  const sent = ["a", "b", "c"].map((sender) => Array.from({ length: 8 }, (_, batch) => rowsOf(sender, batch)));
+  const databases = [context.db, replica.context.db, context.db];
+  await Promise.all(
+    sent.map(async (batches, n) => {
+      for (const batch of batches) await appendAudit(databases[n] ?? context.db, batch);
+    }),
+  );
+  for (const tenantId of ids) {
+    const entries = await listAudit(context.db, { ...ALL, tenantId });
+    assertIntact(entries);
+    const chain = await findChain(context.db, tenantId);
+    assert.deepEqual([chain.sequence, chain.hash], [entries.length, entries.at(-1)?.hash]);
+    for (const [n, sender] of ["a", "b", "c"].entries()) {
+      const own = entries.map(({ record }) => record).filter((record) => JSON.parse(record).keyId === `key-${sender}`);
+      const expected = (sent[n] ?? []).flat().filter((row) => row.tenantId === tenantId);
+      assert.deepEqual(
+        own,
+        expected.map(({ record }) => record),
+      );
+    }
+  }
+  const filtered = await listAudit(context.db, { ...ALL, tenantId: ids[0] ?? "", keyId: "key-a", resource: "mach-0" });
+  const named = (sent[0] ?? []).flat().filter((row) => row.tenantId === ids[0] && row.resource === "mach-0/port");
+  assert.ok(named.length > 0);
+  assert.deepEqual(
+    filtered.map(({ record }) => record),
+    named.map(({ record }) => record),
+  );
 });
 
 test("the database refuses to change or delete rows; retention deletes the oldest", async () => {

@@ -6,6 +6,8 @@ import { test } from "node:test";
 import type { Context } from "../src/context.ts";
 import { sql } from "../src/db/database.ts";
 import { type Change, requestStart } from "../src/machines/change.ts";
+import { applyObservation } from "../src/machines/observe.ts";
+import { absentMachine } from "@flotilla/contract/link/absent";
 import { ChangeWriter } from "../src/machines/change-writer.ts";
 import type { MachineRecord } from "../src/machines/record.ts";
 import { findAnyMachine } from "../src/machines/store.ts";
@@ -84,6 +86,21 @@ test("starts that come together share statements, which admit exactly as many as
   await free();
 });
 
+test("and exactly as many as its plan has processors or memory for, beside those of another tenant", async () => {
+  const [byCpus, byMemory] = await Promise.all([
+    tenantWith(1_000, { maxTotalCpus: 4 }),
+    tenantWith(1_000, { maxTotalMemoryMb: 6 * 256 + 255 }),
+  ]);
+  const machines = await Promise.all(Array.from({ length: 12 }, () => [byCpus(), byMemory()]).flat());
+  const writer = openWriter();
+  const starts = machines.map((machine) => startOn("ghost-a", machine, { hasCeilings: false }));
+  const outcomes = await Promise.all(starts.map((start) => writer.write(start)));
+  const admitted = [0, 1].map((tenant) => writtenOf(outcomes.filter((_, n) => n % 2 === tenant)));
+  assert.deepEqual(admitted, [4, 6]);
+  assert.ok(writer.sent() <= 4, `${writer.sent()} statements`);
+  await free();
+});
+
 test("and exactly as many as the node may have, also when two servers write at the same time in other orders", async () => {
   const creates = await Promise.all(Array.from({ length: 20 }, () => tenantWith(1_000)));
   const machines = await Promise.all(creates.flatMap((create) => [create(), create()]));
@@ -118,6 +135,50 @@ test("and exactly as many as the tenant's budget has windows for, beside those o
   const outcomes = await Promise.all(starts.map((start) => writer.write(start)));
   const admitted = [0, 1].map((tenant) => writtenOf(outcomes.filter((_, n) => n % 2 === tenant)));
   assert.deepEqual(admitted, [3, 3]);
+  await free();
+});
+
+test("runs that share a statement are recorded as use, each once and of its own machine and key, however often they are reported", async () => {
+  const creates = await Promise.all([tenantWith(1_000), tenantWith(1_000)]);
+  const machines = await Promise.all(Array.from({ length: 6 }, () => creates).flatMap(([a, b]) => [a(), b()]));
+  const writer = openWriter();
+  const started = await Promise.all(
+    machines.map((machine, n) => writer.write(startOn(nodeOf(n), machine, { hasCeilings: false }))),
+  );
+  const report = ({ id }: MachineRecord) => ({
+    ...absentMachine(id, 1),
+    ...{ state: "running" as const, bootId: `boot-${id}`, runningSince: context.clock.now() },
+  });
+  const before = writer.sent();
+  const changes = started
+    .flatMap((written) => [...written.values()])
+    .map((machine) => {
+      const observation = applyObservation(machine, report(machine), context.clock.now());
+      assert.ok(observation.outcome === "news");
+      return observation.change;
+    });
+  const running = await Promise.all(changes.map((change) => writer.write(change)));
+  assert.equal(writtenOf(running), 12);
+  assert.ok(writer.sent() - before <= 3, `${writer.sent() - before} statements`);
+  const again = changes.map((change) => ({ ...change, next: { ...change.next, revision: change.next.revision + 1 } }));
+  assert.equal(writtenOf(await Promise.all(again.map((change) => writer.write(change)))), 12);
+  const used = await db.query(sql`
+    SELECT u.machine_id AS id, u.tenant_id AS "tenantId", u.boot_id AS "bootId", u.meter, u.quantity, a.machine_id AS of, a.key_id AS key
+    FROM usage_intervals u JOIN usage_attributions a ON a.id = u.attribution_id
+    WHERE u.machine_id = ANY(${machines.map(({ id }) => id)}::text[]) AND u.boot_id IS NOT NULL AND u.ended_at IS NULL
+    ORDER BY u.machine_id, u.meter`);
+  const expected = machines
+    .toSorted((a, b) => (a.id < b.id ? -1 : 1))
+    .flatMap(({ id, tenantId, cpus, memoryMb }) =>
+      [
+        ["cpu", cpus],
+        ["memory", memoryMb],
+        ["uptime", 1],
+      ].map(([meter, quantity]) => ({
+        ...{ id, tenantId, bootId: `boot-${id}`, meter, quantity, of: id, key: "key-a" },
+      })),
+    );
+  assert.deepEqual(used, expected);
   await free();
 });
 

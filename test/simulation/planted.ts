@@ -132,7 +132,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/machines/store.ts",
-        from: "ELSE active_machines_locked(m.tenant_id) < c.active_max",
+        from: "ELSE tenant_admits_start(m.tenant_id, c.active_max, m.cpus, m.memory_mb)",
         to: "ELSE true",
       },
     ],

@@ -268,8 +268,7 @@ export async function writeChanges(
       FROM change c
       WHERE m.id = c.id AND m.revision = c.revision
         AND CASE WHEN c.active_max IS NULL THEN true
-          ELSE active_machines_locked(m.tenant_id) < c.active_max
-            AND totals_allow_start_locked(m.tenant_id, m.cpus, m.memory_mb) END
+          ELSE tenant_admits_start(m.tenant_id, c.active_max, m.cpus, m.memory_mb) END
         AND CASE WHEN c.is_budgeted THEN budget_allows_start_locked(m.tenant_id, m.id, m.cpus, m.memory_mb, ${now}::timestamptz) ELSE true END
         AND CASE WHEN c.reserves
           THEN CASE WHEN m.move_id IS NULL
