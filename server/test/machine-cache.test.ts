@@ -94,7 +94,8 @@ test("a client whose change was answered sees it, also when a report of the node
   let writes = 0;
   there.context.db.query = async (statement) => {
     // The first write is the desired state, the second the node's answer.
-    if (JSON.stringify(statement).includes(id) && ++writes === 2) await written.promise;
+    const isWrite = statement.text.includes("UPDATE machines");
+    if (isWrite && JSON.stringify(statement.values).includes(id) && ++writes === 2) await written.promise;
     return query(statement);
   };
   try {
@@ -194,6 +195,32 @@ test("a change of a node removes its machines from memory, and no others", async
     assert.notEqual(cache.current(name), undefined);
     await context.db.notify("nodes", node.id);
     assert.equal(cache.current(name), undefined);
+  } finally {
+    cache.close();
+  }
+});
+
+test("machines that are read at the same time share statements, and each caller gets its own or none", async () => {
+  const source = { type: "image", reference: "local/busybox" };
+  const ids: string[] = [];
+  while (ids.length < 12) ids.push((await here.client.post("/v1/machines", { source })).json.id);
+  const { context } = here;
+  const cache = new MachineCache(context);
+  const tenantId = (await findAnyMachine(context.db, ids[0] ?? ""))?.tenantId ?? "";
+  const none = `mach-${"0".repeat(32)}`;
+  try {
+    let found: readonly unknown[] = [];
+    const count = await countStatements(context.db, async () => {
+      const names = [...ids, ...ids, none].map((id) => ({ tenantId, id }));
+      found = await Promise.all(
+        [...names, { tenantId: "another", id: ids[0] ?? "" }].map(async (name) => (await cache.read(name))?.id),
+      );
+    });
+    assert.deepEqual(found, [...ids, ...ids, undefined, undefined]);
+    assert.equal(count, 3);
+    assert.equal((await here.client.delete(`/v1/machines/${ids[0]}`)).status, 204);
+    assert.equal(await cache.read({ tenantId, id: ids[0] ?? "" }), undefined);
+    assert.notEqual((await cache.readAny(ids[0] ?? ""))?.deletedAt, null);
   } finally {
     cache.close();
   }

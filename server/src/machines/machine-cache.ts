@@ -20,16 +20,9 @@
 import type { Context } from "../context.ts";
 import { ChangeWriter } from "./change-writer.ts";
 import type { Change } from "./change.ts";
+import { MachineReader } from "./machine-reader.ts";
 import type { MachineName, MachineRecord } from "./record.ts";
-import {
-  type Durability,
-  findAnyMachine,
-  findMachine,
-  findMachines,
-  type ListedMachine,
-  listMachines,
-  type ListQuery,
-} from "./store.ts";
+import { type Durability, findMachines, type ListedMachine, listMachines, type ListQuery } from "./store.ts";
 
 const MACHINES_MAX = 5_000;
 /** The longest list that is cached. */
@@ -62,6 +55,7 @@ interface ReadMark {
 
 export class MachineCache {
   readonly #context: Context;
+  readonly #reader: MachineReader;
   readonly #writer: ChangeWriter;
   readonly #entries = new Map<string, Entry>();
   readonly #watched = new Map<string, Watch>();
@@ -73,6 +67,7 @@ export class MachineCache {
 
   constructor(context: Context) {
     this.#context = context;
+    this.#reader = new MachineReader(context);
     this.#writer = new ChangeWriter(context);
     const onGap = () => this.#forgetAll();
     this.#unlisten = [
@@ -97,7 +92,8 @@ export class MachineCache {
 
   /** The tenant's machine as the database has it; undefined when there is none, or it was deleted. */
   async read(name: MachineName): Promise<MachineRecord | undefined> {
-    const machine = await this.#readOne(name.id, () => findMachine(this.#context.db, name));
+    const found = await this.#readOne(name.id);
+    const machine = found?.tenantId === name.tenantId && found.deletedAt === null ? found : undefined;
     if (machine === undefined && this.find(name) !== undefined) this.forget(name.id);
     return machine;
   }
@@ -107,12 +103,12 @@ export class MachineCache {
    * one, even if another write is not announced yet.
    */
   readAny(id: string): Promise<MachineRecord | undefined> {
-    return this.#readOne(id, () => findAnyMachine(this.#context.db, id));
+    return this.#readOne(id);
   }
 
-  async #readOne(id: string, find: () => Promise<MachineRecord | undefined>): Promise<MachineRecord | undefined> {
+  async #readOne(id: string): Promise<MachineRecord | undefined> {
     const [machine] = await this.keep([id], async () => {
-      const found = await find();
+      const found = await this.#reader.read(id);
       return found === undefined ? [] : [found];
     });
     return machine;

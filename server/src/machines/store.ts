@@ -80,6 +80,13 @@ export async function findAnyMachine(db: Queryable, id: string): Promise<Machine
   return row && fromRow(row);
 }
 
+/** Those of them that exist, also those that were deleted in the last 30 days, in any order. */
+export async function findAnyMachines(db: Queryable, ids: readonly string[]): Promise<readonly MachineRecord[]> {
+  const rows = await db.query<MachineRow>(sql`
+    SELECT ${MACHINE_COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id WHERE m.id = ANY(${ids}::text[])`);
+  return rows.map(fromRow);
+}
+
 /** The machines that are or may be on a node, also deleted ones. */
 export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise<readonly MachineRecord[]> {
   const rows = await db.query<MachineRow>(sql`

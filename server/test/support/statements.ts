@@ -12,7 +12,7 @@ const IN_BACKGROUND = [
   /last_used_at/,
   /UPDATE nodes/,
   /credential_hash =/,
-  /m\.id = ANY/,
+  /AND m\.id = ANY|m\.id = ANY.* AND /,
   /node_sequence/,
   /append_audit/,
   /UPDATE webhooks SET turn/,
@@ -20,6 +20,9 @@ const IN_BACKGROUND = [
   /deleted_at </,
   /idempotency_keys/,
   /operations/,
+  /m\.fence = '(on|lifting)' AND/,
+  /FROM pools p JOIN tenants/,
+  /UPDATE following_disks/,
   /decode\(hash, 'hex'\)/,
 ];
 
