@@ -11,7 +11,6 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
-import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { systemClock } from "@flotilla/base/clock";
@@ -23,9 +22,10 @@ import { createLog } from "../server/src/log.ts";
 import { monotonic, sleep, timed } from "./support/clock.ts";
 import { MACHINES_EACH, machineId, NODES, STARTING_TENANTS, STARTS_EACH, tenantId } from "./support/fleet.ts";
 import { writeFleet } from "./support/fleet-rows.ts";
-import { privateMemoryMb, processorMs } from "./support/host.ts";
+import { privateMemoryMb, processorMs, processorMsOfAll } from "./support/host.ts";
 import { removeOnInterrupt } from "./support/interrupt.ts";
 import { type Latencies, Neighbour, type NeighbourCall } from "./support/neighbour.ts";
+import { PlainConnection } from "./support/plain-http.ts";
 import { end, firstLine, start, urlOf } from "./support/programs.ts";
 import type { Finding, Series } from "./support/report.ts";
 import { atLeast, atMost, type Summary, summarize } from "./support/statistics.ts";
@@ -40,6 +40,8 @@ const CONNECTIONS = 64;
 const POLL_MS = 20;
 const LIMITS = { getMs: 50, listMs: 80, placements: 1_000, restartS: 2, memoryMb: 600 };
 const UNLIMITED = 1_000_000_000;
+/** Whose processor time is printed. */
+const MEASURED = ["server", "PostgreSQL", "simulated nodes", "callers"];
 
 type Program = ReturnType<typeof start>;
 
@@ -67,7 +69,7 @@ export async function fleetSize(seconds: number): Promise<Finding> {
       ...{ DATABASE_URL: await urlOf(postgres), FLOTILLA_DATA_DIR: path.join(directory, "server") },
       ...{ FLOTILLA_LISTEN: "127.0.0.1:0", FLOTILLA_CPU_OVERCOMMIT: "8", FLOTILLA_MEMORY_OVERCOMMIT: "1.5" },
     };
-    return await measure({ db, environment, programs }, seconds);
+    return await measure({ db, postgresPid: postgres.pid(), environment, programs }, seconds);
   } finally {
     await remove();
   }
@@ -75,6 +77,7 @@ export async function fleetSize(seconds: number): Promise<Finding> {
 
 interface Control {
   readonly db: Database;
+  readonly postgresPid: number;
   /** Of a server. */
   readonly environment: Readonly<Record<string, string>>;
   /** What was started and must be ended. */
@@ -100,7 +103,15 @@ async function measure(control: Control, seconds: number): Promise<Finding> {
   nodes.stdin?.write(`${server.url}\n`);
   const quietMs = await usedDuring(server.pid, () => sleep(WARM_UP_MS));
   const fleet = await readsOf(server.url, key, seconds);
-  const placed = await placeMachines(server.url, await keysOf(admin));
+  const keys = await keysOf(admin);
+  const programMs = (): Promise<readonly number[]> =>
+    Promise.all([
+      ...[processorMs(server.pid), processorMsOfAll(control.postgresPid)],
+      ...[processorMs(nodes.pid ?? 0), processorMs(process.pid)],
+    ]);
+  const before = await programMs();
+  const placed = await placeMachines(server.url, keys);
+  const each = (await programMs()).map((ms, n) => ((ms - (before[n] ?? 0)) / placed.summary.n).toFixed(2));
   const memory = await privateMemoryMb(server.pid);
   const reports = await answersOf(nodes);
 
@@ -120,6 +131,7 @@ async function measure(control: Control, seconds: number): Promise<Finding> {
     notes: [
       `the database commits ${Math.round(commits)} single inserts per second: ${(placed.perSecond / commits).toFixed(2)} placements for each`,
       `${placed.summary.n} placements; other answers: ${JSON.stringify(placed.refused)}`,
+      `processor time for each placement, with the heartbeats of that time: ${each.map((ms, n) => `${MEASURED[n]} ${ms} ms`).join(", ")}`,
       `${NODES / 5} heartbeats per second, each with a machine that has changed; answers: ${reports}`,
       `with nothing but heartbeats the server used ${(quietMs / WARM_UP_MS).toFixed(2)} of a processor`,
       `the first start, with an empty database, took ${(firstMs / 1000).toFixed(2)} s`,
@@ -177,30 +189,29 @@ interface Placed {
 
 /** Starts machines of many tenants in turns, on kept-alive connections; each answer means that a durable write chose a node. */
 async function placeMachines(url: string, keys: readonly string[]): Promise<Placed> {
-  const agent = new Agent({ keepAlive: true, maxSockets: CONNECTIONS });
   const latencies: number[] = [];
   const refused: Record<string, number> = {};
+  const connections = await Promise.all(Array.from({ length: CONNECTIONS }, () => PlainConnection.open(url)));
   const startedAt = monotonic();
   let next = 0;
-  const worker = async (): Promise<void> => {
+  const worker = async (connection: PlainConnection): Promise<void> => {
     while (next < keys.length * STARTS_EACH && monotonic() - startedAt < PLACING_MS) {
       const [tenant, round] = [next % keys.length, Math.floor(next / keys.length)];
       next += 1;
-      const id = machineId(tenant + 2, MACHINES_EACH + 1 + round);
+      const path = `/v1/machines/${machineId(tenant + 2, MACHINES_EACH + 1 + round)}/start?detach=true`;
       const sentAt = monotonic();
-      const headers = { authorization: `Bearer ${keys[tenant]}`, "content-length": 0 };
-      const request = httpRequest(`${url}/v1/machines/${id}/start?detach=true`, { method: "POST", headers, agent });
-      request.end();
-      const [response] = (await once(request, "response")) as [IncomingMessage];
-      response.resume();
-      await once(response, "end");
-      if (response.statusCode === 202) latencies.push(monotonic() - sentAt);
-      else refused[String(response.statusCode)] = (refused[String(response.statusCode)] ?? 0) + 1;
+      const status = await connection.send({
+        method: "POST",
+        path,
+        headers: { authorization: `Bearer ${keys[tenant]}` },
+      });
+      if (status === 202) latencies.push(monotonic() - sentAt);
+      else refused[String(status)] = (refused[String(status)] ?? 0) + 1;
     }
   };
-  await Promise.all(Array.from({ length: CONNECTIONS }, worker));
+  await Promise.all(connections.map(worker));
   const perSecond = (latencies.length * 1000) / (monotonic() - startedAt);
-  agent.destroy();
+  for (const connection of connections) connection.close();
   return { summary: summarize(latencies), perSecond, refused };
 }
 

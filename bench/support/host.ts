@@ -1,7 +1,7 @@
 /**
  * Linux' figures for this host's memory and for single processes, and process priorities. Uses /proc.
  */
-import { readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { setPriority } from "node:os";
 
 /** The kernel's unit of processor time, the same for every program. */
@@ -20,11 +20,32 @@ export async function privateMemoryMb(pid: number): Promise<number> {
 
 /** Processor time that the process has used, in milliseconds. */
 export async function processorMs(pid: number): Promise<number> {
+  return (await statOf(pid)).ownMs;
+}
+
+/** Of the process and of its children, also those that have ended. */
+export async function processorMsOfAll(pid: number): Promise<number> {
+  const processes = (await readdir("/proc")).map(Number).filter((number) => number > 0);
+  // Others end at any time.
+  const stats = await Promise.all(processes.map((each) => statOf(each).catch(() => null)));
+  const { ownMs, endedMs } = await statOf(pid);
+  return stats.reduce((sum, stat) => sum + (stat?.parent === pid ? stat.ownMs : 0), ownMs + endedMs);
+}
+
+interface ProcessStat {
+  readonly parent: number;
+  readonly ownMs: number;
+  /** Of its children that have ended. */
+  readonly endedMs: number;
+}
+
+async function statOf(pid: number): Promise<ProcessStat> {
   const text = await readFile(`/proc/${pid}/stat`, "utf8");
   // The name may contain anything, including brackets and spaces; the fields after it are numbers.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
-  const [user = 0, system = 0] = fields.slice(11, 13).map(Number);
-  return ((user + system) * 1000) / TICKS_PER_SECOND;
+  const [user = 0, system = 0, endedUser = 0, endedSystem = 0] = fields.slice(11, 15).map(Number);
+  const ms = (ticks: number): number => (ticks * 1000) / TICKS_PER_SECOND;
+  return { parent: Number(fields[1]), ownMs: ms(user + system), endedMs: ms(endedUser + endedSystem) };
 }
 
 const LEAST = 19;
