@@ -4,28 +4,32 @@
 import { type Queryable, sql } from "../db/database.ts";
 import type { CandidateNode } from "./place.ts";
 
-/** Active machines by their node, and by the node to which they are being moved to run there, as `node_admits_start` counts. */
+/**
+ * From `n`, a row of nodes. Active machines count on their node, and on the node to which they are being moved to run there, as
+ * `node_admits_start` counts. The sum is made for each node: one over all machines, joined to the nodes, takes twice as long.
+ */
 const PROMISED = sql`(
-  SELECT node_id, cpus, memory_mb FROM machines WHERE is_active
-  UNION ALL SELECT move_node_id, cpus, memory_mb FROM machines WHERE is_active AND move_node_id IS NOT NULL AND NOT move_stops)`;
+  SELECT count(*)::int AS machines, coalesce(sum(m.cpus), 0)::int AS cpus, coalesce(sum(m.memory_mb), 0)::int AS memory_mb
+  FROM (
+    SELECT p.cpus, p.memory_mb FROM machines p WHERE p.node_id = n.id AND p.is_active
+    UNION ALL
+    SELECT a.cpus, a.memory_mb FROM machines a WHERE a.move_node_id = n.id AND a.is_active AND NOT a.move_stops) m)`;
 
-/** From `n`, a row of nodes, and `m`, its part of PROMISED. */
+/** From `n`, a row of nodes, and `m`, its PROMISED. */
 const CANDIDATE_COLUMNS = sql`
   n.id, n.address, n.status, n.cordoned_at IS NOT NULL AS "isCordoned", n.labels ->> 'arch' AS arch, n.labels,
   n.total_cpus AS "totalCpus", n.used_cpus AS "usedCpus", n.total_memory_mb AS "totalMemoryMb", n.available_memory_mb AS "availableMemoryMb",
-  n.available_disk_gb AS "availableDiskGb", n.pressure, n.reserve, count(m.node_id)::int AS "activeMachines",
-  coalesce(sum(m.cpus), 0)::int AS "activeCpus", coalesce(sum(m.memory_mb), 0)::int AS "activeMemoryMb"`;
+  n.available_disk_gb AS "availableDiskGb", n.pressure, n.reserve, m.machines AS "activeMachines", m.cpus AS "activeCpus",
+  m.memory_mb AS "activeMemoryMb"`;
 
 /** All nodes, with the resources promised on them. */
 export const listCandidates = (db: Queryable): Promise<readonly CandidateNode[]> =>
-  db.query<CandidateNode>(sql`
-    SELECT ${CANDIDATE_COLUMNS} FROM nodes n LEFT JOIN ${PROMISED} m ON m.node_id = n.id GROUP BY n.id`);
+  db.query<CandidateNode>(sql`SELECT ${CANDIDATE_COLUMNS} FROM nodes n CROSS JOIN LATERAL ${PROMISED} m`);
 
 /** Those of the nodes that exist. */
 export const findCandidates = (db: Queryable, ids: readonly string[]): Promise<readonly CandidateNode[]> =>
   db.query<CandidateNode>(sql`
-    SELECT ${CANDIDATE_COLUMNS} FROM nodes n LEFT JOIN ${PROMISED} m ON m.node_id = n.id
-    WHERE n.id = ANY(${ids}::text[]) GROUP BY n.id`);
+    SELECT ${CANDIDATE_COLUMNS} FROM nodes n CROSS JOIN LATERAL ${PROMISED} m WHERE n.id = ANY(${ids}::text[])`);
 
 /** An image, by its canonical name. */
 export interface ImageQuery {
