@@ -7,6 +7,9 @@ import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import pg from "pg";
+import { type Statement, sql } from "../src/db/database.ts";
+import { NodeDirectory } from "../src/placement/directory.ts";
+import { NO_CEILINGS } from "../src/placement/place.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -124,6 +127,45 @@ test("a machine without a network goes where its own tenant has the image, not w
   const mine = image("docker.io/library/alpine:latest", tenantId);
   await b.report({ sequence: 2, isComplete: true, held: [mine], removed: [] }, "agent-2");
   for (let round = 0; round < 3; round += 1) assert.equal(await startedOn("alpine", { mode: "blocked" }), "node-b");
+});
+
+test("those who look for an image at the same time share a read, and one who comes later finds an image that came meanwhile", async () => {
+  const { context } = server;
+  const directory = new NodeDirectory(context, NO_CEILINGS);
+  const query = { reference: "docker.io/library/shared:latest", architecture: null, tenantId: "tenant-shared" };
+  const { query: real } = context.db;
+  const release = Promise.withResolvers<void>();
+  let reads = 0;
+  Object.assign(context.db, {
+    query: async (statement: Statement) => {
+      const isRead = statement.text.includes("node_images") && statement.values.includes(query.reference);
+      if (!isRead) return await real(statement);
+      const rows = await real(statement);
+      reads += 1;
+      if (reads === 1) await release.promise;
+      return rows;
+    },
+  });
+  try {
+    const first = directory.withImage(query);
+    await until(() => reads === 1);
+    const [node] = await context.db.query<{ id: string }>(sql`SELECT id FROM nodes WHERE status = 'ready' LIMIT 1`);
+    assert.ok(node !== undefined);
+    await context.db.execute(sql`
+      INSERT INTO node_images (node_id, reference, architecture, tenant_id)
+      VALUES (${node.id}, ${query.reference}, 'amd64', ${query.tenantId})`);
+    const later = Array.from({ length: 5 }, () => directory.withImage(query));
+    release.resolve();
+    assert.equal((await first).ids.size, 0);
+    for (const { ids } of await Promise.all(later)) assert.deepEqual([...ids], [node.id]);
+    assert.equal(reads, 2);
+    await directory.withImage(query);
+    assert.equal(reads, 2);
+  } finally {
+    Object.assign(context.db, { query: real });
+    directory.close();
+    await context.db.execute(sql`DELETE FROM node_images WHERE reference = ${query.reference}`);
+  }
 });
 
 test("a node of version 1 reports no images, so it is asked", async () => {

@@ -46,6 +46,13 @@ export interface ImageHolders {
   readonly silent: readonly { readonly id: string; readonly address: string }[];
 }
 
+interface ImageReading {
+  /** Counts the reads of this server. */
+  readonly number: number;
+  readonly readAt: number;
+  readonly holders: Promise<ImageHolders>;
+}
+
 export class NodeDirectory {
   readonly #context: Context;
   /** The ceilings of every node. */
@@ -59,7 +66,8 @@ export class NodeDirectory {
   #readingChanged: Promise<void> | null = null;
   /** How many starts this server is writing, by the nodes that they lock; never 0. */
   readonly #writing = new Map<string, number>();
-  readonly #images = new Map<string, { readonly readAt: number; readonly holders: Promise<ImageHolders> }>();
+  readonly #images = new Map<string, ImageReading>();
+  #imageReads = 0;
   /** Of the kinds of machines that were placed last, the newest first. */
   #scores: Scores[] = [];
 
@@ -183,33 +191,36 @@ export class NodeDirectory {
   }
 
   /**
-   * The ready nodes that have an image. Those who ask at the same time share a read. That none has it is not cached: an image that
-   * was just fetched or imported must be found.
+   * The ready nodes that have an image. Those who ask at the same time share a read. That none has it is only answered by a read that
+   * began after the call: an image that was just fetched or imported must be found.
    */
   async withImage(query: ImageQuery): Promise<ImageHolders> {
     const { reference, architecture, tenantId } = query;
-    const now = this.#context.clock.monotonic();
     // A local image is every tenant's.
     const key = [reference, architecture, reference.startsWith("local/") ? null : tenantId].join(" ");
-    const cached = this.#images.get(key);
-    if (cached !== undefined && now - cached.readAt <= this.#freshMs) {
-      const holders = await cached.holders;
-      // The read may have begun before the image was there.
-      if (holders.ids.size > 0) return holders;
+    const askedAt = this.#imageReads;
+    for (;;) {
+      const reading = this.#imageReading(key, query);
+      const holders = await reading.holders;
+      if (holders.ids.size > 0 || reading.number >= askedAt) return holders;
+      if (this.#images.get(key) === reading) this.#images.delete(key);
     }
-    const reading = { readAt: now, holders: this.#readHolders(query) };
+  }
+
+  #imageReading(key: string, query: ImageQuery): ImageReading {
+    const now = this.#context.clock.monotonic();
+    const known = this.#images.get(key);
+    if (known !== undefined && now - known.readAt <= this.#freshMs) return known;
+    const reading = { number: this.#imageReads, readAt: now, holders: this.#readHolders(query) };
+    this.#imageReads += 1;
     this.#images.delete(key);
     this.#images.set(key, reading);
     const [oldest] = this.#images.keys();
     if (this.#images.size > IMAGES_MAX && oldest !== undefined) this.#images.delete(oldest);
-    let isFound = false;
-    try {
-      const holders = await reading.holders;
-      isFound = holders.ids.size > 0;
-      return holders;
-    } finally {
-      if (!isFound && this.#images.get(key) === reading) this.#images.delete(key);
-    }
+    reading.holders.catch(() => {
+      if (this.#images.get(key) === reading) this.#images.delete(key);
+    });
+    return reading;
   }
 
   async #readHolders(query: ImageQuery): Promise<ImageHolders> {
