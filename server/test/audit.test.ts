@@ -160,7 +160,7 @@ test("records of many tenants that share a statement are each in the chain of th
     Array.from({ length: 25 }, (_, n) => {
       const tenantId = ids[(n * (batch + 2)) % ids.length] ?? "";
       const resource = n % 2 === 0 ? `mach-${n}/port` : null;
-      const requestId = `${sender} ${batch * 100 + n} ä\n\\\"`;
+      const requestId = `${sender} ${batch * 100 + n} ä\n\\"`;
       const called = { at, requestId, operation: "startMachine", resource, keyId: `key-${sender}`, scopes: [] };
       const record = JSON.stringify({ ...called, address: null, status: 202, errorCode: null });
       return { tenantId, at, keyId: `key-${sender}`, resource, record };

@@ -138,7 +138,7 @@ test("and exactly as many as the tenant's budget has windows for, beside those o
   await free();
 });
 
-test("runs that share a statement are recorded as use, each once and of its own machine and key, however often they are reported", async () => {
+test("runs that share a statement are recorded as use, each once and for its machine and key, however often they are reported", async () => {
   const creates = await Promise.all([tenantWith(1_000), tenantWith(1_000)]);
   const machines = await Promise.all(Array.from({ length: 6 }, () => creates).flatMap(([a, b]) => [a(), b()]));
   const writer = openWriter();
