@@ -18,29 +18,10 @@ import { noteImage } from "../nodes/image-store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
 import type { Services } from "../services.ts";
+import { imageInfo, imagesOf, textOf } from "./list.ts";
 import { requestPull } from "./pull.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
-
-const imageInfo = (nodeId: string, image: NodeImage): ImageInfo => ({
-  reference: image.reference,
-  digest: image.digest,
-  size: image.sizeBytes,
-  architecture: image.architecture,
-  os: image.os,
-  layerCount: image.layerCount,
-  nodeId,
-  lastUsedAt: image.lastUsedAt === null ? null : new Date(image.lastUsedAt).toISOString(),
-});
-
-async function imagesOf(
-  link: NodeLink,
-  node: Pick<NodeRecord, "id" | "address">,
-  tenantId: string | null,
-): Promise<readonly ImageInfo[]> {
-  const images = await link.listImages({ nodeId: node.id, address: node.address }, tenantId);
-  return images.map((image) => imageInfo(node.id, image));
-}
 
 export function imageHandlers(
   services: Pick<Services, "context" | "link" | "registries">,
@@ -48,15 +29,17 @@ export function imageHandlers(
   const { context, link } = services;
   return {
     async listImages({ caller, query }) {
-      const tenantId = caller.isAdmin ? null : caller.tenantId;
+      const asker = caller.tenantId;
+      const asked = { tenantId: caller.isAdmin ? null : asker, asker };
       const nodes = (await listNodes(context.db)).filter(({ status }) => status !== "revoked");
-      const answers = await Promise.allSettled(nodes.map((node) => imagesOf(link, node, tenantId)));
+      const answers = await Promise.allSettled(nodes.map((node) => imagesOf(link, node, asked)));
       const failures = answers.filter((answer) => answer.status === "rejected");
       const [first] = failures;
       if (first !== undefined && failures.length === nodes.length) throw first.reason;
       const found = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
       const keyOf = ({ reference, digest, nodeId }: ImageInfo): string => `${reference} ${digest} ${nodeId}`;
-      return { status: 200, ...listPage(found, query, { path: "/v1/images", keyOf }) };
+      const page = listPage(found, query, { path: "/v1/images", keyOf });
+      return { status: 200, ...page, json: await textOf(link.turns, asker, page.body) };
     },
     async pullImage(request) {
       const { reference, nodeId = null } = request.body;
@@ -69,7 +52,8 @@ export function imageHandlers(
       const machine = await findMachine(context.db, { tenantId: caller.tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
       if (machine.nodeId === null || machine.nodeAddress === null) return { status: 200, body: { images: [] } };
-      const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress }, machine.tenantId);
+      const asked = { tenantId: machine.tenantId, asker: caller.tenantId };
+      const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress }, asked);
       const wanted = canonicalReference(machine.source.reference);
       return {
         status: 200,

@@ -142,12 +142,17 @@ export class NodeLink {
   }
 
   /** The images that a tenant has fetched there, and local ones; with null those of all tenants. */
-  async listImages(node: NodeAddress, tenantId: string | null): Promise<readonly NodeImage[]> {
+  async listImages(
+    node: NodeAddress,
+    tenantId: string | null,
+    /** For whom the answer is read. */
+    asker: string,
+  ): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
     const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}` });
     return await this.#orUnreachable(node, () => {
       if (answer.status !== 200) throw refusalOf(node.nodeId, answer.status, answer.text);
-      return readNodeImages(JSON.parse(answer.text));
+      return this.turns.run(asker, () => readNodeImages(JSON.parse(answer.text)));
     });
   }
 

@@ -78,7 +78,7 @@ async function ask(
   node: { readonly nodeId: string; readonly address: string },
   query: ImageQuery,
 ): Promise<boolean> {
-  const images = await link.listImages(node, query.tenantId).catch(() => []);
+  const images = await link.listImages(node, query.tenantId, query.tenantId).catch(() => []);
   return images.some(
     ({ reference, architecture }) =>
       canonicalReference(reference) === query.reference && (query.architecture ?? architecture) === architecture,
