@@ -121,12 +121,24 @@ test("a request that takes long counts no longer, so others of its tenant begin"
   const begun = ask(atWork, "a", 6);
   const first = begun.length;
   assert.ok(first < 6);
-  pass(25);
+  pass(45);
   await settled();
   assert.ok(begun.length > first);
-  pass(25);
+  pass(45);
   await settled();
   assert.equal(begun.length, 6);
+  for (const end of begun) end();
+});
+
+test("a request counts for several rounds, however long rounds are: otherwise longer rounds would begin more", async () => {
+  const { atWork, pass, busyRound } = scene();
+  // Rounds of 5 ms.
+  await busyRound("a", "a", "a", "b");
+  const begun = ask(atWork, "a", 6);
+  const first = begun.length;
+  pass(20);
+  await settled();
+  assert.equal(begun.length, first);
   for (const end of begun) end();
 });
 

@@ -13,7 +13,8 @@
  * Always:
  * - While one tenant asks alone, or rounds are short, no request waits here.
  * - A tenant that uses less than BUSY_SHARE of what the busiest uses does not wait.
- * - A request counts for COUNTED_MS at most: after that it waits for something else, such as a command.
+ * - A request counts for COUNTED_ROUNDS long rounds at most: after that it waits for something else, such as a command. Were it a
+ *   fixed time, more requests would begin the longer rounds are, and make them longer.
  * - Requests of one tenant begin in the order in which they came.
  */
 import type { Clock } from "@flotilla/base/clock";
@@ -22,7 +23,10 @@ import type { Clock } from "@flotilla/base/clock";
 const LONG_ROUND_MS = 1;
 const HOLDER_MAX = 4;
 const ALL_MAX = 16;
-const COUNTED_MS = 10;
+/** A request makes a part of its way in each round, so the longer rounds are, the longer it is at work. */
+const COUNTED_ROUNDS = 8;
+const COUNTED_MS_MIN = 10;
+const COUNTED_MS_MAX = 100;
 /** A tenant that asked within this time counts as asking. */
 const ASKING_MS = 1_000;
 /** A tenant waits if it uses more than this share of what the busiest uses. */
@@ -138,10 +142,14 @@ export class AtWork {
     return holder.atWork < HOLDER_MAX && this.#entries.size < ALL_MAX;
   }
 
+  #countedMs(): number {
+    return Math.min(COUNTED_MS_MAX, Math.max(COUNTED_MS_MIN, this.#roundMs * COUNTED_ROUNDS));
+  }
+
   /** Requests that take long no longer count. */
   #leaveLate(now: number): void {
     for (const entry of this.#entries) {
-      if (now - entry.since < COUNTED_MS) return;
+      if (now - entry.since < this.#countedMs()) return;
       this.#leave(entry);
     }
   }
@@ -164,7 +172,7 @@ export class AtWork {
   #scheduleCheck(): void {
     if (this.#isChecking) return;
     this.#isChecking = true;
-    this.#clock.timer(COUNTED_MS / 2, () => {
+    this.#clock.timer(COUNTED_MS_MIN / 2, () => {
       this.#isChecking = false;
       this.#next();
       if (this.#turns.size > 0) this.#scheduleCheck();
