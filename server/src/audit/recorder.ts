@@ -12,6 +12,7 @@
  */
 import type { AuditRecord } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
+import { forAll } from "../db/holder.ts";
 import type { AuditSink } from "../http/audit-sink.ts";
 import { appendAudit, type NewAudit } from "./store.ts";
 
@@ -67,7 +68,7 @@ export class AuditRecorder implements AuditSink {
   }
 
   #write(): void {
-    this.#writing ??= this.#writeAll();
+    this.#writing ??= forAll(() => this.#writeAll());
   }
 
   async #writeAll(): Promise<void> {

@@ -15,6 +15,7 @@
 import type { Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
+import { forAll } from "../db/holder.ts";
 import { findHeld, type HeldParts } from "./access-store.ts";
 import { machineNotFound } from "./not-found.ts";
 
@@ -112,7 +113,7 @@ export class AccessWatch {
 
   #doubt(entries: Iterable<Entry>): void {
     for (const entry of entries) this.#doubtful.add(entry);
-    if (this.#doubtful.size > 0 && !this.#isChecking) void this.#check();
+    if (this.#doubtful.size > 0 && !this.#isChecking) void forAll(() => this.#check());
   }
 
   /** Checks until nothing is left to check. Never rejects. */

@@ -29,6 +29,8 @@ import {
   type Statement,
   sql,
 } from "./database.ts";
+import { ConnectionShare } from "./connection-share.ts";
+import { forAll } from "./holder.ts";
 import { type ConnectionOptions, hostsOf } from "./hosts.ts";
 import { Listener } from "./listener.ts";
 import { Primary } from "./primary.ts";
@@ -150,6 +152,7 @@ const queryable = (run: Run): Queryable => ({
 export function openDatabase({ connection, clock, log, connectionsMax = 20 }: DatabaseOptions): Database {
   const primary = new Primary({ hosts: hostsOf(connection), clock, log });
   const pool = openPool(primary, connectionsMax);
+  const share = new ConnectionShare(clock, connectionsMax);
   let isClosing = false;
   pool.on("error", (error) => {
     if (!isClosing) log.warn({ reason: error.message }, "an idle database connection was lost");
@@ -164,12 +167,12 @@ export function openDatabase({ connection, clock, log, connectionsMax = 20 }: Da
   });
   const direct: Run = async (statement) => {
     await primary.ready();
-    return await run(pool, statement);
+    return await share.run(() => run(pool, statement));
   };
   const notifications = new Notifications(direct, { clock, log });
   return {
     ...queryable(direct),
-    transaction: (work) => transaction({ pool, primary, clock }, work),
+    transaction: (work) => transaction({ pool, share, primary, clock }, work),
     notify(channel, payload) {
       listener.deliver(channel, payload);
       return notifications.add(channel, payload);
@@ -232,7 +235,7 @@ class Notifications {
     const items = this.#waiting.get(channel);
     if (items === undefined) this.#waiting.set(channel, new Set([payload]));
     else items.add(payload);
-    this.flushing ??= this.#flush().catch((error: unknown) =>
+    this.flushing ??= forAll(() => this.#flush()).catch((error: unknown) =>
       this.#log.warn({ error }, "a notification could not be sent"),
     );
     return this.flushing;
@@ -278,31 +281,39 @@ function joinPayloads(items: ReadonlySet<string>): readonly string[] {
 
 interface TransactionParts {
   readonly pool: pg.Pool;
+  readonly share: ConnectionShare;
   readonly primary: Primary;
   readonly clock: Clock;
 }
 
 async function transaction<T>(
-  { pool, primary, clock }: TransactionParts,
+  { pool, share, primary, clock }: TransactionParts,
   work: (transaction: Queryable) => Promise<T>,
 ): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     await primary.ready();
-    const client = await connect(pool);
-    let broken: Error | undefined;
     try {
-      await run(client, { text: "BEGIN", values: [] });
-      const result = await work(queryable((statement) => run(client, statement)));
-      await run(client, { text: "COMMIT", values: [] });
-      return result;
+      return await share.run(() => attemptOnce(pool, work));
     } catch (error) {
-      if (error instanceof DatabaseUnavailable) broken = error;
-      else broken = await rollback(client);
-      if (broken !== undefined || !isRetryable(error) || attempt >= TRANSACTION_TRIES_MAX) throw error;
-    } finally {
-      client.release(broken);
+      if (!isRetryable(error) || attempt >= TRANSACTION_TRIES_MAX) throw error;
     }
     await clock.sleep(attempt * attempt * 2);
+  }
+}
+
+async function attemptOnce<T>(pool: pg.Pool, work: (transaction: Queryable) => Promise<T>): Promise<T> {
+  const client = await connect(pool);
+  let broken: Error | undefined;
+  try {
+    await run(client, { text: "BEGIN", values: [] });
+    const result = await work(queryable((statement) => run(client, statement)));
+    await run(client, { text: "COMMIT", values: [] });
+    return result;
+  } catch (error) {
+    broken = error instanceof DatabaseUnavailable ? error : await rollback(client);
+    throw error;
+  } finally {
+    client.release(broken);
   }
 }
 

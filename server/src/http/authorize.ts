@@ -8,6 +8,7 @@ import type { Guard } from "../auth/caller.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 import { hasConnectTokenForm } from "../auth/keys.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
+import { forHolder } from "../db/holder.ts";
 import { after, callerOf, type Exchange, type HandleParts, searchOf } from "./exchange.ts";
 import { isOperation } from "./right.ts";
 import type { Route } from "./route-table.ts";
@@ -22,7 +23,7 @@ export const guardOf =
     const from = callerOf(parts, exchange);
     return await parts.admission.strangers.ask(from, name, async () => {
       const end = await parts.atWork.begin(`address ${from.address}`, "address");
-      return await read().finally(end);
+      return await forHolder(`address ${from.address}`, read).finally(end);
     });
   };
 

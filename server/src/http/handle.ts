@@ -17,6 +17,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Right } from "../auth/access-watch.ts";
 import { authenticateKey } from "../auth/authenticate.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
+import { forHolder } from "../db/holder.ts";
 import type { TenantRate } from "./admission.ts";
 import type { HolderKind } from "./at-work.ts";
 import { authenticate, checkScope, checkTenant, guardOf } from "./authorize.ts";
@@ -187,7 +188,7 @@ function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined)
   checkScope(route, key);
   if (key === undefined) return serveWithinRate(parts, exchange, route);
   const taking = parts.admission.takeRequest(key, "api", { headers, now, presence });
-  return after(taking, () => serveWithinRate(parts, exchange, route));
+  return after(taking, () => forHolder(key.tenantId, () => serveWithinRate(parts, exchange, route)));
 }
 
 function serveWithinRate(parts: HandleParts, exchange: Exchange, route: Route): Promise<Outgoing> | Outgoing {
@@ -272,8 +273,9 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
   };
   const request = { raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit };
   // Whose machine it is will be known later.
-  await beginWork(parts, exchange, `address ${from.address}`, "address");
-  return await parts.ingress.answer(request);
+  const holder = `address ${from.address}`;
+  await beginWork(parts, exchange, holder, "address");
+  return await forHolder(holder, () => parts.ingress.answer(request));
 }
 
 function logRequest({ context, observe }: HandleParts, exchange: Exchange, status: number): void {

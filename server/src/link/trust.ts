@@ -15,6 +15,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { authorityServerName, type FleetFacts, nodeOfIdentity } from "@flotilla/contract/link/fleet";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
+import { forAll } from "../db/holder.ts";
 import type { Secrets } from "../secrets.ts";
 import { type Authority, authorityOf, isRenewalDue, issueCertificate, makeAuthority } from "./certificates.ts";
 import { listIngressKeys, listIngressListeners, removeLostIngresses, writeCertificates } from "./ingress-store.ts";
@@ -228,7 +229,7 @@ export class FleetTrust implements HandshakeTrust {
   }
 
   #read(): Promise<Known> {
-    this.#reading ??= this.#readAuthorities().finally(() => {
+    this.#reading ??= forAll(() => this.#readAuthorities()).finally(() => {
       this.#reading = null;
     });
     return this.#reading;

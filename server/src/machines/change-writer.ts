@@ -14,6 +14,7 @@
  */
 import type { Context } from "../context.ts";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
+import { forAll } from "../db/holder.ts";
 import type { Change } from "./change.ts";
 import type { MachineRecord } from "./record.ts";
 import { type Durability, writeChanges } from "./store.ts";
@@ -57,7 +58,7 @@ export class ChangeWriter {
       const together = this.#take();
       if (together.length === 0) return;
       this.#statements += 1;
-      void this.#writeTogether(together).then((failed) => {
+      void forAll(() => this.#writeTogether(together)).then((failed) => {
         this.#statements -= 1;
         this.#free(together.filter((one) => !failed.includes(one)));
         for (const one of failed) void this.#writeAlone(one);

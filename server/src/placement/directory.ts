@@ -10,6 +10,7 @@
  * (`node_admits_start`); the one that loses calls `forget` and chooses again.
  */
 import type { Context } from "../context.ts";
+import { forAll } from "../db/holder.ts";
 import {
   type CandidateNode,
   explain,
@@ -257,7 +258,7 @@ export class NodeDirectory {
 
   /** Starts that wait for the same read see each other's placements: it replaces the nodes once. */
   async #read(): Promise<void> {
-    this.#reading ??= (async () => {
+    this.#reading ??= forAll(async () => {
       const { db, clock } = this.#context;
       const startedAt = clock.monotonic();
       this.#changed.clear();
@@ -269,14 +270,14 @@ export class NodeDirectory {
         this.forget();
         throw error;
       }
-    })().finally(() => {
+    }).finally(() => {
       this.#reading = null;
     });
     await this.#reading;
   }
 
   async #readChanged(): Promise<void> {
-    this.#readingChanged ??= (async () => {
+    this.#readingChanged ??= forAll(async () => {
       const ids = new Set(this.#changed);
       this.#changed.clear();
       try {
@@ -286,7 +287,7 @@ export class NodeDirectory {
         this.forget();
         throw error;
       }
-    })().finally(() => {
+    }).finally(() => {
       this.#readingChanged = null;
     });
     await this.#readingChanged;

@@ -6,6 +6,7 @@
  */
 import type { ReserveShare } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";
+import { forAll } from "../db/holder.ts";
 import { listKeepingNodes, listSharedPools } from "./shared-store.ts";
 import { localImagesOf, sharesOf } from "./shares.ts";
 
@@ -30,13 +31,13 @@ export class NodeShares {
   }
 
   async #read(): Promise<Shares> {
-    this.#reading ??= (async () => {
+    this.#reading ??= forAll(async () => {
       const { db, clock } = this.#context;
       const pools = await listSharedPools(db);
       this.#shares = pools.length === 0 ? new Map() : sharesOf(pools, await listKeepingNodes(db, localImagesOf(pools)));
       this.#readAt = clock.monotonic();
       return this.#shares;
-    })().finally(() => {
+    }).finally(() => {
       this.#reading = null;
     });
     return await this.#reading;
