@@ -1,6 +1,6 @@
 /**
  * `npm run bench -- <name… | all> [--n N] [--json]`: measures Flotilla and what it is compared with in the same run,
- * and prints both, their ratio and the target.
+ * and prints both, their ratio and the target. `--floods images,streams` names those of `noisy-neighbour`.
  *
  * Always: the number of samples is bounded, so that a typing error does not cost hours. Whatever happens, Ctrl-C
  * included, the machines and directories of a run are removed. With `all`, a benchmark that cannot run says why and
@@ -34,7 +34,7 @@ import { terminalEcho } from "./terminal-echo.ts";
 import { fileThroughput, streamThroughput } from "./throughput.ts";
 
 interface Bench {
-  readonly run: (n: number) => Promise<Finding>;
+  readonly run: (n: number, floods: readonly string[] | null) => Promise<Finding>;
   readonly samplesDefault: number;
   readonly samplesMax: number;
 }
@@ -71,12 +71,14 @@ const NAMES = Object.keys(BENCHES);
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { n: { type: "string" }, json: { type: "boolean", default: false } },
+  options: { n: { type: "string" }, floods: { type: "string" }, json: { type: "boolean", default: false } },
 });
 const isAll = positionals.length === 1 && positionals[0] === "all";
 const chosen = (isAll ? NAMES : positionals).map((name) => ({ name, bench: BENCHES[name] }));
 if (chosen.length === 0 || chosen.some(({ bench }) => bench === undefined)) {
-  process.stderr.write(`usage: npm run bench -- <${[...NAMES, "all"].join(" | ")}>… [--n N] [--json]\n`);
+  process.stderr.write(
+    `usage: npm run bench -- <${[...NAMES, "all"].join(" | ")}>… [--n N] [--floods NAME,…] [--json]\n`,
+  );
   process.exitCode = 2;
 } else {
   handleInterrupts();
@@ -93,7 +95,7 @@ async function runOne(name: string, bench: Bench, facts: Awaited<ReturnType<type
   }
   const load = loadNow();
   try {
-    printFinding(await bench.run(n), { facts, load, isJson: values.json });
+    printFinding(await bench.run(n, values.floods?.split(",") ?? null), { facts, load, isJson: values.json });
   } catch (error) {
     await unlessInterrupted();
     if (!isAll) throw error;
