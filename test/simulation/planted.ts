@@ -38,7 +38,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report of all runs ends those that continue": {
-    seed: 10,
+    seed: 5,
     changes: [
       {
         file: "server/src/machines/apply-runs.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 10,
+    seed: 52,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 71,
+    seed: 40,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -138,7 +138,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 16,
+    seed: 90,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -178,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 5,
+    seed: 11,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -198,7 +198,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a cordoned node gets machines": {
-    seed: 8,
+    seed: 10,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -214,7 +214,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the operations of a server that died are not continued": {
-    seed: 1,
+    seed: 2,
     changes: [
       {
         file: "server/src/operations/store.ts",
@@ -228,7 +228,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 12,
+    seed: 1,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -238,7 +238,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 3,
+    seed: 103,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -261,7 +261,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 17,
+    seed: 8,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -285,7 +285,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 137,
+    seed: 49,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -295,7 +295,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 56,
+    seed: 52,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -305,11 +305,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 12,
+    seed: 49,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 6,
+    seed: 10,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -404,7 +404,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 25,
+    seed: 103,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -424,7 +424,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "machines are replaced a second too early": {
-    seed: 135,
+    seed: 25,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -434,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 26,
+    seed: 103,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -444,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake ignores that its server was away": {
-    seed: 215,
+    seed: 204,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -489,7 +489,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a prepared VM is given to two machines": {
-    seed: 32,
+    seed: 94,
     changes: [
       {
         file: "node/src/machines/prepared-kinds.ts",
