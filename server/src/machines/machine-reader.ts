@@ -9,6 +9,7 @@
  */
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
+import { forAll } from "../db/holder.ts";
 import type { MachineRecord } from "./record.ts";
 import { findAnyMachines } from "./store.ts";
 
@@ -42,7 +43,7 @@ export class MachineReader {
     while (this.#statements < STATEMENTS_MAX && this.#waiting.length > 0) {
       const together = this.#waiting.splice(0, MACHINES_MAX);
       this.#statements += 1;
-      void this.#readTogether(together).finally(() => {
+      void forAll(() => this.#readTogether(together)).finally(() => {
         this.#statements -= 1;
         this.#begin();
       });

@@ -212,7 +212,7 @@ export class NodeDirectory {
     const now = this.#context.clock.monotonic();
     const known = this.#images.get(key);
     if (known !== undefined && now - known.readAt <= this.#freshMs) return known;
-    const reading = { number: this.#imageReads, readAt: now, holders: this.#readHolders(query) };
+    const reading = { number: this.#imageReads, readAt: now, holders: forAll(() => this.#readHolders(query)) };
     this.#imageReads += 1;
     this.#images.delete(key);
     this.#images.set(key, reading);
