@@ -63,25 +63,25 @@ export function isDefault(dispatcher: unknown): boolean {
 
 /** Only in Node. Rejects, as `fetch` does, when there is no answer; of a broken answer the body fails. */
 export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
-  const { promise, resolve, reject } = Promise.withResolvers<Response>();
-  const { send, readable } = (transport ??= makeTransport());
-  const { body, signal } = init;
-  const headers = Object.fromEntries(new Headers(init.headers));
-  const request = send(url, { method: init.method ?? "GET", headers, ...(signal ? { signal } : {}) });
-  request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
-  request.on("response", (message) => {
-    const isRedirect = REDIRECTS.includes(message.statusCode ?? 0) && message.headers.location !== undefined;
-    if (!isRedirect || body instanceof ReadableStream) return resolve(responseOf(message));
-    message.resume();
-    resolve(fetch(url, init));
+  return new Promise((resolve, reject) => {
+    const { send, readable } = (transport ??= makeTransport());
+    const { body, signal } = init;
+    const headers = Object.fromEntries(new Headers(init.headers));
+    const request = send(url, { method: init.method ?? "GET", headers, ...(signal ? { signal } : {}) });
+    request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
+    request.on("response", (message) => {
+      const isRedirect = REDIRECTS.includes(message.statusCode ?? 0) && message.headers.location !== undefined;
+      if (!isRedirect || body instanceof ReadableStream) return resolve(responseOf(message));
+      message.resume();
+      resolve(fetch(url, init));
+    });
+    request.on("error", reject);
+    if (body instanceof ReadableStream) {
+      const source = readable.fromWeb(body);
+      source.on("error", (error) => request.destroy(error));
+      source.pipe(request);
+    } else request.end(body ?? undefined);
   });
-  request.on("error", reject);
-  if (body instanceof ReadableStream) {
-    const source = readable.fromWeb(body);
-    source.on("error", (error) => request.destroy(error));
-    source.pipe(request);
-  } else request.end(body ?? undefined);
-  return promise;
 }
 
 type Modules = Pick<typeof net & typeof buffer, "connect" | "Buffer">;
