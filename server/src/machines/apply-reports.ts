@@ -16,16 +16,21 @@ import type { MachineServices } from "./services.ts";
 import { listMachinesOfNode, listMachinesOfNodeById } from "./store.ts";
 
 const WRITE_TRIES_MAX = 4;
-/** A complete report that was written before a machine came to the node may arrive after it. */
+/** A complete report that was written before a machine came to the node may arrive after it, by so much if it was sent in time. */
 const NO_TRACE_AFTER_MS = 15_000;
 
 /**
  * Returns the machines that the node has and does not own, and those that it is to remove. `isRestored`: it is the node's first report since the database was
- * restored, until which no machine came to the node: what it does not have is gone, however short ago its row was changed.
+ * restored, until which no machine came to the node: what it does not have is gone, however short ago its row was changed. `writtenAt`: epoch
+ * milliseconds of the server's clock; the report may be much older than its arrival.
  */
 export async function applyReports(
   services: MachineServices,
-  { id: nodeId, isRestored }: { readonly id: string; readonly isRestored: boolean },
+  {
+    id: nodeId,
+    isRestored,
+    writtenAt,
+  }: { readonly id: string; readonly isRestored: boolean; readonly writtenAt: number },
   heartbeat: Heartbeat,
 ): Promise<{ readonly unknown: readonly string[]; readonly absent: readonly AbsentMachine[] }> {
   const { context, cache } = services;
@@ -38,7 +43,7 @@ export async function applyReports(
   const absent = absentOf(reports, held);
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held.length > 0; attempt += 1) {
     const changes = held.flatMap((machine) =>
-      changeOf(machine, reports.get(machine.id), { now: context.clock.now(), isRestored }),
+      changeOf(machine, reports.get(machine.id), { now: context.clock.now(), isRestored, writtenAt }),
     );
     if (changes.length === 0) break;
     const written = await cache.write(changes);
@@ -51,9 +56,9 @@ export async function applyReports(
 function changeOf(
   machine: MachineRecord,
   report: ObservedMachine | undefined,
-  { now, isRestored }: { readonly now: number; readonly isRestored: boolean },
+  { now, isRestored, writtenAt }: { readonly now: number; readonly isRestored: boolean; readonly writtenAt: number },
 ): readonly Change[] {
-  if (report === undefined && !isRestored && now - machine.updatedAt < NO_TRACE_AFTER_MS) return [];
+  if (report === undefined && !isRestored && writtenAt - machine.updatedAt < NO_TRACE_AFTER_MS) return [];
   const observation = report === undefined ? applyNoTrace(machine, now) : applyObservation(machine, report, now);
   return observation.outcome === "news" ? [observation.change] : [];
 }

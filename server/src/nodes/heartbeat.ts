@@ -42,6 +42,7 @@ export async function applyHeartbeat(
   const heartbeat = body === undefined || body === null ? null : heartbeatOf(body);
   if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
   const now = context.clock.now();
+  const clockAheadMs = typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null;
   const before = await updateHeartbeat(context.db, {
     id: nodeId,
     agentBootId: heartbeat?.bootId ?? null,
@@ -58,7 +59,7 @@ export async function applyHeartbeat(
             reserve: heartbeat.reserve,
             outdatedVmms: heartbeat.outdatedVmms,
           },
-    clockAheadMs: typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null,
+    clockAheadMs,
     certificateExpiresAt: certificate?.expiresAt ?? null,
     now,
   });
@@ -79,7 +80,9 @@ export async function applyHeartbeat(
   const isBack = before.status === "unreachable" || heartbeat.isComplete;
   // Before its lease is renewed. A failure refuses the heartbeat, and the next one is complete.
   if (isBack) await unmakeDiscarded(services, nodeId);
-  const reported = await handleMachines(services, { id: nodeId, ...before }, heartbeat);
+  // It may have waited for a server that was stopped: then its clock seems to be behind what it was.
+  const writtenAt = now - Math.max(0, (before.clockAheadMs ?? 0) - (clockAheadMs ?? before.clockAheadMs ?? 0));
+  const reported = await handleMachines(services, { ...before, id: nodeId, writtenAt }, heartbeat);
   // It may not know yet that what it had was replaced, and its first report need not name it.
   const absentMachines =
     before.status === "unreachable" ? await listAbsentOfNode(context.db, nodeId, ABSENT_MAX) : reported;
@@ -97,7 +100,12 @@ export async function applyHeartbeat(
  */
 async function handleMachines(
   services: MachineServices,
-  node: { readonly id: string; readonly unknownMachines: readonly string[]; readonly isRestored: boolean },
+  node: {
+    readonly id: string;
+    readonly unknownMachines: readonly string[];
+    readonly isRestored: boolean;
+    readonly writtenAt: number;
+  },
   heartbeat: Heartbeat,
 ): Promise<readonly AbsentMachine[]> {
   const { unknown, absent } = await applyReports(services, node, heartbeat);

@@ -185,8 +185,14 @@ export function admitNode(
     RETURNING ${COLUMNS}`);
 }
 
+/**
+ * How far a heartbeat may put back what is known of a node's clock, in milliseconds. One that comes late, because its server was stopped, looks
+ * as if that clock had been put back; the next one must still be seen to be late.
+ */
+const CLOCK_BACK_MS_MAX = 2_000;
+
 /** What a node's row had before a heartbeat. */
-export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines"> & {
+export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines" | "clockAheadMs"> & {
   /** It had not reported since the database was restored. */
   readonly isRestored: boolean;
 };
@@ -225,7 +231,7 @@ export async function updateHeartbeat(
 ): Promise<BeforeHeartbeat | undefined> {
   const { id, agentBootId, isComplete, resources, agent, clockAheadMs, certificateExpiresAt, now } = options;
   return await db.queryOne<BeforeHeartbeat>(sql`
-    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines, n.agent_boot_id FROM nodes n 
+    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines, n.agent_boot_id, n.clock_ahead_ms FROM nodes n 
       WHERE n.id = ${id} AND ${permits("heartbeat")} AND (${isComplete}::boolean OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
         AND set_config('synchronous_commit', 'off', true) = 'off'
       FOR UPDATE)
@@ -239,7 +245,8 @@ export async function updateHeartbeat(
       last_error_at = CASE WHEN ${agent !== null}::boolean THEN ${instantOf(agent?.lastError?.at)}::timestamptz ELSE n.last_error_at END,
       reserve = CASE WHEN ${agent !== null}::boolean THEN ${reserveOf(agent)}::jsonb ELSE n.reserve END,
       outdated_vmms = CASE WHEN ${agent !== null}::boolean THEN ${agent?.outdatedVmms ?? null}::text[] ELSE n.outdated_vmms END,
-      clock_ahead_ms = ${clockAheadMs},
+      clock_ahead_ms = CASE WHEN ${clockAheadMs}::bigint IS NOT NULL
+        THEN greatest(${clockAheadMs}::bigint, before.clock_ahead_ms - ${CLOCK_BACK_MS_MAX}::bigint) END,
       certificate_expires_at = ${instantOf(certificateExpiresAt)},
       total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
       total_memory_mb = coalesce(${resources?.totalMemoryMb ?? null}, n.total_memory_mb),
@@ -251,7 +258,7 @@ export async function updateHeartbeat(
       used_cpus = coalesce(${resources?.usedCpus ?? null}, n.used_cpus),
       pressure = CASE WHEN ${resources !== null}::boolean THEN ${pressureOf(resources)}::jsonb ELSE n.pressure END
     FROM before WHERE n.id = before.id
-    RETURNING before.status, before.unknown_machines AS "unknownMachines",
+    RETURNING before.status, before.unknown_machines AS "unknownMachines", before.clock_ahead_ms AS "clockAheadMs",
       before.agent_boot_id IS NOT DISTINCT FROM ${RESTORED_AGENT} AS "isRestored",
       floor(extract(epoch FROM before.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
 }
