@@ -5,8 +5,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import { sql } from "../src/db/database.ts";
+import { removeMachine } from "../src/machines/store.ts";
 import type { Client } from "./support/client.ts";
-import { startMachineServer } from "./support/machine-server.ts";
+import { createMachine, startMachineServer } from "./support/machine-server.ts";
 import { startTestServer } from "./support/server.ts";
 
 const { client, server, context } = await startMachineServer();
@@ -158,6 +159,19 @@ test("a claim that is refused leaves no machine", async () => {
   const left = (await by.get("/v1/machines")).json as { id: string }[];
   assert.deepEqual(left.map((machine) => machine.id).toSorted(), claimed.toSorted());
   await until(async () => (await poolOf(id, by)).busyCount === 2, { what: "the refused claims to be forgotten" });
+});
+
+test("a claim that is refused does not delete a machine that has run: another copy of the claim was answered with it", async () => {
+  const fresh = await createMachine(client);
+  const used = await createMachine(client);
+  await client.post(`/v1/machines/${used}/start`);
+  await client.post(`/v1/machines/${used}/stop`);
+  const { tenantId } = (await client.get("/v1/me")).json;
+  const removed = (id: string) => removeMachine(context, { tenantId, id, ifUnused: true });
+  assert.deepEqual([await removed(used), (await removed(fresh))?.id], [undefined, fresh]);
+  // A new start has not been observed yet.
+  await context.db.execute(sql`UPDATE machines SET has_run = false WHERE id = ${used}`);
+  assert.equal(await removed(used), undefined);
 });
 
 test("a waiting machine that is too old is replaced, and the pool keeps its size", async () => {

@@ -14,10 +14,10 @@ import { machineNotFound } from "./start.ts";
 import { phaseOf } from "./state.ts";
 import { removeMachine } from "./store.ts";
 
-/** The deleted machine. */
+/** The deleted machine. `ifUnused`: only one that has never run. Throws a Refusal when there is no such machine. */
 export async function deleteMachine(
   services: MachineServices,
-  options: { readonly tenantId: string; readonly id: string },
+  options: { readonly tenantId: string; readonly id: string; readonly ifUnused?: boolean },
 ): Promise<MachineRecord> {
   const machine = await removeMachine(services.context, options);
   services.cache.forget(options.id);

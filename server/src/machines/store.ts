@@ -357,11 +357,12 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
 /**
  * Deletes a machine in any state: it is hidden immediately, its name is free and it is not counted any more. Data that may be
  * secret (environment, command, sessions, tokens, share link) is cleared. The node is called afterwards.
- * `revision`: delete only if it has this revision. Returns the deleted machine, or undefined when there is none.
+ * `revision`: delete only if it has this revision. `ifUnused`: only if it has never run. Returns the deleted machine, or undefined when there
+ * is none.
  */
 export async function removeMachine(
   context: Context,
-  options: { readonly tenantId: string; readonly id: string; readonly revision?: number },
+  options: { readonly tenantId: string; readonly id: string; readonly revision?: number; readonly ifUnused?: boolean },
 ): Promise<MachineRecord | undefined> {
   const now = instantOf(context.clock.now());
   const row = await context.db.queryOne<MachineRow>(sql`
@@ -372,6 +373,8 @@ export async function removeMachine(
         reconcile_at = CASE WHEN node_id IS NULL THEN NULL ELSE ${now}::timestamptz END
       WHERE id = ${options.id} AND tenant_id = ${options.tenantId} AND deleted_at IS NULL
         AND (${options.revision ?? null}::int IS NULL OR revision = ${options.revision ?? null}::int)
+        AND (NOT ${options.ifUnused ?? false}::boolean
+          OR NOT has_run AND NOT EXISTS (SELECT FROM machine_runs r WHERE r.machine_id = machines.id))
       RETURNING *),
     uncounted AS (
       UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked')

@@ -5,7 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { createMachine } from "../machines/create.ts";
-import type { MachineRecord } from "../machines/record.ts";
+import type { MachineName, MachineRecord } from "../machines/record.ts";
 import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
@@ -46,10 +46,19 @@ export async function unmakeDiscarded(services: MachineServices, nodeId: string)
 }
 
 /** Deletes the machine, if it was made. */
-export async function unmakeMachine(
+export async function unmakeMachine(services: MachineServices, machine: MachineName): Promise<void> {
+  await unmake(services, machine);
+}
+
+/** Deletes the machine, if it was made and has never run. */
+export async function unmakeUnused(services: MachineServices, machine: MachineName): Promise<void> {
+  await unmake(services, { ...machine, ifUnused: true });
+}
+
+async function unmake(
   services: MachineServices,
-  machine: { readonly tenantId: string; readonly id: string },
-) {
+  machine: MachineName & { readonly ifUnused?: boolean },
+): Promise<void> {
   try {
     await deleteMachine(services, machine);
   } catch (error) {
