@@ -163,16 +163,20 @@ export function whatIsOpen(cluster: Cluster, rows: Rows): string | null {
     // One that the ceiling of the plan or a full node keeps from it says so, and tries again later each time.
     if (idle < targetSize && error === null) return `${idle} of ${targetSize} machines wait in pool ${id}`;
   }
-  const reserved = sum(rows.sharedPools.map(({ targetSize }) => targetSize));
-  const waiting = sum(rows.nodes.map(({ reserve }) => reserve));
-  const canKeep = rows.nodes.some(({ status, cordonedAt }) => status === "ready" && cordonedAt === null);
-  if (waiting < reserved && canKeep) return `${waiting} of ${reserved} VMs wait for shared pools`;
   const fenced = rows.machines.find(({ fence, isInPool, isDeleted }) => fence !== null && !isInPool && !isDeleted);
   if (fenced !== undefined) return `machine ${fenced.id} was given to a caller, and is fenced`;
   const inPool = new Set(rows.machines.flatMap(({ id, isInPool }) => (isInPool ? [id] : [])));
   const timed = cluster.running.find(({ bootId, machineId }) => cluster.fences.has(bootId) && !inPool.has(machineId));
   if (timed !== undefined) return `the VM of machine ${timed.machineId} has a timer, and no pool has the machine`;
-  return null;
+  return shortReserve(rows);
+}
+
+/** Which VMs of shared pools are missing; null: none. */
+export function shortReserve(rows: Rows): string | null {
+  const reserved = sum(rows.sharedPools.map(({ targetSize }) => targetSize));
+  const waiting = sum(rows.nodes.map(({ reserve }) => reserve));
+  const canKeep = rows.nodes.some(({ status, cordonedAt }) => status === "ready" && cordonedAt === null);
+  return waiting < reserved && canKeep ? `${waiting} of ${reserved} VMs wait for shared pools` : null;
 }
 
 /** At the end: what is billed is what ran. */
