@@ -11,7 +11,7 @@ const { client, context } = await startMachineServer();
 const { db } = context;
 const LATE_MS = 60_000;
 
-test("a machine is not given up because of a report that was written before it came to the node, however late that arrives", async () => {
+test("a machine is not taken for lost because of a report that was written before it came to the node, however late that arrives", async () => {
   const { json } = await client
     .withKey(TEST_JOIN_TOKEN)
     .post("/v1/nodes/register", { id: "ghost", address: "http://127.0.0.1:9", totalCpus: 1 });
