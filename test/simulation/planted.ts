@@ -238,7 +238,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 103,
+    seed: 263,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -404,7 +404,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 103,
+    seed: 123,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -434,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 103,
+    seed: 138,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
