@@ -61,6 +61,8 @@ describe("a fault in the pause of a machine that moves while it runs", { skip: s
     await flotilla.exec(id, FILL);
     boot = await flotilla.exec(id, BOOT);
     await flotilla.exec(id, WRITER);
+    const hasBegun = async () => (await flotilla.exec(id, "ls /dev/shm")).includes("rounds");
+    await until(hasBegun, { what: "the writer to begin", ...LONG });
   });
   after(async () => {
     await database?.end();
