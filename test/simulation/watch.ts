@@ -38,7 +38,7 @@ const NODE = (at: string): string => `json_build_object(
 
 export const WATCH = `
   CREATE FUNCTION simulated_lost() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    RAISE NOTICE '%', (SELECT json_build_object('kind', 'lost', 'nodeId', NEW.id, 'nodes', json_agg(${NODE("NEW.lost_at")})) FROM nodes n);
+    RAISE NOTICE '%', (SELECT json_build_object('kind', 'lost', 'nodeId', NEW.id, 'nodes', json_agg(${NODE("NEW.lost_at")} ORDER BY n.id)) FROM nodes n);
     RETURN NULL;
   END $$;
   CREATE TRIGGER simulated_lost AFTER UPDATE OF lost_at ON nodes FOR EACH ROW
