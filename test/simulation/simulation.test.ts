@@ -25,7 +25,7 @@ const TWICE = 16;
 /** A slow host plays fewer: no seed begins after this time, unless a number was asked for. */
 const BEGIN_MS_MAX = 7 * 60_000;
 
-/** Faults of the product that are known and not mended yet. Each is listed as skipped, and FLOTILLA_SEED plays it. */
+/** Faults of the product that are known and not repaired yet. Each is listed as skipped, and FLOTILLA_SEED plays it. */
 const OPEN_FAULTS: Readonly<Record<number, string>> = {
   889: "a start that waited for a stopped agent begins a machine that was replaced meanwhile",
   951: "a machine whose fence has ended it begins again, and its row keeps the earlier boot",
