@@ -1,15 +1,19 @@
 /**
- * Unix sockets whose reads bring more than the 64 KiB that Node reads at a time.
+ * Unix sockets whose reads bring more than the 64 KiB that Node reads at a time, and a bound on what any socket reads ahead.
  *
  * Streams between the programs of a host are bound by the number of pieces, not by their bytes: each piece is parsed, counted and
  * written by itself. A reader that is behind its writer gets what waits in the kernel in one piece.
  *
- * Always: a piece has exactly its bytes, in its own memory, so a small one keeps no large buffer.
+ * Always:
+ * - A piece has exactly its bytes, in its own memory, so a small one keeps no large buffer.
+ * - What was read and not used is at most twice READ_BYTES.
  */
 import { connect, type Socket } from "node:net";
+import { Duplex } from "node:stream";
 
 /** The kernel holds about 200 KiB of a Unix socket by default. */
 const READ_BYTES = 256 * 1024;
+const NOTHING = Buffer.alloc(0);
 
 /** Shared by all sockets: what is read into it is copied before anything else is read. */
 let buffer: Buffer | null = null;
@@ -29,5 +33,28 @@ export function connectUnix(path: string): Socket {
       },
     },
   });
+  // Node's own read() of such a socket reads on whatever is unused.
+  socket.read = (size): unknown => Duplex.prototype.read.call(socket, size);
+  boundReadAhead(socket);
   return socket;
+}
+
+/**
+ * Has the socket read on only when less than READ_BYTES of it are unused.
+ *
+ * A parser that takes all with `read()` and gives back what it cannot use yet (undici's, while the reader of an answer is slow)
+ * makes Node read another piece each time, because nothing is left in between: without this bound all that a writer sends
+ * is held, and copied with each piece.
+ */
+export function boundReadAhead(socket: Socket): void {
+  const readOn = socket._read.bind(socket);
+  socket._read = (size) => {
+    if (socket.readableLength < READ_BYTES) return readOn(size);
+    process.nextTick(() => {
+      if (socket.destroyed) return;
+      if (socket.readableLength < READ_BYTES) readOn(size);
+      // Ends this call of _read(); the next read() makes another one.
+      else socket.push(NOTHING);
+    });
+  };
 }

@@ -41,6 +41,20 @@ async function settled(pids: readonly (number | "self")[]): Promise<readonly num
   return last;
 }
 
+/** Bytes in use, once they are no longer released. */
+async function settledMemory(): Promise<number> {
+  let [least, same] = [Number.POSITIVE_INFINITY, 0];
+  const isSettled = (): boolean => {
+    collectGarbage();
+    const now = memoryBytes();
+    same = now > least - MIB ? same + 1 : 0;
+    least = Math.min(least, now);
+    return same >= SETTLED_LOOKS;
+  };
+  await until(isSettled, { what: "memory that is not released any more", deadlineMs: DEADLINE_MS, everyMs: 50 });
+  return least;
+}
+
 export interface Rounds<T> {
   readonly all: readonly T[];
   /** Of the first round. */
@@ -59,8 +73,7 @@ export async function leavesNothing<T>(rounds: Rounds<T>, round: Round<T>): Prom
   const watched = ["self" as const, ...rounds.pids];
   await round(rounds.warmUp, () => undefined);
   const descriptors = await settled(watched);
-  collectGarbage();
-  const before = memoryBytes();
+  const before = await settledMemory();
   let peakBytes = before;
   await round(rounds.all, () => {
     peakBytes = Math.max(peakBytes, memoryBytes());

@@ -10,7 +10,9 @@ import { Duplex, PassThrough, type Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import { DIAL_PREAMBLE } from "@flotilla/contract/link";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
+import { pushInTurns } from "./push-in-turns.ts";
 import { NodeUnreachable, NodeRefused } from "./refusals.ts";
+import type { Turn } from "./turns.ts";
 
 /** The node gives a guest 10 s to accept. */
 const HEADERS_TIMEOUT_MS = 15_000;
@@ -52,14 +54,15 @@ interface Dialed {
   readonly input: PassThrough;
   readonly output: Readable;
   readonly gone: AbortController;
-  readonly turn: (work: () => boolean) => boolean | Promise<boolean>;
+  readonly turn: Turn;
 }
 
 class DialedConnection extends Duplex {
   readonly #input: PassThrough;
   readonly #output: Readable;
   readonly #gone: AbortController;
-  readonly #turn: Dialed["turn"];
+  readonly #turn: Turn;
+  readonly #more: () => void;
 
   constructor({ input, output, gone, turn }: Dialed) {
     super();
@@ -67,23 +70,14 @@ class DialedConnection extends Duplex {
     this.#input = input;
     this.#output = output;
     this.#gone = gone;
-    let waiting: Promise<void> | undefined;
-    output.on("data", (chunk: Buffer) => {
-      const hasRoom = turn(() => this.push(chunk));
-      if (hasRoom === true) return;
-      output.pause();
-      if (hasRoom === false) return;
-      waiting = hasRoom.then((isMore) => void (isMore && output.resume()));
-    });
-    // The end may arrive while the last chunk waits for its turn.
-    output.on("end", () => (waiting === undefined ? this.push(null) : void waiting.then(() => this.push(null))));
+    this.#more = pushInTurns(output, this, turn);
     output.on("error", (error) => this.destroy(error));
     // Writes after the guest has ended are dropped.
     input.on("close", () => input.emit("drain"));
   }
 
   override _read(): void {
-    this.#output.resume();
+    this.#more();
   }
 
   override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {

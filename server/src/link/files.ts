@@ -16,7 +16,9 @@ import type { FileFacts, FileWritten, ListedFile } from "@flotilla/contract/link
 import { readFileFacts, readFileListLine, readFileWritten } from "@flotilla/contract/link/generated";
 import { passBody } from "./pass-body.ts";
 import type { NodeAddress, NodeLink, OpenAnswer } from "./node-link.ts";
+import { pushInTurns } from "./push-in-turns.ts";
 import { NodeRefused } from "./refusals.ts";
+import type { Turn } from "./turns.ts";
 
 /** The node ends an operation whose guest is silent for FILE_SILENCE_MAX_MS. */
 const HEADERS_TIMEOUT_MS = FILE_SILENCE_MAX_MS + 15_000;
@@ -114,7 +116,7 @@ async function read(link: NodeLink, node: NodeAddress, call: FileCall, part: Fil
 }
 
 interface ContentParts {
-  readonly turn: (work: () => boolean) => boolean | Promise<boolean>;
+  readonly turn: Turn;
   readonly broken: (error: Error) => Error;
   readonly close: () => void;
 }
@@ -123,25 +125,18 @@ interface ContentParts {
 class Content extends Readable {
   readonly #source: Readable;
   readonly #close: () => void;
+  readonly #more: () => void;
 
   constructor(source: Readable, { turn, broken, close }: ContentParts) {
     super();
     this.#source = source;
     this.#close = close;
-    let waiting: Promise<void> | undefined;
-    source.on("data", (chunk: Buffer) => {
-      const isMoreWanted = turn(() => this.push(chunk));
-      if (isMoreWanted === true) return;
-      source.pause();
-      if (isMoreWanted !== false) waiting = isMoreWanted.then((isMore) => void (isMore && source.resume()));
-    });
-    // It may have ended with the piece that waits for its turn.
-    source.on("end", () => (waiting === undefined ? this.push(null) : void waiting.then(() => this.push(null))));
+    this.#more = pushInTurns(source, this, turn);
     source.on("error", (error: Error) => this.destroyed || this.destroy(broken(error)));
   }
 
   override _read(): void {
-    this.#source.resume();
+    this.#more();
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {

@@ -14,6 +14,7 @@ import { type DialOptions, dialOnNode, refused } from "./dial.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { type Locate, NO_COMMAND, type OpenExec, openOnNode } from "./open-exec.ts";
 import { NodeRefused } from "./refusals.ts";
+import type { Turn } from "./turns.ts";
 
 export interface ConnectOptions extends DialOptions {
   /** Names the connection; used for no other. */
@@ -36,10 +37,10 @@ export async function connectOnNode(link: NodeLink, node: NodeAddress, options: 
 
 class GuestStream extends Duplex {
   readonly #exec: OpenExec;
-  readonly #turn: (work: () => boolean) => boolean | Promise<boolean>;
+  readonly #turn: Turn;
   #wake: () => void = () => undefined;
 
-  constructor(exec: OpenExec, turn: (work: () => boolean) => boolean | Promise<boolean>) {
+  constructor(exec: OpenExec, turn: Turn) {
     super();
     this.#exec = exec;
     this.#turn = turn;

@@ -2,6 +2,7 @@
  * Passes a caller's body on to a writer, no faster than the writer accepts it and in the turns of its tenant.
  */
 import { finished, type Readable } from "node:stream";
+import type { Turn } from "./turns.ts";
 
 /** Where a body goes; a Writable is one. */
 export interface BodySink {
@@ -11,8 +12,6 @@ export interface BodySink {
   off(event: "drain" | "close", listener: () => void): unknown;
   readonly destroyed: boolean;
 }
-
-type Turn = (work: () => boolean) => boolean | Promise<boolean>;
 
 export interface Passing {
   /** Resolves when all of the body was written; rejects when the body broke off. */

@@ -10,7 +10,7 @@
 import { isIP } from "node:net";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import type { Clock } from "@flotilla/base/clock";
-import { connectUnix } from "@flotilla/base/large-reads";
+import { boundReadAhead, connectUnix } from "@flotilla/base/large-reads";
 import { nodeIdentity } from "@flotilla/contract/link/fleet";
 import { type buildConnector, Pool } from "undici";
 import type { FleetConnections } from "./fleet-connections.ts";
@@ -55,7 +55,10 @@ export function openPool(
     connect: (_options, callback) => {
       // oxlint-disable promise/no-callback-in-promise -- undici takes no promise
       open().then(
-        (socket) => callback(null, socket),
+        (socket) => {
+          boundReadAhead(socket);
+          callback(null, socket);
+        },
         (error: Error) => callback(asUnopened(error), null),
       );
       // oxlint-enable promise/no-callback-in-promise

@@ -20,6 +20,8 @@ const GIVE_WAY_MS = 5;
 /** The end of a short command is a piece as well. */
 const FIRST_MS = 2;
 
+/** Does a piece of one tenant's work now, or in a later round; whether there is room for more. */
+export type Turn = (work: () => boolean) => boolean | Promise<boolean>;
 /** Whether another tenant has a call at work. */
 export type HasOthers = (tenantId: string) => boolean;
 /** Is notified of each piece: milliseconds of the thread that were used for the tenant. */
