@@ -130,6 +130,50 @@ test("a public machine is open to everyone, by host and by path, and foreign hea
   assert.equal((await visit(server, "/v1/machines", { host, authorization: bearer })).status, 503, "no API there");
 });
 
+test("a request that comes while its machine starts waits for it", async () => {
+  const made = await client.post("/v1/machines", {
+    source: { type: "image", reference: "local/busybox" },
+    public: true,
+    ports: [{ port: 80 }],
+    env: { FAKE_BOOT_MS: "1500", FAKE_PORTS: `80=${guest.port}` },
+  });
+  const { id } = made.json;
+  assert.equal((await visit(server, `/proxy/${id}/`)).status, 503, "a request starts nothing");
+  const starting = client.post(`/v1/machines/${id}/start`);
+  await until(async () => (await client.get(`/v1/machines/${id}`)).json.state === "creating", { deadlineMs });
+  const visits = [server, other].map((each) => visit(each, `/proxy/${id}/`));
+  const unpublished = await client.get(`/v1/machines/${id}/connect/81/`);
+  assert.equal(
+    (await client.get(`/v1/machines/${id}`)).json.state,
+    "creating",
+    "no wait for a port that it does not publish",
+  );
+  assert.equal(unpublished.status, 404);
+  assert.deepEqual(
+    (await Promise.all(visits)).map(({ status }) => status),
+    [200, 200],
+  );
+  assert.equal((await starting).status, 200);
+});
+
+test("a request that waits for a start is refused when that fails or is canceled", async () => {
+  for (const [env, end] of [
+    [{ FAKE_BOOT_MS: "1000", FAKE_BOOT_FAIL: "1" }, () => undefined],
+    [{ FAKE_BOOT_MS: "60000" }, (id: string) => client.post(`/v1/machines/${id}/stop`)],
+    [{ FAKE_BOOT_MS: "60000" }, (id: string) => client.delete(`/v1/machines/${id}`)],
+  ] as const) {
+    const source = { type: "image", reference: "local/busybox" };
+    const { id } = (await client.post("/v1/machines", { source, public: true, ports: [{ port: 80 }], env })).json;
+    const starting = client.post(`/v1/machines/${id}/start`);
+    await until(async () => (await client.get(`/v1/machines/${id}`)).json.state === "creating", { deadlineMs });
+    const visiting = visit(other, `/proxy/${id}/`);
+    await end(id);
+    const { status } = await visiting;
+    assert.ok(status === 503 || status === 404 || status === 401, String(status));
+    assert.notEqual((await starting).status, 200);
+  }
+});
+
 test("callers without access learn nothing, and a key opens its own tenant's machines", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { name: "closed" });
   const places: readonly [string, OutgoingHttpHeaders][] = [

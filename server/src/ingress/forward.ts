@@ -10,7 +10,7 @@
  *   if the guest closed that without a byte of an answer is it sent again, once, on a new connection; and one whose connection broke
  *   like that because the machine moved is sent again where it is;
  * - the machine counts as used while a request is under way or an upgraded connection is open;
- * - a machine that does not run is not started: 503.
+ * - a machine that does not run is not started: 503. One that is starting is waited for.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
@@ -45,8 +45,6 @@ export interface ForwardOptions extends PortRequest {
   /** Path and query for the guest. */
   readonly path: string;
   readonly prefix: string;
-  /** Cancels it: the caller has disconnected, or its right has ended. */
-  readonly signal: AbortSignal;
 }
 
 /** Resolves when the head of the guest's answer has arrived. Throws a Refusal when none does. */

@@ -2,7 +2,8 @@
  * From a machine and a port to what is dialed: the node and the boot of a machine that runs and publishes the port.
  *
  * Always:
- * - a machine that does not run is refused with 503: the ingress starts none, and writes nothing;
+ * - a machine that does not run is refused with 503: the ingress starts none, and writes nothing. One that starts, or is on its way to
+ *   another node, is waited for;
  * - no query is made for a machine that is known to run; when its node says that it does not run there, the machine is
  *   read again, and the work is repeated only if it runs elsewhere or in another boot.
  */
@@ -33,6 +34,8 @@ export interface PortRequest {
   readonly machine: MachineName;
   /** null: the first one that is published. */
   readonly port: number | null;
+  /** Cancels it: the caller has disconnected, or its right has ended. */
+  readonly signal: AbortSignal;
 }
 
 interface PortServices {
@@ -41,8 +44,8 @@ interface PortServices {
 }
 
 const TRIES_MAX = 3;
-/** How long a new connection waits for the end of a move in whose pause it came. */
-const MOVE_WAIT_MS = 20_000;
+/** How long a new connection waits for a start under way, or for the end of a move in whose pause it came. */
+const ARRIVAL_WAIT_MS = 20_000;
 
 /**
  * What `work` returns. `work` throws NotRunning only before anything reached the guest, or when it may be repeated. Throws a Refusal: `not_found` for
@@ -50,16 +53,19 @@ const MOVE_WAIT_MS = 20_000;
  */
 export async function withGuestPort<T>(
   services: PortServices,
-  { machine: name, port }: PortRequest,
+  { machine: name, port, signal }: PortRequest,
   work: (port: GuestPort) => Promise<T>,
 ): Promise<T> {
   const { cache } = services;
+  const arrivalOf = (isAwaited: (machine: MachineRecord) => boolean) => arrival(services, { name, signal, isAwaited });
   const known = cache.find(name);
   // The database knows more than the cache about a machine that is not known to run.
   let machine = known !== undefined && phaseOf(known) === "running" ? known : await cache.read(name);
+  if (machine !== undefined && isStarting(machine) && publishedPort(machine, port) !== undefined)
+    machine = await arrivalOf(isStarting);
   for (let attempt = 1; ; attempt += 1) {
     if (machine === undefined) throw machineNotFound(name.id);
-    const found = publishedPort(cache, machine, port);
+    const found = runningPort(cache, machine, port);
     try {
       return await work(found);
     } catch (error) {
@@ -67,8 +73,8 @@ export async function withGuestPort<T>(
     }
     cache.forget(name.id);
     machine = await cache.read(name);
-    if (machine !== undefined && attempt < TRIES_MAX && isOnItsWay(machine, found)) {
-      machine = await arrival(services, name, found);
+    if (machine !== undefined && attempt < TRIES_MAX && isOnItsWay(machine)) {
+      machine = await arrivalOf(isOnItsWay);
       continue;
     }
     const isSameBoot = machine?.observedBootId === found.bootId && machine.nodeAddress === found.node.address;
@@ -79,26 +85,33 @@ export async function withGuestPort<T>(
   }
 }
 
-/** Whether it continues elsewhere: it is moved while it runs, or starts after a move that has ended. */
-const isOnItsWay = (machine: MachineRecord, left: GuestPort): boolean =>
-  machine.moveId === null
-    ? phaseOf(machine) === "starting" && machine.nodeAddress !== left.node.address
-    : !isStoppedByMove(machine);
+/** Whether a start is under way on a node that reports. */
+const isStarting = (machine: MachineRecord): boolean =>
+  phaseOf(machine) === "starting" && shownState(machine).state === "creating";
 
-/** Waits while the machine is on its way, at most MOVE_WAIT_MS. Returns it as it is then; undefined: there is none any more. */
+/** Whether it runs again soon: it starts, or is moved while it runs. */
+const isOnItsWay = (machine: MachineRecord): boolean =>
+  machine.moveId === null ? isStarting(machine) : !isStoppedByMove(machine);
+
+interface Awaited {
+  readonly name: MachineName;
+  readonly signal: AbortSignal;
+  readonly isAwaited: (machine: MachineRecord) => boolean;
+}
+
+/** Waits while the machine is on its way, at most ARRIVAL_WAIT_MS. Returns it as it is then; undefined: it does not exist any more. */
 async function arrival(
   { cache, clock }: PortServices,
-  name: MachineName,
-  left: GuestPort,
+  { name, signal, isAwaited }: Awaited,
 ): Promise<MachineRecord | undefined> {
-  const until = clock.monotonic() + MOVE_WAIT_MS;
+  const until = clock.monotonic() + ARRIVAL_WAIT_MS;
   for (;;) {
     const over = new AbortController();
     const leftMs = until - clock.monotonic();
-    const change = cache.changed(name.id, over.signal, leftMs);
+    const change = cache.changed(name.id, AbortSignal.any([over.signal, signal]), leftMs);
     try {
       const machine = await cache.read(name);
-      if (leftMs <= 0 || machine === undefined || !isOnItsWay(machine, left)) return machine;
+      if (leftMs <= 0 || signal.aborted || machine === undefined || !isAwaited(machine)) return machine;
       await change;
     } finally {
       over.abort();
@@ -106,8 +119,11 @@ async function arrival(
   }
 }
 
-function publishedPort(cache: MachineCache, machine: MachineRecord, port: number | null): GuestPort {
-  const published = port === null ? machine.ports[0] : machine.ports.find((each) => each.port === port);
+const publishedPort = ({ ports }: MachineRecord, port: number | null): MachineRecord["ports"][number] | undefined =>
+  port === null ? ports[0] : ports.find((each) => each.port === port);
+
+function runningPort(cache: MachineCache, machine: MachineRecord, port: number | null): GuestPort {
+  const published = publishedPort(machine, port);
   if (published === undefined)
     throw new Refusal(
       "not_found",
@@ -116,6 +132,10 @@ function publishedPort(cache: MachineCache, machine: MachineRecord, port: number
         : `port ${port} of machine ${machine.id} is not published; ports are published when a machine is created`,
     );
   const { state, error } = shownState(machine);
+  if (state === "creating") {
+    const text = `machine ${machine.id} cannot be connected to: it is still starting; try again in a moment`;
+    throw new Refusal("unavailable", text, { "retry-after": "1" });
+  }
   if (state !== "started") {
     const why = error ?? `it is ${state}`;
     throw new Refusal("unavailable", `machine ${machine.id} cannot be connected to: ${why}; start it first`);

@@ -17,8 +17,8 @@ import { includes, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
 import { nodeUnreachableText, shownState } from "./view.ts";
 
 const TRIES_MAX = 3;
-/** How long a caller waits for the next agent of the node. */
-const AGENT_WAIT_MS = 5_000;
+/** How long a caller waits for the next agent of the node, which may need several seconds to start on a busy host. */
+const AGENT_WAIT_MS = 15_000;
 const AGENT_RETRY_MS = 100;
 /** How long a caller waits for the end of a move. Most moves pause a machine for less. */
 const MOVE_WAIT_MS = 5 * 60_000;
