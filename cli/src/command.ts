@@ -29,8 +29,13 @@ export interface VerbDeclaration<Options> {
   readonly isRemote?: false;
 }
 
+/** Verbs of other programs, each for one of ours. Lists of commands show only ours. */
+const ALIASES: Readonly<Record<string, string>> = { ls: "list", rm: "delete" };
+
 export function addVerb<Options>(tree: Tree, parent: Command, declaration: VerbDeclaration<Options>): Command {
   const command = parent.command(declaration.usage).description(declaration.summary);
+  const alias = ALIASES[command.name()];
+  if (alias !== undefined) command.alias(alias);
   declaration.options?.(command);
   if (declaration.isRemote !== false) addCommonOptions(command);
   return command.action(async () => {

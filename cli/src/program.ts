@@ -26,6 +26,9 @@ import { addPoolCommands } from "./pool/commands.ts";
 import { addTokenCommands } from "./token/commands.ts";
 import { addWebhookCommands } from "./webhook/commands.ts";
 
+/** So many nouns are named for a verb without one. The most used ones come first. */
+const NOUNS_MAX = 2;
+
 export function buildProgram(tree: Tree): Command {
   const { output, errors } = tree.world.streams;
   const root = new Command("flotilla")
@@ -120,6 +123,15 @@ function addProgram(tree: Tree, root: Command, name: Exclude<Program, "cli">, su
   });
 }
 
+/** A verb without its noun, as in `flotilla exec`, is refused with the nouns that have it. */
+function refuseVerbAlone(root: Command, verb: string): void {
+  const has = (command: Command): boolean =>
+    command.commands.some((each) => each.name() === verb || each.aliases().includes(verb));
+  const nouns = root.commands.filter(has).map((noun) => `flotilla ${noun.name()} ${verb}`);
+  const lines = [`error: unknown command '${verb}'`, `(Did you mean ${nouns.slice(0, NOUNS_MAX).join(", or ")}?)`];
+  if (nouns.length > 0) root.on("command:*", () => root.error(lines.join("\n"), { code: "commander.unknownCommand" }));
+}
+
 /** Runs one command line and returns the exit code. Throws bugs of ours. */
 export async function runProgram(
   build: (ended: (code: number) => void) => Command,
@@ -130,6 +142,7 @@ export async function runProgram(
     exitCode = code;
   });
   try {
+    refuseVerbAlone(root, argv[0] ?? "");
     const isVersion = argv.length === 1 && (argv[0] === "--version" || argv[0] === "-V");
     await root.parseAsync(isVersion ? ["version"] : argv, { from: "user" });
   } catch (error) {

@@ -47,3 +47,14 @@ test("every command that talks to a server has options for JSON, server and key"
       assert.ok(flags.includes(flag), path + flag);
   }
 });
+
+test("list and delete, which other programs say, are understood as ls and rm", () => {
+  for (const [path, command] of all) {
+    const word = { ls: "list", rm: "delete" }[command.name()];
+    if (word === undefined) continue;
+    const [understood, ...others] =
+      command.parent?.commands.filter((each) => [each.name(), ...each.aliases()].includes(word)) ?? [];
+    assert.equal(understood, command, path);
+    assert.deepEqual(others, [], path);
+  }
+});

@@ -283,6 +283,8 @@ test("no server, a usage error and a bad setting each end with what to do", asyn
     [["machine", "create", "a", "--memory", "lots"], 2, /Expected a size such as 512m or 2g/],
     [["machine", "exec", "a", "ls", "-l"], 2, /unknown option '-l'[^]*put -- before the command/],
     [["machine", "explode"], 2, /unknown command 'explode'/],
+    [["cp", "a", "b"], 2, /unknown command 'cp'\n\(Did you mean flotilla machine cp\?\)/],
+    [["machin"], 2, /unknown command 'machin'\n\(Did you mean machine\?\)/],
     [["up", "--listen", "8080"], 2, /FLOTILLA_LISTEN is "8080": expected host:port/],
     [["up", "--driver", "vmware"], 2, /FLOTILLA_DRIVER is "vmware": expected one of qemu, fake/],
   ];
