@@ -77,7 +77,7 @@ function heartbeat(node: number, round: number): object {
       events: [],
     },
     machines: isIdle ? [] : [machine],
-    canFence: true,
+    ...{ canFence: true, incomingMoves: [] },
   };
   return body;
 }

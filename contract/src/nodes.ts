@@ -480,6 +480,7 @@ export const nodeEndpoints = {
           link: LinkVersions,
           acknowledgedRuns: optional(int64()),
           absentMachines: optional(Type.Array(Type.Object({ machineId: Type.String(), generation: int64() }))),
+          endedMoves: optional(Type.Array(Type.String())),
           reserve: optional(Type.Array(ReserveShare)),
           fleet: optional(FleetMembership),
         }),

@@ -17,7 +17,7 @@ import { Outbox } from "./link/outbox.ts";
 import { openReach, type Reach } from "./link/reach.ts";
 import { Reporter } from "./link/report.ts";
 import type { AgentRestart } from "./link/host.ts";
-import { type ServedLink, serveLink } from "./link/server.ts";
+import { serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
@@ -87,13 +87,18 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   const reach = await openReach({ ...config, clock, log });
   const address = reach?.address ?? `unix:${socketPath}`;
   const parts = { config, clock, log, fleet, deps, facts, backends };
-  const reporter = makeReporter({ ...parts, outbox, runs, reach, address, errors });
+  const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), fleet, deps, log });
+  const reporter = makeReporter({ ...parts, incoming, outbox, runs, reach, address, errors });
   void keepAlive(alivePath, clock, log, stop);
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
   await backends.prepareImages();
-  const { bootId } = reporter;
-  const link = await openLink({ config, socketPath, fleet, deps, log, bootId, ...(restart && { restart }) });
+  // After the journals were read.
+  await incoming.open();
+  const link = await serveLink({
+    ...{ ...config, socketPath, fleet, incoming, outgoing: deps, images: deps.images, isNearlyFull, clock, log },
+    ...{ bootId: reporter.bootId, ...(restart && { restart }) },
+  });
   const reached = await reach?.open(link.serve);
   log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");
   onReady?.();
@@ -105,23 +110,6 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   await fleet.release();
   await runs.saved();
   await backends[Symbol.asyncDispose]();
-}
-
-/** Serves the server, after what an earlier agent had received of machines has been found. */
-async function openLink(parts: {
-  readonly config: NodeConfig;
-  readonly socketPath: string;
-  readonly fleet: Fleet;
-  readonly deps: MachineDeps;
-  readonly log: Log;
-  readonly bootId: string;
-  readonly restart?: AgentRestart;
-}): Promise<ServedLink> {
-  const { config, deps } = parts;
-  const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), ...parts });
-  await incoming.open();
-  const { images, clock } = deps;
-  return await serveLink({ ...config, ...parts, incoming, outgoing: deps, images, isNearlyFull, clock });
 }
 
 function nodeFacts(config: NodeConfig, { driver }: NodeBackends): NodeFacts {
@@ -137,6 +125,7 @@ function makeReporter(parts: {
   readonly log: Log;
   readonly fleet: Fleet;
   readonly deps: MachineDeps;
+  readonly incoming: Incoming;
   readonly facts: NodeFacts;
   readonly backends: NodeBackends;
   readonly outbox: Outbox;
@@ -145,7 +134,7 @@ function makeReporter(parts: {
   readonly address: string;
   readonly errors: LastError;
 }): Reporter {
-  const { config, clock, log, fleet, deps, facts, backends, outbox, runs, reach, address, errors } = parts;
+  const { config, clock, log, fleet, deps, incoming, facts, backends, outbox, runs, reach, address, errors } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -165,6 +154,7 @@ function makeReporter(parts: {
     outdatedVmms: () => fleet.outdatedVmms(),
     lastError: () => errors.last,
     prepared: deps.prepared,
+    incoming,
     clock,
     log,
   });

@@ -3,35 +3,21 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
-import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import { LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
 import type { Guest } from "../src/guest/guest.ts";
-import { serveExec } from "../src/link/exec.ts";
 import { until } from "../../test/support/until.ts";
 import { scriptedExec } from "./support/scripted-exec.ts";
-
-const isDiskFull = (): Promise<boolean> => Promise.resolve(false);
+import { servedExec, startFrame } from "./support/served-exec.ts";
 
 test("output that arrives together with the exit is sent before it", async (t) => {
   const { exec, exiting } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
-  const server = createServer((request, response) =>
-    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull }),
-  );
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
-  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
-  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
   const decoder = new LinkDecoder();
   const frames: LinkFrame[] = [];
   // The head has been sent: only then are parts of the answer combined.
-  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const { response } = await servedExec(t, { guest });
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
   await Promise.resolve();
   exec.stdout.push("last output");
@@ -49,18 +35,7 @@ test("output that arrives together with the exit is sent before it", async (t) =
 test("what came in one turn is one frame for each change of the stream, and the exit follows it", async (t) => {
   const { exec, exiting } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
-  const server = createServer((request, response) =>
-    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull }),
-  );
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
-  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
-  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
-  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const { response } = await servedExec(t, { guest });
   const chunks: Buffer[] = [];
   response.on("data", (chunk: Buffer) => chunks.push(chunk));
   await Promise.resolve();
@@ -88,20 +63,7 @@ test("what came in one turn is one frame for each change of the stream, and the 
 test("a caller that does not read pauses the output, of which a bounded part is held, and then gets all of it in order", async (t) => {
   const { exec, exiting } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
-  let answer: ServerResponse | undefined;
-  const server = createServer((request, response) => {
-    answer = response;
-    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull });
-  });
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
-  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
-  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
-  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const { response, answer } = await servedExec(t, { guest });
   const pieces = Array.from({ length: 400 }, (_, index) => Buffer.alloc(60_000, index % 251));
   let heldMax = 0;
   let pushed = 0;
@@ -109,7 +71,7 @@ test("a caller that does not read pauses the output, of which a bounded part is 
     // Several in each turn, as from one read.
     for (const piece of pieces.slice(pushed, pushed + 4)) exec.stdout.push(piece);
     pushed += 4;
-    heldMax = Math.max(heldMax, answer?.writableLength ?? 0);
+    heldMax = Math.max(heldMax, answer.writableLength);
     await endOfTurn();
   }
   assert.ok(pushed < pieces.length, "nothing paused the output");
@@ -128,18 +90,7 @@ test("a caller that does not read pauses the output, of which a bounded part is 
 test("small pieces that fill the connection of a slow caller do not stop the output for ever", async (t) => {
   const { exec, exiting } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
-  const server = createServer((request, response) =>
-    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull }),
-  );
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
-  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
-  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
-  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const { response } = await servedExec(t, { guest });
   // Each is less than the response's high-water mark, and they come in separate turns.
   let pushed = 0;
   for (; !exec.stdout.isPaused() && pushed < 1_000; pushed += 1) {
@@ -161,22 +112,12 @@ test("a file that does not fit on the host's disk is refused while it is being s
   const guest = { file: () => exec } as Partial<Guest> as Guest;
   const looks = [true, false];
   const hasRoom = () => Promise.resolve(looks.shift() ?? false);
-  const server = createServer((request, response) =>
-    serveExec(request, response, { guest, clock: systemClock, hasRoom, isDiskFull }),
-  );
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
   const file = { path: "/big", operation: "write", offset: 0, length: null };
-  const start = { argv: [], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false, file };
   // Announces more than it sends.
-  sent.write(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: true, terminal: null })));
+  const first = startFrame({ argv: [], file, hasStdin: true });
+  const { response } = await servedExec(t, { guest, hasRoom }, first, { isOpen: true });
   const decoder = new LinkDecoder();
   const frames: LinkFrame[] = [];
-  const [response] = (await once(sent, "response")) as [IncomingMessage];
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
   await once(response, "end");
   assert.deepEqual(
@@ -193,17 +134,8 @@ test("a command that does not end because the host's disk is full says so", asyn
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
   // Deadlines of seconds end at once.
   const clock: Clock = { ...systemClock, timer: (_ms, callback) => systemClock.timer(1, callback) };
-  const room = { hasRoom: () => Promise.resolve(true), isDiskFull: () => Promise.resolve(true) };
-  const server = createServer((request, response) => serveExec(request, response, { guest, clock, ...room }));
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
-  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: 1000, isBackground: false };
-  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
-  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const isDiskFull = () => Promise.resolve(true);
+  const { response } = await servedExec(t, { guest, clock, isDiskFull }, startFrame({ timeoutMs: 1000 }));
   const decoder = new LinkDecoder();
   const frames: LinkFrame[] = [];
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));

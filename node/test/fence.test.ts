@@ -2,7 +2,7 @@
  * Fenced machines: their VMs end when no server acknowledges heartbeats, and only then, whatever the agent does.
  */
 import assert from "node:assert/strict";
-import { stat } from "node:fs/promises";
+import { glob, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
@@ -157,6 +157,82 @@ test("the VM of an agent that was restarted keeps its fence, and runs on when a 
   assert.equal(next.fleet.observe(A).state, "running");
   host.pass(3_000);
   await until(() => next.fleet.observe(A).lastRun !== null, { what: "the VM to end" });
+});
+
+/** From this call on what is asked about the file of an image waits until `open`. `reached`: something waits. */
+function holdRootFor(node: TestNode, call: number): { readonly reached: Promise<void>; open(): void } {
+  const [reached, opened] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const rootFor = node.images.rootFor.bind(node.images);
+  let calls = 0;
+  node.images.rootFor = async (image) => {
+    calls += 1;
+    if (calls >= call) {
+      reached.resolve();
+      await opened.promise;
+    }
+    return await rootFor(image);
+  };
+  return { reached: reached.promise, open: () => opened.resolve() };
+}
+
+/** Waits for a state, and returns the VMs of the machine that were there meanwhile. */
+async function vmsUntil(node: TestNode, id: string, state: ObservedMachine["state"]): Promise<ReadonlySet<string>> {
+  const seen = new Set<string>();
+  const look = async (): Promise<boolean> => {
+    for await (const path of glob(join(node.deps.machinesDirectory, id, "boots", "*", "vm.json"))) seen.add(path);
+    return node.fleet.observe(id).state === state;
+  };
+  await until(look, { what: `${id} to be ${state}` });
+  return seen;
+}
+
+test("a start that an agent continues after it was stopped begins no VM before a server answers", async () => {
+  await using directory = await temporaryDirectory();
+  const host = new Host();
+  const node = await startTestNode(directory.path, { clock: host.clock });
+  await acknowledge(node, host);
+  // Its disk is made by the first call, and its VM began after the second.
+  const held = holdRootFor(node, 2);
+  await node.want(A, 1, "running", { isFenced: true, waitMs: 0, env: { FAKE_BOOT_MS: "200" } });
+  await held.reached;
+  host.pass(60_000);
+  held.open();
+  assert.deepEqual([...(await vmsUntil(node, A, "preparing"))], []);
+  await acknowledge(node, host);
+  assert.equal((await runs(node, A)).reason, null);
+});
+
+test("a suspended machine whose start continues after its agent was stopped keeps its memory until a server answers", async () => {
+  await using directory = await temporaryDirectory();
+  const host = new Host();
+  const node = await startTestNode(directory.path, { clock: host.clock });
+  await acknowledge(node, host);
+  await want(node, A, 1, true);
+  await node.want(A, 2, "stopped", { isFenced: true, keepsMemory: true });
+  const held = holdRootFor(node, 1);
+  await node.want(A, 3, "running", { isFenced: true, waitMs: 0 });
+  await held.reached;
+  host.pass(60_000);
+  held.open();
+  assert.deepEqual([...(await vmsUntil(node, A, "preparing"))], []);
+  await acknowledge(node, host);
+  assert.equal((await runs(node, A)).isResumed, true);
+});
+
+test("a machine that is to be absent while its disk is made does not take the VM that waits with that disk", async () => {
+  await using directory = await temporaryDirectory();
+  const host = new Host();
+  const node = await startTestNode(directory.path, { clock: host.clock, preparing: () => Promise.resolve() });
+  await node.deps.prepared.begin();
+  node.deps.prepared.reserve([{ reference: "local/busybox", cpus: 1, memoryMb: 256, diskGb: 1, count: 1 }]);
+  await until(() => node.deps.prepared.held?.some(({ waiting }) => waiting === 1), { what: "a VM to be prepared" });
+  await acknowledge(node, host);
+  const held = holdRootFor(node, 1);
+  await node.want(A, 1, "running", { isFenced: true, waitMs: 0, env: { FAKE_BOOT_MS: "200" } });
+  await held.reached;
+  await node.fleet.acknowledged(host.clock.boottime(), [{ machineId: A, generation: 2 }]);
+  held.open();
+  assert.deepEqual([...(await vmsUntil(node, A, "absent"))], []);
 });
 
 test("a VM that cannot be fenced is reported as such, and runs on", async () => {

@@ -4,8 +4,7 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { createServer, type IncomingMessage, request as httpRequest } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { ClientRequest, IncomingMessage } from "node:http";
 import { test, type TestContext } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { FileOperation } from "@flotilla/contract/link-files";
@@ -14,6 +13,7 @@ import { FileFailure } from "../src/guest/file-answer.ts";
 import { type Guest, GuestBusy } from "../src/guest/guest.ts";
 import { serveFile, statusOfFailure } from "../src/link/files.ts";
 import { hurriedClock } from "./support/in-process.ts";
+import { requestTo } from "./support/request-to.ts";
 import { scriptedExec } from "./support/scripted-exec.ts";
 
 /** A file worker whose streams and exit the test controls. */
@@ -43,22 +43,12 @@ interface Setting {
 /** Serves one operation with the guest; gives the request, to which a body can be written. */
 async function begin(t: TestContext, guest: Partial<Guest>, operation: FileOperation, setting: Setting = {}) {
   const { clock = systemClock, hasRoom = () => Promise.resolve(true) } = setting;
-  const server = createServer((request, response) => {
+  return await requestTo(t, (request, response) => {
     serveFile(request, response, operation, { guest: guest as Guest, clock, hasRoom }).catch((error: unknown) => {
       if (!(error instanceof FileFailure)) return void response.writeHead(400).end(String(error));
       response.writeHead(statusOfFailure(error.code)).end(JSON.stringify({ code: error.code, message: error.message }));
     });
   });
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  const request = httpRequest({ port, host: "127.0.0.1", method: "POST" });
-  request.on("error", () => undefined);
-  return request;
 }
 
 interface Answer {
@@ -69,7 +59,7 @@ interface Answer {
   readonly isBroken: boolean;
 }
 
-async function answerTo(request: ReturnType<typeof httpRequest>): Promise<Answer> {
+async function answerTo(request: ClientRequest): Promise<Answer> {
   const [response] = (await once(request, "response")) as [IncomingMessage];
   const chunks: Buffer[] = [];
   response.on("data", (chunk: Buffer) => chunks.push(chunk));

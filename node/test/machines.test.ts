@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
-import type { Journal } from "../src/machines/journal.ts";
+import { type Journal, readJournal } from "../src/machines/journal.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import {
   hurriedClock,
@@ -372,3 +372,16 @@ function endFromInside(node: TestNode, machineId: string, command: "crash" | "po
   // The exit of a command whose machine has ended is not reported.
   exec?.exit.catch(() => undefined);
 }
+
+test("a generation is reported when it is on the disk, so that no agent continues with one before what was reported", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const first = await node.want(A, 1, "running");
+  const stops = node.want(A, 2, "stopped");
+  const seen = node.fleet.observe(A);
+  assert.deepEqual([seen.generation, seen.state, seen.bootId], [1, "running", first.bootId]);
+  const stopped = await stops;
+  assert.deepEqual([stopped.generation, stopped.state], [2, "stopped"]);
+  const journal = await readJournal(join(directory.path, "machines", A), A);
+  assert.equal(journal.kind === "sound" && journal.journal.generation, 2);
+});

@@ -2430,6 +2430,7 @@ export interface HeartbeatNodeAnswer {
       }[]
     | null
     | undefined;
+  endedMoves?: readonly string[] | null | undefined;
   reserve?:
     | readonly {
         reference: string;

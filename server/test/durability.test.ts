@@ -8,7 +8,7 @@ import { sql } from "../src/db/database.ts";
 import { applyRuns } from "../src/machines/apply-runs.ts";
 import type { Change, ReportedRun } from "../src/machines/change.ts";
 import { findAnyMachine, writeChanges } from "../src/machines/store.ts";
-import { updateHeartbeat } from "../src/nodes/store.ts";
+import { updateHeartbeats } from "../src/nodes/store.ts";
 import { createMachine } from "./support/machine-server.ts";
 import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { freshDatabase, startTestServer } from "./support/server.ts";
@@ -62,7 +62,7 @@ test("a heartbeat that says nothing new of machines waits for no disk, and the n
     ...{ clockAheadMs: null, certificateExpiresAt: null, now: context.clock.now() },
   };
   const during = await db.transaction(async (transaction) => {
-    assert.equal((await updateHeartbeat(transaction, heartbeat))?.status, "ready");
+    assert.equal((await updateHeartbeats(transaction, [heartbeat])).get("ghost")?.status, "ready");
     return await transaction.queryOne(read);
   });
   assert.deepEqual(during, { setting: "off" });

@@ -347,3 +347,35 @@ test("what was to be replaced is ended first when its node is back, also when th
   );
   await removePool(pool);
 });
+
+test("a complete report is answered with all that is to be absent on its node, and with what was fenced also when it is gone", async () => {
+  const made = await client
+    .withKey(TEST_JOIN_TOKEN)
+    .post("/v1/nodes/register", { id: "ghost-6", address: "http://127.0.0.1:9", totalCpus: 1 });
+  await client.post("/v1/nodes/ghost-6/cordon");
+  const absentAfter = async (isComplete: boolean, machines: readonly object[] = []): Promise<readonly string[]> => {
+    const answer = await client.withKey(made.json.credential).post("/v1/nodes/ghost-6/heartbeat", {
+      ...{ bootId: "agent-of-ghost-6", isComplete, resources: RESOURCES, machines, events: [], canFence: true },
+    });
+    assert.equal(answer.status, 200, answer.text);
+    return ((answer.json.absentMachines ?? []) as { machineId: string }[]).map(({ machineId }) => machineId).toSorted();
+  };
+  const [fencedOne, ordinary] = [await createMachine(client), await createMachine(client)];
+  const both = [fencedOne, ordinary].toSorted();
+  await db.execute(sql`
+    UPDATE machines SET node_id = 'ghost-6', fence = CASE WHEN id = ${fencedOne} THEN 'on' END WHERE id = ANY(${both}::text[])`);
+  await absentAfter(true);
+  for (const id of both) await client.delete(`/v1/machines/${id}`);
+  // Their starts may wait in the socket of an agent that was stopped, so that its report does not name them.
+  assert.deepEqual(await absentAfter(false), []);
+  assert.deepEqual(await absentAfter(true), both);
+  const generations = await db.query<{ machineId: string; generation: number }>(sql`
+    SELECT id AS "machineId", generation FROM machines WHERE id = ANY(${both}::text[])`);
+  await absentAfter(
+    false,
+    generations.map((each) => ({ ...each, state: "absent" })),
+  );
+  assert.deepEqual(await absentAfter(true), [fencedOne]);
+  await db.execute(sql`UPDATE machines SET deleted_at = now() - interval '11 minutes' WHERE id = ${fencedOne}`);
+  assert.deepEqual(await absentAfter(true), []);
+});

@@ -4,6 +4,9 @@
  * test/cluster/moves.test.ts kills the programs meanwhile, test/vm/moves.test.ts moves real machines.
  */
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { findAnyMachine } from "../src/machines/store.ts";
@@ -205,6 +208,43 @@ test("a canceled move leaves the machine where it was, running, and nothing on t
   assert.equal((await ended((await move(id)).json.id)).status, "succeeded");
   await until(async () => (await copies(id)).length === 0, PATIENT);
   await client.delete(`/v1/machines/${id}`);
+});
+
+test("what has arrived of a move is removed when its node reports after the end of the move, and not before", async () => {
+  const placed = [await machine(UNWATCHED), await machine(UNWATCHED), await machine(UNWATCHED)];
+  const [one, other] = placed.filter(({ from }) => placed.filter((each) => each.from === from).length > 1);
+  assert.ok(one !== undefined && other !== undefined, "of three machines on two nodes, two are on the same");
+  const { from, to } = one;
+  const canceled = await held(one);
+  await client.post(`/v1/operations/${canceled}/cancel`);
+  assert.equal((await ended(canceled)).status, "canceled");
+  const moving = await held(other);
+  // The target was killed while it received.
+  const image = {
+    ...{ digest: `sha256:${"0".repeat(64)}`, source: "local/busybox", architecture: "amd64", os: "linux" },
+    ...{ layerCount: 1, env: [], workdir: "/", user: "", entrypoint: [], command: [] },
+  };
+  const root = { bytes: 4_096, size: 4_096, sha256: "0".repeat(64) };
+  const request = JSON.stringify({ generation: 1, image, root, files: [], memory: null, memoryBase: null });
+  const partsOf = (move: string): string => join(nodes[to].directory, "node/incoming", move);
+  for (const move of [moving, canceled]) {
+    await mkdir(join(partsOf(move), "machine"), { recursive: true });
+    await writeFile(join(partsOf(move), "request.json"), request);
+    await writeFile(join(partsOf(move), "machine/disk.part"), "half");
+  }
+  // The other move cannot continue.
+  await nodes[from].kill();
+  await nodes[to].restart();
+  await until(() => !existsSync(partsOf(canceled)), { what: "the parts of the canceled move are removed", ...PATIENT });
+  const lastReport = async () =>
+    ((await client.get("/v1/nodes")).json as { id: string; lastHeartbeatAt: string }[]).find(({ id }) => id === to)
+      ?.lastHeartbeatAt;
+  const before = await lastReport();
+  await until(async () => (await lastReport()) !== before, PATIENT);
+  assert.ok(existsSync(partsOf(moving)));
+  await nodes[from].restart();
+  assert.equal((await ended(moving)).status, "succeeded");
+  for (const { id } of placed) await client.delete(`/v1/machines/${id}`);
 });
 
 test("a delete wins over a move", async () => {

@@ -14,7 +14,7 @@ import {
   endDrain,
   markUnreachable,
   reopenNode,
-  updateHeartbeat,
+  updateHeartbeats,
   updateRegistration,
 } from "../src/nodes/store.ts";
 import { startTestServer } from "./support/server.ts";
@@ -41,8 +41,10 @@ const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
   admitted: () =>
     admitNode(db, registration, { credentialHash: randomBytes(32), joinTokenPrefix: null, tokenMadeAt: now }),
   registered: () => updateRegistration(db, registration),
-  heartbeat: () =>
-    updateHeartbeat(db, { id: ID, agentBootId: null, isComplete: true, resources: null, ...UNKNOWN, now }),
+  heartbeat: async () =>
+    (
+      await updateHeartbeats(db, [{ id: ID, agentBootId: null, isComplete: true, resources: null, ...UNKNOWN, now }])
+    ).get(ID),
   silent: () => markUnreachable(db, now),
   drainRequested: () => beginDrain(db, ID),
   drained: () => endDrain(db, ID, "drained"),

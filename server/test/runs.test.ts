@@ -226,6 +226,22 @@ test("a machine that is deleted while its node does not report counts up to the 
   assert.equal(await uptime(id), counted);
 });
 
+test("a machine whose fence may have ended it counts up to the last report of its node, which need not be unreachable", async () => {
+  const [fenced, ordinary] = [await machine(), await machine()];
+  await beat(changes(fenced.open, ordinary.open));
+  const lastReport = fenced.open.startedAt + 10 * MINUTE;
+  await db.execute(sql`UPDATE machines SET fence = 'on' WHERE id = ${fenced.id}`);
+  await db.execute(sql`
+    UPDATE nodes SET status = 'ready', last_heartbeat_at = ${new Date(lastReport)} WHERE id = 'ghost'`);
+  for (const { id } of [fenced, ordinary]) await client.delete(`/v1/machines/${id}`);
+  const untilReport = secondsOf({ ...asRow(fenced.open), endedAt: lastReport });
+  assert.equal(await uptime(fenced.id), untilReport);
+  assert.ok((await uptime(ordinary.id)) > untilReport);
+  // Its agent saw it end when it continued.
+  await beat(changes({ ...fenced.end, endedAt: lastReport + 21_000, cause: "fenced" }));
+  assert.equal(await uptime(fenced.id), untilReport);
+});
+
 test("open runs that a node does not know any more end at its last report before, others stay open", async () => {
   const [lost, kept, later] = [await machine(), await machine(), await machine()];
   await beat(changes(lost.open, kept.open, later.open));

@@ -287,6 +287,22 @@ test("the database refuses what is used twice, and a change of what was recorded
   await assert.rejects(db.execute(sql`DELETE FROM usage_intervals WHERE ${closed}`), /never changed/);
   await assert.rejects(db.execute(sql`UPDATE rates SET cpu_hour_micros = 0`), /never changed/);
   await assert.rejects(db.execute(sql`DELETE FROM tenant_plans`), /never changed/);
+  await assert.rejects(db.execute(sql`TRUNCATE rates CASCADE`), /never changed/);
+  await assert.rejects(db.execute(sql`TRUNCATE usage_attributions CASCADE`), /never changed/);
+});
+
+test("an interval of a price or an attribution that does not exist is refused, also among others, and when it is ended", async () => {
+  const insert = (rates: readonly string[], attribution: number | null) =>
+    db.execute(sql`
+      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, rate_id)
+      SELECT 'tenant-r', 'mach-r', 'boot-' || r, ${attribution}::bigint, 'uptime', 1, now(), r FROM unnest(${rates}::text[]) r`);
+  const known = (await db.queryOne<{ id: string }>(sql`SELECT id FROM rates LIMIT 1`))?.id ?? "";
+  await assert.rejects(insert([known, "rate-none"], null), /names a rate that does not exist/);
+  await assert.rejects(insert([known], 1_000_000_000), /names an attribution that does not exist/);
+  assert.equal(await insert([known], null), 1);
+  const own = sql`machine_id = 'mach-r'`;
+  await assert.rejects(db.execute(sql`UPDATE usage_intervals SET rate_id = 'rate-none' WHERE ${own}`), /names a rate/);
+  assert.equal((await db.query(sql`SELECT FROM usage_intervals WHERE ${own}`)).length, 1);
 });
 
 test("a change of plan waits for what is being recorded, and begins after it, whatever the clocks say", async () => {

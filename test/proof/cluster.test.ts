@@ -104,6 +104,7 @@ describe("a cluster of real machines", { skip: namespacesSkipReason }, () => {
     test(`it heals by itself and has lost nothing: ${fault.name}`, () => suffer(fault));
 
   test("the audit log and the invoices verify, and nothing is left of deleted machines", async (t) => {
+    assert.ok((watch?.looks ?? 0) > 0, "machines were seen to execute");
     const client = cluster.flotilla.client();
     const written = load.lasting.flatMap(({ acknowledged }) => acknowledged).length;
     for (const { id } of load.lasting.splice(0))

@@ -179,6 +179,9 @@ export function shortReserve(rows: Rows): string | null {
   return waiting < reserved && canKeep ? `${waiting} of ${reserved} VMs wait for shared pools` : null;
 }
 
+/** What a server bills for longer than a fenced VM ran: its last heartbeat may have been on its way when it ended. */
+const SERVER_MS_MAX = 1_500;
+
 /** At the end: what is billed is what ran. */
 export function checkRuns(
   cluster: Cluster,
@@ -214,7 +217,7 @@ export function checkRuns(
       world.violate(`machine ${id} runs, and its run is not open`);
 }
 
-function checkTimes({ world, vms }: Cluster, run: RunRow, toleranceMs: number): void {
+function checkTimes({ world, vms, fences }: Cluster, run: RunRow, toleranceMs: number): void {
   const vm = vms.get(run.bootId);
   if (vm === undefined) return;
   const [from, to] = [world.toEpoch(vm.from), vm.to === null ? null : world.toEpoch(vm.to)];
@@ -228,4 +231,11 @@ function checkTimes({ world, vms }: Cluster, run: RunRow, toleranceMs: number): 
   if (run.countedUntil !== null) lengths.push(Math.max(0, run.countedUntil - run.startedAt));
   if (!lengths.some((length) => run.counted !== null && Math.abs(run.counted - length) <= 2))
     world.violate(`the run of ${run.bootId} took ${lengths.join(" or ")} ms, and ${run.counted} ms of it are counted`);
+  // Of another guest that ended by itself while its agent was stopped, no server knows anything.
+  if (to === null || run.counted === null || !fences.ended.has(run.bootId)) return;
+  // A deletion ends what is billed by the clock of a server, which is right; a report by that of the node.
+  const isByServer = run.countedUntil !== null && Math.abs(run.startedAt + run.counted - run.countedUntil) <= 2;
+  const lateMs = run.startedAt + run.counted - to;
+  if (lateMs > (isByServer ? SERVER_MS_MAX : toleranceMs))
+    world.violate(`the run of ${run.bootId} is billed until ${lateMs.toFixed()} ms after its fence ended it`);
 }

@@ -48,7 +48,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report ends the runs of other boots": {
-    seed: 26,
+    seed: 4,
     changes: [
       {
         file: "server/src/machines/run-store.ts",
@@ -58,7 +58,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a boot is billed before its guest runs": {
-    seed: 13,
+    seed: 24,
     changes: [
       {
         file: "node/src/machines/actions/boot.ts",
@@ -68,7 +68,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 8,
+    seed: 1,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -83,7 +83,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a node obeys a late request": {
-    seed: 8,
+    seed: 78,
     changes: [
       {
         file: "node/src/machines/supervisor.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 52,
+    seed: 552,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 40,
+    seed: 129,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -115,10 +115,20 @@ export const BUGS: Readonly<Record<string, Bug>> = {
         from: "return isApplied(machine) && position[report.state] < position[machine.observedState];",
         to: "return false;",
       },
+      {
+        file: "server/src/machines/observe.ts",
+        from: 'if (endedBoots.has(uncertainBoot(machine, report) ?? "")) return true;',
+        to: "",
+      },
+      {
+        file: "server/src/machines/observe.ts",
+        from: 'if (machine.observedState === "stopped" && report.bootId === machine.observedBootId && isBoot(report)) return true;',
+        to: "",
+      },
     ],
   },
   "writes are not fenced": {
-    seed: 4,
+    seed: 12,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -128,7 +138,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the machines of a plan are not counted": {
-    seed: 1,
+    seed: 4,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -138,7 +148,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 90,
+    seed: 13,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -168,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 1,
+    seed: 64,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -178,7 +188,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 11,
+    seed: 10,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -198,7 +208,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a cordoned node gets machines": {
-    seed: 10,
+    seed: 26,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -224,7 +234,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 11,
+    seed: 1,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
@@ -238,7 +248,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 263,
+    seed: 171,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -261,7 +271,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 8,
+    seed: 11,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -285,7 +295,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 49,
+    seed: 42,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -295,7 +305,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 52,
+    seed: 65,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -305,11 +315,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 49,
+    seed: 1,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 10,
+    seed: 23,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -319,7 +329,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 1,
+    seed: 5,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -329,7 +339,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 26,
+    seed: 37,
     changes: [
       {
         file: "server/src/pools/state.ts",
@@ -349,7 +359,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is reported as fenced and has no timer": {
-    seed: 21,
+    seed: 123,
     changes: [
       {
         file: "node/src/machines/fence.ts",
@@ -374,7 +384,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence is on the wall clock": {
-    seed: 10,
+    seed: 13,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -384,7 +394,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a lease begins when its heartbeat is answered": {
-    seed: 10,
+    seed: 5,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -404,12 +414,22 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 123,
+    seed: 21,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
         from: "const removals = absent.map(",
         to: "const removals = absent.slice(absent.length).map(",
+      },
+    ],
+  },
+  "a fenced machine is billed until it is deleted": {
+    seed: 5,
+    changes: [
+      {
+        file: "server/src/machines/store.ts",
+        from: "THEN least(n.last_heartbeat_at, ${now}::timestamptz) ELSE",
+        to: "THEN ${now}::timestamptz ELSE",
       },
     ],
   },
@@ -424,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "machines are replaced a second too early": {
-    seed: 25,
+    seed: 21,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -434,7 +454,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 138,
+    seed: 42,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -444,7 +464,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake ignores that its server was away": {
-    seed: 225,
+    seed: 5,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -454,7 +474,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a repeated claim takes another machine": {
-    seed: 21,
+    seed: 36,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -464,7 +484,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a claimed machine keeps its fence": {
-    seed: 10,
+    seed: 5,
     changes: [
       {
         file: "server/src/pools/claim.ts",
@@ -489,7 +509,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a prepared VM is given to two machines": {
-    seed: 94,
+    seed: 5,
     changes: [
       {
         file: "node/src/machines/prepared-kinds.ts",

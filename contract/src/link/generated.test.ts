@@ -62,6 +62,7 @@ test("a report that fits is read as it is", () => {
     outdatedVmms: null,
     canFence: false,
     reserve: null,
+    incomingMoves: [],
   };
   const read = { ...heartbeat, link, ...absent };
   assert.deepEqual(readHeartbeat(heartbeat), read, "a node that names no version has the first");

@@ -497,6 +497,9 @@ export function readHeartbeat(value: unknown): Heartbeat {
         : clippedList(fields["outdatedVmms"] ?? [], "Heartbeat.outdatedVmms", 1000, (item) =>
             clipped(item, "Heartbeat.outdatedVmms", 4000),
           ),
+    incomingMoves: clippedList(fields["incomingMoves"] ?? [], "Heartbeat.incomingMoves", 1000, (item) =>
+      clipped(item, "Heartbeat.incomingMoves", 4000),
+    ),
   };
 }
 
@@ -514,6 +517,9 @@ export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
       "HeartbeatAnswer.absentMachines",
       10000,
       readAbsentMachine,
+    ),
+    endedMoves: clippedList(fields["endedMoves"] ?? [], "HeartbeatAnswer.endedMoves", 1000, (item) =>
+      clipped(item, "HeartbeatAnswer.endedMoves", 4000),
     ),
     reserve:
       fields["reserve"] === undefined || fields["reserve"] === null

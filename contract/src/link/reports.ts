@@ -32,6 +32,8 @@ export const ABSENT_MAX = 10_000;
 const RELEASE_CHARACTERS_MAX = 64;
 const ERROR_CHARACTERS_MAX = 500;
 const OUTDATED_VMMS_MAX = 1_000;
+/** Others are named when these are gone. */
+export const INCOMING_MOVES_MAX = 1_000;
 
 /** Something that happened on a node and belongs on a machine's timeline. */
 export const NodeEvent = Type.Object({
@@ -121,6 +123,8 @@ export const Heartbeat = Type.Object({
   reserve: nullable(list(HeldReserve, RESERVED_KINDS_MAX)),
   /** Machines that run in a VMM of another program than the installed one. null: the node has an earlier version. */
   outdatedVmms: nullable(clippedList(clipped(), OUTDATED_VMMS_MAX)),
+  /** Moves of which the node has, or may have, parts that are not a machine yet. */
+  incomingMoves: clippedList(clipped(), INCOMING_MOVES_MAX),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 
@@ -147,6 +151,8 @@ export const HeartbeatAnswer = Type.Object({
   acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
   /** Machines of the node that are to be absent. They end before the acknowledgement lets any fenced VM run on. */
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
+  /** Of the reported `incomingMoves`: those that have ended, so that the node removes what it has of them. */
+  endedMoves: clippedList(clipped(), INCOMING_MOVES_MAX),
   /** The VMs that the node is to keep prepared for shared pools. null: the server has an earlier version. */
   reserve: nullable(list(ReserveShare, RESERVED_KINDS_MAX)),
 });

@@ -41,6 +41,8 @@ export interface BootRequest {
   readonly mustBoot?: boolean;
   /** Absent: it never had one. */
   readonly fence?: RequestedFence;
+  /** Called right before a VM begins, or its guest does. Throws when it must not any more: `boot` and what else starts it then rejects. */
+  readonly mayBegin?: () => void;
 }
 
 /** `on`: the VM has a fence before its guest runs. `had`: the VM that is looked for was started with one by an earlier agent. */

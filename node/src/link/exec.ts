@@ -1,9 +1,9 @@
 /**
  * One running command, or one connection to a port of the guest, on the link: link-stream frames of an HTTP request ↔ a GuestExec.
  *
- * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and one write per turn of the
- * event loop. The response's head is sent with the first frame, or alone after HEAD_DELAY_MS if the command is silent,
- * because callers wait for it.
+ * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and at most one write per turn of
+ * the event loop (exec-output.ts). The response's head is sent with the first frame, or alone after HEAD_DELAY_MS if the command
+ * is silent, because callers wait for it.
  *
  * Always:
  * - Exactly one exit or failure frame is sent, as the last frame. A request without a start frame fails after MESSAGE_MS.
@@ -32,8 +32,6 @@ import {
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import {
   encodeLinkFrame,
-  encodeLinkFrameHead,
-  LINK_PAYLOAD_BYTES_MAX,
   LinkDecoder,
   type LinkFrame,
   type LinkFrameType,
@@ -43,6 +41,7 @@ import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import { lateMessage, MESSAGE_MS } from "./bodies.ts";
 import { openConnection } from "./connections.ts";
+import { LinkOutput } from "./exec-output.ts";
 import { beginFileExec } from "./file-exec.ts";
 
 const HEAD_DELAY_MS = 50;
@@ -50,13 +49,6 @@ const HEAD_DELAY_MS = 50;
 const CALLER_CHECK_MS = 2_000;
 /** Of the input of a connection; a server does not send so much. */
 const UNREAD_BYTES_MAX = 1024 * 1024;
-/** Up to this size a copy costs less than another buffer to write. */
-const COPIED_BYTES_MAX = 4096;
-/**
- * So much may wait for the caller before the outputs are paused: more than the connection's own high-water mark, at which each
- * large frame would pause them. With the window of a stream it is less than what the guest keeps of a command (decision 53).
- */
-const HELD_BYTES = 128 * 1024;
 const NO_OUTPUT = encodeLinkFrame("stderr");
 /** A guest that does not report the end of a killed command within this time counts as unreachable. */
 const KILL_DEADLINE_MS = 10_000;
@@ -89,6 +81,7 @@ export function serveExec(request: IncomingMessage, response: ServerResponse, op
 class LinkExec {
   readonly #request: IncomingMessage;
   readonly #response: ServerResponse;
+  readonly #output: LinkOutput;
   readonly #guest: Guest;
   readonly #clock: Clock;
   readonly #hasRoom: () => Promise<boolean>;
@@ -107,14 +100,8 @@ class LinkExec {
   #startedAt = 0;
   #timers: Timer[] = [];
   #isFinished = false;
-  #isCorked = false;
-  /** Output of one stream in this turn, which becomes one frame. */
-  #gathered: { readonly type: LinkFrameType; readonly payloads: Buffer[]; bytes: number } | null = null;
   /** The next check of a caller whose input is paused. */
   #callerCheck: Timer | null = null;
-  /** The caller does not read, so the outputs are paused. */
-  #isBlocked = false;
-  readonly #onSocketDrain = (): void => this.#onDrain();
   #hasTimedOut = false;
 
   constructor(
@@ -139,6 +126,8 @@ class LinkExec {
     this.#isStopping = isStopping;
     this.#isLeaving = isLeaving;
     this.#connectsIn = connectsIn;
+    const onBlocked = (isBlocked: boolean): void => this.#onBlocked(isBlocked);
+    this.#output = new LinkOutput(response, { clock, gathers: connectsIn === undefined, onBlocked });
   }
 
   serve(): void {
@@ -147,7 +136,6 @@ class LinkExec {
     this.#timers.push(this.#clock.timer(HEAD_DELAY_MS, () => this.#onHeadDelay()));
     this.#request.on("data", (chunk: Buffer) => this.#onRequestData(chunk));
     this.#request.on("end", () => this.#onRequestEnd());
-    this.#response.on("drain", () => this.#onDrain());
     this.#response.on("close", () => this.#onClose());
     this.#response.on("error", () => this.#onClose());
   }
@@ -348,85 +336,21 @@ class LinkExec {
 
   #forward(type: LinkFrameType, output: Readable): void {
     output.on("data", (chunk: Buffer) => {
-      for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX)
-        this.#gather(type, chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX));
+      if (!this.#isFinished) this.#output.add(type, chunk);
       if (this.#exit !== null) this.#finishOnceDelivered();
     });
     output.on("error", () => undefined);
   }
 
-  /** Each frame costs everyone up to the caller, so the guest's frames of one turn are sent in one. */
-  #gather(type: LinkFrameType, payload: Buffer): void {
-    if (this.#isFinished) return;
-    const gathered = this.#gathered;
-    const fits = gathered?.type === type && gathered.bytes + payload.byteLength <= LINK_PAYLOAD_BYTES_MAX;
-    this.#cork();
-    if (fits) {
-      gathered.payloads.push(payload);
-      gathered.bytes += payload.byteLength;
-    } else {
-      this.#writeGathered();
-      this.#gathered = { type, payloads: [payload], bytes: payload.byteLength };
-    }
-    this.#pauseIfFull();
-  }
-
-  #writeGathered(): void {
-    const gathered = this.#gathered;
-    if (gathered === null) return;
-    this.#gathered = null;
-    const { type, payloads, bytes } = gathered;
-    const head = encodeLinkFrameHead(type, bytes);
-    if (bytes <= COPIED_BYTES_MAX) this.#response.write(Buffer.concat([head, ...payloads]));
-    // They are sent together, because the response is corked.
-    else for (const part of [head, ...payloads]) this.#response.write(part);
-  }
-
   #send(frame: Buffer): void {
-    if (this.#isFinished) return;
-    this.#cork();
-    this.#writeGathered();
-    this.#response.write(frame);
-    this.#pauseIfFull();
+    if (!this.#isFinished) this.#output.send(frame);
   }
 
-  #cork(): void {
-    if (this.#isCorked) return;
-    this.#isCorked = true;
-    this.#response.cork();
-    process.nextTick(() => this.#uncork());
-  }
-
-  #pauseIfFull(): void {
-    const heldBytes = this.#response.writableLength + (this.#gathered?.bytes ?? 0);
-    if (this.#isBlocked || heldBytes < HELD_BYTES) return;
-    this.#isBlocked = true;
-    this.#exec?.stdout.pause();
-    this.#exec?.stderr.pause();
-  }
-
-  #uncork(): void {
-    if (!this.#isCorked) return;
-    this.#writeGathered();
-    this.#isCorked = false;
-    // uncork() writes each part of a chunk separately (Node 24): its length alone would wake the server.
-    const { socket } = this.#response;
-    socket?.cork();
-    this.#response.uncork();
-    socket?.uncork();
-    // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24: it comes only from a
-    // socket that was full itself, or when nothing is left).
-    if (!this.#isBlocked) return;
-    if (socket?.writableNeedDrain === false) this.#onDrain();
-    // A response emits `drain` only if a single chunk was large, whatever waits in its socket (Node 24).
-    else socket?.off("drain", this.#onSocketDrain).once("drain", this.#onSocketDrain);
-  }
-
-  #onDrain(): void {
-    if (!this.#isBlocked) return;
-    this.#isBlocked = false;
-    this.#exec?.stdout.resume();
-    this.#exec?.stderr.resume();
+  #onBlocked(isBlocked: boolean): void {
+    for (const output of [this.#exec?.stdout, this.#exec?.stderr]) {
+      if (isBlocked) output?.pause();
+      else output?.resume();
+    }
   }
 
   #onExit(exec: GuestExec, exitCode: number): void {
@@ -462,7 +386,7 @@ class LinkExec {
   #expectEnd(): void {
     this.#timers.push(
       this.#clock.timer(KILL_DEADLINE_MS, () => {
-        if (this.#isBlocked || this.#isLeaving()) this.#expectEnd();
+        if (this.#output.isBlocked || this.#isLeaving()) this.#expectEnd();
         else void this.#failUnanswered();
       }),
     );
@@ -483,9 +407,7 @@ class LinkExec {
   #finish(type: "exit" | "failure", message: ExecExit | LinkError): void {
     if (this.#isFinished) return;
     this.#release();
-    // end() of a corked response overtakes what is corked, which is lost then (Node 24).
-    this.#uncork();
-    this.#response.end(encodeLinkFrame(type, JSON.stringify(message)));
+    this.#output.end(encodeLinkFrame(type, JSON.stringify(message)));
     // Remaining input is read and dropped, so that the connection can serve the next request.
     this.#request.resume();
   }
@@ -494,8 +416,7 @@ class LinkExec {
   #leave(): void {
     if (this.#isFinished) return;
     this.#release();
-    this.#uncork();
-    this.#response.end();
+    this.#output.end();
     this.#request.resume();
   }
 
@@ -505,6 +426,7 @@ class LinkExec {
     if (!isLeft) this.#exec?.release?.();
     if (this.#isFinished) return;
     this.#release();
+    this.#output.drop();
     if (isLeft) return;
     if (this.#start?.isBackground !== true) this.#kill();
     // The output is dropped, but the channel's credit must flow.

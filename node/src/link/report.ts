@@ -84,6 +84,8 @@ export interface ReporterOptions {
     readonly held: Heartbeat["reserve"];
     reserve(shares: NonNullable<HeartbeatAnswer["reserve"]>): void;
   };
+  /** What has arrived of machines that are moved here; absent: the node receives none. */
+  readonly incoming?: { readonly moves: readonly string[]; discardEnded(moves: readonly string[]): void };
   readonly clock: Clock;
   readonly log: Log;
   /** Default: those of this release. */
@@ -243,12 +245,14 @@ export class Reporter {
       ...{ bootId, link, isComplete, resources, machines, events, runs, images, sentAt },
       ...{ release: RELEASE, lastError, canFence: this.#options.canFence ?? false, outdatedVmms },
       reserve: this.#options.prepared?.held ?? null,
+      incomingMoves: [...(this.#options.incoming?.moves ?? [])],
     };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);
     await this.#options.acknowledged?.(sentAtBoottime, answer.absentMachines);
     if (answer.reserve !== null) this.#options.prepared?.reserve(answer.reserve);
+    this.#options.incoming?.discardEnded(answer.endedMoves);
     if (answer.fleet !== null) await this.#options.remote?.membership.accept(answer.fleet, null);
     // After a long absence there may be more runs than one report holds.
     this.#isComplete = isComplete && !runs.isComplete;

@@ -6,7 +6,7 @@
  * Always:
  * - There is one supervisor per machine.
  * - A request older than the removal of a machine does not make it again, as long as this process lives: a late request
- *   cannot outlive its connection.
+ *   cannot outlive its connection. Of fenced machines also not after a restart: servers name those before the first of them begins.
  */
 import { join } from "node:path";
 import {

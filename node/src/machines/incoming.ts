@@ -14,7 +14,8 @@
  *   content was compared with the sender's.
  * - A move is worked on by one request at a time; a newer request for the same file ends the older one.
  *
- * A crash leaves the directory, and the move continues with what has arrived. What no request has touched for KEPT_MS is removed.
+ * A crash leaves the directory, and the move continues with what has arrived. The server says of which moves it is to be removed. What
+ * no request has touched for KEPT_MS is removed when the agent starts.
  */
 import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -79,6 +80,8 @@ export class Incoming {
   /** By move and file: ends a request that receives it. */
   readonly #receiving = new Map<string, AbortController>();
   readonly #live: LiveArrivals;
+  /** Moves whose files are being removed because they have ended. */
+  readonly #discarding = new Set<string>();
 
   constructor(options: IncomingOptions) {
     this.#options = options;
@@ -332,6 +335,23 @@ export class Incoming {
       await rm(this.#place(move), { recursive: true, force: true });
       if (request !== null) this.#options.deps.imagesArriving.delete(move);
     });
+  }
+
+  /** Moves of which something has arrived here that is not a machine yet, or may have. */
+  get moves(): readonly string[] {
+    return [...this.#options.deps.imagesArriving.keys()];
+  }
+
+  /** Removes what has arrived of moves that have ended, in the background. What cannot be removed now is in `moves` still. */
+  discardEnded(moves: readonly string[]): void {
+    const { deps, log } = this.#options;
+    for (const move of moves.filter((each) => deps.imagesArriving.has(each) && !this.#discarding.has(each))) {
+      this.#discarding.add(move);
+      void this.discard(move)
+        .then(() => log.info({ move }, "removed what had arrived of a move that has ended"))
+        .catch((error: unknown) => log.warn({ error, move }, "parts of a move that has ended cannot be removed yet"))
+        .finally(() => this.#discarding.delete(move));
+    }
   }
 
   #arrived(machineId: string, move: string): Supervisor | null {

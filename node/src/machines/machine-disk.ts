@@ -44,18 +44,20 @@ export class MachineDisk {
     return this.#image.digest;
   }
 
-  /** Makes the disk, or takes one together with a prepared VM, which is returned. */
-  async make(spec: MachineSpec, uid: number): Promise<WaitingVm | undefined> {
+  /** Makes the disk, or takes one together with a prepared VM, which is returned. Rejects when the signal is aborted before. */
+  async make(spec: MachineSpec, uid: number, signal: AbortSignal): Promise<WaitingVm | undefined> {
     const image = this.#image;
     if (image === null) throw new Error("the machine's image has not been found yet");
     const { disks, images, prepared } = this.#deps;
     const diskPath = diskPathOf(this.#directory);
     await refuseSecondDisk(diskPath);
+    signal.throwIfAborted();
     const waiting = prepared.takeWithDisk(spec, image);
     if (waiting?.diskPath) {
       await rename(waiting.diskPath, diskPath);
     } else {
       const root = await images.rootFor(image, spec.diskGb * GIB);
+      signal.throwIfAborted();
       await disks.make({ diskPath, root, diskGb: spec.diskGb, uid });
       this.#isNew = true;
     }

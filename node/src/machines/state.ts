@@ -121,7 +121,7 @@ const INTERRUPTED_BY = {
   awaitHost: ["stopped", "absent"],
   awaitLease: ["stopped", "absent"],
   ensureImage: ["stopped", "absent"],
-  makeDisk: [],
+  makeDisk: ["stopped", "absent"],
   mergeDisk: ["running", "absent"],
   boot: ["stopped", "absent"],
   resume: ["stopped", "absent"],

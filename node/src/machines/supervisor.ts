@@ -7,6 +7,8 @@
  * Always:
  * - One action runs at a time, and the plan is computed again after each.
  * - A new desired state interrupts an action that serves a different one (INTERRUPTED_BY).
+ * - A generation is reported when it is on the disk: the next agent would continue with the one before, and a server applies no report of an
+ *   older generation.
  *
  * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action, adopt.ts reads the
  * journal and the plan continues from it.
@@ -48,6 +50,8 @@ export class Supervisor {
   readonly #queue: MachineQueue;
   /** What was observed of a machine that ran before its host began to go down. */
   #beforeHostStop: ObservedMachine | null = null;
+  /** What was observed before the desired states that are not on the disk yet; null: there are none, or the machine is new. */
+  #beforeSave: ObservedMachine | null = null;
 
   /** Makes the machine's directory if it is missing. Nothing else happens before `accept` or `resume`. */
   constructor(deps: SupervisorDeps, directory: string, journal: Journal) {
@@ -314,6 +318,7 @@ export class Supervisor {
     }
     // Absent is final: a removal cannot be reversed.
     if (generation <= known.generation || known.desired === "absent") return "stale";
+    if (known.generation > 0) this.#beforeSave ??= this.#observeNow();
     machine.leaving.isUnderWay = false;
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({
@@ -326,9 +331,20 @@ export class Supervisor {
     });
     this.#queue.interrupt(state);
     this.#queue.wake();
-    await saved;
+    try {
+      await saved;
+    } finally {
+      // A later request waits for its own write.
+      if (machine.journal.generation === generation) this.#endSave();
+    }
     void applyFence(machine);
     return "accepted";
+  }
+
+  #endSave(): void {
+    if (this.#beforeSave === null) return;
+    this.#beforeSave = null;
+    this.#machine.changed();
   }
 
   /** A server has acknowledged a heartbeat: a VM that is to have a fence and has none gets one. */
@@ -391,7 +407,7 @@ export class Supervisor {
     const { hostStop } = this.#machine.deps;
     const { generation, desired } = this.#machine.journal;
     const isKept = hostStop.isStopping && desired === "running" && before?.generation === generation;
-    return before !== null && isKept ? before : this.#observeNow();
+    return before !== null && isKept ? before : (this.#beforeSave ?? this.#observeNow());
   }
 
   #observeNow(): ObservedMachine {
@@ -424,6 +440,7 @@ export class Supervisor {
   /** What is observed when the machine has settled in this generation or a later one, or after `waitMs`. */
   async settled(generation: number, waitMs: number, signal: AbortSignal): Promise<ObservedMachine> {
     const isSettled = (): boolean =>
+      this.#beforeSave === null &&
       this.#machine.journal.generation >= generation &&
       (SETTLED_STATES as readonly ObservedState[]).includes(this.#observedState());
     await this.#machine.watchers.until(isSettled, waitMs, signal);

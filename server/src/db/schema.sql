@@ -1136,8 +1136,6 @@ CREATE TABLE usage_intervals (
   attribution_id bigint,
   CONSTRAINT nothing_twice EXCLUDE USING gist (COALESCE(boot_id, machine_id) WITH =, meter WITH =, tstzrange(started_at, ended_at) WITH &&),
   CONSTRAINT usage_intervals_pkey PRIMARY KEY (id),
-  CONSTRAINT usage_intervals_attribution_id_fkey FOREIGN KEY (attribution_id) REFERENCES usage_attributions(id),
-  CONSTRAINT usage_intervals_rate_id_fkey FOREIGN KEY (rate_id) REFERENCES rates(id),
   CONSTRAINT closed_with_its_end CHECK ((((ended_at IS NULL) = (closed_at IS NULL)) AND ((ended_at IS NULL) = (closed_in IS NULL)))),
   CONSTRAINT disk_outlives_boots CHECK (((meter = 'disk'::text) = (boot_id IS NULL))),
   CONSTRAINT usage_intervals_check CHECK ((ended_at >= started_at)),
@@ -1297,19 +1295,15 @@ CREATE INDEX machines_by_fence ON public.machines USING btree (fence, id) WHERE 
 
 CREATE INDEX machines_deleted ON public.machines USING btree (deleted_at) WHERE (deleted_at IS NOT NULL);
 
-CREATE INDEX machines_disk ON public.machines USING btree (tenant_id) INCLUDE (disk_gb) WHERE (deleted_at IS NULL);
-
 CREATE UNIQUE INDEX machines_host_label ON public.machines USING btree (host_label) WHERE (deleted_at IS NULL);
 
-CREATE INDEX machines_list ON public.machines USING btree (tenant_id, created_at DESC, id DESC) WHERE (deleted_at IS NULL);
+CREATE INDEX machines_list ON public.machines USING btree (tenant_id, created_at DESC, id DESC) INCLUDE (disk_gb) WHERE (deleted_at IS NULL);
 
 CREATE INDEX machines_moving ON public.machines USING btree (node_id) WHERE (move_id IS NOT NULL);
 
-CREATE UNIQUE INDEX machines_name ON public.machines USING btree (tenant_id, name) WHERE (deleted_at IS NULL);
+CREATE UNIQUE INDEX machines_name ON public.machines USING btree (tenant_id, name) WHERE ((deleted_at IS NULL) AND (name IS NOT NULL));
 
-CREATE INDEX machines_node ON public.machines USING btree (node_id);
-
-CREATE INDEX machines_promised ON public.machines USING btree (node_id) INCLUDE (cpus, memory_mb) WHERE is_active;
+CREATE INDEX machines_of_node ON public.machines USING btree (node_id, is_active) INCLUDE (cpus, memory_mb);
 
 CREATE INDEX machines_reconcile ON public.machines USING btree (reconcile_at) WHERE (reconcile_at IS NOT NULL);
 
@@ -1514,6 +1508,22 @@ BEGIN
     RAISE EXCEPTION 'tenant % has no test clock, or it would be set back', NEW.tenant_id;
   END IF;
   RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.check_intervals()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF EXISTS (SELECT FROM (SELECT DISTINCT rate_id FROM written) w LEFT JOIN rates r ON r.id = w.rate_id WHERE r.id IS NULL) THEN
+    RAISE foreign_key_violation USING MESSAGE = 'a usage interval names a rate that does not exist';
+  END IF;
+  IF EXISTS (
+    SELECT FROM (SELECT DISTINCT attribution_id FROM written WHERE attribution_id IS NOT NULL) w
+    LEFT JOIN usage_attributions u ON u.id = w.attribution_id WHERE u.id IS NULL) THEN
+    RAISE foreign_key_violation USING MESSAGE = 'a usage interval names an attribution that does not exist';
+  END IF;
+  RETURN NULL;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.check_invoice_numbers()
@@ -1908,7 +1918,12 @@ CREATE OR REPLACE FUNCTION public.record_runs()
 AS $function$
 DECLARE
   seen_at timestamptz := clock_timestamp();
+  runs bigint;
+  simple bigint;
 BEGIN
+  SELECT count(*), count(*) FILTER (WHERE a.ended_at IS NULL AND a.counted_until IS NULL AND NOT t.has_test_clock)
+  INTO runs, simple FROM added a LEFT JOIN tenants t ON t.id = a.tenant_id;
+  IF runs = 0 THEN RETURN NULL; END IF;
   INSERT INTO usage_attributions (machine_id, key_id, labels, labels_hash)
   SELECT DISTINCT ON (m.id) m.id, coalesce(m.started_by, m.created_by), m.labels, h.hash
   FROM added a JOIN machines m ON m.id = a.machine_id
@@ -1917,10 +1932,28 @@ BEGIN
     SELECT FROM usage_attributions u
     WHERE u.machine_id = m.id AND u.labels_hash = h.hash AND u.key_id IS NOT DISTINCT FROM coalesce(m.started_by, m.created_by))
   ORDER BY m.id ON CONFLICT DO NOTHING;
+  INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, rate_id, recorded_at)
+  SELECT a.tenant_id, a.machine_id, a.boot_id, u.id, k.meter,
+    CASE k.meter WHEN 'uptime' THEN 1::bigint WHEN 'cpu' THEN a.cpus ELSE a.memory_mb END, a.started_at, r.id, seen_at
+  FROM added a
+  JOIN tenants t ON t.id = a.tenant_id
+  LEFT JOIN machines m ON m.id = a.machine_id
+  LEFT JOIN usage_attributions u ON u.machine_id = m.id AND u.labels_hash = sha256(convert_to(m.labels::text, 'UTF8'))
+    AND u.key_id IS NOT DISTINCT FROM coalesce(m.started_by, m.created_by)
+  CROSS JOIN LATERAL (
+    SELECT p.plan_id FROM tenant_plans p WHERE p.tenant_id = a.tenant_id AND p.active_from <= a.started_at
+    ORDER BY p.active_from DESC LIMIT 1) p
+  CROSS JOIN LATERAL (
+    SELECT o.id FROM rates o WHERE o.plan_id = p.plan_id AND o.active_from <= a.started_at ORDER BY o.active_from DESC LIMIT 1) r
+  CROSS JOIN (VALUES (1, 'uptime'), (2, 'cpu'), (3, 'memory')) AS k(place, meter)
+  WHERE a.ended_at IS NULL AND a.counted_until IS NULL AND NOT t.has_test_clock
+  ORDER BY a.machine_id, a.started_at, k.place;
+  IF simple = runs THEN RETURN NULL; END IF;
   INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
   SELECT a.tenant_id, a.machine_id, a.boot_id, u.id, q.meter, q.quantity, p.started_at, CASE WHEN NOT t.is_open THEN p.ended_at END,
     p.rate_id, t.recorded_at
   FROM added a
+  JOIN tenants c ON c.id = a.tenant_id
   LEFT JOIN machines m ON m.id = a.machine_id
   LEFT JOIN usage_attributions u ON u.machine_id = m.id AND u.labels_hash = sha256(convert_to(m.labels::text, 'UTF8'))
     AND u.key_id IS NOT DISTINCT FROM coalesce(m.started_by, m.created_by)
@@ -1932,6 +1965,7 @@ BEGIN
   CROSS JOIN (VALUES (1, 'uptime'), (2, 'cpu'), (3, 'memory')) AS k(place, meter)
   CROSS JOIN LATERAL (
     SELECT k.meter, CASE k.meter WHEN 'uptime' THEN 1::bigint WHEN 'cpu' THEN a.cpus ELSE a.memory_mb END AS quantity) q
+  WHERE a.ended_at IS NOT NULL OR a.counted_until IS NOT NULL OR c.has_test_clock
   ORDER BY a.machine_id, a.started_at, p.started_at, k.place;
   RETURN NULL;
 END $function$;
@@ -2172,6 +2206,8 @@ CREATE TRIGGER plans_rate AFTER INSERT ON public.plans FOR EACH ROW EXECUTE FUNC
 
 CREATE TRIGGER rates_immutable BEFORE DELETE OR UPDATE ON public.rates FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
+CREATE TRIGGER rates_not_truncated BEFORE TRUNCATE ON public.rates FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
 CREATE TRIGGER tenant_plans_immutable BEFORE DELETE OR UPDATE ON public.tenant_plans FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER tenants_clock BEFORE UPDATE OF has_test_clock, clock_ahead_ms ON public.tenants FOR EACH ROW WHEN (((new.has_test_clock <> old.has_test_clock) OR (new.clock_ahead_ms < old.clock_ahead_ms))) EXECUTE FUNCTION refuse_clock_change();
@@ -2180,8 +2216,14 @@ CREATE TRIGGER tenants_plan AFTER INSERT OR UPDATE OF plan_id ON public.tenants 
 
 CREATE TRIGGER usage_attributions_immutable BEFORE DELETE OR UPDATE ON public.usage_attributions FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
+CREATE TRIGGER usage_attributions_not_truncated BEFORE TRUNCATE ON public.usage_attributions FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
 CREATE TRIGGER usage_intervals_immutable BEFORE UPDATE ON public.usage_intervals FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER usage_intervals_kept BEFORE DELETE ON public.usage_intervals FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER usage_intervals_noted BEFORE INSERT OR UPDATE ON public.usage_intervals FOR EACH ROW WHEN ((new.ended_at IS NOT NULL)) EXECUTE FUNCTION note_closing();
+
+CREATE TRIGGER usage_intervals_refer AFTER INSERT ON public.usage_intervals REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION check_intervals();
+
+CREATE TRIGGER usage_intervals_still_refer AFTER UPDATE ON public.usage_intervals REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION check_intervals();

@@ -4,18 +4,22 @@
  * Always:
  * - observe.ts decides, and one fenced statement writes the changes of all machines. A machine that lost its fence is read
  *   and decided again.
- * - A report that changes nothing costs one read and no write.
+ * - A report that changes nothing costs one read and no write. Whether an uncertain boot has ended is read after the row: the
+ *   write is refused when the row has changed since, so no end is missed that was recorded with a change of the row.
  * - A machine that the node does not own according to the database is left as it is: the database may have lost it.
  */
 import type { AbsentMachine, Heartbeat, ObservedMachine } from "@flotilla/contract/link";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import type { Change } from "./change.ts";
-import { applyObservation, applyNoTrace } from "./observe.ts";
+import { applyObservation, applyNoTrace, uncertainBoot } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
+import { listEndedBoots } from "./run-store.ts";
 import type { MachineServices } from "./services.ts";
 import { listMachinesOfNode, listMachinesOfNodeById } from "./store.ts";
 
 const WRITE_TRIES_MAX = 4;
+/** So many are read with those of other nodes and requests; more have a statement for themselves. */
+const READ_TOGETHER_MAX = 8;
 /** A complete report that was written before a machine came to the node may arrive after it, by so much if it was sent in time. */
 const NO_TRACE_AFTER_MS = 15_000;
 
@@ -38,29 +42,56 @@ export async function applyReports(
   if (reports.size === 0 && !heartbeat.isComplete) return { unknown: [], absent: [] };
   let held: readonly MachineRecord[] = heartbeat.isComplete
     ? await listMachinesOfNode(context.db, nodeId)
-    : await listMachinesOfNodeById(context.db, nodeId, [...reports.keys()]);
+    : await machinesOfNode(services, nodeId, [...reports.keys()]);
   const unknown = unknownOf(reports, held);
   const absent = absentOf(reports, held);
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held.length > 0; attempt += 1) {
-    const changes = held.flatMap((machine) =>
-      changeOf(machine, reports.get(machine.id), { now: context.clock.now(), isRestored, writtenAt }),
-    );
+    const endedBoots = await listEndedBoots(context.db, uncertainBoots(reports, held));
+    const about = { now: context.clock.now(), isRestored, writtenAt, endedBoots };
+    const changes = held.flatMap((machine) => changeOf(machine, reports.get(machine.id), about));
     if (changes.length === 0) break;
     const written = await cache.write(changes);
     const lost = changes.map(({ next }) => next.id).filter((id) => !written.has(id));
-    held = lost.length === 0 ? [] : await listMachinesOfNodeById(context.db, nodeId, lost);
+    held = lost.length === 0 ? [] : await machinesOfNode(services, nodeId, lost);
   }
   return { unknown, absent };
+}
+
+async function machinesOfNode(
+  { context, cache }: MachineServices,
+  nodeId: string,
+  ids: readonly string[],
+): Promise<readonly MachineRecord[]> {
+  if (ids.length > READ_TOGETHER_MAX) return await listMachinesOfNodeById(context.db, nodeId, ids);
+  const machines = await Promise.all(ids.map((id) => cache.readAny(id)));
+  return machines.filter((machine) => machine !== undefined && machine.nodeId === nodeId) as readonly MachineRecord[];
 }
 
 function changeOf(
   machine: MachineRecord,
   report: ObservedMachine | undefined,
-  { now, isRestored, writtenAt }: { readonly now: number; readonly isRestored: boolean; readonly writtenAt: number },
+  about: {
+    readonly now: number;
+    readonly isRestored: boolean;
+    readonly writtenAt: number;
+    readonly endedBoots: ReadonlySet<string>;
+  },
 ): readonly Change[] {
+  const { now, isRestored, writtenAt, endedBoots } = about;
   if (report === undefined && !isRestored && writtenAt - machine.updatedAt < NO_TRACE_AFTER_MS) return [];
-  const observation = report === undefined ? applyNoTrace(machine, now) : applyObservation(machine, report, now);
+  const observation =
+    report === undefined ? applyNoTrace(machine, now) : applyObservation(machine, report, now, endedBoots);
   return observation.outcome === "news" ? [observation.change] : [];
+}
+
+function uncertainBoots(
+  reports: ReadonlyMap<string, ObservedMachine>,
+  held: readonly MachineRecord[],
+): readonly string[] {
+  return held.flatMap((machine) => {
+    const report = reports.get(machine.id);
+    return report === undefined ? [] : (uncertainBoot(machine, report) ?? []);
+  });
 }
 
 function unknownOf(reports: ReadonlyMap<string, ObservedMachine>, held: readonly MachineRecord[]): readonly string[] {

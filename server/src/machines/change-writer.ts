@@ -4,7 +4,7 @@
  *
  * Always:
  * - At most STATEMENTS_MAX statements are under way that others may wait for, each with at most CHANGES_MAX changes, unless one
- *   caller has more. While there are fewer, a change is written at once.
+ *   caller has more. While there are fewer, a change is written at the end of the turn of the event loop, with those of that turn.
  * - A statement has a machine once. Changes of one machine are written in the order in which they came.
  * - A statement has one start of a tenant whose budget is checked: what a start holds of it is written at the end of its statement.
  * - A caller fails only for what is its own: what fails is written again, each caller's changes alone, except when the database is
@@ -12,6 +12,7 @@
  *
  * A crash loses what is not written; no caller was answered.
  */
+import { endOfTurn } from "@flotilla/base/clock";
 import type { Context } from "../context.ts";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
 import { forAll } from "../db/holder.ts";
@@ -38,6 +39,7 @@ export class ChangeWriter {
   readonly #context: Context;
   #waiting: Waiting[] = [];
   #statements = 0;
+  #isGathering = false;
   /** The machines of the statements under way. */
   readonly #machines = new Set<string>();
 
@@ -49,8 +51,17 @@ export class ChangeWriter {
   write(changes: readonly Change[], durability: Durability = "disk"): Promise<Written> {
     const done = Promise.withResolvers<Written>();
     this.#waiting.push({ changes, durability, done });
-    this.#begin();
+    this.#gather();
     return done.promise;
+  }
+
+  #gather(): void {
+    if (this.#isGathering || this.#statements >= STATEMENTS_MAX) return;
+    this.#isGathering = true;
+    void endOfTurn().then(() => {
+      this.#isGathering = false;
+      this.#begin();
+    });
   }
 
   #begin(): void {
@@ -62,7 +73,7 @@ export class ChangeWriter {
         this.#statements -= 1;
         this.#free(together.filter((one) => !failed.includes(one)));
         for (const one of failed) void this.#writeAlone(one);
-        this.#begin();
+        this.#gather();
       });
     }
   }
@@ -120,7 +131,7 @@ export class ChangeWriter {
       done.reject(error);
     }
     this.#free([one]);
-    this.#begin();
+    this.#gather();
   }
 
   #free(written: readonly Waiting[]): void {

@@ -7,8 +7,9 @@
  */
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { applyObservation } from "./observe.ts";
+import { applyObservation, uncertainBoot } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
+import { listEndedBoots } from "./run-store.ts";
 import type { MachineServices } from "./services.ts";
 import { phaseOf, sentState } from "./state.ts";
 import type { Durability } from "./store.ts";
@@ -84,7 +85,9 @@ async function applyReport(
   let held: MachineRecord | undefined = machine;
   // A node that does not own the machine any more says nothing about it.
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held?.nodeId === machine.nodeId; attempt += 1) {
-    const observation = applyObservation(held, report, context.clock.now());
+    const uncertain = uncertainBoot(held, report);
+    const ended = await listEndedBoots(context.db, uncertain === null ? [] : [uncertain]);
+    const observation = applyObservation(held, report, context.clock.now(), ended);
     if (observation.outcome !== "news") return held;
     const { change } = observation;
     // A start that fails is answered without a commit that follows.

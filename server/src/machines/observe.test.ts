@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import type { Change } from "./change.ts";
-import { applyNoTrace, applyObservation } from "./observe.ts";
+import { applyNoTrace, applyObservation, uncertainBoot } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import { isActive, phaseOf } from "./state.ts";
 
@@ -234,4 +234,14 @@ test("once a machine has stopped as desired, a late report of the boot that its 
   assert.equal(phaseOf(settled), "stopped");
   for (const state of ["preparing", "booting", "running", "stopping"] as const)
     assert.equal(outcome(settled, { state, bootId: "boot-2" }), "late", state);
+});
+
+test("a boot other than the one that was seen last is news in its generation, unless its run has ended", () => {
+  const seen = report({ generation: 2, state: "running", bootId: "boot-2", runningSince: NOW - 10 });
+  assert.equal(uncertainBoot(running, seen), "boot-2");
+  assert.equal(applyObservation(running, seen, NOW).outcome, "news");
+  assert.equal(applyObservation(running, seen, NOW, new Set(["boot-2"])).outcome, "late");
+  // Of the boot that was seen last, of another generation, and of no boot the order says enough.
+  for (const other of [{ bootId: "boot-1" }, { generation: 1 }, { generation: 3 }, { bootId: null }] as const)
+    assert.equal(uncertainBoot(running, { ...seen, ...other }), null);
 });

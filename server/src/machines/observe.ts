@@ -6,7 +6,8 @@
  * Always:
  * - A report of an older generation than one that was applied is late and changes nothing.
  * - Within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer may
- *   arrive after it. A boot id other than the stored one is news while the machine is to run.
+ *   arrive after it. A boot id other than the stored one is news while the machine is to run, unless that boot's run has ended: then
+ *   the report was overtaken. Only the recorded runs say so (`uncertainBoot`).
  * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost by that.
  * - A machine that its node had and does not have any more is in error: its disk is gone, and only a new request makes another.
  * - A report of a newer generation than ours means that the database was restored to an earlier state. What the node
@@ -60,7 +61,17 @@ const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendR
   machine.keepsMemory &&
   generation === machine.generation;
 
-function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
+/**
+ * The boot of which the order of generations and states says nothing: another one than was seen last, of the same generation. It follows
+ * that one, or came before it. null: there is no doubt.
+ */
+export function uncertainBoot(machine: MutableMachine, report: ObservedMachine): string | null {
+  const { observedBootId, observedGeneration } = machine;
+  const isOther = observedBootId !== null && report.bootId !== observedBootId;
+  return isOther && isBoot(report) && report.generation === observedGeneration ? report.bootId : null;
+}
+
+function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: ReadonlySet<string>): boolean {
   // A machine that is being moved is stopped, also when it is to run afterwards.
   const sent = sentState(machine);
   // Never started, so it is on no node: the report is about something else.
@@ -70,6 +81,7 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
   // A boot that has ended does not run again: the report was written before its end.
+  if (endedBoots.has(uncertainBoot(machine, report) ?? "")) return true;
   if (machine.observedState === "stopped" && report.bootId === machine.observedBootId && isBoot(report)) return true;
   // It was reported as stopping while its node tried.
   if (isSuspendRefused(machine, report)) return false;
@@ -85,11 +97,19 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   return isApplied(machine) && position[report.state] < position[machine.observedState];
 }
 
-/** What a report changes. `now`: epoch milliseconds of the server's clock. */
-export function applyObservation(machine: MutableMachine, received: ObservedMachine, now: number): Observation {
+/** No boot of the report is uncertain. */
+const NONE: ReadonlySet<string> = new Set();
+
+/** What a report changes. `now`: epoch milliseconds of the server's clock. `endedBoots`: of its uncertain boots those whose runs have ended. */
+export function applyObservation(
+  machine: MutableMachine,
+  received: ObservedMachine,
+  now: number,
+  endedBoots: ReadonlySet<string> = NONE,
+): Observation {
   const report = endOfBoot(received, machine);
   if (isForgotten(machine, report)) return observeForgotten(machine, report, now);
-  if (isLate(machine, report)) return { outcome: "late" };
+  if (isLate(machine, report, endedBoots)) return { outcome: "late" };
   const isRunning = report.state === "running";
   const runsAsDesired = isRunning && machine.desiredState === "running" && report.generation === machine.generation;
   const seen: MutableMachine = {

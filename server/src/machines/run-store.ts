@@ -81,6 +81,14 @@ export async function writeRuns(context: Context, nodeId: string, runs: readonly
   return unknown.map(({ bootId }) => bootId);
 }
 
+/** Those of the boots whose runs have ended. */
+export async function listEndedBoots(db: Queryable, bootIds: readonly string[]): Promise<ReadonlySet<string>> {
+  if (bootIds.length === 0) return new Set();
+  const rows = await db.query<{ bootId: string }>(sql`
+    SELECT boot_id AS "bootId" FROM machine_runs WHERE boot_id = ANY(${[...bootIds]}::text[]) AND ended_at IS NOT NULL`);
+  return new Set(rows.map(({ bootId }) => bootId));
+}
+
 /** A run that arrived with an answer is followed by the node's own record within this time. */
 const UNRECORDED_MS = 60_000;
 

@@ -95,15 +95,23 @@ export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise
   return rows.map(fromRow);
 }
 
-/** Deleted machines that a node may still have. */
+/** No request to a node is under way for longer. */
+const REQUEST_MS_MAX = 10 * 60_000;
+
+/**
+ * Deleted machines that a node may still have, or may begin: a request from before the deletion may be late, and a new agent does not
+ * remember what the one before has removed. A fenced machine begins only after such an answer.
+ */
 export const listAbsentOfNode = (
   db: Queryable,
   nodeId: string,
-  limit: number,
+  { now, limit }: { readonly now: number; readonly limit: number },
 ): Promise<readonly { readonly machineId: string; readonly generation: number }[]> =>
   db.query(sql`
     SELECT id AS "machineId", generation FROM machines
-    WHERE node_id = ${nodeId} AND desired_state = 'absent' AND NOT (observed_state = 'absent' AND observed_generation = generation)
+    WHERE node_id = ${nodeId} AND desired_state = 'absent' AND (
+      NOT (observed_state = 'absent' AND observed_generation = generation)
+      OR fence IS NOT NULL AND deleted_at > ${instantOf(now - REQUEST_MS_MAX)}::timestamptz)
     ORDER BY id LIMIT ${limit}`);
 
 /** The machines whose disks are on a node: those that have a node and were not deleted. */
@@ -357,6 +365,7 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
 /**
  * Deletes a machine in any state: it is hidden immediately, its name is free and it is not counted any more. Data that may be
  * secret (environment, command, sessions, tokens, share link) is cleared. The node is called afterwards.
+ * Its runs count up to now, or up to the last report of its node when that is unreachable or a fence may have ended the VM since.
  * `revision`: delete only if it has this revision. `ifUnused`: only if it has never run. Returns the deleted machine, or undefined when there
  * is none.
  */
@@ -377,9 +386,9 @@ export async function removeMachine(
           OR NOT has_run AND NOT EXISTS (SELECT FROM machine_runs r WHERE r.machine_id = machines.id))
       RETURNING *),
     uncounted AS (
-      UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked')
+      UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked') OR gone.fence IS NOT NULL
         THEN least(n.last_heartbeat_at, ${now}::timestamptz) ELSE ${now}::timestamptz END
-      FROM nodes n WHERE r.machine_id IN (SELECT id FROM gone) AND r.ended_at IS NULL AND n.id = r.node_id),
+      FROM gone, nodes n WHERE r.machine_id = gone.id AND r.ended_at IS NULL AND n.id = r.node_id),
     sessions AS (DELETE FROM machine_sessions WHERE machine_id IN (SELECT id FROM gone)),
     tokens AS (DELETE FROM connect_tokens WHERE machine_id IN (SELECT id FROM gone)),
     shares AS (DELETE FROM machine_shares WHERE machine_id IN (SELECT id FROM gone)),

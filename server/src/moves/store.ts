@@ -238,6 +238,14 @@ export function listChildMoves(
     ORDER BY o.created_at, o.id`);
 }
 
+/** Those of the moves that have ended: no server continues them. One without a row has ended, because rows outlive their moves. */
+export async function listEndedMoves(db: Queryable, moveIds: readonly string[]): Promise<readonly string[]> {
+  const rows = await db.query<{ readonly id: string }>(sql`
+    SELECT asked.id FROM unnest(${moveIds}::text[]) AS asked (id)
+    WHERE NOT EXISTS (SELECT FROM operations o WHERE o.id = asked.id AND o.status = 'running')`);
+  return rows.map(({ id }) => id);
+}
+
 /** Whether machines of other nodes are being moved to this one. */
 export async function hasArriving(db: Queryable, nodeId: string): Promise<boolean> {
   const row = await db.queryOne(sql`

@@ -526,7 +526,7 @@ async function undo(services: MachineServices, operation: OperationRecord): Prom
   await removeCopies(services, machineId);
 }
 
-/** Removes what has arrived of the machine on nodes that do not own it. A node that does not answer does it by itself after two days. */
+/** Removes what has arrived of the machine on nodes that do not own it. A node that does not answer removes it later, once the answer to its heartbeat names the move. */
 async function discardParts({ context, link }: MachineServices, call: Omit<MoveCall, "signal">): Promise<void> {
   const { machineId } = call;
   const copies = await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null });

@@ -3,7 +3,7 @@
  *
  * Always:
  * - Tokens are compared by hash and never stored.
- * - Every call of a node is looked up, so that a revoked credential fails immediately on every server.
+ * - Every call of a node is looked up after it has come, so that a revoked credential fails immediately on every server.
  * - The credential of a node that joined with a key works only on a connection with its certificate, except to register
  *   again, which proves that the node has the key (register.ts).
  */
@@ -11,9 +11,18 @@ import { timingSafeEqual } from "node:crypto";
 import type { NodeAuthenticator } from "../auth/authenticate.ts";
 import type { Context } from "../context.ts";
 import type { NodeCaller, NodeCertificate } from "../auth/caller.ts";
+import { Together } from "../db/together.ts";
 import { hashOf, joinTokenPrefix } from "../tokens/mint.ts";
 import { findUsableToken } from "../tokens/store.ts";
-import { findNodeByCredential } from "./store.ts";
+import { type CredentialHolder, findNodesByCredential } from "./store.ts";
+
+const STATEMENTS_MAX = 2;
+const CREDENTIALS_MAX = 64;
+/**
+ * Nodes report every few seconds, and no user waits for that: where many do, those of this time are looked up together, and so share the
+ * statements that follow as well.
+ */
+const GATHER_MS = 25;
 
 /** Represents the server's own join token, which has no row. No stored token has this form. */
 export const OWN_TOKEN = "own";
@@ -27,12 +36,23 @@ export const makeCredential = (randomBytes: Context["randomBytes"]): string =>
 export function nodeAuthenticator(context: Context, ownJoinToken: string | null): NodeAuthenticator {
   const startedAt = context.clock.now();
   const ownHash = ownJoinToken === null ? null : hashOf(ownJoinToken);
+  const holders = new Together<string, CredentialHolder>({
+    ...{
+      clock: context.clock,
+      statementsMax: STATEMENTS_MAX,
+      itemsMax: CREDENTIALS_MAX,
+      gatherMs: GATHER_MS,
+      isRead: true,
+    },
+    keyOf: (hash) => hash,
+    work: (hashes) => findNodesByCredential(context.db, hashes),
+  });
   return {
     async authenticate(bearer, access, certificate): Promise<NodeCaller | undefined> {
       const bearerHash = hashOf(bearer).toString("hex");
       const caller = { kind: "node", nodeId: null, joinTokenMadeAt: 0, certificate, bearerHash } as const;
       if (CREDENTIAL_FORM.test(bearer)) {
-        const node = await findNodeByCredential(context.db, hashOf(bearer));
+        const node = await holders.do(bearerHash);
         if (node === undefined) return undefined;
         const isItsKey = node.keyHash === null || isOf(certificate, { id: node.id, keyHash: node.keyHash });
         if (!isItsKey && access === "nodeCredential") return undefined;

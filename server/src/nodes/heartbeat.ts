@@ -9,19 +9,27 @@ import type { AbsentMachine, Heartbeat } from "@flotilla/contract/link";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import { readHeartbeat } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
+import type { Context } from "../context.ts";
+import { Together } from "../db/together.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { applyReports } from "../machines/apply-reports.ts";
 import { applyRuns } from "../machines/apply-runs.ts";
 import { listAbsentOfNode } from "../machines/store.ts";
 import { removeReportedCopies } from "../moves/copies.ts";
+import { listEndedMoves } from "../moves/store.ts";
 import { unmakeDiscarded } from "../pools/make.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
 import type { NodeCertificate } from "../auth/caller.ts";
 import { checkLinkVersions } from "./link-version.ts";
-import { updateHeartbeat, writeUnknownMachines } from "./store.ts";
+import { type BeforeHeartbeat, type HeartbeatFacts, updateHeartbeats, writeUnknownMachines } from "./store.ts";
 
 const LOGGED_MAX = 20;
+/** More would only wait for each other. */
+const STATEMENTS_MAX = 1;
+const HEARTBEATS_MAX = 64;
+/** Of a statement that several heartbeats share: a start holds its node's lock for a commit. */
+const LOCK_WAIT_MS = 1_000;
 /** Of one node, that are kept for its operator. */
 const UNKNOWN_MAX = 1_000;
 
@@ -29,12 +37,24 @@ export interface HeartbeatResult {
   /** Epoch milliseconds. */
   readonly acceptedAt: number;
   readonly acknowledgedRuns?: number;
-  /** Those that the node is to remove: of the reported ones, or of all when it was unreachable. */
+  /** Those that the node is to remove: of the reported ones, or of all when it was unreachable or its report is complete. */
   readonly absentMachines?: readonly AbsentMachine[];
+  /** Of the moves that the node reports: those of which it is to remove what it has. */
+  readonly endedMoves?: readonly string[];
 }
 
+/** Records the heartbeats of all nodes: those that come together share a statement. */
+export type HeartbeatWriter = Together<HeartbeatFacts, BeforeHeartbeat>;
+
+export const heartbeatWriter = ({ clock, db }: Context): HeartbeatWriter =>
+  new Together({
+    ...{ clock, statementsMax: STATEMENTS_MAX, itemsMax: HEARTBEATS_MAX, isRead: false },
+    keyOf: ({ id }) => id,
+    work: (heartbeats, isAlone) => updateHeartbeats(db, heartbeats, isAlone ? {} : { lockWaitMs: LOCK_WAIT_MS }),
+  });
+
 export async function applyHeartbeat(
-  services: MachineServices,
+  services: MachineServices & { readonly heartbeats: HeartbeatWriter },
   { nodeId, certificate }: { readonly nodeId: string; readonly certificate: NodeCertificate | null },
   body: unknown,
 ): Promise<HeartbeatResult> {
@@ -43,22 +63,12 @@ export async function applyHeartbeat(
   if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
   const now = context.clock.now();
   const clockAheadMs = typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null;
-  const before = await updateHeartbeat(context.db, {
+  const before = await services.heartbeats.do({
     id: nodeId,
     agentBootId: heartbeat?.bootId ?? null,
     isComplete: heartbeat?.isComplete ?? false,
     resources: heartbeat?.resources ?? null,
-    agent:
-      heartbeat === null
-        ? null
-        : {
-            linkVersion: heartbeat.link.version,
-            release: heartbeat.release,
-            lastError: heartbeat.lastError,
-            canFence: heartbeat.canFence,
-            reserve: heartbeat.reserve,
-            outdatedVmms: heartbeat.outdatedVmms,
-          },
+    agent: heartbeat === null ? null : { ...heartbeat, linkVersion: heartbeat.link.version },
     clockAheadMs,
     certificateExpiresAt: certificate?.expiresAt ?? null,
     now,
@@ -69,7 +79,7 @@ export async function applyHeartbeat(
     await noteOnNode(context, { nodeId, level: "info", message: `node ${nodeId} reports again` });
   }
   if (heartbeat === null) return { acceptedAt: now };
-  const { runs, images, events, bootId: agentBootId } = heartbeat;
+  const { runs, images, events, incomingMoves, bootId: agentBootId } = heartbeat;
   const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt, isRestored: before.isRestored };
   const acknowledgedRuns = runs === null ? undefined : await applyRuns(context, node, runs);
   if (images !== null) {
@@ -83,14 +93,15 @@ export async function applyHeartbeat(
   // It may have waited for a server that was stopped: then its clock seems to be behind what it was.
   const writtenAt = now - Math.max(0, (before.clockAheadMs ?? 0) - (clockAheadMs ?? before.clockAheadMs ?? 0));
   const reported = await handleMachines(services, { ...before, id: nodeId, writtenAt }, heartbeat);
-  // It may not know yet that what it had was replaced, and its first report need not name it.
-  const absentMachines =
-    before.status === "unreachable" ? await listAbsentOfNode(context.db, nodeId, ABSENT_MAX) : reported;
+  // It may not know yet that what it had was replaced, and its report need not name what waits there to be begun.
+  const absentMachines = isBack ? await listAbsentOfNode(context.db, nodeId, { now, limit: ABSENT_MAX }) : reported;
+  const endedMoves = incomingMoves.length === 0 ? [] : await listEndedMoves(context.db, incomingMoves);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return {
     acceptedAt: now,
     ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }),
     ...(absentMachines.length === 0 ? {} : { absentMachines }),
+    ...(endedMoves.length === 0 ? {} : { endedMoves }),
   };
 }
 

@@ -12,7 +12,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { decommissionNode } from "./decommission.ts";
 import { cancelDrain, requestDrain } from "./drain.ts";
 import { planDrain } from "./drain-preview.ts";
-import { applyHeartbeat } from "./heartbeat.ts";
+import { applyHeartbeat, heartbeatWriter } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { readLost, replaceLost } from "./replace-lost.ts";
 import { requestUpgrade } from "./upgrade.ts";
@@ -42,8 +42,10 @@ export function nodeHandlers(
   const { context, fleet } = services;
   const { trust } = fleet;
   const shares = new NodeShares(context);
+  const heartbeats = heartbeatWriter(context);
   return {
     ...operationHandlers(services),
+    ...leavingHandlers(services),
     async listNodes({ query }) {
       const found = (await listNodes(context.db)).map(nodeInfo);
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
@@ -64,8 +66,8 @@ export function nodeHandlers(
     async heartbeatNode({ caller, params, body }) {
       if (caller.nodeId !== params.id)
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
-      const { acceptedAt, absentMachines, ...acknowledged } = await applyHeartbeat(
-        services,
+      const { acceptedAt, absentMachines, endedMoves, ...acknowledged } = await applyHeartbeat(
+        { ...services, heartbeats },
         { nodeId: params.id, certificate: caller.certificate },
         body,
       );
@@ -77,10 +79,17 @@ export function nodeHandlers(
           reserve: [...(await shares.of(params.id))],
           ...acknowledged,
           ...(absentMachines === undefined ? {} : { absentMachines: [...absentMachines] }),
+          ...(endedMoves === undefined ? {} : { endedMoves: [...endedMoves] }),
           ...(caller.certificate === null ? {} : { fleet: fleetMembership(await trust.factsFor(caller.certificate)) }),
         },
       };
     },
+  };
+}
+
+/** The handlers of how nodes leave the fleet. */
+function leavingHandlers({ context }: MachineServices): HandlersOf<"revokeNodeCredential" | "decommissionNode"> {
+  return {
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id, context.clock.now())))
         throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);

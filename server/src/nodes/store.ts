@@ -95,12 +95,21 @@ export const findAgent = (db: Queryable, nodeId: string): Promise<AgentRecord | 
     SELECT n.agent_boot_id AS "bootId", n.release, floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "reportedAt"
     FROM nodes n WHERE n.id = ${nodeId}`);
 
-/** The node that has this credential. `keyHash`: of the public key with which it joined; null: it joined without one. */
-export function findNodeByCredential(
+/** Of a node that has a credential. `keyHash`: of the public key with which it joined; null: it joined without one. */
+export interface CredentialHolder {
+  readonly id: string;
+  readonly keyHash: Buffer | null;
+}
+
+/** The nodes that have these credentials, by the hashes in hexadecimal. */
+export async function findNodesByCredential(
   db: Queryable,
-  credentialHash: Buffer,
-): Promise<{ readonly id: string; readonly keyHash: Buffer | null } | undefined> {
-  return db.queryOne(sql`SELECT id, key_hash AS "keyHash" FROM nodes WHERE credential_hash = ${credentialHash}`);
+  hashes: readonly string[],
+): Promise<ReadonlyMap<string, CredentialHolder>> {
+  const rows = await db.query<CredentialHolder & { readonly hash: string }>(sql`
+    SELECT encode(n.credential_hash, 'hex') AS hash, n.id, n.key_hash AS "keyHash"
+    FROM nodes n WHERE n.credential_hash IN (SELECT decode(h, 'hex') FROM unnest(${hashes}::text[]) h)`);
+  return new Map(rows.map(({ hash, id, keyHash }) => [hash, { id, keyHash }]));
 }
 
 export interface Registration {
@@ -209,65 +218,92 @@ export interface AgentFacts {
   readonly outdatedVmms: readonly string[] | null;
 }
 
-/**
- * Records a heartbeat, without waiting for the disk: a crash of PostgreSQL loses at most the last second of heartbeats, and each node
- * sends the next one within seconds. What a report says of machines and runs is written separately, and waits. Returns the node's status and last report before it; undefined when it does not exist, was revoked, or
- * has not reported everything it has since the database was restored.
- */
-export async function updateHeartbeat(
-  db: Queryable,
-  options: {
-    readonly id: string;
-    readonly agentBootId: string | null;
-    /** Whether the report has everything that the node has. */
-    readonly isComplete: boolean;
-    readonly resources: NodeResources | null;
-    /** null: the heartbeat says nothing. */
-    readonly agent: AgentFacts | null;
-    readonly clockAheadMs: number | null;
-    readonly certificateExpiresAt: number | null;
-    readonly now: number;
-  },
-): Promise<BeforeHeartbeat | undefined> {
-  const { id, agentBootId, isComplete, resources, agent, clockAheadMs, certificateExpiresAt, now } = options;
-  return await db.queryOne<BeforeHeartbeat>(sql`
-    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines, n.agent_boot_id, n.clock_ahead_ms FROM nodes n 
-      WHERE n.id = ${id} AND ${permits("heartbeat")} AND (${isComplete}::boolean OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
-        AND set_config('synchronous_commit', 'off', true) = 'off'
-      FOR UPDATE)
-    UPDATE nodes n SET
-      status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)}, lost_at = NULL, held_at = NULL, held_reason = NULL,
-      can_fence = coalesce(${agent?.canFence ?? null}, n.can_fence),
-      agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
-      link_version = coalesce(${agent?.linkVersion ?? null}, n.link_version),
-      release = CASE WHEN ${agent !== null}::boolean THEN ${agent?.release ?? null} ELSE n.release END,
-      last_error = CASE WHEN ${agent !== null}::boolean THEN ${agent?.lastError?.message ?? null} ELSE n.last_error END,
-      last_error_at = CASE WHEN ${agent !== null}::boolean THEN ${instantOf(agent?.lastError?.at)}::timestamptz ELSE n.last_error_at END,
-      reserve = CASE WHEN ${agent !== null}::boolean THEN ${reserveOf(agent)}::jsonb ELSE n.reserve END,
-      outdated_vmms = CASE WHEN ${agent !== null}::boolean THEN ${agent?.outdatedVmms ?? null}::text[] ELSE n.outdated_vmms END,
-      clock_ahead_ms = CASE WHEN ${clockAheadMs}::bigint IS NOT NULL
-        THEN greatest(${clockAheadMs}::bigint, before.clock_ahead_ms - ${CLOCK_BACK_MS_MAX}::bigint) END,
-      certificate_expires_at = ${instantOf(certificateExpiresAt)},
-      total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
-      total_memory_mb = coalesce(${resources?.totalMemoryMb ?? null}, n.total_memory_mb),
-      available_memory_mb = coalesce(${resources?.availableMemoryMb ?? null}, n.available_memory_mb),
-      used_memory_mb = coalesce(${resources?.usedMemoryMb ?? null}, n.used_memory_mb),
-      total_disk_gb = coalesce(${resources?.totalDiskGb ?? null}, n.total_disk_gb),
-      available_disk_gb = coalesce(${resources?.availableDiskGb ?? null}, n.available_disk_gb),
-      used_disk_gb = coalesce(${resources?.usedDiskGb ?? null}, n.used_disk_gb),
-      used_cpus = coalesce(${resources?.usedCpus ?? null}, n.used_cpus),
-      pressure = CASE WHEN ${resources !== null}::boolean THEN ${pressureOf(resources)}::jsonb ELSE n.pressure END
-    FROM before WHERE n.id = before.id
-    RETURNING before.status, before.unknown_machines AS "unknownMachines", before.clock_ahead_ms AS "clockAheadMs",
-      before.agent_boot_id IS NOT DISTINCT FROM ${RESTORED_AGENT} AS "isRestored",
-      floor(extract(epoch FROM before.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
+/** A heartbeat. null: it says nothing of that. */
+export interface HeartbeatFacts {
+  readonly id: string;
+  readonly agentBootId: string | null;
+  /** Whether the report has everything that the node has. */
+  readonly isComplete: boolean;
+  readonly resources: NodeResources | null;
+  readonly agent: AgentFacts | null;
+  readonly clockAheadMs: number | null;
+  readonly certificateExpiresAt: number | null;
+  readonly now: number;
 }
 
-const pressureOf = (resources: NodeResources | null): string | null =>
-  resources === null || resources.pressure === null ? null : JSON.stringify(resources.pressure);
+/**
+ * Records heartbeats of different nodes, without waiting for the disk: a crash of PostgreSQL loses at most the last second of heartbeats, and each node
+ * sends the next one within seconds. What a report says of machines and runs is written separately, and waits. Returns by their ids what
+ * nodes had before; without those that do not exist, were revoked, or have not reported everything they have since the database was restored.
+ *
+ * It locks the nodes in the order of their ids, as starts do. `lockWaitMs`: as for changes of machines.
+ */
+export async function updateHeartbeats(
+  db: Queryable,
+  heartbeats: readonly HeartbeatFacts[],
+  { lockWaitMs = 0 }: { readonly lockWaitMs?: number } = {},
+): Promise<ReadonlyMap<string, BeforeHeartbeat>> {
+  const rows = await db.query<BeforeHeartbeat & { readonly id: string }>(sql`
+    WITH settings AS (
+      SELECT set_config('synchronous_commit', 'off', true),
+        CASE WHEN ${lockWaitMs}::int > 0 THEN set_config('lock_timeout', ${String(lockWaitMs)}, true) END),
+    reported AS (
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(heartbeats.map(heartbeatWire))}::jsonb) AS h(
+        id text, is_complete boolean, at timestamptz, agent_boot_id text, clock_ahead_ms bigint, certificate_expires_at timestamptz,
+        has_agent boolean, can_fence boolean, link_version int, release text, last_error text, last_error_at timestamptz, reserve jsonb,
+        outdated_vmms text[], has_resources boolean, total_cpus int, total_memory_mb int, available_memory_mb int, used_memory_mb int,
+        total_disk_gb int, available_disk_gb int, used_disk_gb int, used_cpus float8, pressure jsonb)),
+    before AS (
+      SELECT h.*, n.status, n.last_heartbeat_at, n.unknown_machines, n.agent_boot_id AS known_boot_id, n.clock_ahead_ms AS was_ahead_ms
+      FROM nodes n JOIN reported h ON h.id = n.id
+      WHERE n.id = ANY(${heartbeats.map(({ id }) => id)}::text[]) AND ${permits("heartbeat")} AND (h.is_complete OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
+        AND (SELECT count(*) FROM settings) = 1
+      ORDER BY n.id FOR NO KEY UPDATE OF n)
+    UPDATE nodes n SET
+      status = ${after("heartbeat")}, last_heartbeat_at = h.at, lost_at = NULL, held_at = NULL, held_reason = NULL,
+      can_fence = coalesce(h.can_fence, n.can_fence), agent_boot_id = coalesce(h.agent_boot_id, n.agent_boot_id),
+      link_version = coalesce(h.link_version, n.link_version), release = CASE WHEN h.has_agent THEN h.release ELSE n.release END,
+      last_error = CASE WHEN h.has_agent THEN h.last_error ELSE n.last_error END,
+      last_error_at = CASE WHEN h.has_agent THEN h.last_error_at ELSE n.last_error_at END,
+      reserve = CASE WHEN h.has_agent THEN h.reserve ELSE n.reserve END,
+      outdated_vmms = CASE WHEN h.has_agent THEN h.outdated_vmms ELSE n.outdated_vmms END,
+      clock_ahead_ms = CASE WHEN h.clock_ahead_ms IS NOT NULL
+        THEN greatest(h.clock_ahead_ms, h.was_ahead_ms - ${CLOCK_BACK_MS_MAX}::bigint) END,
+      certificate_expires_at = h.certificate_expires_at,
+      total_cpus = coalesce(h.total_cpus, n.total_cpus), total_memory_mb = coalesce(h.total_memory_mb, n.total_memory_mb),
+      available_memory_mb = coalesce(h.available_memory_mb, n.available_memory_mb), used_memory_mb = coalesce(h.used_memory_mb, n.used_memory_mb),
+      total_disk_gb = coalesce(h.total_disk_gb, n.total_disk_gb), available_disk_gb = coalesce(h.available_disk_gb, n.available_disk_gb),
+      used_disk_gb = coalesce(h.used_disk_gb, n.used_disk_gb), used_cpus = coalesce(h.used_cpus, n.used_cpus),
+      pressure = CASE WHEN h.has_resources THEN h.pressure ELSE n.pressure END
+    FROM before h WHERE n.id = h.id
+    RETURNING n.id, h.status, h.unknown_machines AS "unknownMachines", h.was_ahead_ms AS "clockAheadMs",
+      h.known_boot_id IS NOT DISTINCT FROM ${RESTORED_AGENT} AS "isRestored",
+      floor(extract(epoch FROM h.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
+  return new Map(rows.map(({ id, ...before }) => [id, before]));
+}
 
-const reserveOf = (agent: AgentFacts | null): string | null =>
-  agent === null || agent.reserve === null ? null : JSON.stringify(agent.reserve);
+/** A heartbeat in the format of the statement. */
+const heartbeatWire = (heartbeat: HeartbeatFacts): object => {
+  const { agent, resources } = heartbeat;
+  return {
+    ...{ id: heartbeat.id, is_complete: heartbeat.isComplete, at: instantOf(heartbeat.now) },
+    ...{ agent_boot_id: heartbeat.agentBootId, clock_ahead_ms: heartbeat.clockAheadMs },
+    certificate_expires_at: instantOf(heartbeat.certificateExpiresAt),
+    has_agent: agent !== null,
+    ...(agent !== null && {
+      ...{ can_fence: agent.canFence, link_version: agent.linkVersion, release: agent.release },
+      ...{ last_error: agent.lastError?.message, last_error_at: instantOf(agent.lastError?.at) },
+      ...{ reserve: agent.reserve, outdated_vmms: agent.outdatedVmms },
+    }),
+    has_resources: resources !== null,
+    ...(resources !== null && {
+      ...{ total_cpus: resources.totalCpus, used_cpus: resources.usedCpus, total_memory_mb: resources.totalMemoryMb },
+      ...{ available_memory_mb: resources.availableMemoryMb, used_memory_mb: resources.usedMemoryMb },
+      ...{ total_disk_gb: resources.totalDiskGb, available_disk_gb: resources.availableDiskGb },
+      ...{ used_disk_gb: resources.usedDiskGb, pressure: resources.pressure },
+    }),
+  };
+};
 
 /** The pressure of each node that reports and whose kernel measures it. */
 export const listPressure = (

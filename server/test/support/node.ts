@@ -31,6 +31,8 @@ export const TEST_JOIN_TOKEN = "join-token-of-the-tests";
 
 export interface TestNode {
   readonly id: string;
+  /** Its data, which a killed agent leaves. */
+  readonly directory: string;
   /** The agent's process. */
   pid(): number;
   /** Kills the agent, like a crash. Its fake VMs keep running. */
@@ -76,7 +78,7 @@ export async function startTestNode(server: TestServer, id = "node-a"): Promise<
     await rm(directory, { recursive: true, force: true });
   });
   await start();
-  return { id, pid: () => agent?.pid ?? 0, kill, restart: start };
+  return { id, directory, pid: () => agent?.pid ?? 0, kill, restart: start };
 }
 
 async function heartbeatOf(server: TestServer, id: string): Promise<string | undefined> {

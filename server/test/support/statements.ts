@@ -11,7 +11,7 @@ const IN_BACKGROUND = [
   /reconcile_at <=/,
   /last_used_at/,
   /UPDATE nodes/,
-  /credential_hash =/,
+  /credential_hash IN/,
   /AND m\.id = ANY|m\.id = ANY.* AND /,
   /node_sequence/,
   /append_audit/,

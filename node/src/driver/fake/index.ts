@@ -155,6 +155,7 @@ export class FakeDriver implements Driver {
       fencedUntil: this.#fenceOf(request),
       program: this.program,
     };
+    request.mayBegin?.();
     await writeVmFile(request.bootDirectory, file);
     try {
       await orAborted(clock.sleep(answersAt - startedAt, signal), signal);
@@ -181,6 +182,7 @@ export class FakeDriver implements Driver {
     const { program } = this;
     const began = { bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now(), program };
     const file = { ...saved.file, ...began, fencedUntil: this.#fenceOf(request) };
+    request.mayBegin?.();
     await writeVmFile(request.bootDirectory, file);
     try {
       signal.throwIfAborted();

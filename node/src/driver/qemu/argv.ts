@@ -79,6 +79,8 @@ export const PLACEHOLDER = { driver: "null-co", "read-zeroes": true, size: DISK_
 export function qemuArgv(plan: VmmPlan): readonly string[] {
   return [
     ...["-name", `guest=${escaped(plan.name)}`],
+    // The threads of virtual processors are called so: `top -H` and tests see which VM executes its guest. Apart, so that the name ends.
+    ...["-name", "debug-threads=on"],
     ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
     ...["-action", "shutdown=pause"],
     // Allows only the system calls of a running VMM: no new programs, privileges or scheduling of other processes.

@@ -67,6 +67,8 @@ export interface Launch {
   readonly diesWithParent?: boolean;
   /** Whether it ends at the end of the lease, from its start on. */
   readonly isFenced?: boolean;
+  /** As that of a BootRequest. */
+  readonly mayBegin?: () => void;
 }
 
 export interface LauncherOptions {
@@ -174,6 +176,7 @@ export class Launcher {
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
     const hasTwin = launch.replaces !== undefined;
     const limits = vmmLimits({ ...launch, hasTwin }, this.#options.tuning.memoryMb);
+    launch.mayBegin?.();
     const group = await this.#makeGroup(launch.bootId, limits);
     const fencedUntil = launch.isFenced === true ? firstFence(this.#options.lease) : null;
     const argv = await this.#argv(launch, { limits, group, fencedUntil });

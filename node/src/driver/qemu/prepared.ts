@@ -182,6 +182,7 @@ class Prepared implements PreparedVm {
     if (request.fence === "on") await this.#vmm.fence.arm();
     await launcher.makeReachable(this.uid, [diskPath], backingPaths);
     const paths = hasDisk ? [] : await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
+    request.mayBegin?.();
     await Promise.all([
       hasDisk ? undefined : attachDisk(this.#qmp, paths, diskBytes),
       // Closed until then; the guest need not wait for it.

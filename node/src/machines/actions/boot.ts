@@ -5,6 +5,7 @@
  * - The boot is live and in the journal before its VMM belongs to the machine, so that `adopt` finds it after a crash at any
  *   point.
  * - A prepared VM that was taken is the machine's or has ended.
+ * - What is desired, and whether a server answers, is looked at again right before the VM begins.
  */
 import { stat } from "node:fs/promises";
 import { deadlineSignal } from "@flotilla/base/abort";
@@ -53,9 +54,9 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
     const options = { driver, log: machine.log, prepared: waiting, saved, signal: deadline.signal };
     const hasNewDisk = machine.disk.takeIsNew();
-    const vm = await bootVm({ ...requestOf(machine, bootId, root), mustBoot, hasNewDisk }, options).finally(() =>
-      deadline.dispose(),
-    );
+    const request = { ...requestOf(machine, bootId, root), mustBoot, hasNewDisk };
+    const mayBegin = (): void => ensureMayBegin(machine, deadline.signal);
+    const vm = await bootVm({ ...request, mayBegin }, options).finally(() => deadline.dispose());
     // The disk belongs to the new user now.
     if (waiting !== undefined) users.free(formerUid);
     if (machine.isReleased) return vm.release();
@@ -74,6 +75,15 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
 
 /** What a boot has from before its VMM starts. */
 export const begin = (machine: Machine): Pick<JournaledBoot, "isFenced"> => ({ isFenced: isFenced(machine) });
+
+/**
+ * Throws when no VM of it may begin any more: something else is desired since its start was planned, or no server has acknowledged a
+ * heartbeat for too long. An agent that was stopped sees both late.
+ */
+export function ensureMayBegin(machine: Machine, signal: AbortSignal): void {
+  signal.throwIfAborted();
+  if (machine.isCutOff) throw new Error("no server answers its node, and it may have been replaced");
+}
 
 /** The file that the machine's disk is based on. Rejects when its image is not on the node any more. */
 export function diskRoot(machine: Machine): Promise<RootFile> {

@@ -28,11 +28,14 @@ export async function ensureImage(machine: Machine, signal: AbortSignal): Promis
   machine.timings.note({ imageMs: clock.monotonic() - startedAt });
 }
 
-/** A prepared VM that has such a disk is taken with it and started immediately, because no other machine can use it. */
+/**
+ * A prepared VM that has such a disk is taken with it and started immediately, because no other machine can use it. When that is interrupted, a
+ * disk that was made is in the journal.
+ */
 export async function makeDisk(machine: Machine, signal: AbortSignal): Promise<void> {
   const { clock } = machine.deps;
   const startedAt = clock.monotonic();
-  const waiting = await machine.disk.make(machine.requiredSpec(), machine.journal.uid);
+  const waiting = await machine.disk.make(machine.requiredSpec(), machine.journal.uid, signal);
   void machine.update({ hasDisk: true });
   machine.timings.note({ diskMs: clock.monotonic() - startedAt });
   if (waiting !== undefined) await boot(machine, signal, waiting);

@@ -21,7 +21,7 @@ import { applyFence } from "../fence.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { MEMORY_NAMES } from "../paths.ts";
-import { BOOT_DEADLINE_MS, begin, diskRoot, requestOf, takeSlot } from "./boot.ts";
+import { BOOT_DEADLINE_MS, begin, diskRoot, ensureMayBegin, requestOf, takeSlot } from "./boot.ts";
 import { endsWithHost, kill } from "./end.ts";
 
 /** For the guest to write its files to the disk. */
@@ -129,7 +129,8 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
   const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
   try {
     await machine.update({ boot: begun });
-    const request = requestOf(machine, bootId, root);
+    const mayBegin = (): void => ensureMayBegin(machine, deadline.signal);
+    const request = { ...requestOf(machine, bootId, root), mayBegin };
     await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
     deadline.signal.throwIfAborted();
     const used = (): Promise<void> => machine.update({ memory: null });
@@ -143,6 +144,8 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     await removeMemory(machine);
   } catch (error) {
     signal.throwIfAborted();
+    // It is loaded when a server answers.
+    if (machine.isCutOff) throw error;
     await loseMemory(machine, messageOf(error));
   } finally {
     deadline.dispose();
