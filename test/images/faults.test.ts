@@ -72,7 +72,7 @@ describe("a connection that breaks", { skip: skipReason }, () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     front.behave = (item) => (isFirstLayer(item, layer) ? { kind: "hang", after: 700_000 } : { kind: "pass" });
-    await using store = await openTestImages({ stallTimeoutMs: 300 });
+    await using store = await openTestImages({ stallTimeoutMs: 2_000 });
     assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
     assert.match(front.seen.findLast((item) => item.path === layer)?.range ?? "", /^bytes=[1-9]/);
   });
