@@ -11,7 +11,7 @@ import { sql } from "../src/db/database.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
-import { countStatements } from "./support/statements.ts";
+import { untilStatements } from "./support/statements.ts";
 import { until } from "../../test/support/until.ts";
 
 const deadlineMs = 20_000;
@@ -268,11 +268,9 @@ test("a share link becomes a cookie, and a revoked one opens nothing, on any ser
 
 test("a request to a recently used machine makes no query", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { public: true });
-  const request = () => visit(server, `/proxy/${id}/`);
-  const isFromMemory = async () => (await countStatements(server.context.db, request)) === 0;
-  await until(isFromMemory, { deadlineMs, what: "a request without a query" });
-  const bridge = () => client.get(`/v1/machines/${id}/connect/80/`);
-  assert.equal(await countStatements(server.context.db, bridge), 0);
+  const { db } = server.context;
+  await untilStatements(db, 0, () => visit(server, `/proxy/${id}/`));
+  await untilStatements(db, 0, () => client.get(`/v1/machines/${id}/connect/80/`));
 });
 
 test("a share link opens at once on every server, also where its notification has not arrived", async () => {

@@ -4,6 +4,7 @@
  * Wraps the methods of the Database during the work; the rest of the server is unchanged.
  */
 import type { Database, Statement } from "../../src/db/database.ts";
+import { until } from "../../../test/support/until.ts";
 
 /** Statements that no request waits for: batches, nodes' reports, and loops' that share a statement with others. */
 const IN_BACKGROUND = [
@@ -25,6 +26,12 @@ const IN_BACKGROUND = [
   /UPDATE following_disks/,
   /decode\(hash, 'hex'\)/,
 ];
+
+/** Does the work again until it sends so many: a report of a node, which may come in between, sends some too. Rejects when it never does. */
+export async function untilStatements(db: Database, count: number, work: () => Promise<unknown>): Promise<void> {
+  const sent = async () => (await countStatements(db, work)) === count;
+  await until(sent, { what: `work that sends ${count} statements` });
+}
 
 const LOOPS = "/src/reconcilers/driver.ts";
 const STACK_FRAMES = 100;
