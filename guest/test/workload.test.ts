@@ -117,6 +117,36 @@ test("a reconnecting host gets the output it missed, nothing twice, and starts n
     assert.deepEqual([fourth.text, fourth.ends], ["", [0]]);
   }));
 
+test("a host that asks again over the same connection gets the rest once, whatever was on its way", () =>
+  withAgent(async (agent) => {
+    const guest = await configured(agent);
+    const expected = Array.from({ length: 200_000 }, (_, at) => `${at + 1}\n`).join("");
+    let text = "";
+    let ends = 0;
+    const ask = (): void => {
+      let isOver = false;
+      const from = text.length;
+      const workload = guest.workload({
+        argv: ["seq", "1", "200000"],
+        offset: from,
+        onOutput: (offset, bytes) => {
+          if (isOver) return;
+          assert.equal(offset, text.length);
+          text += bytes.toString();
+          workload.acknowledge(text.length, bytes.byteLength);
+          // More may be in the same piece that was read.
+          isOver = text.length - from > 100_000;
+          if (isOver) ask();
+        },
+        onEnd: () => void (isOver || (ends += 1)),
+      });
+      workload.started.catch(() => undefined);
+    };
+    ask();
+    await until(() => ends > 0);
+    assert.equal(text === expected, true, `${text.length} of ${expected.length} bytes`);
+  }));
+
 test("a host that acknowledged nothing gets everything again", () =>
   withAgent(async (agent) => {
     const first = await configured(agent);

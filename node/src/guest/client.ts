@@ -349,10 +349,13 @@ class GuestClient implements Guest {
 
   workload(request: GuestWorkloadRequest): GuestWorkload {
     const fields = new FieldWriter().texts("argument", request.argv).u64("offset", request.offset);
-    this.#workload = new ClientWorkload(request, this.#request("workload", fields), (payload) =>
+    // Until the guest has answered, it sends what a former request asked for.
+    const began = (): void => void (this.#workload = workload);
+    const workload = new ClientWorkload(request, this.#request("workload", fields, began), (payload) =>
       this.#write(encodeFrame({ type: HOST_FRAMES.workloadTaken, channel: 0 }, payload)),
     );
-    return this.#workload;
+    this.#workload ??= workload;
+    return workload;
   }
 
   sync(): Promise<void> {
@@ -404,7 +407,8 @@ class GuestClient implements Guest {
     }
   }
 
-  #request(type: HostFrameType, fields = new FieldWriter()): Promise<void> {
+  /** `onDone`: called before the frames that follow the answer are read. */
+  #request(type: HostFrameType, fields = new FieldWriter(), onDone?: () => void): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.#lostBecause !== undefined) return reject(this.#lostError());
       if (this.#requests.size >= REQUESTS_MAX)
@@ -413,7 +417,11 @@ class GuestClient implements Guest {
       const request = this.#lastRequest;
       const message = fields.u32("request", request).end();
       const bytes = encodeMessage({ type: HOST_FRAMES[type], channel: 0 }, message);
-      this.#requests.set(request, { resolve, reject });
+      const done = (): void => {
+        onDone?.();
+        resolve();
+      };
+      this.#requests.set(request, { resolve: done, reject });
       this.#write(bytes);
     });
   }
