@@ -142,7 +142,7 @@ function* situations(vm: Situation["vm"], desired: Situation["desired"]): Genera
       const ended = ending === null ? null : { generation: 1, kind: ending, reason: "", restartAt: 0 };
       for (const hostStop of [null, "suspend", "shutDown"] as const)
         for (const memory of MEMORY_FACTS)
-          for (const isCutOff of vm === null ? [false, true] : [false])
+          for (const isCutOff of vm === null || vm === "paused" ? [false, true] : [false])
             for (const arrivedDisk of hasDisk && vm === null ? ([null, "here", "merged"] as const) : [null])
               for (const replacing of vm !== null && hostStop === null ? REPLACING : [null]) {
                 const facts = { hasImage, hasDisk, vm, ending: ended, ...memory, hostStop, isCutOff, arrivedDisk };

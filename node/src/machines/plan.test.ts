@@ -76,9 +76,11 @@ test("a fenced machine is not started while no server answers, and one that runs
     fc.property(situations, (situation) => {
       const next = plan({ ...situation, isCutOff: true });
       assert.ok(
-        next.kind !== "act" || !["boot", "resume", "ensureImage", "makeDisk", "awaitRestart"].includes(next.action),
+        next.kind !== "act" ||
+          !["boot", "resume", "unpause", "ensureImage", "makeDisk", "awaitRestart"].includes(next.action),
       );
-      if (situation.vm !== null) assert.deepEqual(next, plan({ ...situation, isCutOff: false }));
+      if (situation.vm !== null && situation.vm !== "paused")
+        assert.deepEqual(next, plan({ ...situation, isCutOff: false }));
     }),
   );
 });
@@ -267,7 +269,8 @@ test("the whole life of a machine", () => {
     [{ hasMemory: false }, "stopped"],
     [{ vm: "configured", keepsMemory: true, isLeaving: true }, "awaitMove"],
     [{ vm: "paused" }, "awaitMove"],
-    [{ desired: "running", isLeaving: false, generation: 9 }, "unpause"],
+    [{ desired: "running", isLeaving: false, generation: 9, isCutOff: true }, "awaitLease"],
+    [{ isCutOff: false }, "unpause"],
     [{ desired: "stopped", generation: 10 }, "suspend"],
     [{ keepsMemory: false, generation: 11 }, "kill"],
     [{ vm: null, arrivedDisk: "here" }, "mergeDisk"],

@@ -64,6 +64,7 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     configured   running  the same, by a restart        → shutDown
  *     configured   running                                → settled: running
  *     up           stopped                                → kill
+ *     paused       running  is fenced, no server answers  → awaitLease
  *     paused       running                                → unpause
  *     conf'd, p'd  stopped  is leaving                    → awaitMove
  *     paused       stopped  keeps memory, was refused     → awaitMove
@@ -105,6 +106,13 @@ const RULES: readonly Rule[] = [
     desired: ["running"],
     test: endedAs("failed"),
     next: "kill",
+  },
+  {
+    when: "no server answers its node",
+    vm: ["paused"],
+    desired: ["running"],
+    test: ({ isCutOff }) => isCutOff,
+    next: "awaitLease",
   },
   { when: "it is where it is to run", vm: ["paused"], desired: ["running"], next: "unpause" },
   { when: "its agent has answered", vm: ["up"], desired: ["running"], next: "configure" },
