@@ -34,6 +34,7 @@ interface VmFile {
   readonly fencedUntil?: number | null;
 }
 
+export const SERVERS = ["server-1", "server-2"] as const;
 const NODE_CPUS = 4;
 const NODE_MEMORY_MB = 4_096;
 
@@ -58,6 +59,8 @@ export class Cluster {
   readonly operators = new Map<Program, number>();
   readonly #settings: ServerSettings;
   readonly #making = new Set<string>();
+  readonly #serversAheadMs = new Map<string, number>();
+  #serversApartMs = 0;
 
   constructor(seed: number, real: RealDatabase, { nodes }: { readonly nodes: number }) {
     const world = new World(seed);
@@ -90,6 +93,7 @@ export class Cluster {
     this.replacing = new Replacing({
       world,
       runsOn: (machineId) => this.running.flatMap((vm) => (vm.machineId === machineId ? [vm.node] : [])),
+      serversApartMs: () => this.#serversApartMs,
       isOperator: (server) => (this.operators.get(server) ?? 0) > 0,
     });
     this.databases.onNotice = (notice, server) => this.replacing.notice(notice, server);
@@ -99,7 +103,21 @@ export class Cluster {
     return [...this.servers.values()].filter(({ program }) => program.isAlive);
   }
 
-  startServer(name: string, aheadMs = 0): void {
+  /** How far the clocks of two servers have been apart at most, and each from the right time. */
+  get serversApartMs(): number {
+    return this.#serversApartMs;
+  }
+
+  /** The clock of a server's host is set, whether the server runs or not. */
+  setServerClock(name: string, aheadMs: number): void {
+    this.#serversAheadMs.set(name, aheadMs);
+    const program = this.servers.get(name)?.program;
+    if (program !== undefined) program.clockAheadMs = aheadMs;
+    const known = [0, ...this.#serversAheadMs.values()];
+    this.#serversApartMs = Math.max(this.#serversApartMs, Math.max(...known) - Math.min(...known));
+  }
+
+  startServer(name: string): void {
     if (this.servers.get(name)?.program.isAlive === true) return;
     const { world, databases, network } = this;
     this.servers.set(
@@ -107,7 +125,7 @@ export class Cluster {
       new SimulatedServer({
         ...{ world, databases, network, name },
         settings: this.#settings,
-        clock: { aheadMs, rate: 1 },
+        clock: { aheadMs: this.#serversAheadMs.get(name) ?? 0, rate: 1 },
         onFault: (text) => world.violate(text),
       }),
     );

@@ -1,7 +1,7 @@
 /**
  * What goes wrong in a simulated cluster, until it heals. Each fault is reported with the node that it concerns.
  */
-import type { Cluster } from "./cluster.ts";
+import { type Cluster, SERVERS } from "./cluster.ts";
 import type { SimulatedNode } from "./node.ts";
 import type { SimulatedServer } from "./server.ts";
 
@@ -21,6 +21,7 @@ export const FAULTS = {
   "nothing arrives at a node": "node",
   "clock set": "node",
   "nodes cut off together": "all",
+  "server's clock set": "all",
   "server stopped": "all",
   "servers away": "all",
   "server killed": "all",
@@ -45,10 +46,13 @@ export const ALIKE: readonly (readonly Fault[])[] = [
     "nodes cut off together",
   ],
   ["server killed", "server killed in a write", "server stopped", "servers away"],
-  ["clock set"],
+  ["clock set", "server's clock set"],
   ["notifications missed"],
   ["statements lost"],
 ];
+
+/** Two servers may differ by 8 s (decision 63). */
+const SERVER_AHEAD_MS_MAX = 3_900;
 
 const INJECTED = ALIKE.filter(([first]) => first !== "message lost") as readonly (readonly Injected[])[];
 
@@ -78,6 +82,7 @@ export class Faults {
     if (random.happens(0.3)) databases.deaf = random.between(0, 0.6);
     if (random.happens(0.3)) databases.latencyMs = random.between(1, 30);
     if (random.happens(0.2)) for (const node of nodes) node.aheadMs = Math.round(random.between(-60_000, 60_000));
+    if (random.happens(0.2)) for (const name of SERVERS) this.#setServerClock(name);
     // More than any clock of a host drifts.
     if (random.happens(0.4)) for (const node of nodes) node.rate = random.between(0.98, 1.02);
   }
@@ -143,6 +148,9 @@ export class Faults {
         node.aheadMs += Math.round(random.between(-30_000, 30_000));
         if (node.agent !== null) node.agent.clockAheadMs = node.aheadMs;
       },
+      "server's clock set": () => {
+        this.#setServerClock(server.program.name);
+      },
     };
     const kind = random.pick(isRare ? random.pick(INJECTED) : INJECTED.flat());
     world.note(`FAULT ${kind}: ${server.program.name}, ${node.name}`);
@@ -169,6 +177,11 @@ export class Faults {
       node.agent?.continue();
       node.start();
     }
+  }
+
+  #setServerClock(name: string): void {
+    const aheadMs = Math.round(this.#cluster.world.random.between(-SERVER_AHEAD_MS_MAX, SERVER_AHEAD_MS_MAX));
+    this.#cluster.setServerClock(name, aheadMs);
   }
 
   /** No bytes arrive from these nodes at any server, or none to them. */

@@ -99,20 +99,23 @@ function checkChanges({ world }: Cluster, before: Rows, { machines, nodes }: Row
 }
 
 /** A canceled operation begins no step any more, and ends. */
-function checkCanceled({ world }: Cluster, { operations }: Rows, healedAt: number | null): void {
+function checkCanceled({ world, serversApartMs }: Cluster, { operations }: Rows, healedAt: number | null): void {
   for (const { id, kind, status, canceledAt, stepSince } of operations) {
-    if (stepSince !== null) world.violate(`operation ${id} (${kind}) was canceled before it began to ${stepSince}`);
+    if (stepSince !== null && stepSince.ms > serversApartMs)
+      world.violate(`operation ${id} (${kind}) was canceled before it began to ${stepSince.name}`);
     if (canceledAt === null || healedAt === null || ENDED.has(status)) continue;
     const ms = world.toEpoch(world.now) - Math.max(canceledAt, world.toEpoch(healedAt));
-    if (ms > CANCELED_MS_MAX) world.violate(`operation ${id} (${kind}) was canceled ${ms.toFixed()} ms ago, and runs`);
+    if (ms > CANCELED_MS_MAX + serversApartMs)
+      world.violate(`operation ${id} (${kind}) was canceled ${ms.toFixed()} ms ago, and runs`);
   }
 }
 
 /** Of the plan and of each node, as promised and as it really runs. */
 function checkCapacity({ world, nodes, running }: Cluster, { machines, activeMax }: Rows): void {
   const active = machines.filter(({ isActive }) => isActive);
-  if (active.length > activeMax)
-    world.violate(`${active.length} machines are active, and the plan allows ${activeMax}`);
+  for (const [tenantId, { length }] of Map.groupBy(active, (machine) => machine.tenantId))
+    if (length > activeMax)
+      world.violate(`${length} machines of ${tenantId} are active, and the plan allows ${activeMax}`);
   const byId = new Map(machines.map((machine) => [machine.id, machine]));
   for (const { name, resources } of nodes) {
     const promised = sum(active.filter((machine) => isHeldFor(machine, name)).map(({ cpus }) => cpus));
@@ -135,8 +138,9 @@ const isHeldFor = ({ nodeId, moveNodeId, moveStops }: MachineRow, name: string):
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, each) => total + each, 0);
 
-/** Why the cluster is not at its end; null: the desired state is reached. */
-export function whatIsOpen(cluster: Cluster, rows: Rows): string | null {
+/** Why the cluster is not at its end, after its last fault at `healedAt`; null: the desired state is reached. */
+export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): string | null {
+  const { world, serversApartMs } = cluster;
   for (const { id, kind, status } of rows.operations)
     if (!ENDED.has(status)) return `operation ${id} (${kind}) is ${status}`;
   for (const machine of rows.machines) {
@@ -149,8 +153,10 @@ export function whatIsOpen(cluster: Cluster, rows: Rows): string | null {
   }
   for (const { name, directory, isRunning } of cluster.nodes) {
     if (!isRunning) return `${name} has no agent`;
-    const status = rows.nodes.find(({ id }) => id === name)?.status;
+    const { status, reportedAt } = rows.nodes.find(({ id }) => id === name) ?? { status: "unknown", reportedAt: null };
     if (status !== "ready" && status !== "drained") return `${name} is ${status}`;
+    // A connection may break long after its fault.
+    if ((reportedAt ?? 0) < world.toEpoch(healedAt) + serversApartMs) return `${name} has not reported yet`;
     for (const id of cluster.files.names(`${directory}/machines`)) {
       const machine = rows.machines.find((each) => each.id === id);
       if (machine === undefined || machine.isDeleted || machine.nodeId !== name)
@@ -212,12 +218,15 @@ export function checkRuns(
     checkTimes(cluster, run, toleranceMs);
   }
   const open = rows.machines.filter((machine) => !machine.isDeleted && phaseOf(machine) === "running");
+  const owners = new Map(rows.machines.map(({ id, tenantId }) => [id, tenantId]));
+  for (const { bootId, machineId, tenantId } of runs)
+    if (owners.get(machineId) !== tenantId) world.violate(`the run of ${bootId} is recorded for ${tenantId}`);
   for (const { id, observedBootId } of open)
     if (byBoot.get(observedBootId ?? "")?.endedAt !== null)
       world.violate(`machine ${id} runs, and its run is not open`);
 }
 
-function checkTimes({ world, vms, fences }: Cluster, run: RunRow, toleranceMs: number): void {
+function checkTimes({ world, vms, fences, serversApartMs }: Cluster, run: RunRow, toleranceMs: number): void {
   const vm = vms.get(run.bootId);
   if (vm === undefined) return;
   const [from, to] = [world.toEpoch(vm.from), vm.to === null ? null : world.toEpoch(vm.to)];
@@ -236,6 +245,6 @@ function checkTimes({ world, vms, fences }: Cluster, run: RunRow, toleranceMs: n
   // A deletion ends what is billed by the clock of a server, which is right; a report by that of the node.
   const isByServer = run.countedUntil !== null && Math.abs(run.startedAt + run.counted - run.countedUntil) <= 2;
   const lateMs = run.startedAt + run.counted - to;
-  if (lateMs > (isByServer ? SERVER_MS_MAX : toleranceMs))
+  if (lateMs > (isByServer ? SERVER_MS_MAX + serversApartMs : toleranceMs))
     world.violate(`the run of ${run.bootId} is billed until ${lateMs.toFixed()} ms after its fence ended it`);
 }

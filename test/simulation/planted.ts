@@ -18,7 +18,7 @@ interface Bug {
 
 export const BUGS: Readonly<Record<string, Bug>> = {
   "the end of a run is not recorded": {
-    seed: 2,
+    seed: 1,
     changes: [
       {
         file: "node/src/machines/run-journal.ts",
@@ -38,7 +38,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report of all runs ends those that continue": {
-    seed: 5,
+    seed: 1,
     changes: [
       {
         file: "server/src/machines/apply-runs.ts",
@@ -48,7 +48,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report ends the runs of other boots": {
-    seed: 4,
+    seed: 41,
     changes: [
       {
         file: "server/src/machines/run-store.ts",
@@ -58,7 +58,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a boot is billed before its guest runs": {
-    seed: 24,
+    seed: 4,
     changes: [
       {
         file: "node/src/machines/actions/boot.ts",
@@ -68,7 +68,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 1,
+    seed: 5,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -83,7 +83,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a node obeys a late request": {
-    seed: 78,
+    seed: 161,
     changes: [
       {
         file: "node/src/machines/supervisor.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 552,
+    seed: 35,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 129,
+    seed: 47,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -128,7 +128,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "writes are not fenced": {
-    seed: 12,
+    seed: 1,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -138,7 +138,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the machines of a plan are not counted": {
-    seed: 4,
+    seed: 7,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -148,7 +148,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 13,
+    seed: 1,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -178,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 64,
+    seed: 8,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -188,7 +188,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 10,
+    seed: 73,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -207,8 +207,18 @@ export const BUGS: Readonly<Record<string, Bug>> = {
       },
     ],
   },
+  "a machine that is in memory is found by another tenant": {
+    seed: 89,
+    changes: [
+      {
+        file: "server/src/machines/machine-cache.ts",
+        from: "return entry.machine.tenantId === name.tenantId ? entry.machine : undefined;",
+        to: "return entry.machine;",
+      },
+    ],
+  },
   "a cordoned node gets machines": {
-    seed: 26,
+    seed: 13,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -224,7 +234,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the operations of a server that died are not continued": {
-    seed: 2,
+    seed: 3,
     changes: [
       {
         file: "server/src/operations/store.ts",
@@ -234,11 +244,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 1,
+    seed: 4,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 1,
+    seed: 18,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -248,7 +258,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 171,
+    seed: 289,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -271,7 +281,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 11,
+    seed: 59,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -295,7 +305,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 42,
+    seed: 56,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -305,7 +315,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 65,
+    seed: 88,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -315,11 +325,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 1,
+    seed: 18,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 23,
+    seed: 3,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -329,7 +339,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 5,
+    seed: 1,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -339,7 +349,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 37,
+    seed: 41,
     changes: [
       {
         file: "server/src/pools/state.ts",
@@ -359,7 +369,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is reported as fenced and has no timer": {
-    seed: 123,
+    seed: 8,
     changes: [
       {
         file: "node/src/machines/fence.ts",
@@ -384,7 +394,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence is on the wall clock": {
-    seed: 13,
+    seed: 1,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -394,7 +404,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a lease begins when its heartbeat is answered": {
-    seed: 5,
+    seed: 1,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -414,7 +424,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 21,
+    seed: 70,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -424,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine is billed until it is deleted": {
-    seed: 5,
+    seed: 70,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -434,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: null,
+    seed: 184,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
@@ -444,7 +454,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "machines are replaced a second too early": {
-    seed: 21,
+    seed: 17,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -454,7 +464,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 42,
+    seed: 8,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -464,7 +474,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake ignores that its server was away": {
-    seed: 5,
+    seed: 429,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -474,7 +484,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a repeated claim takes another machine": {
-    seed: 36,
+    seed: 143,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -484,7 +494,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a claimed machine keeps its fence": {
-    seed: 5,
+    seed: 3,
     changes: [
       {
         file: "server/src/pools/claim.ts",
@@ -509,7 +519,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a prepared VM is given to two machines": {
-    seed: 5,
+    seed: 29,
     changes: [
       {
         file: "node/src/machines/prepared-kinds.ts",

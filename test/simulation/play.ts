@@ -10,7 +10,7 @@ import type { ConnectionOptions } from "../../server/src/db/hosts.ts";
 import { createLog } from "../../server/src/log.ts";
 import { administer, startTestCluster, TEMPLATE } from "../../server/test/support/cluster.ts";
 import { RealDatabase } from "./database.ts";
-import { TENANT } from "./tenant.ts";
+import { OPERATOR, OTHER } from "./callers.ts";
 import { WATCH } from "./watch.ts";
 import type { Job, Line } from "./worker.ts";
 
@@ -44,7 +44,7 @@ export class Player implements AsyncDisposable {
     await database.query(`
       UPDATE plans SET max_machines = 12, max_concurrent_machines = 5, max_cpus = 4, budget_policy = 'stop', monthly_budget_micros = 1000000
       WHERE is_default;
-      INSERT INTO tenants (id, name) VALUES ('${TENANT}', 'simulated');
+      INSERT INTO tenants (id, name) VALUES ('${OPERATOR.tenantId}', 'simulated'), ('${OTHER.tenantId}', 'another');
       UPDATE tenants SET created_at = '2040-01-02'`);
     await database.query(WATCH);
     await database.keepAsBeginning();

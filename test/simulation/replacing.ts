@@ -17,6 +17,8 @@ export interface ReplacingOptions {
   readonly world: World;
   /** The nodes on which a VM of the machine exists now. */
   readonly runsOn: (machineId: string) => readonly string[];
+  /** How far the clocks of servers have been apart: one may have received the heartbeat, and another one discards. */
+  readonly serversApartMs: () => number;
   /** Whether an operator has called this server to replace what is lost. */
   readonly isOperator: (server: Program) => boolean;
 }
@@ -75,7 +77,7 @@ export class Replacing {
 
   #discarded(notice: Extract<Notice, { kind: "discarded" }>): void {
     const { machineId, isClaimed, isUsed, isPoolDeleted, fence, node } = notice;
-    const { world, runsOn } = this.#options;
+    const { world, runsOn, serversApartMs } = this.#options;
     if (isClaimed || this.#claimed.has(machineId)) world.violate(`machine ${machineId} was claimed, and is discarded`);
     // What was in a deleted pool is not replaced.
     if (isPoolDeleted || node === null || node.status !== "unreachable" || node.lostMs === null || fence === null)
@@ -84,7 +86,7 @@ export class Replacing {
     this.counts.replaced += 1;
     this.replaced.add(machineId);
     if (isUsed) world.violate(`machine ${machineId} was used, and is replaced`);
-    if (node.silentMs < SILENT_MS_MIN)
+    if (node.silentMs < SILENT_MS_MIN - serversApartMs())
       world.violate(`machine ${machineId} is replaced ${node.silentMs} ms after the last heartbeat of ${node.id}`);
     const [place] = runsOn(machineId);
     if (place !== undefined) world.violate(`machine ${machineId} is replaced, and its VM runs on ${place}`);

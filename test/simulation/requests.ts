@@ -3,22 +3,17 @@
  */
 import type { EndpointName } from "@flotilla/contract/endpoints";
 import { randomIds } from "../../server/src/ids.ts";
+import type { Caller } from "../../server/src/auth/caller.ts";
+import { OPERATOR, OTHER } from "./callers.ts";
 import type { Cluster } from "./cluster.ts";
 import type { Rows } from "./rows.ts";
 import type { Reply, SimulatedServer } from "./server.ts";
-import { TENANT } from "./tenant.ts";
-
-const CALLER = {
-  kind: "key",
-  keyId: "key-00000000000000000000000000000051",
-  tenantId: TENANT,
-  scopes: ["admin"],
-  isAdmin: true,
-  expiresAt: null,
-} as const;
 
 const MACHINES_MAX = 7;
 const POOLS_MAX = 2;
+/** How many machines and pools are the other tenant's, and how many seeds have it. */
+const OTHERS = 0.35;
+const WITH_OTHER = 0.6;
 /** How many seeds have shared pools. */
 const SHARED = 0.15;
 /** Nodes fetch it for the operator. */
@@ -27,10 +22,18 @@ const SHARED_IMAGE = { image: "example/shared" } as const;
 const STALE_MS_MAX = 5_000;
 
 interface Call {
+  /** Default: the owner of what the parameters name, or the operator. */
+  readonly caller?: Caller;
   readonly params?: object;
   readonly query?: object;
   readonly body?: unknown;
   readonly madeId?: string;
+}
+
+interface Claim {
+  readonly pool: string;
+  readonly claimId: string;
+  readonly caller: Caller;
 }
 
 /** How often it is chosen, and what it does. */
@@ -52,6 +55,9 @@ export class Requests {
   readonly #deletedAt = new Map<string, number>();
   /** Machines of which callers may request something. */
   readonly #machines: string[] = [];
+  /** Of machines and of pools that are not shared. */
+  readonly #owners = new Map<string, Caller>();
+  readonly #hasOther: boolean;
   readonly #pools: string[] = [];
   readonly #sharedPools: string[] = [];
   /** The machine that each claim got, by its id. */
@@ -68,6 +74,7 @@ export class Requests {
     const { random } = cluster.world;
     this.#cpus = random.pick([[1], [1, 1, 2, 3], [2, 3]]);
     this.#hasShared = random.happens(SHARED);
+    this.#hasOther = random.happens(WITH_OTHER);
     if (this.#hasShared) for (const node of cluster.nodes) node.preparingMsMax = random.pick([50, 3_000]);
   }
 
@@ -124,6 +131,7 @@ export class Requests {
       [4, () => this.#send("moveMachine", { params: { id }, body: random.happens(0.5) ? { nodeId: node } : {} })],
       [0.5, () => this.#update(id)],
       [1, () => this.#get(id)],
+      ...(this.#hasOther ? [[1, () => this.#intrude(id)] as const] : []),
     ];
   }
 
@@ -174,9 +182,11 @@ export class Requests {
       ephemeral: random.happens(0.1),
     };
     const isEphemeral = body.ephemeral;
-    this.#send("createMachine", { body }, (reply) => {
+    const caller = this.#anyCaller();
+    this.#send("createMachine", { body, caller }, (reply) => {
       if (reply.kind !== "answer") return;
       const { id } = reply.body as { id: string };
+      this.#owners.set(id, caller);
       this.#machines.push(id);
       this.created.add(id);
       if (env["FAKE_CRASH_AFTER_MS"] !== undefined || env["FAKE_POWEROFF_AFTER_MS"] !== undefined)
@@ -224,6 +234,24 @@ export class Requests {
     });
   }
 
+  /** A tenant calls for what another one owns, whose id it knows: it gets the answer for what does not exist. */
+  #intrude(id: string): void {
+    const { world } = this.#cluster;
+    const caller = this.#owners.get(id) === OTHER ? OPERATOR : OTHER;
+    const name = world.random.pick([
+      "getMachine",
+      "startMachine",
+      "stopMachine",
+      "deleteMachine",
+      "updateMachine",
+    ] as const);
+    const body = name === "updateMachine" ? { body: { disruption: "stop" } } : {};
+    this.#send(name, { params: { id }, query: {}, ...body, caller }, (reply) => {
+      if (reply.kind === "answer" || (reply.kind === "refused" && reply.status !== 404 && reply.status < 500))
+        world.violate(`${name} of machine ${id} was answered with ${reply.status} to a tenant that does not own it`);
+    });
+  }
+
   #getDeleted(): void {
     const { world } = this.#cluster;
     if (this.#deletedAt.size === 0) return;
@@ -237,11 +265,15 @@ export class Requests {
 
   /** A list is never from memory. */
   #list(): void {
-    const expected = [...this.created].filter((id) => !this.deletions.has(id));
+    const caller = this.#anyCaller();
+    const isOwn = (id: string): boolean => this.#owners.get(id) === caller;
+    const expected = [...this.created].filter((id) => isOwn(id) && !this.deletions.has(id));
     const gone = [...this.#deletedAt.keys()];
-    this.#send("listMachines", { query: {} }, (reply) => {
+    this.#send("listMachines", { query: {}, caller }, (reply) => {
       if (reply.kind !== "answer") return;
       const found = new Set((reply.body as readonly { id: string }[]).map(({ id }) => id));
+      const strange = [...found].find((id) => this.#owners.has(id) && !isOwn(id));
+      if (strange !== undefined) this.#cluster.world.violate(`machine ${strange} is in the list of another tenant`);
       const missing = expected.find((id) => !found.has(id) && !this.deletions.has(id));
       if (missing !== undefined) this.#cluster.world.violate(`machine ${missing} is not in the list`);
       const left = gone.find((id) => found.has(id));
@@ -253,8 +285,12 @@ export class Requests {
     if (this.#pools.length >= POOLS_MAX) return;
     const { random } = this.#cluster.world;
     const body = { image: "local/busybox", cpus: 1, memoryMb: 256, targetSize: 1 + random.below(2) };
-    this.#send("createPool", { body }, (reply) => {
-      if (reply.kind === "answer") this.#pools.push((reply.body as { id: string }).id);
+    const caller = this.#anyCaller();
+    this.#send("createPool", { body, caller }, (reply) => {
+      if (reply.kind !== "answer") return;
+      const { id } = reply.body as { id: string };
+      this.#owners.set(id, caller);
+      this.#pools.push(id);
     });
   }
 
@@ -274,24 +310,26 @@ export class Requests {
     // Callers claim at the same time.
     const count = random.happens(0.3) ? 2 : 1;
     for (let each = 0; each < count; each += 1) {
-      const claimId = this.#newMachineId();
-      this.#sendClaim(pool, claimId);
+      // Every tenant claims from shared pools.
+      const claim = { pool, claimId: this.#newMachineId(), caller: this.#owners.get(pool) ?? this.#anyCaller() };
+      this.#sendClaim(claim);
       // One that gets no answer sends it again, with its idempotency key, and may do so too early.
-      if (random.happens(0.15)) this.#sendClaim(pool, claimId);
+      if (random.happens(0.15)) this.#sendClaim(claim);
     }
   }
 
-  #sendClaim(pool: string, claimId: string): void {
+  #sendClaim(claim: Claim): void {
     const { world } = this.#cluster;
-    this.#send("claimMachine", { params: { id: pool }, madeId: claimId }, (reply) => {
-      if (reply.kind === "answer") return this.#claimed(claimId, (reply.body as { id: string }).id);
+    const { pool, claimId, caller } = claim;
+    this.#send("claimMachine", { params: { id: pool }, madeId: claimId, caller }, (reply) => {
+      if (reply.kind === "answer") return this.#claimed(claim, (reply.body as { id: string }).id);
       const isOpen = reply.kind === "broken" || reply.status >= 500;
       if (isOpen && world.random.happens(0.7))
-        world.after(world.random.between(100, 3_000), null, () => this.#sendClaim(pool, claimId));
+        world.after(world.random.between(100, 3_000), null, () => this.#sendClaim(claim));
     });
   }
 
-  #claimed(claimId: string, id: string): void {
+  #claimed({ claimId, caller }: Claim, id: string): void {
     const { world } = this.#cluster;
     const before = this.#claims.get(claimId);
     if (before === id) return;
@@ -302,8 +340,13 @@ export class Requests {
     if (this.created.has(id)) world.violate(`machine ${id} was claimed twice`);
     if (this.#cluster.replacing.replaced.has(id)) world.violate(`machine ${id} was replaced, and is given to a caller`);
     this.#claims.set(claimId, id);
+    this.#owners.set(id, caller);
     this.created.add(id);
     this.#machines.push(id);
+  }
+
+  #anyCaller(): Caller {
+    return this.#hasOther && this.#cluster.world.random.happens(OTHERS) ? OTHER : OPERATOR;
   }
 
   #newMachineId(): string {
@@ -328,16 +371,18 @@ export class Requests {
   }
 
   /** Sends a call to a server that lives. Its answer arrives by itself. */
-  #send(name: EndpointName, call: Call, onReply?: (reply: Reply) => void): void {
+  #send(name: EndpointName, { caller, ...call }: Call, onReply?: (reply: Reply) => void): void {
     const { world, liveServers } = this.#cluster;
     if (liveServers.length === 0) return;
     const server: SimulatedServer = world.random.pick(liveServers);
     this.calls.set(name, (this.calls.get(name) ?? 0) + 1);
-    world.note(`${name} ${JSON.stringify(call)} at ${server.program.name}`);
+    const { id = "" } = (call.params ?? {}) as { readonly id?: string };
+    const as = caller ?? this.#owners.get(id) ?? OPERATOR;
+    world.note(`${name} ${JSON.stringify(call)} of ${as.tenantId} at ${server.program.name}`);
     this.open += 1;
     const isReplacing = name === "replaceLostNodes";
     if (isReplacing) this.#cluster.operators.set(server.program, this.#operatorsOf(server) + 1);
-    void server.call(name, { ...call, caller: CALLER }).then((reply) => {
+    void server.call(name, { ...call, caller: as }).then((reply) => {
       this.open -= 1;
       // A statement of one that died may have its effect later.
       if (isReplacing && reply.kind !== "broken")

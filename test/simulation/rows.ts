@@ -6,6 +6,7 @@ import type { Databases } from "./database.ts";
 
 export interface MachineRow extends MachineFacts {
   readonly id: string;
+  readonly tenantId: string;
   readonly moveNodeId: string | null;
   readonly isDeleted: boolean;
   readonly isActive: boolean;
@@ -25,6 +26,7 @@ export interface MachineRow extends MachineFacts {
 export interface RunRow {
   readonly bootId: string;
   readonly machineId: string;
+  readonly tenantId: string;
   readonly nodeId: string;
   readonly startedAt: number;
   readonly endedAt: number | null;
@@ -45,14 +47,16 @@ export interface Rows {
     readonly attempt: number;
     /** Epoch milliseconds. */
     readonly canceledAt: number | null;
-    /** A step that began after the cancellation, and succeeded. */
-    readonly stepSince: string | null;
+    /** The last step that began after the cancellation, and succeeded, with how much later it was by the clocks of the servers. */
+    readonly stepSince: { readonly name: string; readonly ms: number } | null;
     /** The step that runs. */
     readonly step: string | null;
   }[];
   readonly nodes: readonly {
     readonly id: string;
     readonly status: string;
+    /** Epoch milliseconds, by the clock of the server that it reported to. */
+    readonly reportedAt: number | null;
     /** Epoch milliseconds. */
     readonly cordonedAt: number | null;
     readonly isInMaintenance: boolean;
@@ -80,7 +84,7 @@ export interface Rows {
 
 const ROWS = `SELECT json_build_object(
   'machines', (SELECT coalesce(json_agg(m ORDER BY m.id), '[]') FROM (
-    SELECT id, desired_state AS "desiredState", generation, node_id AS "nodeId", move_id AS "moveId", move_node_id AS "moveNodeId",
+    SELECT id, tenant_id AS "tenantId", desired_state AS "desiredState", generation, node_id AS "nodeId", move_id AS "moveId", move_node_id AS "moveNodeId",
       move_stops AS "moveStops", error, observed_state AS "observedState", observed_generation AS "observedGeneration",
       observed_boot_id AS "observedBootId", observed_reason AS "observedReason", deleted_at IS NOT NULL AS "isDeleted",
       is_active AS "isActive", cpus, revision, has_run AS "hasRun", extract(epoch FROM created_at) * 1000 AS "createdAt",
@@ -89,12 +93,13 @@ const ROWS = `SELECT json_build_object(
     FROM machines) m),
   'operations', (SELECT coalesce(json_agg(o ORDER BY o.id), '[]') FROM (
     SELECT id, kind, status, error, resource_id AS "resourceId", attempt, extract(epoch FROM cancel_requested_at) * 1000 AS "canceledAt",
-      (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'succeeded'
-         AND (s ->> 'startedAt')::timestamptz > cancel_requested_at LIMIT 1) AS "stepSince",
+      (SELECT json_build_object('name', name, 'ms', ms) FROM (SELECT s ->> 'name' AS name,
+           extract(epoch FROM (s ->> 'startedAt')::timestamptz - cancel_requested_at) * 1000 AS ms
+         FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'succeeded') s WHERE ms > 0 ORDER BY ms DESC LIMIT 1) AS "stepSince",
       (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'running' LIMIT 1) AS step
     FROM operations) o),
   'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (
-    SELECT id, status, extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance",
+    SELECT id, status, extract(epoch FROM last_heartbeat_at) * 1000 AS "reportedAt", extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance",
       lost_at IS NOT NULL AS "isLost", held_at IS NOT NULL AS "isHeld",
       (SELECT coalesce(sum((r ->> 'waiting')::int), 0) FROM jsonb_array_elements(reserve) r) AS reserve FROM nodes) n),
   'copies', (SELECT coalesce(json_agg(c), '[]') FROM (
@@ -115,7 +120,7 @@ export async function readRows(databases: Databases): Promise<Rows> {
   return row.rows;
 }
 
-const RUNS = `SELECT r.boot_id AS "bootId", r.machine_id AS "machineId", r.node_id AS "nodeId",
+const RUNS = `SELECT r.boot_id AS "bootId", r.machine_id AS "machineId", r.tenant_id AS "tenantId", r.node_id AS "nodeId",
   floor(extract(epoch FROM r.started_at) * 1000)::float8 AS "startedAt", floor(extract(epoch FROM r.ended_at) * 1000)::float8 AS "endedAt",
   r.end_cause AS cause, floor(extract(epoch FROM r.counted_until) * 1000)::float8 AS "countedUntil",
   (SELECT CASE WHEN count(*) = count(u.ended_at)
