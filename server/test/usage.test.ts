@@ -305,6 +305,30 @@ test("an interval of a price or an attribution that does not exist is refused, a
   assert.equal((await db.query(sql`SELECT FROM usage_intervals WHERE ${own}`)).length, 1);
 });
 
+test("what a new interval refers to is looked up by its key, also if its plan was made when there were few attributions", async () => {
+  const read = await db.transaction(async (transaction) => {
+    const add = (from: number, to: number) =>
+      transaction.execute(sql`
+        INSERT INTO usage_attributions (machine_id, labels, labels_hash)
+        SELECT 'mach-k-' || n, '{}', sha256('{}') FROM generate_series(${from}::int, ${to}::int) n`);
+    const begin = (machine: string) =>
+      transaction.execute(sql`
+        INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, rate_id)
+        SELECT 'tenant-k', a.machine_id, a.machine_id, a.id, 'uptime', 1, now(), (SELECT id FROM rates LIMIT 1)
+        FROM usage_attributions a WHERE a.machine_id = ${machine}`);
+    const seen = sql`SELECT seq_tup_read AS count FROM pg_stat_xact_user_tables WHERE relname = 'usage_attributions'`;
+    const count = async () => (await transaction.queryOne<{ count: number }>(seen))?.count ?? 0;
+    await add(1, 1);
+    await transaction.execute(sql`ANALYZE usage_attributions`);
+    assert.equal(await begin("mach-k-1"), 1);
+    await add(2, 2_000);
+    const before = await count();
+    assert.equal(await begin("mach-k-2000"), 1);
+    return (await count()) - before;
+  });
+  assert.equal(read, 0);
+});
+
 test("a change of plan waits for what is being recorded, and begins after it, whatever the clocks say", async () => {
   const { id: tenant } = (await admin.post("/v1/tenants", { name: "mover" })).json;
   const plan = (await admin.post("/v1/plans", { name: "moves" })).json.id;

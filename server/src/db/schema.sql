@@ -1513,14 +1513,17 @@ END $function$;
 CREATE OR REPLACE FUNCTION public.check_intervals()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
-  IF EXISTS (SELECT FROM (SELECT DISTINCT rate_id FROM written) w LEFT JOIN rates r ON r.id = w.rate_id WHERE r.id IS NULL) THEN
+  IF EXISTS (
+    SELECT FROM (SELECT DISTINCT rate_id FROM written) w
+    LEFT JOIN LATERAL (SELECT r.id FROM rates r WHERE r.id = w.rate_id LIMIT 1) r ON true WHERE r.id IS NULL) THEN
     RAISE foreign_key_violation USING MESSAGE = 'a usage interval names a rate that does not exist';
   END IF;
   IF EXISTS (
     SELECT FROM (SELECT DISTINCT attribution_id FROM written WHERE attribution_id IS NOT NULL) w
-    LEFT JOIN usage_attributions u ON u.id = w.attribution_id WHERE u.id IS NULL) THEN
+    LEFT JOIN LATERAL (SELECT u.id FROM usage_attributions u WHERE u.id = w.attribution_id LIMIT 1) u ON true WHERE u.id IS NULL) THEN
     RAISE foreign_key_violation USING MESSAGE = 'a usage interval names an attribution that does not exist';
   END IF;
   RETURN NULL;

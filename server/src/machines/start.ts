@@ -90,7 +90,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
       await refuseOverCeilings(services, fresh);
       if (fresh.moveId !== null && attempt > 0) throw noRoomInMove(fresh);
       // The tenant has capacity again, or the node does not admit the start any more.
-      services.nodes.forget();
+      services.nodes.forgetNode(nodeId);
     }
     machine = fresh;
   }
