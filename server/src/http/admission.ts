@@ -20,11 +20,10 @@ import {
 import type { Context } from "../context.ts";
 import { Budget } from "./budget.ts";
 import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
-import type { CallerPresence } from "./caller-presence.ts";
 import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
 import { SharedRates } from "./shared-rates.ts";
-import { Strangers } from "./strangers.ts";
+import { Strangers, type Wait } from "./strangers.ts";
 
 /** For one address that visits machines: a page loads many files at once. */
 const INGRESS_RATE = { perSecond: 100, burst: 1_000 };
@@ -40,14 +39,9 @@ export interface TenantRate {
 }
 
 /** A request that is counted. `now` by the monotonic clock. */
-interface Taking {
+interface Taking extends Pick<Wait, "presence"> {
   readonly headers: string[];
   readonly now: number;
-  readonly presence: Pick<CallerPresence, "signal" | "closing">;
-}
-
-interface Wait extends Pick<Taking, "presence"> {
-  readonly waitMs: number;
 }
 
 /** How a request counts: as the tenant's own, or as a visit to one of its machines. */
@@ -79,7 +73,7 @@ export class Admission {
     this.#shared = new SharedRates(this.#rates, context);
     this.bodies = new BodyWatch(clock);
     this.proxies = new TrustedProxies(trustedProxies);
-    this.strangers = new Strangers(clock);
+    this.strangers = new Strangers(clock, (holder, wait) => this.#holdBack(holder, wait));
     this.#open = new Budget({ perHolder: bounds.openPerTenant, all: bounds.connections });
   }
 
@@ -113,19 +107,20 @@ export class Admission {
     return this.#refuse(address, refusal, { waitMs, presence });
   }
 
-  /** Refuses now, or after the wait; at once when many wait already, or the caller has gone. */
-  #refuse(holder: string, refusal: Refusal, { waitMs, presence }: Wait): Promise<never> {
-    if (waitMs <= 0 || this.#refused.take(holder, 1) !== null) throw refusal;
-    return this.#refuseLater(holder, refusal, { waitMs, presence });
+  /** Refuses now, or after the wait. */
+  #refuse(holder: string, refusal: Refusal, wait: Wait): Promise<never> {
+    const waiting = this.#holdBack(holder, wait);
+    if (waiting === undefined) throw refusal;
+    return waiting.then(() => {
+      throw refusal;
+    });
   }
 
-  async #refuseLater(holder: string, refusal: Refusal, { waitMs, presence }: Wait): Promise<never> {
-    try {
-      await this.#clock.sleep(waitMs, AbortSignal.any([presence.signal, presence.closing]));
-    } finally {
-      this.#refused.giveBack(holder, 1);
-    }
-    throw refusal;
+  /** Waits before a refusal. undefined: not at all, because that is due, or many wait already. Rejects when the caller has gone. */
+  #holdBack(holder: string, { waitMs, presence }: Wait): Promise<void> | undefined {
+    if (waitMs <= 0 || this.#refused.take(holder, 1) !== null) return undefined;
+    const waiting = this.#clock.sleep(waitMs, AbortSignal.any([presence.signal, presence.closing]));
+    return waiting.finally(() => this.#refused.giveBack(holder, 1));
   }
 
   /** Counts a request as open until the returned function is called. Throws a Refusal when the tenant has too many. */

@@ -21,7 +21,8 @@ export const guardOf =
     const isNode = exchange.isFromNodes && (exchange.peer === undefined || exchange.certificate !== null);
     if (isNode) return await read();
     const from = callerOf(parts, exchange);
-    return await parts.admission.strangers.ask(from, name, async () => {
+    const { presence } = exchange;
+    return await parts.admission.strangers.ask({ from, name, presence }, async () => {
       const end = await parts.atWork.begin(`address ${from.address}`, "address");
       return await forHolder(`address ${from.address}`, read).finally(end);
     });

@@ -267,8 +267,8 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
     if (hasBody(message)) admission.bodies.streamed(message, BRIDGE_SILENCE_MS_MAX);
   };
   const { strangers } = admission;
-  const pay = (): (() => void) => {
-    strangers.pay(from);
+  const pay = async (): Promise<() => void> => {
+    await strangers.pay(from, presence);
     return () => strangers.repay(from);
   };
   const request = { raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit };

@@ -15,8 +15,8 @@ export interface IngressRequest {
   readonly signal: AbortSignal;
   /** The key that a bearer token is. Throws the refusals of an unknown, expired or suspended key. */
   readonly authenticate: (bearer: string) => Promise<KnownKey>;
-  /** Charges the address for a query, before it is made; the function that it returns refunds a caller with access. */
-  readonly pay: () => () => void;
+  /** Charges the address for a query, before it is made; the function that it gives refunds a caller with access. Rejects with a Refusal. */
+  readonly pay: () => Promise<() => void>;
   /**
    * Records the right that gave access: what the request has opened ends with it. Counts the request against the limits of
    * the machine's tenant, or of the key's. Rejects with a Refusal.

@@ -41,6 +41,15 @@ test("a hundred refusals are given at once, further ones later, up to a second, 
   assert.deepEqual(waits(3, 2_000), [null, null, 0]);
 });
 
+test("refusals that take no token are held back with those that do", () => {
+  const limiter = new RateLimiter();
+  const slow = { perSecond: 1, burst: 1 };
+  for (let count = 0; count < 100; count += 1) assert.equal(limiter.refuse("a", slow, 0), 0);
+  assert.equal(limiter.refuse("a", slow, 0), 50);
+  assert.ok(limiter.take("a", slow, 0).isAllowed);
+  assert.equal(limiter.take("a", slow, 0).waitMs, 100);
+});
+
 test("a bucket that was full does not keep what flows over, and no debt grows without end", () => {
   const limiter = new RateLimiter();
   assert.equal(admitted(limiter, 0), 20);

@@ -50,7 +50,6 @@ export class RateLimiter {
     const bucket = this.#filled(name, rate, now);
     const isAllowed = bucket.tokens >= 1;
     if (isAllowed) bucket.tokens -= 1;
-    else bucket.refusals = Math.max(-REFUSALS.perSecond * (REFUSAL_WAIT_MS_MAX / 1000), bucket.refusals - 1);
     const remaining = String(Math.max(0, Math.floor(bucket.tokens)));
     const headers = [
       "ratelimit-limit",
@@ -63,7 +62,12 @@ export class RateLimiter {
       remaining,
     ];
     if (!isAllowed) headers.push("retry-after", String(Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond))));
-    return { isAllowed, waitMs: isAllowed ? 0 : Math.max(0, -bucket.refusals / REFUSALS.perSecond) * 1000, headers };
+    return { isAllowed, waitMs: isAllowed ? 0 : refusalWaitMs(bucket), headers };
+  }
+
+  /** A refusal for another reason, which takes no token. Returns the milliseconds that it is held back. */
+  refuse(name: string, rate: Rate, now: number): number {
+    return refusalWaitMs(this.#filled(name, rate, now));
   }
 
   /** Takes what another server has admitted already. */
@@ -103,4 +107,10 @@ export class RateLimiter {
     }
     return bucket;
   }
+}
+
+/** Counts a refusal. */
+function refusalWaitMs(bucket: Bucket): number {
+  bucket.refusals = Math.max(-REFUSALS.perSecond * (REFUSAL_WAIT_MS_MAX / 1000), bucket.refusals - 1);
+  return Math.max(0, -bucket.refusals / REFUSALS.perSecond) * 1000;
 }

@@ -5,13 +5,15 @@
  * Always:
  * - A valid credential costs nothing.
  * - A key that was unknown a moment ago is refused without another query.
+ * - An address that is refused again and again gets its refusals later (rate.ts).
  * - A cached key never comes here, so unknown callers at a tenant's address do not slow the tenant down.
  * - Both memories are bounded.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { CallerAddress } from "./caller-address.ts";
-import { RateLimiter } from "./rate.ts";
+import type { CallerPresence } from "./caller-presence.ts";
+import { type Rate, RateLimiter } from "./rate.ts";
 
 /** A program with an old key, or many callers behind one address, are not refused at once. */
 const RATE = { perSecond: 20, burst: 200 };
@@ -22,21 +24,32 @@ const UNKNOWN_MAX = 10_000;
 /** Keys are random, so one that is unknown stays so; this bounds how wrong an exception can be. */
 const UNKNOWN_MS = 5_000;
 
+/** How long a refusal is held back, at most until its caller goes or the server stops. */
+export interface Wait {
+  readonly waitMs: number;
+  readonly presence: Pick<CallerPresence, "signal" | "closing">;
+}
+
+/** Waits before a refusal. undefined: not at all. */
+type HoldBack = (holder: string, wait: Wait) => Promise<void> | undefined;
+
 export class Strangers {
   readonly #clock: Clock;
+  readonly #holdBack: HoldBack;
   readonly #rate = new RateLimiter(ADDRESSES_MAX);
   /** Until when, by the hash of the key. */
   readonly #unknown = new Map<string, number>();
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, holdBack: HoldBack) {
     this.#clock = clock;
+    this.#holdBack = holdBack;
   }
 
-  /** Pays for a query. Throws a Refusal when the address has asked too often. */
-  pay({ address, isProxy }: CallerAddress): void {
-    const rate = isProxy ? PROXY_RATE : RATE;
-    const { isAllowed, headers } = this.#rate.take(address, rate, this.#clock.monotonic());
+  /** Pays for a query. Rejects with a Refusal when the address has asked too often. */
+  async pay({ address, isProxy }: CallerAddress, presence: Wait["presence"]): Promise<void> {
+    const { isAllowed, waitMs, headers } = this.#rate.take(address, rateOf(isProxy), this.#clock.monotonic());
     if (isAllowed) return;
+    await this.#holdBack(address, { waitMs, presence });
     const text = "too many requests from this address with unknown keys or to unknown machines; wait a moment";
     throw new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
   }
@@ -47,9 +60,16 @@ export class Strangers {
   }
 
   /** What `read` returns; undefined without a query if it was that for the name a moment ago. */
-  async ask<T>(from: CallerAddress, name: string | null, read: () => Promise<T | undefined>): Promise<T | undefined> {
-    if (name !== null && this.#isUnknown(name)) return undefined;
-    this.pay(from);
+  async ask<T>(
+    { from, name, presence }: { readonly from: CallerAddress; readonly name: string | null } & Pick<Wait, "presence">,
+    read: () => Promise<T | undefined>,
+  ): Promise<T | undefined> {
+    if (name !== null && this.#isUnknown(name)) {
+      const waitMs = this.#rate.refuse(from.address, rateOf(from.isProxy), this.#clock.monotonic());
+      await this.#holdBack(from.address, { waitMs, presence });
+      return undefined;
+    }
+    await this.pay(from, presence);
     let isKnown = true;
     try {
       const found = await read();
@@ -76,3 +96,5 @@ export class Strangers {
     if (!oldest.done) this.#unknown.delete(oldest.value);
   }
 }
+
+const rateOf = (isProxy: boolean): Rate => (isProxy ? PROXY_RATE : RATE);

@@ -55,7 +55,7 @@ export class MachineIngress implements Ingress {
     const path = raw.url.slice(route.prefix.length);
     // Relative links of the guest's pages resolve below its root.
     if (route.by === "path" && !path.startsWith("/")) return redirect(308, `${route.prefix}/${path}`);
-    const repay = request.pay();
+    const repay = await request.pay();
     const search = parametersOf(path);
     const token = search.getAll(SHARE_PARAMETER).find(hasShareTokenForm);
     const links = [...(token === undefined ? [] : [token]), ...shareCookies(raw.message.headers.cookie)];
