@@ -89,8 +89,9 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (fresh?.revision === machine.revision && (!isActive(fresh) || fresh.moveStops)) {
       await refuseOverCeilings(services, fresh);
       if (fresh.moveId !== null && attempt > 0) throw noRoomInMove(fresh);
-      // The tenant has capacity again, or the node does not admit the start any more.
-      services.nodes.forgetNode(nodeId);
+      // The tenant has capacity again, or the node does not admit the start any more, as others may not either.
+      if (attempt === 0) services.nodes.forgetNode(nodeId);
+      else services.nodes.forget();
     }
     machine = fresh;
   }

@@ -7,7 +7,7 @@
  * - The cache is at most FRESH_MS old; where a read takes long, READING_SHARE times as long as it, and at most FRESH_MS_MAX. A node that has changed since is read again, alone: in a large fleet some always change.
  *
  * Two servers may place on the same node at the same time. The statement that writes the start decides
- * (`node_admits_start`); the one that loses calls `forgetNode` and chooses again.
+ * (`node_admits_start`); the one that loses calls `forgetNode`, or `forget` when it loses again, and chooses again.
  */
 import type { Context } from "../context.ts";
 import { forAll } from "../db/holder.ts";
@@ -79,7 +79,7 @@ export class NodeDirectory {
     this.overcommit = overcommit;
     this.#unlisten = context.db.listen("nodes", {
       onPayload: (nodeId) => this.forgetNode(nodeId),
-      onGap: () => this.#forget(),
+      onGap: () => this.forget(),
     });
   }
 
@@ -88,7 +88,7 @@ export class NodeDirectory {
   }
 
   /** The next placement reads all nodes again. */
-  #forget(): void {
+  forget(): void {
     this.#readAt = Number.NEGATIVE_INFINITY;
     this.#images.clear();
   }
@@ -268,7 +268,7 @@ export class NodeDirectory {
         this.#readAt = clock.monotonic();
         this.#freshMs = Math.min(FRESH_MS_MAX, Math.max(FRESH_MS, READING_SHARE * (this.#readAt - startedAt)));
       } catch (error) {
-        this.#forget();
+        this.forget();
         throw error;
       }
     }).finally(() => {
@@ -285,7 +285,7 @@ export class NodeDirectory {
         const found = await findCandidates(this.#context.db, [...ids]);
         this.#nodes = [...this.#nodes.filter(({ id }) => !ids.has(id)), ...found];
       } catch (error) {
-        this.#forget();
+        this.forget();
         throw error;
       }
     }).finally(() => {
