@@ -90,7 +90,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
       await refuseOverCeilings(services, fresh);
       if (fresh.moveId !== null && attempt > 0) throw noRoomInMove(fresh);
       // The tenant has capacity again, or the node does not admit the start any more, as others may not either.
-      if (attempt === 0) services.nodes.forgetNode(nodeId);
+      if (attempt === 0 && fresh.moveId === null) services.nodes.forgetNode(nodeId);
       else services.nodes.forget();
     }
     machine = fresh;

@@ -253,8 +253,10 @@ export class NodeDirectory {
   }
 
   async #refresh(): Promise<void> {
-    if (this.#context.clock.monotonic() - this.#readAt > this.#freshMs) await this.#read();
-    else if (this.#changed.size > 0 || this.#readingChanged !== null) await this.#readChanged();
+    if (this.#context.clock.monotonic() - this.#readAt > this.#freshMs) return await this.#read();
+    // A read that is under way may have begun before the last change: the next one has it.
+    for (let reads = 0; reads < 2 && (this.#changed.size > 0 || this.#readingChanged !== null); reads += 1)
+      await this.#readChanged();
   }
 
   /** Starts that wait for the same read see each other's placements: it replaces the nodes once. */
