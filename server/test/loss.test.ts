@@ -301,9 +301,17 @@ test("when a third is silent nothing is replaced: it says so, resumes by itself,
 test("what cannot be fenced is not replaced, nor is anything of a node under maintenance", async () => {
   const pool = await poolOf(2);
   await fenced(pool);
-  await nodeA.kill();
   await db.execute(sql`
-    UPDATE machines SET observed_details = observed_details || '{"isFenced": false}' WHERE labels ->> 'flotilla-pool' = ${pool} AND node_id = 'node-a'`);
+    CREATE FUNCTION without_fence() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      NEW.observed_details := NEW.observed_details || '{"isFenced": false}';
+      RETURN NEW;
+    END $$`);
+  // Also what a heartbeat says whose answer the killed agent did not see any more.
+  await db.execute(sql`
+    CREATE TRIGGER without_fence BEFORE UPDATE ON machines FOR EACH ROW WHEN (NEW.node_id = 'node-a')
+    EXECUTE FUNCTION without_fence()`);
+  await nodeA.kill();
+  await db.execute(sql`UPDATE machines SET fence = fence WHERE labels ->> 'flotilla-pool' = ${pool}`);
   const before = await rowsOf(pool);
   assert.ok(before.some(({ nodeId }) => nodeId === "node-a"));
   await silence(["node-a"]);
@@ -314,6 +322,7 @@ test("what cannot be fenced is not replaced, nor is anything of a node under mai
   assert.deepEqual([lost.nodes[0].replaceable, lost.nodes[0].staying], [0, staying]);
   await decide();
   assert.deepEqual(await rowsOf(pool), before);
+  await db.execute(sql`DROP TRIGGER without_fence ON machines`);
   await nodeA.restart();
   await fenced(pool);
   await client.post("/v1/nodes/node-a/maintenance");
