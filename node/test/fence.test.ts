@@ -122,6 +122,18 @@ test("a lifted fence ends nothing, and no earlier request fences the machine aga
   assert.deepEqual([node.fleet.observe(A).bootId, node.fleet.observe(A).isFenced], [first.bootId, false]);
 });
 
+test("a fence that was lifted before its node had any request is not given by the first one, which arrives late", async () => {
+  await using directory = await temporaryDirectory();
+  const host = new Host();
+  const node = await startTestNode(directory.path, { clock: host.clock });
+  await acknowledge(node, host);
+  const first = await want(node, A, 1, false);
+  const late = await want(node, A, 1, true);
+  assert.deepEqual([late.bootId, late.isFenced], [first.bootId, false]);
+  host.pass(10 * FENCE_MS);
+  assert.equal(node.fleet.observe(A).bootId, first.bootId);
+});
+
 test("the VM of a killed agent ends as well; the next one starts it when a server answers, and not what was replaced", async () => {
   await using directory = await temporaryDirectory();
   const host = new Host();

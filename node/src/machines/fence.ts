@@ -2,8 +2,8 @@
  * Whether a machine's VMs are fenced: what is requested, and what is so.
  *
  * Always:
- * - A fence that was lifted is never requested again while the node has the machine, because an earlier request may arrive late. A
- *   machine that was given to a user must not end because of it.
+ * - After a request without a fence none is given while the node has the machine, because an earlier request may arrive late, also one
+ *   that was the first. A machine that was given to a user must not end because of it.
  * - A fenced machine is started only while servers acknowledge heartbeats: otherwise the node does not know whether it was replaced.
  */
 import { messageOf } from "@flotilla/base/errors";
@@ -16,8 +16,7 @@ import type { Fence } from "./state.ts";
 /** The fence after a request. Pure. */
 function nextFence(known: Fence | undefined, { isFenced = false, state }: DesiredMachine): Fence | undefined {
   if (state === "absent" || known === "lifted") return known;
-  if (isFenced) return "on";
-  return known === undefined ? undefined : "lifted";
+  return isFenced ? "on" : "lifted";
 }
 
 /** The machine's journal with the fence of a request; without one where VMs cannot be fenced. */
