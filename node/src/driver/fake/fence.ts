@@ -31,6 +31,12 @@ export class FakeFence {
     return this.#until !== null;
   }
 
+  /** When it ended the VM, in epoch milliseconds; null: it has not. */
+  get endedAt(): number | null {
+    const { clock } = this.#options;
+    return this.#until === null || !isOver(this.#until, clock) ? null : clock.now() - (clock.boottime() - this.#until);
+  }
+
   async set(isArmed: boolean): Promise<void> {
     this.#endWatch?.();
     this.#endWatch = null;
@@ -77,11 +83,16 @@ export class FakeFence {
   }
 
   #end(): void {
-    const { clock } = this.#options;
     this.close();
-    const at = clock.now() - Math.max(0, clock.boottime() - (this.#until ?? 0));
+    const at = this.endedAt ?? this.#options.clock.now();
     this.#options.end({ kind: "fenced", detail: "its fence ended the fake VM", at });
   }
+}
+
+/** The exit of a fake VM that is killed: its fence had ended it already if an agent that was stopped kills it. */
+export function killed(fence: FakeFence | undefined): VmExit {
+  const at = fence?.endedAt ?? null;
+  return { kind: "killed", detail: "the fake VM was killed", ...(at === null ? {} : { at }) };
 }
 
 /** Whether a fence that is in a VM's file has ended it. */

@@ -49,7 +49,7 @@ import {
 import { FenceLease } from "../../host/fence-lease.ts";
 import type { VmNetwork } from "../../network/vm-network.ts";
 import { FakeDiskWatch } from "./disk-watch.ts";
-import { FakeFence, isOver } from "./fence.ts";
+import { FakeFence, isOver, killed } from "./fence.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeCommand, type FakeConfiguration, FakeGuest } from "./guest.ts";
 import { FakeNextVm } from "./next.ts";
@@ -564,7 +564,7 @@ class FakeVm implements Vm {
   }
 
   async kill(): Promise<void> {
-    await this.#end({ kind: "killed", detail: "the fake VM was killed" });
+    await this.#end(killed(this.#fence));
   }
 
   release(): void {
@@ -581,6 +581,10 @@ class FakeVm implements Vm {
     this.#hasEnded = true;
     this.#cancelEnd();
     this.#gone.abort();
+    // A kernel's timer waits for no file, and what the file says is over.
+    if (exit.kind === "fenced") this.#ending.resolve(exit);
+    // What is being written would make it look alive again.
+    await this.#writing.catch(() => undefined);
     await removeVmFile(this.#directory);
     this.#ending.resolve(exit);
     this.guest.lose("the VM ended");

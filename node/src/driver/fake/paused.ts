@@ -4,7 +4,7 @@
  * Always: `vm.json` says `isPaused`, so that tests see which node runs a machine.
  */
 import type { BootRequest, PausedVm, Vm, VmExit, VmRecord, WaitingVm } from "../driver.ts";
-import type { FakeFence } from "./fence.ts";
+import { type FakeFence, killed } from "./fence.ts";
 
 export interface FakePausedOptions {
   readonly record: VmRecord;
@@ -44,7 +44,7 @@ export class FakePausedVm implements PausedVm {
   }
 
   async kill(): Promise<void> {
-    await this.#end({ kind: "killed", detail: "the fake VM was killed" });
+    await this.#end(killed(this.#fence));
   }
 
   async #end(exit: VmExit): Promise<void> {
