@@ -117,6 +117,28 @@ test("a machine that was used without a claim leaves the pool and is kept; one t
   assert.deepEqual(await waitingIn(id), [used]);
 });
 
+test("uses that race with the deletion of their pool are refused, or keep their machines", async () => {
+  const id = await pool({ targetSize: 6 });
+  await waits(id, 6);
+  const [decided = "", ...machines] = await waitingIn(id);
+  const use = (machine: string, at: number) =>
+    at % 2 === 0
+      ? client.post(`/v1/machines/${machine}/exec`, { command: ["true"] })
+      : client.post(`/v1/machines/${machine}/sessions`, {});
+  // What a server leaves that dies between the decision and the deletion.
+  await context.db.execute(sql`UPDATE pool_machines SET discarded_at = now() WHERE machine_id = ${decided}`);
+  assert.equal((await use(decided, 0)).status, 404);
+  const early = machines.slice(0, 3).map(use);
+  const deleted = client.call("DELETE", `/v1/pools/${id}`);
+  const answers = await Promise.all([...early, ...machines.slice(3).map(use)]);
+  assert.equal((await deleted).status, 204);
+  const kept = machines.filter((_, at) => answers[at] !== undefined && answers[at].status < 300);
+  assert.ok(kept.length > 0, "none was used");
+  for (const { status } of answers) assert.ok(status < 300 || status === 404, `a use was answered with ${status}`);
+  await until(async () => (await waitingIn(id)).length === kept.length, { what: "the others to be deleted" });
+  assert.deepEqual(new Set(await waitingIn(id)), new Set(kept));
+});
+
 test("a pool that cannot be filled says why and keeps the tenant's ceiling, and a claim is refused with the reason", async () => {
   const small = await client.post("/v1/plans", { name: "two machines", maxMachines: 2 });
   const owner = await client.post("/v1/tenants", { name: "small", planId: small.json.id });

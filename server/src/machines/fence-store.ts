@@ -6,6 +6,7 @@
  */
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 import type { MachineRecord } from "./record.ts";
 import { announce, fromRow, MACHINE_COLUMNS, type MachineRow } from "./store.ts";
 
@@ -19,6 +20,20 @@ export const MAY_BE_REPLACED = sql`
 
 /** Of the same: it is to be replaced now. */
 export const IS_LOST = sql`coalesce(n.status = 'unreachable' AND n.lost_at IS NOT NULL AND ${MAY_BE_REPLACED}, false)`;
+
+/**
+ * Takes a machine that is used without a claim out of its pool. false: the pool is to delete it. A claim, a use and the pool's decision exclude each
+ * other by the lock of the row in pool_machines.
+ */
+export async function takeFromPool(db: Queryable, id: string, now: number): Promise<boolean> {
+  const taken = await db.execute(sql`
+    UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz
+    WHERE machine_id = ${id} AND claimed_at IS NULL AND discarded_at IS NULL`);
+  if (taken > 0) return true;
+  const discarded = await db.queryOne(sql`
+    SELECT 1 AS one FROM pool_machines WHERE machine_id = ${id} AND claimed_at IS NULL AND discarded_at IS NOT NULL`);
+  return discarded === undefined;
+}
 
 /** Lifts the fence of these machines. Returns those of which this call did. */
 export async function beginLift(context: Context, ids: readonly string[]): Promise<readonly MachineRecord[]> {

@@ -6,11 +6,26 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { converge } from "./converge.ts";
-import { beginLift, endLift, listLifting } from "./fence-store.ts";
+import { machineNotFound } from "../auth/not-found.ts";
+import { beginLift, endLift, listLifting, takeFromPool } from "./fence-store.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 
 const LIFTED_AT_A_TIME = 64;
+
+/**
+ * Gives a machine that may wait in a pool to its user, before it is used: its pool neither deletes nor replaces it any more. Throws a Refusal if the
+ * pool is to delete it. A machine without a fence costs no query.
+ */
+export async function giveToUser(
+  services: MachineServices,
+  { id, fence }: Pick<MachineRecord, "id" | "fence">,
+): Promise<void> {
+  if (fence !== "on") return;
+  const { db, clock } = services.context;
+  if (!(await takeFromPool(db, id, clock.now()))) throw machineNotFound(id);
+  await liftFence(services, id);
+}
 
 /** Lifts one now. The node is called in the background. */
 export async function liftFence(services: MachineServices, id: string): Promise<void> {

@@ -3,13 +3,14 @@
  * Commands, terminals and files use it.
  *
  * Always:
- * - The path has no database write, and no query for a machine that is known to run.
+ * - The path has no database write, and no query for a machine that is known to run. Only the first use of one that may wait in a pool does.
  * - The work is repeated only when the node answered that it did not accept it (NotRunning). Commands are also repeated when no
  *   connection to the node could be opened, because its agent may be restarting.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { NodeUnreachable, NotRunning } from "../link/refusals.ts";
 import { converge } from "./converge.ts";
+import { giveToUser } from "./lift-fences.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { awaitRunning, machineNotFound, startMachine } from "./start.ts";
@@ -48,6 +49,7 @@ export async function inRunningMachine<T>(
     if (machine === undefined) throw machineNotFound(id);
     options.admit?.(machine);
     const running = await ensureRunning(services, machine, options);
+    await giveToUser(services, running);
     try {
       return await work(running);
     } catch (error) {

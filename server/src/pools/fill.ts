@@ -11,6 +11,7 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
+import { takeFromPool } from "../machines/fence-store.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { makeMachine, unmakeMachine } from "./make.ts";
 import { isFull, type Member, nextAction, retryMs } from "./state.ts";
@@ -23,7 +24,6 @@ import {
   listMembers,
   notePoolFailure,
   type PoolRecord,
-  releaseMember,
   sweepPool,
 } from "./store.ts";
 
@@ -57,7 +57,7 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
     signal.throwIfAborted();
     await Promise.all(
       part.map(async ({ member, action }) => {
-        if (action === "release") await releaseMember(db, member.machineId, now);
+        if (action === "release") await takeFromPool(db, member.machineId, now);
         if (action === "forget") await forgetMember(db, member.machineId);
         if (action !== "discard") return;
         error ??= failureOf(member);

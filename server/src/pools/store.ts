@@ -187,12 +187,6 @@ export const discardMember = async (db: Queryable, machineId: string, now: numbe
     UPDATE pool_machines SET discarded_at = coalesce(discarded_at, ${instantOf(now)}::timestamptz)
     WHERE machine_id = ${machineId} AND claimed_at IS NULL`)) > 0;
 
-/** The machine was used without a claim. */
-export const releaseMember = async (db: Queryable, machineId: string, now: number): Promise<boolean> =>
-  (await db.execute(sql`
-    UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz
-    WHERE machine_id = ${machineId} AND claimed_at IS NULL AND discarded_at IS NULL`)) > 0;
-
 export const forgetMember = (db: Queryable, machineId: string): Promise<number> =>
   db.execute(sql`DELETE FROM pool_machines WHERE machine_id = ${machineId} AND claimed_at IS NULL`);
 

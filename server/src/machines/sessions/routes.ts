@@ -9,6 +9,7 @@ import type { OutputSink } from "../../link/exec-frames.ts";
 import { checkAbsolutePath, checkEnvironment } from "../environment.ts";
 import type { CommandAnswers } from "../exec/answer.ts";
 import { commandOf } from "../exec/request.ts";
+import { giveToUser } from "../lift-fences.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../start.ts";
 import { findMachine } from "../store.ts";
@@ -35,7 +36,9 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
       } = request;
       const cwd = checkAbsolutePath(body?.cwd, "cwd");
       const env = checkEnvironment(body?.env);
-      if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
+      const machine = await findMachine(db, { tenantId, id });
+      if (machine === undefined) throw machineNotFound(id);
+      await giveToUser(services, machine);
       const madeAs = request.newId("session");
       const sessionId = body?.id ?? madeAs;
       const session = await insertSession(context, { machineId: id, id: sessionId, madeAs, cwd, env }, SESSIONS_MAX);
