@@ -169,7 +169,7 @@ export class Databases {
     for (const retry of waiting) retry();
   }
 
-  /** For the invariants: not an event. */
+  /** For what the simulation itself reads and changes: not an event. */
   async look<Row extends object>(text: string): Promise<readonly Row[]> {
     return (await this.real.run<Row>({ text, values: [] })).rows;
   }

@@ -18,7 +18,7 @@ interface Bug {
 
 export const BUGS: Readonly<Record<string, Bug>> = {
   "the end of a run is not recorded": {
-    seed: 1,
+    seed: 7,
     changes: [
       {
         file: "node/src/machines/run-journal.ts",
@@ -38,7 +38,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report of all runs ends those that continue": {
-    seed: 1,
+    seed: 7,
     changes: [
       {
         file: "server/src/machines/apply-runs.ts",
@@ -58,7 +58,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a boot is billed before its guest runs": {
-    seed: 4,
+    seed: 25,
     changes: [
       {
         file: "node/src/machines/actions/boot.ts",
@@ -68,7 +68,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 5,
+    seed: 2,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 35,
+    seed: 27,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 47,
+    seed: 135,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -128,7 +128,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "writes are not fenced": {
-    seed: 1,
+    seed: 2,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -138,7 +138,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the machines of a plan are not counted": {
-    seed: 7,
+    seed: 21,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -148,7 +148,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 1,
+    seed: 119,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -178,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 8,
+    seed: 27,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -188,7 +188,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 73,
+    seed: 20,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -208,7 +208,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that is in memory is found by another tenant": {
-    seed: 89,
+    seed: 52,
     changes: [
       {
         file: "server/src/machines/machine-cache.ts",
@@ -218,7 +218,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a cordoned node gets machines": {
-    seed: 13,
+    seed: 8,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -234,7 +234,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the operations of a server that died are not continued": {
-    seed: 3,
+    seed: 1,
     changes: [
       {
         file: "server/src/operations/store.ts",
@@ -244,11 +244,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 4,
+    seed: 3,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 18,
+    seed: 3,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -258,7 +258,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 289,
+    seed: 37,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -305,7 +305,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 56,
+    seed: 14,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -315,7 +315,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 88,
+    seed: 268,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -325,11 +325,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 18,
+    seed: 3,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 3,
+    seed: 8,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -339,7 +339,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 1,
+    seed: 8,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -349,7 +349,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 41,
+    seed: 117,
     changes: [
       {
         file: "server/src/pools/state.ts",
@@ -369,7 +369,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is reported as fenced and has no timer": {
-    seed: 8,
+    seed: 21,
     changes: [
       {
         file: "node/src/machines/fence.ts",
@@ -394,7 +394,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence is on the wall clock": {
-    seed: 1,
+    seed: 21,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -404,7 +404,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a lease begins when its heartbeat is answered": {
-    seed: 1,
+    seed: 8,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -414,7 +414,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine starts without a lease": {
-    seed: 21,
+    seed: 8,
     changes: [
       {
         file: "node/src/machines/machine.ts",
@@ -424,7 +424,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 70,
+    seed: 8,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -434,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine is billed until it is deleted": {
-    seed: 70,
+    seed: 442,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -444,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: 184,
+    seed: 95,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
@@ -464,7 +464,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 8,
+    seed: 41,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -484,7 +484,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a repeated claim takes another machine": {
-    seed: 143,
+    seed: 49,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -493,8 +493,18 @@ export const BUGS: Readonly<Record<string, Bug>> = {
       },
     ],
   },
+  "a machine that its owner uses stays in its pool": {
+    seed: 8,
+    changes: [
+      {
+        file: "server/src/machines/sessions/routes.ts",
+        from: "await giveToUser(services, machine);",
+        to: "void giveToUser;",
+      },
+    ],
+  },
   "a claimed machine keeps its fence": {
-    seed: 3,
+    seed: 8,
     changes: [
       {
         file: "server/src/pools/claim.ts",
@@ -509,7 +519,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late request fences a machine again": {
-    seed: null,
+    seed: 49,
     changes: [
       {
         file: "node/src/machines/fence.ts",

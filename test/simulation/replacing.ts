@@ -1,6 +1,6 @@
 /**
  * What must be true at the moment of a decision about machines of pools: that a node is lost, that a machine is discarded, that one is
- * claimed. Compared with what really runs, and with the rules of decision 63, which are written here once more.
+ * claimed or used. Compared with what really runs, and with the rules of decision 63, which are written here once more.
  */
 import type { SeenNode, Notice } from "./watch.ts";
 import type { Program, World } from "./world.ts";
@@ -27,9 +27,11 @@ export class Replacing {
   readonly #options: ReplacingOptions;
   /** Machines that were discarded because their node was lost. */
   readonly replaced = new Set<string>();
+  /** Machines that were used, and the use was answered. */
+  readonly used = new Set<string>();
   readonly #claimed = new Set<string>();
   /** How often each happened, for the counters. */
-  readonly counts = { lost: 0, lostByOperator: 0, replaced: 0, claimed: 0 };
+  readonly counts = { lost: 0, lostByOperator: 0, replaced: 0, claimed: 0, used: 0 };
 
   constructor(options: ReplacingOptions) {
     this.#options = options;
@@ -76,26 +78,35 @@ export class Replacing {
   }
 
   #discarded(notice: Extract<Notice, { kind: "discarded" }>): void {
-    const { machineId, isClaimed, isUsed, isPoolDeleted, fence, node } = notice;
+    const { machineId, isClaimed, isPoolDeleted, fence, node } = notice;
     const { world, runsOn, serversApartMs } = this.#options;
     if (isClaimed || this.#claimed.has(machineId)) world.violate(`machine ${machineId} was claimed, and is discarded`);
+    if (this.used.has(machineId)) world.violate(`machine ${machineId} was used, and is discarded`);
     // What was in a deleted pool is not replaced.
     if (isPoolDeleted || node === null || node.status !== "unreachable" || node.lostMs === null || fence === null)
       return;
     world.note(`machine ${machineId} is replaced, ${node.silentMs} ms after the last heartbeat of ${node.id}`);
     this.counts.replaced += 1;
     this.replaced.add(machineId);
-    if (isUsed) world.violate(`machine ${machineId} was used, and is replaced`);
     if (node.silentMs < SILENT_MS_MIN - serversApartMs())
       world.violate(`machine ${machineId} is replaced ${node.silentMs} ms after the last heartbeat of ${node.id}`);
     const [place] = runsOn(machineId);
     if (place !== undefined) world.violate(`machine ${machineId} is replaced, and its VM runs on ${place}`);
   }
 
+  /** The owner of a waiting machine got an answer to its use. */
+  use(machineId: string): void {
+    this.counts.used += 1;
+    this.used.add(machineId);
+    if (this.replaced.has(machineId))
+      this.#options.world.violate(`machine ${machineId} was replaced, and its use is answered`);
+  }
+
   #claim({ machineId, isDiscarded }: Extract<Notice, { kind: "claimed" }>): void {
     const { world } = this.#options;
     this.counts.claimed += 1;
     this.#claimed.add(machineId);
+    if (this.used.has(machineId)) world.violate(`machine ${machineId} was used, and leaves its pool later`);
     if (isDiscarded || this.replaced.has(machineId))
       world.violate(`machine ${machineId} was discarded, and is claimed`);
   }

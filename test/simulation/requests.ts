@@ -86,6 +86,7 @@ export class Requests {
       [often, () => this.pool()],
       [2 * often, () => this.#claim(this.#pools)],
       [0.4, () => this.#deletePool(this.#pools)],
+      [often, () => this.#useWaiting(rows)],
       [0.4 * often, () => this.#replaceLost()],
       ...(this.#hasShared ? this.#ofSharedPools() : []),
     ];
@@ -284,7 +285,8 @@ export class Requests {
   pool(): void {
     if (this.#pools.length >= POOLS_MAX) return;
     const { random } = this.#cluster.world;
-    const body = { image: "local/busybox", cpus: 1, memoryMb: 256, targetSize: 1 + random.below(2) };
+    const size = { cpus: 1, memoryMb: 256, targetSize: 1 + random.below(2) };
+    const body = { image: "local/busybox", ...size, ...(random.happens(0.3) ? { maxIdleSecs: 5 } : {}) };
     const caller = this.#anyCaller();
     this.#send("createPool", { body, caller }, (reply) => {
       if (reply.kind !== "answer") return;
@@ -337,12 +339,29 @@ export class Requests {
     const isOver = before !== undefined && this.deletions.has(before);
     if (before !== undefined && !isOver)
       world.violate(`claim ${claimId} was answered with ${before}, and then with ${id}`);
-    if (this.created.has(id)) world.violate(`machine ${id} was claimed twice`);
+    // A claim that came first may be answered after the use.
+    if (this.created.has(id) && !this.#cluster.replacing.used.has(id)) world.violate(`machine ${id} was claimed twice`);
     if (this.#cluster.replacing.replaced.has(id)) world.violate(`machine ${id} was replaced, and is given to a caller`);
     this.#claims.set(claimId, id);
     this.#owners.set(id, caller);
+    if (!this.created.has(id)) this.#machines.push(id);
     this.created.add(id);
-    this.#machines.push(id);
+  }
+
+  /** Its owner uses a machine that waits in a pool, without a claim. */
+  #useWaiting(rows: Rows | null): void {
+    const waiting = (rows?.machines ?? []).filter(({ isInPool, isDeleted }) => isInPool && !isDeleted);
+    if (waiting.length === 0) return;
+    const { id, tenantId } = this.#cluster.world.random.pick(waiting);
+    const caller = tenantId === OTHER.tenantId ? OTHER : OPERATOR;
+    this.#send("createSession", { params: { id }, caller }, (reply) => {
+      if (reply.kind !== "answer") return;
+      this.#cluster.replacing.use(id);
+      this.#owners.set(id, caller);
+      if (this.created.has(id)) return;
+      this.created.add(id);
+      this.#machines.push(id);
+    });
   }
 
   #anyCaller(): Caller {

