@@ -26,7 +26,10 @@ const TWICE = 16;
 const BEGIN_MS_MAX = 7 * 60_000;
 
 /** Faults of the product that are known and not repaired yet. Each is listed as skipped, and FLOTILLA_SEED plays it. */
-const OPEN_FAULTS: Readonly<Record<number, string>> = {};
+const OPEN_FAULTS: Readonly<Record<number, string>> = {
+  693: "a machine that waited for too long is deleted when servers are back, before the end of its VM by its fence is applied: it is billed up to that heartbeat",
+  916: "a run is recorded of a boot that has no VM, after two losses of the database's connection",
+};
 
 const single = process.env["FLOTILLA_SEED"];
 const asked = process.env["FLOTILLA_SEEDS"];
