@@ -23,13 +23,16 @@ export interface BootVmOptions {
   readonly signal: AbortSignal;
 }
 
-/** Makes the boot's directory, then the VM. Rejects as `Driver.boot` does, and when the signal is aborted before. */
+/**
+ * Makes the boot's directory, then the VM. A machine whose journal is lost is recovered with the VM of which it has a directory, so a VM that
+ * is not its own has none yet. Rejects as `Driver.boot` does, and when the signal is aborted before.
+ */
 export async function bootVm(request: BootRequest, options: BootVmOptions): Promise<Vm> {
   const { driver, log, prepared, saved, signal } = options;
   try {
-    await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
     await saved;
     signal.throwIfAborted();
+    await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
   } catch (error) {
     await prepared?.discard();
     throw error;
