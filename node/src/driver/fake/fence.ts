@@ -89,7 +89,7 @@ export class FakeFence {
   }
 }
 
-/** The exit of a fake VM that is killed: its fence had ended it already if an agent that was stopped kills it. */
+/** The exit of a fake VM that was killed: its fence had ended it already if the agent was stopped, or waited long for its files. */
 export function killed(fence: FakeFence | undefined): VmExit {
   const at = fence?.endedAt ?? null;
   return { kind: "killed", detail: "the fake VM was killed", ...(at === null ? {} : { at }) };

@@ -564,7 +564,7 @@ class FakeVm implements Vm {
   }
 
   async kill(): Promise<void> {
-    await this.#end(killed(this.#fence));
+    await this.#end(null);
   }
 
   release(): void {
@@ -574,7 +574,8 @@ class FakeVm implements Vm {
     this.guest.close();
   }
 
-  async #end(exit: VmExit): Promise<void> {
+  /** null: it is killed, unless its fence ends it before that is done. */
+  async #end(exit: VmExit | null): Promise<void> {
     if (this.#hasEnded) return void (await this.exited);
     if (this.#isDone) return;
     this.#isDone = true;
@@ -582,11 +583,11 @@ class FakeVm implements Vm {
     this.#cancelEnd();
     this.#gone.abort();
     // A kernel's timer waits for no file, and what the file says is over.
-    if (exit.kind === "fenced") this.#ending.resolve(exit);
+    if (exit?.kind === "fenced") this.#ending.resolve(exit);
     // What is being written would make it look alive again.
     await this.#writing.catch(() => undefined);
     await removeVmFile(this.#directory);
-    this.#ending.resolve(exit);
+    this.#ending.resolve(exit ?? killed(this.#fence));
     this.guest.lose("the VM ended");
   }
 }

@@ -44,14 +44,15 @@ export class FakePausedVm implements PausedVm {
   }
 
   async kill(): Promise<void> {
-    await this.#end(killed(this.#fence));
+    await this.#end(null);
   }
 
-  async #end(exit: VmExit): Promise<void> {
+  /** null: it is killed, unless its fence ends it before that is done. */
+  async #end(exit: VmExit | null): Promise<void> {
     this.#hasEnded = true;
     this.#fence?.close();
     await this.#options.end();
-    this.#ended.resolve(exit);
+    this.#ended.resolve(exit ?? killed(this.#fence));
   }
 
   release(): void {
