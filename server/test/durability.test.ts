@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import pg from "pg";
 import { sql } from "../src/db/database.ts";
-import { applyRuns } from "../src/machines/apply-runs.ts";
+import { applyEndedRuns, applyOpenRuns } from "../src/machines/apply-runs.ts";
 import type { Change, ReportedRun } from "../src/machines/change.ts";
 import { findAnyMachine, writeChanges } from "../src/machines/store.ts";
 import { updateHeartbeats } from "../src/nodes/store.ts";
@@ -79,7 +79,11 @@ test("a run is acknowledged to its node when it is on the disk, also if it was r
     const position = await db.queryOne<{ end: string; isBehind: boolean }>(sql`
       SELECT pg_current_wal_insert_lsn()::text AS end, pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn() AS "isBehind"`);
     const report = { sequence, isComplete: false, runs: [{ ...run, machineId: id, sequence }] };
-    assert.equal(await applyRuns(context, { id: "ghost", lastReportAt: null, isRestored: false }, report), sequence);
+    await applyEndedRuns(context, "ghost", report);
+    assert.equal(
+      await applyOpenRuns(context, { id: "ghost", lastReportAt: null, isRestored: false }, report),
+      sequence,
+    );
     const after = await db.queryOne<{ isFlushed: boolean }>(sql`
       SELECT pg_current_wal_flush_lsn() >= ${position?.end ?? ""}::pg_lsn AS "isFlushed"`);
     assert.deepEqual(after, { isFlushed: true });

@@ -26,7 +26,7 @@ const register = async (id = "ghost") => {
   assert.equal(answer.status, 200, answer.text);
   return client.withKey(answer.json.credential);
 };
-await register("other");
+const other = await register("other");
 let ghost = await register();
 
 /** A heartbeat of the node without machines. */
@@ -211,6 +211,31 @@ test("a run on a node that does not report counts up to the last report, and in 
   assert.equal(await uptime(id), secondsOf({ ...asRow(open), endedAt: lastReport }));
   await beat(changes(end));
   assert.equal(await uptime(id), secondsOf(asRow(end)));
+});
+
+test("what ended is not billed up to the heartbeat that brings its end: the end is written first", async () => {
+  const { id, open, end } = await machine();
+  await beat(changes(open));
+  let beating: Promise<unknown> = Promise.resolve();
+  await db.transaction(async (transaction) => {
+    await transaction.execute(sql`SELECT FROM nodes WHERE id = 'ghost' FOR UPDATE`);
+    beating = beat(changes(end));
+    await until(async () => (await rows(id))[0]?.endedAt === end.endedAt);
+  });
+  await beating;
+});
+
+test("a run of a machine that has moved is recorded before its former node reports the end of an earlier one", async () => {
+  const { id, open, end } = await machine();
+  await beat(changes(open));
+  await db.execute(sql`UPDATE machines SET node_id = 'other' WHERE id = ${id}`);
+  const moved = { ...open, bootId: `boot-${++lastBoot}`, startedAt: open.startedAt + HOUR + MINUTE, sequence: 1 };
+  const report = { bootId: "agent-2", isComplete: false, resources: RESOURCES, machines: [], events: [] };
+  const runs = { sequence: 1, isComplete: false, runs: [moved] };
+  const answer = await other.post("/v1/nodes/other/heartbeat", { ...report, runs });
+  assert.deepEqual([answer.status, answer.json.acknowledgedRuns], [200, 1], answer.text);
+  await beat(changes(end));
+  assert.deepEqual(await rows(id), [asRow(end), asRow(moved)]);
 });
 
 test("a machine that is deleted while its node does not report counts up to the last report, also when the node is back", async () => {

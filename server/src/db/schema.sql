@@ -1281,7 +1281,7 @@ CREATE INDEX machine_exec_months_of_tenant ON public.machine_exec_months USING b
 
 CREATE INDEX machine_runs_machine ON public.machine_runs USING btree (machine_id, started_at);
 
-CREATE UNIQUE INDEX machine_runs_open ON public.machine_runs USING btree (machine_id) WHERE (ended_at IS NULL);
+CREATE UNIQUE INDEX machine_runs_open ON public.machine_runs USING btree (machine_id, node_id) WHERE (ended_at IS NULL);
 
 CREATE INDEX machine_runs_open_of_node ON public.machine_runs USING btree (node_id) WHERE (ended_at IS NULL);
 

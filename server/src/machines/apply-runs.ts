@@ -1,5 +1,5 @@
 /**
- * Writes the runs that a node reports, and returns the sequence up to which they are acknowledged.
+ * Writes the runs that a node reports, those that have ended first, and returns the sequence up to which they are acknowledged.
  *
  * Always: a run is acknowledged after it is written. A run of a machine that the database does not know on that node is logged
  * and acknowledged: no tenant can be billed for it.
@@ -7,7 +7,7 @@
  * A report that holds every open run of the node also ends the open runs that the node does not know any more: its journal was
  * lost, or the database was restored to an earlier state. They end at the node's previous report.
  */
-import type { RunReport } from "@flotilla/contract/link";
+import type { Run, RunReport } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";
 import { endForgottenRuns, writeRuns } from "./run-store.ts";
 
@@ -15,9 +15,19 @@ import { endForgottenRuns, writeRuns } from "./run-store.ts";
 const LOGGED_MAX = 20;
 
 /**
- * `lastReportAt`: epoch milliseconds of the node's previous report; null: there was none. `isRestored`: as of `endForgottenRuns`.
+ * Writes the runs that have ended. Call it before the heartbeat is recorded: until a run has ended, it is billed up to the last heartbeat
+ * of its node.
  */
-export async function applyRuns(
+export async function applyEndedRuns(context: Context, nodeId: string, { runs }: RunReport): Promise<void> {
+  const ended = runs.filter(({ endedAt }) => endedAt !== null);
+  await write(context, nodeId, ended);
+}
+
+/**
+ * Writes the others, after `applyEndedRuns`. `lastReportAt`: epoch milliseconds of the node's previous report; null: there was none.
+ * `isRestored`: as of `endForgottenRuns`.
+ */
+export async function applyOpenRuns(
   context: Context,
   node: { readonly id: string; readonly lastReportAt: number | null; readonly isRestored: boolean },
   { runs, sequence, isComplete }: RunReport,
@@ -29,12 +39,15 @@ export async function applyRuns(
     if (count > 0)
       context.log.warn({ nodeId: node.id, count }, "ended open runs that their node does not know any more");
   }
-  if (runs.length > 0) {
-    const unknown = await writeRuns(context, node.id, runs);
-    const boots = unknown.slice(0, LOGGED_MAX);
-    if (unknown.length > 0) {
-      context.log.warn({ nodeId: node.id, boots, count: unknown.length }, "runs of unknown machines were not recorded");
-    }
-  }
+  const open = runs.filter(({ endedAt }) => endedAt === null);
+  await write(context, node.id, open);
   return isComplete ? sequence : (runs.at(-1)?.sequence ?? 0);
+}
+
+async function write(context: Context, nodeId: string, runs: readonly Run[]): Promise<void> {
+  if (runs.length === 0) return;
+  const unknown = await writeRuns(context, nodeId, runs);
+  const boots = unknown.slice(0, LOGGED_MAX);
+  if (unknown.length > 0)
+    context.log.warn({ nodeId, boots, count: unknown.length }, "runs of unknown machines were not recorded");
 }

@@ -20,8 +20,8 @@ const BOOT_ID_CHARACTERS_MAX = 128;
 
 /**
  * Writes the runs of the relation `run`. A run is inserted with its first report and ended with the report of its end; an
- * ended run does not change. An open run is not inserted while another run of the machine is open: the end of that one, or a
- * report of all open runs, is written first. An unseen one without length is not inserted: with it a node ends what it
+ * ended run does not change. An open run is not inserted while another run of the machine on that node is open: the end of that
+ * one, or a report of all open runs, is written first. An unseen one without length is not inserted: with it a node ends what it
  * may have reported of a boot and has not written down.
  */
 export const RUNS_WRITTEN = sql`

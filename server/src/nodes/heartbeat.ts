@@ -13,7 +13,7 @@ import type { Context } from "../context.ts";
 import { Together } from "../db/together.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { applyReports } from "../machines/apply-reports.ts";
-import { applyRuns } from "../machines/apply-runs.ts";
+import { applyEndedRuns, applyOpenRuns } from "../machines/apply-runs.ts";
 import { listAbsentOfNode } from "../machines/store.ts";
 import { removeReportedCopies } from "../moves/copies.ts";
 import { listEndedMoves } from "../moves/store.ts";
@@ -63,6 +63,7 @@ export async function applyHeartbeat(
   if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
   const now = context.clock.now();
   const clockAheadMs = typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null;
+  if (heartbeat?.runs) await applyEndedRuns(context, nodeId, heartbeat.runs);
   const before = await services.heartbeats.do({
     id: nodeId,
     agentBootId: heartbeat?.bootId ?? null,
@@ -81,7 +82,7 @@ export async function applyHeartbeat(
   if (heartbeat === null) return { acceptedAt: now };
   const { runs, images, events, incomingMoves, bootId: agentBootId } = heartbeat;
   const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt, isRestored: before.isRestored };
-  const acknowledgedRuns = runs === null ? undefined : await applyRuns(context, node, runs);
+  const acknowledgedRuns = runs === null ? undefined : await applyOpenRuns(context, node, runs);
   if (images !== null) {
     await applyImageReport(context.db, { nodeId, agentBootId, report: images });
     // Placement caches which nodes have an image.
