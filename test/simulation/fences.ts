@@ -40,6 +40,11 @@ export class Fences {
     this.#acknowledged.set(node, Math.max(sentAt, this.#acknowledged.get(node) ?? 0));
   }
 
+  /** When the last heartbeat of a node was sent that was acknowledged. */
+  acknowledgedAt(node: string): number {
+    return this.#acknowledged.get(node) ?? Number.NEGATIVE_INFINITY;
+  }
+
   /** A VM has, or has no more, a timer that ends at this time of its host's clock. */
   set(vm: FencedVm, hostUntil: number | null): void {
     const { bootId, machineId, node } = vm;
@@ -49,7 +54,7 @@ export class Fences {
     }
     const { rate, bootedMsBefore } = this.#nodes.get(node) as SimulatedNode;
     const until = (hostUntil - bootedMsBefore) / rate;
-    const sentAt = this.#acknowledged.get(node) ?? Number.NEGATIVE_INFINITY;
+    const sentAt = this.acknowledgedAt(node);
     const allowed = sentAt + FENCED_MS / rate;
     if (until > allowed + 1)
       this.#world.violate(

@@ -140,7 +140,6 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((total, each)
 
 /** Why the cluster is not at its end, after its last fault at `healedAt`; null: the desired state is reached. */
 export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): string | null {
-  const { world, serversApartMs } = cluster;
   for (const { id, kind, status } of rows.operations)
     if (!ENDED.has(status)) return `operation ${id} (${kind}) is ${status}`;
   for (const machine of rows.machines) {
@@ -153,10 +152,10 @@ export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): stri
   }
   for (const { name, directory, isRunning } of cluster.nodes) {
     if (!isRunning) return `${name} has no agent`;
-    const { status, reportedAt } = rows.nodes.find(({ id }) => id === name) ?? { status: "unknown", reportedAt: null };
+    const status = rows.nodes.find(({ id }) => id === name)?.status ?? "unknown";
     if (status !== "ready" && status !== "drained") return `${name} is ${status}`;
     // A connection may break long after its fault.
-    if ((reportedAt ?? 0) < world.toEpoch(healedAt) + serversApartMs) return `${name} has not reported yet`;
+    if (cluster.fences.acknowledgedAt(name) < healedAt) return `${name} has not reported yet`;
     for (const id of cluster.files.names(`${directory}/machines`)) {
       const machine = rows.machines.find((each) => each.id === id);
       if (machine === undefined || machine.isDeleted || machine.nodeId !== name)

@@ -55,8 +55,6 @@ export interface Rows {
   readonly nodes: readonly {
     readonly id: string;
     readonly status: string;
-    /** Epoch milliseconds, by the clock of the server that it reported to. */
-    readonly reportedAt: number | null;
     /** Epoch milliseconds. */
     readonly cordonedAt: number | null;
     readonly isInMaintenance: boolean;
@@ -99,7 +97,7 @@ const ROWS = `SELECT json_build_object(
       (SELECT s ->> 'name' FROM jsonb_array_elements(steps) s WHERE s ->> 'status' = 'running' LIMIT 1) AS step
     FROM operations) o),
   'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (
-    SELECT id, status, extract(epoch FROM last_heartbeat_at) * 1000 AS "reportedAt", extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance",
+    SELECT id, status, extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance",
       lost_at IS NOT NULL AS "isLost", held_at IS NOT NULL AS "isHeld",
       (SELECT coalesce(sum((r ->> 'waiting')::int), 0) FROM jsonb_array_elements(reserve) r) AS reserve FROM nodes) n),
   'copies', (SELECT coalesce(json_agg(c), '[]') FROM (
