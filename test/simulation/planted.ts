@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 27,
+    seed: 326,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 135,
+    seed: 265,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -188,7 +188,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 20,
+    seed: 18,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -218,7 +218,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a cordoned node gets machines": {
-    seed: 8,
+    seed: 16,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -258,7 +258,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 37,
+    seed: 49,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -349,7 +349,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 117,
+    seed: 134,
     changes: [
       {
         file: "server/src/pools/state.ts",
@@ -424,7 +424,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 8,
+    seed: 306,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -434,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine is billed until it is deleted": {
-    seed: 442,
+    seed: 53,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -444,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: 95,
+    seed: 182,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
@@ -464,7 +464,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 41,
+    seed: 116,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -474,7 +474,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake ignores that its server was away": {
-    seed: 429,
+    seed: 8,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -484,7 +484,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a repeated claim takes another machine": {
-    seed: 49,
+    seed: 41,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -519,7 +519,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late request fences a machine again": {
-    seed: 49,
+    seed: 53,
     changes: [
       {
         file: "node/src/machines/fence.ts",
