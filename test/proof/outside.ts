@@ -85,7 +85,15 @@ export class Watch implements Disposable {
   }
 }
 
-/** What the virtual processors of a VMM have used, in nanoseconds. */
+/** In the flags of a task: it is ending (include/linux/sched.h). */
+const PF_EXITING = 0x4;
+/** Of the fields of a task's stat after its name. */
+const FLAGS_AT = 6;
+
+/**
+ * What the virtual processors of a VMM have used, in nanoseconds. One that is ending executes no guest: it uses some milliseconds to give
+ * back the memory, also when the VM was paused.
+ */
 function executedNs(pid: number): bigint {
   const tasks = join("/proc", String(pid), "task");
   const read = (path: string): string => {
@@ -97,10 +105,13 @@ function executedNs(pid: number): bigint {
   };
   const ids = existsSync(tasks) ? readdirSync(tasks) : [];
   return ids
-    .filter((id) => /^CPU \d+\//.test(read(join(tasks, id, "comm"))))
+    .filter((id) => /^CPU \d+\//.test(read(join(tasks, id, "comm"))) && !isEnding(read(join(tasks, id, "stat"))))
     .map((id) => BigInt(read(join(tasks, id, "schedstat")).split(" ")[0] ?? 0))
     .reduce((sum, each) => sum + each, 0n);
 }
+
+const isEnding = (stat: string): boolean =>
+  (Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[FLAGS_AT] ?? 0) & PF_EXITING) !== 0;
 
 interface MachineView {
   readonly id: string;
