@@ -74,17 +74,24 @@ export const LAYERS: readonly Layer[] = [
     fileTimeoutMs: 600 * SECOND_MS,
   },
   {
+    name: "simulation",
+    holds: "the shipped servers and node agents in a simulated cluster, in virtual time",
+    fits: (path) => path.startsWith("test/simulation/"),
+    long: ["test/simulation/simulation.test.ts", "test/simulation/planted.test.ts"],
+    // Each plays seeds on all processors.
+    concurrency: 1,
+    fileTimeoutMs: 1800 * SECOND_MS,
+  },
+  {
     name: "programs",
     holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
     fits: () => true,
     long: [
-      "test/simulation/simulation.test.ts",
       "test/cluster/moves.test.ts",
       "test/cluster/upgrade.test.ts",
       "test/images/import.test.ts",
       "test/cluster/node-away.test.ts",
       "test/cluster/following-moves.test.ts",
-      "test/simulation/planted.test.ts",
     ],
     concurrency: 3,
     fileTimeoutMs: 600 * SECOND_MS,
@@ -92,7 +99,7 @@ export const LAYERS: readonly Layer[] = [
 ];
 
 /** The order in which layers run; the patterns above are tried in their own order. */
-export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm", "kvm", "proof"];
+export const LAYER_ORDER: readonly string[] = ["pure", "programs", "simulation", "crash", "vm", "kvm", "proof"];
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
 export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {

@@ -11,7 +11,7 @@ import { Player } from "./play.ts";
 /** Each bug is looked for first with the seed that found it last, then with these. */
 const SEEDS_FOR_BUG_MAX = 300;
 /** A slow host looks for fewer: for no bug after this time, unless all were asked for. */
-const BEGIN_MS_MAX = 7 * 60_000;
+const BEGIN_MS_MAX = 15 * 60_000;
 
 const isAll = process.env["FLOTILLA_BUGS"] === "all";
 const known = Object.entries(BUGS).filter(([, { seed }]) => seed !== null || isAll);

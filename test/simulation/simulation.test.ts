@@ -23,7 +23,7 @@ const SEEDS_AT_A_TIME = 50;
 /** Played by two processes, to compare their histories. */
 const TWICE = 16;
 /** A slow host plays fewer: no seed begins after this time, unless a number was asked for. */
-const BEGIN_MS_MAX = 7 * 60_000;
+const BEGIN_MS_MAX = 15 * 60_000;
 
 const single = process.env["FLOTILLA_SEED"];
 const asked = process.env["FLOTILLA_SEEDS"];
