@@ -30,7 +30,7 @@ const asked = process.env["FLOTILLA_SEEDS"];
 const count = Number(asked ?? SEEDS_DEFAULT);
 const from = (first: number, many: number): number[] => Array.from({ length: many }, (_, at) => first + at);
 /** Those that find planted bugs: without the bug they find nothing. They are always played. */
-const finding = Object.values(BUGS).flatMap(({ seed }) => seed ?? []);
+const finding = [...new Set(Object.values(BUGS).flatMap(({ seed }) => seed ?? []))];
 const seeds = single === undefined ? [...new Set([...finding, ...from(1, count)])] : [Number(single)];
 
 /** Writes the history of a seed to a file and returns its path. */
