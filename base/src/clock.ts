@@ -28,6 +28,8 @@ export interface Timer {
 
 /** Node's timers overflow to 1 ms above this. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
+/** Node warns of negative times. */
+const timerMs = (ms: number): number => Math.min(Math.max(ms, 0), TIMER_MS_MAX);
 /** The two clocks are not read at the same moment, and one has steps. */
 const BOOTTIME_STEP_SECONDS = 1;
 
@@ -55,11 +57,11 @@ export const systemClock: Clock = {
         signal?.removeEventListener("abort", done);
         resolve();
       };
-      const timeout = setTimeout(done, Math.min(ms, TIMER_MS_MAX));
+      const timeout = setTimeout(done, timerMs(ms));
       signal?.addEventListener("abort", done, { once: true });
     }),
   timer: (ms, callback) => {
-    const timeout = setTimeout(callback, Math.min(ms, TIMER_MS_MAX)).unref();
+    const timeout = setTimeout(callback, timerMs(ms)).unref();
     return { cancel: () => clearTimeout(timeout) };
   },
 };
