@@ -23,7 +23,7 @@ import { monthEnd } from "./month-end.ts";
 import { poolClaim } from "./pool-claim.ts";
 import { movePause } from "./move-pause.ts";
 import { nodeLoss } from "./node-loss.ts";
-import { noisyNeighbour } from "./noisy-neighbour.ts";
+import { KIND_NAMES, noisyNeighbour } from "./noisy-neighbour.ts";
 import { rateLimitedFlood } from "./rate-limited-flood.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
@@ -73,12 +73,18 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: { n: { type: "string" }, floods: { type: "string" }, json: { type: "boolean", default: false } },
 });
+const floods = values.floods?.split(",") ?? null;
+const unknown = floods?.filter((name) => !KIND_NAMES.includes(name)) ?? [];
 const isAll = positionals.length === 1 && positionals[0] === "all";
 const chosen = (isAll ? NAMES : positionals).map((name) => ({ name, bench: BENCHES[name] }));
 if (chosen.length === 0 || chosen.some(({ bench }) => bench === undefined)) {
   process.stderr.write(
     `usage: npm run bench -- <${[...NAMES, "all"].join(" | ")}>… [--n N] [--floods NAME,…] [--json]\n`,
   );
+  process.exitCode = 2;
+} else if (unknown.length > 0) {
+  const known = KIND_NAMES.join(", ");
+  process.stderr.write(`--floods has ${unknown.join(", ")}: expected some of ${known}, separated by commas\n`);
   process.exitCode = 2;
 } else {
   handleInterrupts();
@@ -95,7 +101,7 @@ async function runOne(name: string, bench: Bench, facts: Awaited<ReturnType<type
   }
   const load = loadNow();
   try {
-    printFinding(await bench.run(n, values.floods?.split(",") ?? null), { facts, load, isJson: values.json });
+    printFinding(await bench.run(n, floods), { facts, load, isJson: values.json });
   } catch (error) {
     await unlessInterrupted();
     if (!isAll) throw error;

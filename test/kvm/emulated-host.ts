@@ -55,7 +55,9 @@ export interface HostOptions {
   readonly hasNetwork?: boolean;
 }
 
-const BOOT_DEADLINE_MS = 180_000;
+/** A boot takes 20 to 60 s. */
+const BOOT_DEADLINE_MS = 90_000;
+const BOOTS_MAX = 3;
 const DISK_DEADLINE_MS = 10_000;
 const MEMORY_MB = 3072;
 /**
@@ -100,8 +102,24 @@ export class EmulatedHost implements AsyncDisposable {
     return new EmulatedHost(directory, files, { forgetsUnflushed, hasNetwork });
   }
 
-  /** Switches it on and waits until it accepts commands. */
+  /**
+   * Switches it on and waits until it accepts commands. An emulated kernel sometimes hangs before that, both its processors in
+   * timer interrupts; then the power is cut and it is switched on again, as an operator would.
+   */
   async boot(processor = PROCESSOR): Promise<void> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await this.#switchOn(processor);
+      } catch (error) {
+        const hasHung = this.#vmm?.exitCode === null;
+        await this.cutPower();
+        if (!hasHung || attempt === BOOTS_MAX) throw error;
+        process.stderr.write(`boot ${this.#boots} of an emulated host has hung; it is switched on again\n`);
+      }
+    }
+  }
+
+  async #switchOn(processor: string): Promise<void> {
     this.#mark = randomUUID();
     this.#boots += 1;
     const socketPath = join(this.#directory, "commands.sock");
