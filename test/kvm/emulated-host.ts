@@ -55,7 +55,7 @@ export interface HostOptions {
   readonly hasNetwork?: boolean;
 }
 
-/** A boot takes 20 to 60 s. */
+/** Of one boot, on a host without other load. */
 const BOOT_DEADLINE_MS = 90_000;
 const BOOTS_MAX = 3;
 const DISK_DEADLINE_MS = 10_000;
@@ -103,8 +103,8 @@ export class EmulatedHost implements AsyncDisposable {
   }
 
   /**
-   * Switches it on and waits until it accepts commands. An emulated kernel sometimes hangs before that, both its processors in
-   * timer interrupts; then the power is cut and it is switched on again, as an operator would.
+   * Switches it on and waits until it accepts commands. An emulated kernel was seen to hang before that, both its processors in
+   * interrupts; then the power is cut and it is switched on again, as an operator would.
    */
   async boot(processor = PROCESSOR): Promise<void> {
     for (let attempt = 1; ; attempt += 1) {
