@@ -125,10 +125,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
   const atWork = new AtWork(context.clock);
-  services.link.turns.giveWay(
-    (tenantId) => atWork.hasOthers(tenantId),
-    (tenantId, ms) => atWork.used(tenantId, ms),
-  );
+  services.link.turns.giveWay((tenantId) => atWork.hasOthers(tenantId));
   const audit = new AuditRecorder(context);
   const billing = { context, graceHours: settings.invoiceGraceHours };
   const operations = new OperationRunner(context, atWork, workersOf(machines));

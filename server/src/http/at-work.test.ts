@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { AtWork } from "./at-work.ts";
+import { AtWork, addressCaller, type Caller, tenantCaller, visitorsOf } from "./at-work.ts";
 
 function scene() {
   let now = 0;
@@ -20,30 +20,23 @@ function scene() {
     now += ms;
     for (const callback of timers.splice(0)) callback();
   };
-  /** A request of each of the names, in a round of the loop that is long. */
-  const busyRound = async (...names: string[]): Promise<void> => {
-    const ends = await Promise.all(names.map(async (name) => await atWork.begin(name)));
+  /** A request of each of them, in a round of the loop that is long. */
+  const busyRound = async (...callers: Caller[]): Promise<void> => {
+    const ends = await Promise.all(callers.map(async (caller) => await atWork.begin(caller)));
     now += 5;
-    await new Promise<void>((resolve) => void setImmediate(resolve));
+    await settled();
     for (const end of ends) end();
   };
-  /** The same, in which so much is used for streams of a tenant. */
-  const streamRound = async (names: readonly string[], of: string, ms: number): Promise<void> => {
-    const ends = await Promise.all(names.map(async (name) => await atWork.begin(name)));
-    now += ms;
-    atWork.used(of, ms);
-    now += 0.1;
-    await new Promise<void>((resolve) => void setImmediate(resolve));
-    for (const end of ends) end();
-  };
-  return { atWork, pass, busyRound, streamRound };
+  return { atWork, pass, busyRound };
 }
 
+const [A, B, C] = [tenantCaller("a"), tenantCaller("b"), tenantCaller("c")];
+
 /** Begins so many requests, and notes which ones may begin. */
-function ask(atWork: AtWork, name: string, count: number) {
+function ask(atWork: AtWork, caller: Caller, count: number) {
   const ends: (() => void)[] = [];
   for (let index = 0; index < count; index += 1) {
-    const beginning = atWork.begin(name);
+    const beginning = atWork.begin(caller);
     if (beginning instanceof Promise) void beginning.then((end) => ends.push(end));
     else ends.push(beginning);
   }
@@ -52,53 +45,64 @@ function ask(atWork: AtWork, name: string, count: number) {
 
 const settled = () => new Promise<void>((resolve) => void setImmediate(resolve));
 
-test("a tenant that asks alone never waits, however long rounds are", async () => {
+test("a tenant that asks alone never waits, nor do its visitors, however long rounds are", async () => {
   const { atWork, busyRound } = scene();
-  await busyRound("a", "a");
-  assert.equal(ask(atWork, "a", 100).length, 100);
+  await busyRound(A, A, visitorsOf("a"), addressCaller("192.0.2.1"));
+  assert.equal(ask(atWork, A, 100).length, 100);
+  assert.equal(ask(atWork, visitorsOf("a"), 100).length, 100);
 });
 
 test("while rounds are short nothing waits, however many ask", async () => {
   const { atWork } = scene();
-  assert.equal(ask(atWork, "a", 50).length, 50);
+  assert.equal(ask(atWork, A, 50).length, 50);
   await settled();
-  assert.equal(ask(atWork, "b", 50).length, 50);
+  assert.equal(ask(atWork, B, 50).length, 50);
   await settled();
-  assert.equal(ask(atWork, "a", 50).length, 50);
+  assert.equal(ask(atWork, A, 50).length, 50);
 });
 
-test("when rounds are long, a tenant with many requests waits and one with few does not", async () => {
+test("when rounds are long, tenants have equal shares, and no less than four requests at work", async () => {
+  const two = scene();
+  await two.busyRound(A, B);
+  assert.equal(ask(two.atWork, A, 50).length, 6);
+  assert.equal(ask(two.atWork, B, 50).length, 6);
+  const five = scene();
+  await five.busyRound(A, B, C, tenantCaller("d"), tenantCaller("e"));
+  assert.equal(ask(five.atWork, A, 50).length, 4);
+  assert.equal(ask(five.atWork, B, 3).length, 3);
+});
+
+test("a tenant's visitors have half as much as a tenant, and an address with unknown callers has two requests", async () => {
   const { atWork, busyRound } = scene();
-  await busyRound("a", "a", "a", "b");
-  const many = ask(atWork, "a", 20);
-  assert.ok(many.length < 5);
-  assert.equal(ask(atWork, "b", 10).length, 10);
+  const visitors = visitorsOf("a");
+  const stranger = addressCaller("192.0.2.1");
+  await busyRound(A, B, visitors, stranger);
+  assert.equal(ask(atWork, visitors, 50).length, 3);
+  assert.equal(ask(atWork, stranger, 50).length, 2);
+  assert.equal(ask(atWork, A, 50).length, 6, "its visitors do not make its own requests wait");
+  assert.equal(ask(atWork, B, 50).length, 6);
 });
 
-test("a tenant does not wait because another one's streams make rounds long, and that one does", async () => {
-  const { atWork, busyRound, streamRound } = scene();
-  await busyRound("streams", "calls");
-  for (let index = 0; index < 50; index += 1) await streamRound(["calls"], "streams", 5);
-  assert.equal(ask(atWork, "calls", 30).length, 30);
-  assert.ok(ask(atWork, "streams", 30).length < 5);
-});
-
-test("streams of a tenant that has not called lately count for nobody", async () => {
-  const { atWork, busyRound, streamRound } = scene();
-  await busyRound("a", "b");
-  for (let index = 0; index < 400; index += 1) await streamRound(["a", "b", "b"], "unknown", 5);
-  const [a, b] = [ask(atWork, "a", 30), ask(atWork, "b", 30)];
-  assert.equal(a.length, 30);
-  assert.ok(b.length < 5, "what is left of the rounds is divided as before");
+test("what a tenant has waited does not make it wait more: its queue is served as fast as it may have requests at work", async () => {
+  const { atWork, busyRound } = scene();
+  await busyRound(A, B);
+  const a = ask(atWork, A, 6);
+  const b = ask(atWork, B, 100);
+  for (let turn = 0; turn < 9; turn += 1) {
+    for (const end of b.slice(-6)) end();
+    await settled();
+  }
+  assert.equal(b.length, 60);
+  for (const end of a) end();
 });
 
 test("every request begins in the end, and those of one tenant in their order", async () => {
   const { atWork, busyRound } = scene();
-  await busyRound("a", "b", "c", "d", "e", "f");
+  await busyRound(...["a", "b", "c", "d", "e", "f"].map(tenantCaller));
   const begun: string[] = [];
   const all = ["a", "b", "c", "d", "e", "f"].flatMap((name) =>
     Array.from({ length: 10 }, async (_, index) => {
-      const end = await atWork.begin(name);
+      const end = await atWork.begin(tenantCaller(name));
       begun.push(`${name}${index}`);
       await settled();
       end();
@@ -117,24 +121,20 @@ test("every request begins in the end, and those of one tenant in their order", 
 
 test("a request that takes long counts no longer, so others of its tenant begin", async () => {
   const { atWork, pass, busyRound } = scene();
-  await busyRound("a", "a", "a", "b");
-  const begun = ask(atWork, "a", 6);
-  const first = begun.length;
-  assert.ok(first < 6);
-  pass(45);
-  await settled();
-  assert.ok(begun.length > first);
-  pass(45);
-  await settled();
+  await busyRound(A, B);
+  const begun = ask(atWork, A, 12);
   assert.equal(begun.length, 6);
+  pass(45);
+  await settled();
+  assert.equal(begun.length, 12);
   for (const end of begun) end();
 });
 
 test("a request counts for several rounds, however long rounds are: otherwise longer rounds would begin more", async () => {
   const { atWork, pass, busyRound } = scene();
   // Rounds of 5 ms.
-  await busyRound("a", "a", "a", "b");
-  const begun = ask(atWork, "a", 6);
+  await busyRound(A, B);
+  const begun = ask(atWork, A, 12);
   const first = begun.length;
   pass(20);
   await settled();
@@ -142,16 +142,17 @@ test("a request counts for several rounds, however long rounds are: otherwise lo
   for (const end of begun) end();
 });
 
-test("a tenant's streams see the calls of others until they end or take long, and no visits", () => {
+test("a tenant's streams see the calls of others, and visits of their machines, until they end or take long", () => {
   const { atWork, pass } = scene();
-  const [own] = ask(atWork, "a", 1);
+  const [own] = ask(atWork, A, 1);
   assert.equal(atWork.hasOthers("a"), false);
   assert.equal(atWork.hasOthers("b"), true);
   own?.();
   assert.equal(atWork.hasOthers("b"), false);
-  void atWork.begin("address 192.0.2.1", "address");
-  assert.equal(atWork.hasOthers("b"), false);
-  ask(atWork, "a", 1);
+  ask(atWork, addressCaller("192.0.2.1"), 1);
+  assert.equal(atWork.hasOthers("b"), false, "whom an address visits is not known yet");
+  ask(atWork, visitorsOf("a"), 1);
+  assert.equal(atWork.hasOthers("a"), false);
   assert.equal(atWork.hasOthers("b"), true);
   pass(25);
   assert.equal(atWork.hasOthers("b"), false);

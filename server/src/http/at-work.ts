@@ -1,18 +1,17 @@
 /**
- * Shares the event loop between tenants by bounding how many requests the busiest of them have at work.
+ * Shares the event loop between tenants by bounding how many requests each has at work.
  *
  * A request's work comes in many short pieces: its handler, each answer of the database or of a node. What another tenant
- * waits for in one round of the loop is all the pieces that are ready. So while rounds are long and several tenants ask, a
- * tenant that uses much of the loop has at most HOLDER_MAX requests at work, and all such tenants ALL_MAX; their further
- * requests wait, and tenants take turns.
+ * waits for in one round of the loop is all the pieces that are ready. So while rounds are long and several tenants ask, each has its
+ * share of SLOTS requests at work; further ones wait, and tenants take turns.
  *
- * What a tenant uses is estimated: each round that is measured is divided by the requests that are at work in it. Which piece
- * of JavaScript runs for whom is not known, and finding out would cost more than the pieces. Only the work that is done in turns
- * (link/turns.ts) is: output, files, pages and bodies. It counts for its tenant, not for those who call meanwhile.
+ * What a tenant uses of the loop does not count. One that makes many short calls may use more than one that floods the database,
+ * and it would wait the more the longer others have made it wait.
  *
  * Always:
- * - While one tenant asks alone, or rounds are short, no request waits here.
- * - A tenant that uses less than BUSY_SHARE of what the busiest uses does not wait.
+ * - While rounds are short no request waits here, nor does one of the only tenant that asks or of its visitors.
+ * - A tenant that has fewer requests at work than its share does not wait. Those who visit its machines have half as much in
+ *   addition, and an address whose callers are not known yet has ADDRESS_SLOTS.
  * - A request counts for COUNTED_ROUNDS long rounds at most: after that it waits for something else, such as a command. Were it a
  *   fixed time, more requests would begin the longer rounds are, and make them longer.
  * - Requests of one tenant begin in the order in which they came.
@@ -21,18 +20,38 @@ import type { Clock } from "@flotilla/base/clock";
 
 /** A round of the event loop that takes longer is long. */
 const LONG_ROUND_MS = 1;
-const HOLDER_MAX = 4;
-const ALL_MAX = 16;
+/** Divided between the tenants that ask. */
+const SLOTS = 12;
+const TENANT_SLOTS_MIN = 4;
+const ADDRESS_SLOTS = 2;
+const VISITORS_SHARE = 0.5;
 /** A request makes a part of its way in each round, so the longer rounds are, the longer it is at work. */
 const COUNTED_ROUNDS = 8;
 const COUNTED_MS_MIN = 10;
 const COUNTED_MS_MAX = 100;
 /** A tenant that asked within this time counts as asking. */
 const ASKING_MS = 1_000;
-/** A tenant waits if it uses more than this share of what the busiest uses. */
-const BUSY_SHARE = 0.75;
-/** What was used loses this share of its weight with each measured round. */
-const FORGETTING = 1 / 64;
+
+/** Who asks: requests of the same caller wait for each other. */
+export interface Caller {
+  readonly name: string;
+  /** null: it is not known for whom they ask. */
+  readonly tenantId: string | null;
+  /** Those who visit the tenant's machines, with or without a key. */
+  readonly areVisitors: boolean;
+}
+
+export const tenantCaller = (tenantId: string): Caller => ({ name: tenantId, tenantId, areVisitors: false });
+export const visitorsOf = (tenantId: string): Caller => ({
+  name: `visitors of ${tenantId}`,
+  tenantId,
+  areVisitors: true,
+});
+export const addressCaller = (address: string): Caller => ({
+  name: `address ${address}`,
+  tenantId: null,
+  areVisitors: false,
+});
 
 /** A request at work. */
 interface Entry {
@@ -40,19 +59,8 @@ interface Entry {
   readonly since: number;
 }
 
-/** An address that visits machines is one as well. */
-export type HolderKind = "tenant" | "address";
-
-interface Holder {
-  readonly name: string;
-  readonly kind: HolderKind;
+interface Holder extends Caller {
   atWork: number;
-  /** In the round that is being measured. */
-  begun: number;
-  /** Milliseconds of the loop, lately. */
-  usedMs: number;
-  /** Known milliseconds of the round that is being measured. */
-  knownMs: number;
   readonly waiting: (() => void)[];
   askedAt: number;
 }
@@ -64,14 +72,13 @@ export class AtWork {
   readonly #turns = new Set<Holder>();
   /** Those that count, in the order in which they began. */
   readonly #entries = new Set<Entry>();
-  #ofTenants = 0;
+  /** Of them, those of each tenant and its visitors. */
+  readonly #ofTenant = new Counts();
+  /** The holders of each tenant: itself and its visitors. */
+  readonly #tenants = new Counts();
   /** What a round has taken lately. */
   #roundMs = 0;
-  /** What the busiest tenant has used lately. */
-  #mostMs = 0;
   #isMeasuring = false;
-  /** Of the round that is being measured, also for tenants that have not asked lately. */
-  #knownMs = 0;
   #sweptAt = 0;
   #isChecking = false;
 
@@ -80,13 +87,14 @@ export class AtWork {
   }
 
   /** Lets the request begin, now or later; the function it gives ends it, and may be called more than once. */
-  begin(name: string, kind: HolderKind = "tenant"): (() => void) | Promise<() => void> {
+  begin(caller: Caller): (() => void) | Promise<() => void> {
     const now = this.#clock.monotonic();
     this.#sweep(now);
-    let holder = this.#holders.get(name);
+    let holder = this.#holders.get(caller.name);
     if (holder === undefined) {
-      holder = { name, kind, atWork: 0, begun: 0, usedMs: 0, knownMs: 0, waiting: [], askedAt: now };
-      this.#holders.set(name, holder);
+      holder = { ...caller, atWork: 0, waiting: [], askedAt: now };
+      this.#holders.set(caller.name, holder);
+      this.#tenants.add(caller.tenantId, 1);
     }
     holder.askedAt = now;
     if (this.#holders.size > 1) this.#measureRound(now);
@@ -94,18 +102,10 @@ export class AtWork {
     return this.#wait(holder);
   }
 
-  /** Whether a tenant other than this one has a request at work. Visitors of machines do not count: they may be its own. */
+  /** Whether a tenant other than this one, or who visits its machines, has a request at work. */
   hasOthers(tenantId: string): boolean {
     this.#leaveLate(this.#clock.monotonic());
-    return this.#ofTenants > (this.#holders.get(tenantId)?.atWork ?? 0);
-  }
-
-  /** So much of the loop was used for the tenant, apart from its calls. */
-  used(tenantId: string, ms: number): void {
-    if (!this.#isMeasuring) return;
-    this.#knownMs += ms;
-    const holder = this.#holders.get(tenantId);
-    if (holder !== undefined) holder.knownMs += ms;
+    return this.#ofTenant.size > (this.#ofTenant.has(tenantId) ? 1 : 0);
   }
 
   #wait(holder: Holder): Promise<() => void> {
@@ -119,8 +119,7 @@ export class AtWork {
   #enter(holder: Holder, since: number): () => void {
     const entry = { holder, since };
     holder.atWork += 1;
-    holder.begun += 1;
-    if (holder.kind === "tenant") this.#ofTenants += 1;
+    this.#ofTenant.add(holder.tenantId, 1);
     this.#entries.add(entry);
     return () => {
       if (this.#leave(entry)) this.#next();
@@ -131,15 +130,23 @@ export class AtWork {
     const isCounted = this.#entries.delete(entry);
     if (!isCounted) return false;
     entry.holder.atWork -= 1;
-    if (entry.holder.kind === "tenant") this.#ofTenants -= 1;
+    this.#ofTenant.add(entry.holder.tenantId, -1);
     return true;
   }
 
   #hasRoom(holder: Holder, now: number): boolean {
-    if (this.#holders.size === 1 || this.#roundMs < LONG_ROUND_MS) return true;
-    if (holder.usedMs <= this.#mostMs * BUSY_SHARE) return true;
+    const tenantsAlone = holder.tenantId === null ? 0 : 1;
+    if (this.#tenants.size === tenantsAlone || this.#roundMs < LONG_ROUND_MS) return true;
+    const share = this.#shareOf(holder);
+    if (holder.atWork < share) return true;
     this.#leaveLate(now);
-    return holder.atWork < HOLDER_MAX && this.#entries.size < ALL_MAX;
+    return holder.atWork < share;
+  }
+
+  #shareOf({ tenantId, areVisitors }: Holder): number {
+    if (tenantId === null) return ADDRESS_SLOTS;
+    const ofTenant = Math.max(TENANT_SLOTS_MIN, SLOTS / this.#tenants.size);
+    return areVisitors ? ofTenant * VISITORS_SHARE : ofTenant;
   }
 
   #countedMs(): number {
@@ -183,37 +190,42 @@ export class AtWork {
   #measureRound(now: number): void {
     if (this.#isMeasuring) return;
     this.#isMeasuring = true;
-    this.#knownMs = 0;
     setImmediate(() => {
       this.#isMeasuring = false;
       const tookMs = this.#clock.monotonic() - now;
       this.#roundMs = tookMs > this.#roundMs ? tookMs : this.#roundMs * 0.9 + tookMs * 0.1;
-      this.#divide(tookMs);
     });
-  }
-
-  /** A request that began in the round counts in it even if it has been answered since. */
-  #divide(roundMs: number): void {
-    this.#leaveLate(this.#clock.monotonic());
-    const holders = [...this.#holders.values()];
-    const parts = holders.reduce((sum, { atWork, begun }) => sum + Math.max(atWork, begun), 0);
-    // A part of a body's cost is estimated.
-    const unknownMs = Math.max(0, roundMs - this.#knownMs);
-    this.#mostMs = 0;
-    for (const holder of holders) {
-      const used = parts === 0 ? 0 : (unknownMs * Math.max(holder.atWork, holder.begun)) / parts;
-      holder.usedMs = holder.usedMs * (1 - FORGETTING) + holder.knownMs + used;
-      holder.knownMs = 0;
-      holder.begun = 0;
-      this.#mostMs = Math.max(this.#mostMs, holder.usedMs);
-    }
   }
 
   #sweep(now: number): void {
     if (now - this.#sweptAt < ASKING_MS) return;
     this.#sweptAt = now;
     this.#leaveLate(now);
-    for (const { name, atWork, waiting, askedAt } of this.#holders.values())
-      if (atWork === 0 && waiting.length === 0 && now - askedAt >= ASKING_MS) this.#holders.delete(name);
+    for (const [name, { tenantId, atWork, waiting, askedAt }] of this.#holders) {
+      if (atWork > 0 || waiting.length > 0 || now - askedAt < ASKING_MS) continue;
+      this.#holders.delete(name);
+      this.#tenants.add(tenantId, -1);
+    }
+  }
+}
+
+/** How many there are of each tenant that has any. */
+class Counts {
+  readonly #counts = new Map<string, number>();
+
+  get size(): number {
+    return this.#counts.size;
+  }
+
+  has(tenantId: string): boolean {
+    return this.#counts.has(tenantId);
+  }
+
+  /** null: no tenant is known. */
+  add(tenantId: string | null, change: number): void {
+    if (tenantId === null) return;
+    const count = (this.#counts.get(tenantId) ?? 0) + change;
+    if (count === 0) this.#counts.delete(tenantId);
+    else this.#counts.set(tenantId, count);
   }
 }

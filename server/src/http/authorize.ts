@@ -9,6 +9,7 @@ import type { KnownKey } from "../auth/key-cache.ts";
 import { hasConnectTokenForm } from "../auth/keys.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { forHolder } from "../db/holder.ts";
+import { addressCaller } from "./at-work.ts";
 import { after, callerOf, type Exchange, type HandleParts, searchOf } from "./exchange.ts";
 import { isOperation } from "./right.ts";
 import type { Route } from "./route-table.ts";
@@ -23,8 +24,9 @@ export const guardOf =
     const from = callerOf(parts, exchange);
     const { presence } = exchange;
     return await parts.admission.strangers.ask({ from, name, presence }, async () => {
-      const end = await parts.atWork.begin(`address ${from.address}`, "address");
-      return await forHolder(`address ${from.address}`, read).finally(end);
+      const caller = addressCaller(from.address);
+      const end = await parts.atWork.begin(caller);
+      return await forHolder(caller.name, read).finally(end);
     });
   };
 

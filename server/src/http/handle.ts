@@ -19,7 +19,7 @@ import { authenticateKey } from "../auth/authenticate.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 import { forHolder } from "../db/holder.ts";
 import type { TenantRate } from "./admission.ts";
-import type { HolderKind } from "./at-work.ts";
+import { addressCaller, type Caller, tenantCaller, visitorsOf } from "./at-work.ts";
 import { authenticate, checkScope, checkTenant, guardOf } from "./authorize.ts";
 import { hasBody } from "./body.ts";
 import { BRIDGE_SILENCE_MS_MAX } from "./bounds.ts";
@@ -203,21 +203,15 @@ function serveWithinRate(parts: HandleParts, exchange: Exchange, route: Route): 
   const query = checkQuery(exchange.url, route);
   if (key !== undefined) exchange.close = admission.open(key.tenantId, "api");
   return after(receiveBody(parts, exchange, route, params), (input) =>
-    after(beginWork(parts, exchange, key?.tenantId), () =>
+    after(key && beginWork(parts, exchange, tenantCaller(key.tenantId)), () =>
       call(parts, exchange, { route, handler, params, query, input }),
     ),
   );
 }
 
 /** Waits for a turn, if other tenants ask as well. Nodes do not wait. */
-function beginWork(
-  { atWork }: HandleParts,
-  exchange: Exchange,
-  holder: string | undefined,
-  kind: HolderKind = "tenant",
-): Promise<void> | void {
-  if (holder === undefined) return;
-  return after(atWork.begin(holder, kind), (end) => void (exchange.endWork = end));
+function beginWork({ atWork }: HandleParts, exchange: Exchange, caller: Caller): Promise<void> | void {
+  return after(atWork.begin(caller), (end) => void (exchange.endWork = end));
 }
 
 interface Call {
@@ -264,6 +258,8 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
     const { headers } = exchange;
     await admission.takeRequest(exchange.key ?? owner, side, { headers, now: startedAt, presence });
     exchange.close = admission.open(owner.tenantId, side);
+    exchange.endWork?.();
+    await beginWork(parts, exchange, visitorsOf(owner.tenantId));
     if (hasBody(message)) admission.bodies.streamed(message, BRIDGE_SILENCE_MS_MAX);
   };
   const { strangers } = admission;
@@ -272,10 +268,10 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
     return () => strangers.repay(from);
   };
   const request = { raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit };
-  // Whose machine it is will be known later.
-  const holder = `address ${from.address}`;
-  await beginWork(parts, exchange, holder, "address");
-  return await forHolder(holder, () => parts.ingress.answer(request));
+  // Whose machine it is will be known when the caller is admitted.
+  const caller = addressCaller(from.address);
+  await beginWork(parts, exchange, caller);
+  return await forHolder(caller.name, () => parts.ingress.answer(request));
 }
 
 function logRequest({ context, observe }: HandleParts, exchange: Exchange, status: number): void {

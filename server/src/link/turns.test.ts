@@ -136,19 +136,21 @@ test("a tenant's first piece does not wait behind a flood, because the end of a 
   assert.deepEqual(done, ["flood", "quiet"]);
 });
 
-test("what each piece used is reported for its tenant, with what it had used before", async () => {
-  const { turns, work } = scene();
-  const used: [string, number][] = [];
-  turns.giveWay(
-    () => false,
-    (tenantId, ms) => used.push([tenantId, Math.round(ms)]),
-  );
-  void turns.run("b", () => undefined, 3);
-  await Promise.all([work("a", 7), work("a", 2)]);
-  assert.deepEqual(used, [
-    ["b", 3],
-    ["b", 0],
-    ["a", 7],
-    ["a", 2],
-  ]);
+test("a tenant's short pieces do not wait for another one's long ones", async () => {
+  const { work, done } = scene();
+  void work("a", 2);
+  const waiting = [work("a", 2), work("a", 2)];
+  for (let piece = 0; piece < 3; piece += 1) assert.equal(work("b", 0.1), "b");
+  assert.ok(work("b", 0.1) instanceof Promise, "what is its own of the round is used");
+  await round();
+  await Promise.all(waiting.map((turn) => Promise.resolve(turn)));
+  assert.deepEqual(done, ["a", "b", "b", "b", "a", "b", "a"]);
+});
+
+test("a tenant's turn is several short pieces or one long one", async () => {
+  const { work, done } = scene();
+  void work("a", 4);
+  const waiting = [work("a", 0.5), ...Array.from({ length: 4 }, () => work("b", 0.1)), work("a", 0.5)];
+  await Promise.all(waiting.map((turn) => Promise.resolve(turn)));
+  assert.deepEqual(done, ["a", "a", "b", "b", "b", "a", "b"]);
 });

@@ -17,24 +17,23 @@ import { errorOf } from "@flotilla/base/errors";
 const ROUND_MS = 1;
 /** Streams keep a fifth of the thread. */
 const GIVE_WAY_MS = 5;
-/** The end of a short command is a piece as well. */
-const FIRST_MS = 2;
+/** The end of a short command is a piece as well, and so is a short body: a tenant's first pieces of a round do not wait for others'. */
+const OWN_MS = 0.25;
+/** Unless the pieces of a round have taken this long. */
+const FIRST_MS = 4;
 
 /** Does a piece of one tenant's work now, or in a later round; whether there is room for more. */
 export type Turn = (work: () => boolean) => boolean | Promise<boolean>;
 /** Whether another tenant has a call at work. */
 export type HasOthers = (tenantId: string) => boolean;
-/** Is notified of each piece: milliseconds of the thread that were used for the tenant. */
-export type OnUsed = (tenantId: string, ms: number) => void;
 
 export class Turns {
   readonly #clock: Pick<Clock, "monotonic" | "timer">;
   /** By tenant, in round-robin order. */
   readonly #waiting = new Map<string, (() => void)[]>();
-  /** Tenants whose work was done in this round. */
-  readonly #served = new Set<string>();
+  /** Milliseconds that were used for each tenant in this round. */
+  readonly #usedBy = new Map<string, number>();
   #hasOthers: HasOthers = () => false;
-  #onUsed: OnUsed = () => undefined;
   #usedMs = 0;
   #beganAt = 0;
   #isRoundOpen = false;
@@ -43,10 +42,9 @@ export class Turns {
     this.#clock = clock;
   }
 
-  /** From now on streams give way to the calls of other tenants, and what they use is reported. */
-  giveWay(hasOthers: HasOthers, onUsed: OnUsed = () => undefined): void {
+  /** From now on streams give way to the calls of other tenants. */
+  giveWay(hasOthers: HasOthers): void {
     this.#hasOthers = hasOthers;
-    this.#onUsed = onUsed;
   }
 
   /**
@@ -54,13 +52,10 @@ export class Turns {
    * used already, for example for reading it.
    */
   run<T>(tenantId: string, work: () => T, beforeMs = 0): T | Promise<T> {
-    if (beforeMs > 0) {
-      this.#usedMs += beforeMs;
-      this.#onUsed(tenantId, beforeMs);
-      this.#openRound();
-    }
-    const most = this.#served.has(tenantId) ? ROUND_MS : FIRST_MS;
-    if (this.#usedMs - beforeMs < most && !this.#waiting.has(tenantId)) return this.#do(tenantId, work);
+    const most = this.#usedByTenant(tenantId) < OWN_MS ? FIRST_MS : ROUND_MS;
+    const hasTime = this.#usedMs < most;
+    if (beforeMs > 0) this.#count(tenantId, beforeMs);
+    if (hasTime && !this.#waiting.has(tenantId)) return this.#do(tenantId, work);
     return new Promise((resolve, reject) => {
       const mine = this.#waiting.get(tenantId) ?? [];
       this.#waiting.set(tenantId, mine);
@@ -76,16 +71,22 @@ export class Turns {
   }
 
   #do<T>(tenantId: string, work: () => T): T {
-    this.#served.add(tenantId);
     const startedAt = this.#clock.monotonic();
     try {
       return work();
     } finally {
-      const tookMs = this.#clock.monotonic() - startedAt;
-      this.#usedMs += tookMs;
-      this.#onUsed(tenantId, tookMs);
-      this.#openRound();
+      this.#count(tenantId, this.#clock.monotonic() - startedAt);
     }
+  }
+
+  #count(tenantId: string, ms: number): void {
+    this.#usedMs += ms;
+    this.#usedBy.set(tenantId, this.#usedByTenant(tenantId) + ms);
+    this.#openRound();
+  }
+
+  #usedByTenant(tenantId: string): number {
+    return this.#usedBy.get(tenantId) ?? 0;
   }
 
   /** The next round begins after the connections of this one were polled, or later. */
@@ -103,23 +104,31 @@ export class Turns {
   }
 
   #givesWay(): boolean {
-    return [...this.#served, ...this.#waiting.keys()].some((tenantId) => this.#hasOthers(tenantId));
+    return [...this.#usedBy.keys(), ...this.#waiting.keys()].some((tenantId) => this.#hasOthers(tenantId));
   }
 
   #round(): void {
     this.#isRoundOpen = false;
     this.#usedMs = 0;
-    this.#served.clear();
+    this.#usedBy.clear();
     while (this.#usedMs < ROUND_MS) {
       const [first] = this.#waiting;
       if (first === undefined) return;
-      const [tenantId, queue] = first;
-      // Moves the tenant to the end.
+      this.#serve(first[0]);
+    }
+    if (this.#waiting.size > 0) this.#openRound();
+  }
+
+  /** Does pieces of the tenant, at least one, and moves it to the end. */
+  #serve(tenantId: string): void {
+    const mostMs = this.#usedByTenant(tenantId) + OWN_MS;
+    do {
+      const queue = this.#waiting.get(tenantId);
+      if (queue === undefined) return;
       this.#waiting.delete(tenantId);
       const work = queue.shift();
       if (queue.length > 0) this.#waiting.set(tenantId, queue);
       work?.();
-    }
-    if (this.#waiting.size > 0) this.#openRound();
+    } while (this.#usedByTenant(tenantId) < mostMs);
   }
 }

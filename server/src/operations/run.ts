@@ -18,7 +18,7 @@ import type { OperationKind, OperationStep } from "@flotilla/contract/operations
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { forHolder } from "../db/holder.ts";
-import type { AtWork } from "../http/at-work.ts";
+import { type AtWork, tenantCaller } from "../http/at-work.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, setStepMessage } from "./steps.ts";
 import { endOperation, type OperationRecord, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";
 
@@ -94,7 +94,7 @@ export class OperationRunner {
 
   /** Operations share the event loop with the requests of their tenant. */
   async #runInTurn(operation: OperationRecord): Promise<void> {
-    const end = await this.#atWork.begin(operation.tenantId);
+    const end = await this.#atWork.begin(tenantCaller(operation.tenantId));
     await forHolder(operation.tenantId, () => this.#run(operation)).finally(end);
   }
 
