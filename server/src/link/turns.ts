@@ -7,7 +7,8 @@
  * - Streams give way to calls: while another tenant has a call at work, a round lasts GIVE_WAY_MS. This leaves the processors to
  *   the call, also those that the node agent and the stream's reader use. A tenant alone is not slowed down.
  * - While a round has time left, work runs immediately. Remaining work waits for the next round and is served round-robin by
- *   tenant, one piece each. A tenant's first piece does not wait for the others' until the round has taken FIRST_MS.
+ *   tenant: several pieces that take OWN_MS together, or a longer one. A tenant that has used less than OWN_MS of a round does
+ *   not wait for others until the round has taken FIRST_MS.
  * - At most one piece waits for each stream: a stream reads no more until then.
  */
 import type { Clock } from "@flotilla/base/clock";
@@ -17,9 +18,9 @@ import { errorOf } from "@flotilla/base/errors";
 const ROUND_MS = 1;
 /** Streams keep a fifth of the thread. */
 const GIVE_WAY_MS = 5;
-/** The end of a short command is a piece as well, and so is a short body: a tenant's first pieces of a round do not wait for others'. */
+/** Of each round, for each tenant. The end of a short command is a piece as well, and so is a short body. */
 const OWN_MS = 0.25;
-/** Unless the pieces of a round have taken this long. */
+/** How long a round may take with what is each tenant's own. */
 const FIRST_MS = 4;
 
 /** Does a piece of one tenant's work now, or in a later round; whether there is room for more. */
