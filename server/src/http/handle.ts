@@ -258,6 +258,7 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
     const { headers } = exchange;
     await admission.takeRequest(exchange.key ?? owner, side, { headers, now: startedAt, presence });
     exchange.close = admission.open(owner.tenantId, side);
+    // Until now it counted for its address.
     exchange.endWork?.();
     await beginWork(parts, exchange, visitorsOf(owner.tenantId));
     if (hasBody(message)) admission.bodies.streamed(message, BRIDGE_SILENCE_MS_MAX);
