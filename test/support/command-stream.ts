@@ -35,7 +35,7 @@ export class CommandStream {
 
 const BLOCK_BYTES = 4096;
 /** On its way to the program and back; more is sent when it comes back. */
-const OPEN_BYTES_MAX = 512 * 1024;
+export const OPEN_BYTES_MAX = 512 * 1024;
 
 /** `cat` in a terminal without echo: numbered blocks are sent as fast as they return, and compared. */
 export class EchoTerminal {

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { after, before, describe, test } from "node:test";
-import { CommandStream, EchoTerminal } from "../support/command-stream.ts";
+import { CommandStream, EchoTerminal, OPEN_BYTES_MAX } from "../support/command-stream.ts";
 import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { endedMove, moveLive, requestMove, restoredMachine } from "../support/real-moves.ts";
@@ -84,7 +84,7 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
       const { counting, terminal } = this;
       const before = { printed: counting.stdout.length, echoed: terminal.receivedBytes };
       await until(
-        () => counting.stdout.length > before.printed + 1000 && terminal.receivedBytes > before.echoed + 1_000_000,
+        () => counting.stdout.length > before.printed + 1000 && terminal.receivedBytes > before.echoed + OPEN_BYTES_MAX,
         { what: `more output; ${terminal.closed} ${counting.exit}`, ...LONG },
       );
       for (const each of this.upgraded) await each.haveMore(300_000);
