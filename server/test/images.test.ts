@@ -152,6 +152,23 @@ test("a tenant sees the images that it fetched itself and local ones, and an adm
   assert.match((await two.post(`/v1/machines/${id}/start`)).text, /is not cached on this node/);
 });
 
+test("a tenant that fetches more than a server works on at once keeps no other tenant waiting", async () => {
+  const greedy = await tenantClient("greedy");
+  const slow = Array.from({ length: 80 }, (_, at) => `greedy/slow-120000:${at}`);
+  const begun = await Promise.all(slow.map((reference) => greedy.post("/v1/images/pull", { reference })));
+  assert.deepEqual([...new Set(begun.map(({ status }) => status))], [202]);
+  const other = await tenantClient("modest");
+  const asked = await other.post("/v1/images/pull", { reference: "modest/slow-20" });
+  const quick = await until(async () => {
+    const operation = (await other.get(`/v1/operations/${asked.json.id}`)).json;
+    return operation.status !== "running" && operation;
+  }, PATIENT);
+  assert.equal(quick.status, "succeeded", quick.error);
+  const states = await Promise.all(begun.map(async ({ json }) => (await greedy.get(`/v1/operations/${json.id}`)).json));
+  assert.ok(states.every(({ status }) => status === "running"));
+  for (const { json } of begun) await greedy.post(`/v1/operations/${json.id}/cancel`);
+});
+
 test("a fetch continues when the node's agent restarts during it", async () => {
   const asked = await client.post("/v1/images/pull", { reference: "team/slow-3000", nodeId: node.id });
   const step = async () => (await client.get(`/v1/operations/${asked.json.id}`)).json.steps[0];

@@ -11,6 +11,7 @@ import { AtWork } from "../src/http/at-work.ts";
 import { sql } from "../src/db/database.ts";
 import { beginOperation } from "../src/operations/begin.ts";
 import { OPERATION_LEASE_MS, OperationRunner, type OperationWorker } from "../src/operations/run.ts";
+import { claimRoom } from "../src/operations/shares.ts";
 import { claimOperations, endOperation, type OperationRecord, purgeOperations } from "../src/operations/store.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -37,7 +38,11 @@ const begin = (request: { steps?: readonly string[]; deadlineMs?: number } = {})
 
 /** The work of the operation loop, for one runner of the test. Returns whether the operation was claimed. */
 async function offer(runner: OperationRunner, id: string): Promise<boolean> {
-  const claimed = await claimOperations(context, { kinds: [KIND], limit: 100, leaseMs: OPERATION_LEASE_MS });
+  const claimed = await claimOperations(context, {
+    kinds: [KIND],
+    room: claimRoom(new Map()),
+    leaseMs: OPERATION_LEASE_MS,
+  });
   for (const operation of claimed) runner.take(operation);
   return claimed.some((operation) => operation.id === id);
 }
@@ -159,11 +164,11 @@ test("another server continues after a crash: ended steps are not repeated, the 
 
 test("a server that lost its lease writes nothing any more", async () => {
   const { id } = await begin();
-  const [first] = (await claimOperations(context, { kinds: [KIND], limit: 100, leaseMs: 0 })).filter(
+  const [first] = (await claimOperations(context, { kinds: [KIND], room: claimRoom(new Map()), leaseMs: 0 })).filter(
     (operation) => operation.id === id,
   );
   assert.ok(first);
-  await claimOperations(context, { kinds: [KIND], limit: 100, leaseMs: OPERATION_LEASE_MS });
+  await claimOperations(context, { kinds: [KIND], room: claimRoom(new Map()), leaseMs: OPERATION_LEASE_MS });
   assert.equal(await endOperation(context, first, { steps: [], error: "late", isCanceled: false }), "stale");
   assert.equal((await get(id)).status, "running");
   await endOperation(context, { id, attempt: first.attempt + 1 }, { steps: [], error: null, isCanceled: false });
@@ -177,7 +182,7 @@ test("a server that stops releases its operations immediately", async () => {
   await offer(stopping, id);
   await until(async () => (await get(id)).steps[0].status === "running", PATIENT);
   await stopping.stop();
-  assert.equal(stopping.room, 0);
+  assert.equal(stopping.room.all, 0);
   const next = runnerOf(({ step }) => step("copy", () => Promise.resolve("done by the next")));
   assert.equal(await offer(next, id), true);
   assert.equal((await ended(id)).steps[0].message, "done by the next");

@@ -19,6 +19,7 @@ import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { forHolder } from "../db/holder.ts";
 import { type AtWork, tenantCaller } from "../http/at-work.ts";
+import { type ClaimRoom, claimRoom, NO_ROOM, ownerOf } from "./shares.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, setStepMessage } from "./steps.ts";
 import { endOperation, type OperationRecord, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";
 
@@ -49,7 +50,6 @@ export interface OperationWorker {
 export const OPERATION_LEASE_MS = 10_000;
 /** Progress is written this often at most, and the lease kept this often at least. */
 const SAVE_PERIOD_MS = 1_000;
-const RUNNING_MAX = 32;
 
 const LOST = new Error("another server works on the operation");
 const STOPPED = new Error("the server stops");
@@ -62,6 +62,8 @@ export class OperationRunner {
   readonly #atWork: AtWork;
   readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
   readonly #underWay = new Set<Promise<void>>();
+  /** How many of each owner are under way. */
+  readonly #ofOwners = new Map<string, number>();
   readonly #stopping = new AbortController();
 
   constructor(context: Context, atWork: AtWork, workers: readonly OperationWorker[]) {
@@ -71,9 +73,9 @@ export class OperationRunner {
     this.kinds = [...this.#workers.keys()];
   }
 
-  /** How many more operations it can claim. */
-  get room(): number {
-    return this.#stopping.signal.aborted ? 0 : RUNNING_MAX - this.#underWay.size;
+  /** What it can claim. */
+  get room(): ClaimRoom {
+    return this.#stopping.signal.aborted ? NO_ROOM : claimRoom(this.#ofOwners);
   }
 
   /** Begins to work on an operation that was claimed for this server. */
@@ -84,12 +86,22 @@ export class OperationRunner {
       this.#context.log.warn(fields, "an operation could not be written; it continues when its lease has expired");
     });
     this.#underWay.add(done);
-    void done.finally(() => this.#underWay.delete(done));
+    this.#count(ownerOf(operation), 1);
+    void done.finally(() => {
+      this.#underWay.delete(done);
+      this.#count(ownerOf(operation), -1);
+    });
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort(STOPPED);
     await Promise.all(this.#underWay);
+  }
+
+  #count(owner: string, change: 1 | -1): void {
+    const count = (this.#ofOwners.get(owner) ?? 0) + change;
+    if (count > 0) this.#ofOwners.set(owner, count);
+    else this.#ofOwners.delete(owner);
   }
 
   /** Operations share the event loop with the requests of their tenant. */

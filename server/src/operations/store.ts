@@ -10,6 +10,7 @@ import type { OperationKind, OperationStatus } from "@flotilla/contract/operatio
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import { type ClaimRoom, FLEET, FLEET_KINDS } from "./shares.ts";
 import type { Steps } from "./steps.ts";
 
 /** Instants are epoch milliseconds. */
@@ -104,19 +105,29 @@ export async function listOperations(
 }
 
 /**
- * Claims operations whose lease has expired, for `leaseMs` milliseconds. Operations of other kinds than `kinds` (a newer
- * server's) are claimed only past their deadline, in order to end them.
+ * Claims operations whose lease has expired, for `leaseMs` milliseconds, as many of each owner as there is `room` for (shares.ts):
+ * first those that are the first of their owner, then the second ones. Operations of other kinds than `kinds` (a newer server's) are
+ * claimed only past their deadline, in order to end them.
  */
 export async function claimOperations(
   context: Context,
-  options: { readonly kinds: readonly OperationKind[]; readonly limit: number; readonly leaseMs: number },
+  options: { readonly kinds: readonly OperationKind[]; readonly room: ClaimRoom; readonly leaseMs: number },
 ): Promise<readonly OperationRecord[]> {
   const now = context.clock.now();
+  const { all, ofOwners, ofOthers } = options.room;
+  const owner = sql`CASE WHEN kind = ANY(${FLEET_KINDS}) THEN ${FLEET} ELSE tenant_id END`;
+  const isDue = sql`leased_until <= ${instantOf(now)} AND (kind = ANY(${options.kinds}) OR deadline_at <= ${instantOf(now)})`;
+  // Most of what waits belongs to owners that may have no more.
+  const full = [...ofOwners].filter(([, more]) => more === 0).map(([id]) => id);
   return await context.db.query<OperationRecord>(sql`
-    WITH due AS (
-      SELECT id FROM operations
-      WHERE leased_until <= ${instantOf(now)} AND (kind = ANY(${options.kinds}) OR deadline_at <= ${instantOf(now)})
-      ORDER BY leased_until LIMIT ${options.limit} FOR UPDATE SKIP LOCKED),
+    WITH waiting AS (
+      SELECT id, owner, leased_until, row_number() OVER (PARTITION BY owner ORDER BY leased_until, id) AS place
+      FROM (SELECT id, ${owner} AS owner, leased_until FROM operations WHERE ${isDue}) d WHERE owner <> ALL(${full}::text[])),
+    first AS (
+      SELECT w.id FROM waiting w
+        LEFT JOIN unnest(${[...ofOwners.keys()]}::text[], ${[...ofOwners.values()]}::int[]) AS here(owner, more) USING (owner)
+      WHERE w.place <= coalesce(here.more, ${ofOthers}::int) ORDER BY w.place, w.leased_until, w.id LIMIT ${all}),
+    due AS (SELECT id FROM operations WHERE id IN (SELECT id FROM first) AND ${isDue} FOR UPDATE SKIP LOCKED),
     claimed AS (
       UPDATE operations SET attempt = attempt + 1, leased_until = ${instantOf(now + options.leaseMs)}
       WHERE id IN (SELECT id FROM due) RETURNING *)

@@ -19,7 +19,8 @@ export function operationReconciler(context: Context, runner: OperationRunner): 
     wakeOn: ["operations"],
     async activate() {
       const { kinds, room } = runner;
-      const claimed = await claimOperations(context, { kinds, limit: room, leaseMs: OPERATION_LEASE_MS });
+      if (room.all === 0) return { errors: [], counts: { claimed: 0, again: 0 }, isRepair: false };
+      const claimed = await claimOperations(context, { kinds, room, leaseMs: OPERATION_LEASE_MS });
       for (const operation of claimed) runner.take(operation);
       const again = claimed.filter(({ attempt }) => attempt > 1).length;
       return { errors: [], counts: { claimed: claimed.length, again }, isRepair: again > 0 };

@@ -1,0 +1,49 @@
+/**
+ * How many operations of each tenant a server works on at the same time.
+ *
+ * An operation may take an hour, such as the pull of a large image, and a tenant may have many. So a tenant has at most half of what
+ * the others leave. With n tenants that want all they can get, each comes to the n+1st part, and another such part is free for the
+ * next one. Operations of nodes count for the fleet, as if it were a tenant, because a drain waits for the moves of machines: if
+ * drains had all places of a tenant, its moves would never begin.
+ *
+ * Always: while a place is free, a tenant without operations here gets it.
+ */
+import type { OperationKind } from "@flotilla/contract/operations";
+
+/** Requested by administrators. */
+export const FLEET_KINDS: readonly OperationKind[] = ["node drain", "node upgrade"];
+/** Who has the operations of FLEET_KINDS. No tenant has this id. */
+export const FLEET = "";
+
+/** On one server. A tenant alone has half of it. */
+export const WORKED_ON_MAX = 64;
+
+/** How many more operations a server may claim. */
+export interface ClaimRoom {
+  readonly all: number;
+  /** Of each tenant, and of the fleet, that has operations here. */
+  readonly ofOwners: ReadonlyMap<string, number>;
+  /** Of each other one. */
+  readonly ofOthers: number;
+}
+
+export const NO_ROOM: ClaimRoom = { all: 0, ofOwners: new Map(), ofOthers: 0 };
+
+/** The tenant, or FLEET. */
+export const ownerOf = ({ tenantId, kind }: { readonly tenantId: string; readonly kind: OperationKind }): string =>
+  FLEET_KINDS.includes(kind) ? FLEET : tenantId;
+
+/** `workedOn`: how many operations of each owner are worked on. */
+export function claimRoom(workedOn: ReadonlyMap<string, number>): ClaimRoom {
+  const sum = [...workedOn.values()].reduce((total, count) => total + count, 0);
+  const shareBeside = (others: number): number => Math.ceil((WORKED_ON_MAX - others) / 2);
+  const more = ([owner, count]: [string, number]): [string, number] => [
+    owner,
+    Math.max(0, shareBeside(sum - count) - count),
+  ];
+  return {
+    all: Math.max(0, WORKED_ON_MAX - sum),
+    ofOwners: new Map([...workedOn].map(more)),
+    ofOthers: Math.max(0, shareBeside(sum)),
+  };
+}
