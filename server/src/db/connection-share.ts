@@ -19,8 +19,8 @@ import type { Clock, Timer } from "@flotilla/base/clock";
 import { DatabaseUnavailable } from "./database.ts";
 import { currentHolder, forAll } from "./holder.ts";
 
-/** Enough to keep the database's disk and processors of a small host busy. */
-const HOLDER_MAX = 4;
+/** One waits for the disk while another uses a processor. With four, a small host's processors are all busy for one tenant. */
+const HOLDER_MAX = 2;
 const FIRSTS_SHARE = 1 / 5;
 const RESERVED_SHARE = 1 / 8;
 /** A holder that asked within this time counts as asking. */
