@@ -238,8 +238,8 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/operations/store.ts",
-        from: "WHERE leased_until <= ${instantOf(now)} AND (kind",
-        to: "WHERE attempt = 0 AND leased_until <= ${instantOf(now)} AND (kind",
+        from: "sql`leased_until <= ${instantOf(now)} AND (kind",
+        to: "sql`attempt = 0 AND leased_until <= ${instantOf(now)} AND (kind",
       },
     ],
   },
