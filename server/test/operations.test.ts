@@ -40,7 +40,7 @@ const begin = (request: { steps?: readonly string[]; deadlineMs?: number } = {})
 async function offer(runner: OperationRunner, id: string): Promise<boolean> {
   const claimed = await claimOperations(context, {
     kinds: [KIND],
-    room: claimRoom(new Map()),
+    room: claimRoom([]),
     leaseMs: OPERATION_LEASE_MS,
   });
   for (const operation of claimed) runner.take(operation);
@@ -164,11 +164,11 @@ test("another server continues after a crash: ended steps are not repeated, the 
 
 test("a server that lost its lease writes nothing any more", async () => {
   const { id } = await begin();
-  const [first] = (await claimOperations(context, { kinds: [KIND], room: claimRoom(new Map()), leaseMs: 0 })).filter(
+  const [first] = (await claimOperations(context, { kinds: [KIND], room: claimRoom([]), leaseMs: 0 })).filter(
     (operation) => operation.id === id,
   );
   assert.ok(first);
-  await claimOperations(context, { kinds: [KIND], room: claimRoom(new Map()), leaseMs: OPERATION_LEASE_MS });
+  await claimOperations(context, { kinds: [KIND], room: claimRoom([]), leaseMs: OPERATION_LEASE_MS });
   assert.equal(await endOperation(context, first, { steps: [], error: "late", isCanceled: false }), "stale");
   assert.equal((await get(id)).status, "running");
   await endOperation(context, { id, attempt: first.attempt + 1 }, { steps: [], error: null, isCanceled: false });

@@ -24,7 +24,7 @@ export interface OperationRequest {
   readonly deadlineMs: number;
 }
 
-/** One tenant's operations must not delay all others. Counted without a lock: a few more do no harm. */
+/** Bounds what waits for its tenant's share (shares.ts). Counted without a lock: a few more do no harm. */
 const RUNNING_PER_TENANT_MAX = 100;
 const RETRY_AFTER_SECONDS = 10;
 

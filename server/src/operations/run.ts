@@ -61,9 +61,8 @@ export class OperationRunner {
   readonly #context: Context;
   readonly #atWork: AtWork;
   readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
-  readonly #underWay = new Set<Promise<void>>();
-  /** How many of each owner are under way. */
-  readonly #ofOwners = new Map<string, number>();
+  /** With the owner of each. */
+  readonly #underWay = new Map<Promise<void>, string>();
   readonly #stopping = new AbortController();
 
   constructor(context: Context, atWork: AtWork, workers: readonly OperationWorker[]) {
@@ -75,7 +74,7 @@ export class OperationRunner {
 
   /** What it can claim. */
   get room(): ClaimRoom {
-    return this.#stopping.signal.aborted ? NO_ROOM : claimRoom(this.#ofOwners);
+    return this.#stopping.signal.aborted ? NO_ROOM : claimRoom(this.#underWay.values());
   }
 
   /** Begins to work on an operation that was claimed for this server. */
@@ -85,23 +84,13 @@ export class OperationRunner {
       const fields = { operationId: operation.id, error };
       this.#context.log.warn(fields, "an operation could not be written; it continues when its lease has expired");
     });
-    this.#underWay.add(done);
-    this.#count(ownerOf(operation), 1);
-    void done.finally(() => {
-      this.#underWay.delete(done);
-      this.#count(ownerOf(operation), -1);
-    });
+    this.#underWay.set(done, ownerOf(operation));
+    void done.finally(() => this.#underWay.delete(done));
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort(STOPPED);
-    await Promise.all(this.#underWay);
-  }
-
-  #count(owner: string, change: 1 | -1): void {
-    const count = (this.#ofOwners.get(owner) ?? 0) + change;
-    if (count > 0) this.#ofOwners.set(owner, count);
-    else this.#ofOwners.delete(owner);
+    await Promise.all(this.#underWay.keys());
   }
 
   /** Operations share the event loop with the requests of their tenant. */

@@ -33,17 +33,18 @@ export const NO_ROOM: ClaimRoom = { all: 0, ofOwners: new Map(), ofOthers: 0 };
 export const ownerOf = ({ tenantId, kind }: { readonly tenantId: string; readonly kind: OperationKind }): string =>
   FLEET_KINDS.includes(kind) ? FLEET : tenantId;
 
-/** `workedOn`: how many operations of each owner are worked on. */
-export function claimRoom(workedOn: ReadonlyMap<string, number>): ClaimRoom {
-  const sum = [...workedOn.values()].reduce((total, count) => total + count, 0);
+/** `workedOn`: the owner of each operation that is worked on. */
+export function claimRoom(workedOn: Iterable<string>): ClaimRoom {
+  const all = [...workedOn];
+  const counts = Map.groupBy(all, (owner) => owner);
   const shareBeside = (others: number): number => Math.ceil((WORKED_ON_MAX - others) / 2);
-  const more = ([owner, count]: [string, number]): [string, number] => [
+  const more = ([owner, { length }]: [string, readonly string[]]): [string, number] => [
     owner,
-    Math.max(0, shareBeside(sum - count) - count),
+    Math.max(0, shareBeside(all.length - length) - length),
   ];
   return {
-    all: Math.max(0, WORKED_ON_MAX - sum),
-    ofOwners: new Map([...workedOn].map(more)),
-    ofOthers: Math.max(0, shareBeside(sum)),
+    all: WORKED_ON_MAX - all.length,
+    ofOwners: new Map([...counts].map(more)),
+    ofOthers: shareBeside(all.length),
   };
 }

@@ -117,12 +117,10 @@ export async function claimOperations(
   const { all, ofOwners, ofOthers } = options.room;
   const owner = sql`CASE WHEN kind = ANY(${FLEET_KINDS}) THEN ${FLEET} ELSE tenant_id END`;
   const isDue = sql`leased_until <= ${instantOf(now)} AND (kind = ANY(${options.kinds}) OR deadline_at <= ${instantOf(now)})`;
-  // Most of what waits belongs to owners that may have no more.
-  const full = [...ofOwners].filter(([, more]) => more === 0).map(([id]) => id);
   return await context.db.query<OperationRecord>(sql`
     WITH waiting AS (
       SELECT id, owner, leased_until, row_number() OVER (PARTITION BY owner ORDER BY leased_until, id) AS place
-      FROM (SELECT id, ${owner} AS owner, leased_until FROM operations WHERE ${isDue}) d WHERE owner <> ALL(${full}::text[])),
+      FROM (SELECT id, ${owner} AS owner, leased_until FROM operations WHERE ${isDue}) d),
     first AS (
       SELECT w.id FROM waiting w
         LEFT JOIN unnest(${[...ofOwners.keys()]}::text[], ${[...ofOwners.values()]}::int[]) AS here(owner, more) USING (owner)
