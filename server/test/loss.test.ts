@@ -70,6 +70,19 @@ async function poolOf(size: number): Promise<string> {
   return made.json.id;
 }
 
+/** Half of its machines wait on each node. */
+async function spreadPool(size: number): Promise<string> {
+  await client.post("/v1/nodes/node-b/cordon");
+  const pool = await poolOf(size / 2);
+  await client.post("/v1/nodes/node-b/uncordon");
+  await client.post("/v1/nodes/node-a/cordon");
+  await db.execute(sql`UPDATE pools SET target_size = ${size} WHERE id = ${pool}`);
+  await db.notify("pools", "");
+  await waits(pool, size);
+  await client.post("/v1/nodes/node-a/uncordon");
+  return pool;
+}
+
 const waits = (pool: string, count: number) =>
   until(
     async () =>
@@ -100,17 +113,14 @@ const removePool = async (pool: string): Promise<void> => {
 };
 
 test("what waited on a lost node is made elsewhere once, and is ended first when the node is back; other machines are kept", async () => {
-  const pool = await poolOf(4);
+  const pool = await spreadPool(4);
   await fenced(pool);
-  const before = await rowsOf(pool);
-  const lost = before.filter(({ nodeId }) => nodeId === "node-a");
-  assert.ok(lost.length > 0 && lost.length < 4, JSON.stringify(before));
-  const ordinary = await Promise.all([1, 2, 3, 4].map(() => createMachine(client)));
+  const lost = (await rowsOf(pool)).filter(({ nodeId }) => nodeId === "node-a");
+  assert.equal(lost.length, 2);
+  await client.post("/v1/nodes/node-b/cordon");
+  const ordinary = await Promise.all([1, 2].map(() => createMachine(client)));
   for (const id of ordinary) assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
-  const stays = (
-    await db.query<Waiting>(sql`SELECT id FROM machines WHERE id = ANY(${ordinary}::text[]) AND node_id = 'node-a'`)
-  ).map(({ id }) => id);
-  assert.ok(stays.length > 0);
+  await client.post("/v1/nodes/node-b/uncordon");
   await cut("node-a");
   const lastHeartbeat = (
     await db.query<{ at: Date }>(sql`SELECT last_heartbeat_at AS at FROM nodes WHERE id = 'node-a'`)
@@ -123,7 +133,7 @@ test("what waited on a lost node is made elsewhere once, and is ended first when
   assert.ok(after.every(({ nodeId }) => nodeId === "node-b"));
   assert.equal((await nodeOf("node-a"))?.replacement?.decision, "replaced");
   for (const { id } of lost) assert.equal((await client.get(`/v1/machines/${id}`)).status, 404);
-  for (const id of stays) assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "error");
+  for (const id of ordinary) assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "error");
   const counted = await db.query<{ at: Date }>(sql`
     SELECT counted_until AS at FROM machine_runs WHERE machine_id = ANY(${lost.map(({ id }) => id)}::text[])`);
   assert.deepEqual(
@@ -141,7 +151,7 @@ test("what waited on a lost node is made elsewhere once, and is ended first when
     },
   );
   assert.equal((await nodeOf("node-a"))?.replacement, null);
-  for (const id of stays) {
+  for (const id of ordinary) {
     await until(async () => (await client.get(`/v1/machines/${id}`)).json.ready, {
       what: "the ordinary machine",
       ...LONG,
@@ -197,7 +207,7 @@ test("a claim lifts the fence, also when its server died before, and a claimed m
 });
 
 test("claims that race with the loss of a node get machines that stay, each another one", async () => {
-  const pool = await poolOf(6);
+  const pool = await spreadPool(6);
   await fenced(pool);
   await cut("node-a");
   const claims = Array.from({ length: 6 }, () => client.post(`/v1/pools/${pool}/claim`));
@@ -243,7 +253,7 @@ test("when a third is silent nothing is replaced: it says so, resumes by itself,
     new RegExp(`flotilla_unreachable_nodes\\{decision="${decision}"\\} (\\d+)`).exec(
       (await client.get("/metrics")).text,
     )?.[1];
-  const pool = await poolOf(4);
+  const pool = await spreadPool(4);
   for (const id of ghosts) await beat(id);
   await fenced(pool);
   const before = await rowsOf(pool);
@@ -251,19 +261,17 @@ test("when a third is silent nothing is replaced: it says so, resumes by itself,
   await silence(["ghost-1"], 14_000);
   await cut("node-a");
   await decide();
+  // A server that has just started does not know better.
+  await nodeReconciler(second.context).activate(AbortSignal.timeout(10_000));
   const held = (await nodeOf("node-a"))?.replacement;
   assert.deepEqual([held?.decision, held?.reason], ["held", "2 of 6 nodes do not report, which is a third or more"]);
   assert.equal(await metric("held"), "1");
   const plan = (await client.get("/v1/nodes/replace-lost")).json;
-  const mine = before.filter(({ nodeId }) => nodeId === "node-a").length;
-  assert.deepEqual(
-    [plan.isHeld, plan.nodes.length, plan.nodes[0].replaceable, plan.nodes[0].staying],
-    [true, 1, mine, 0],
-  );
+  assert.deepEqual([plan.isHeld, plan.nodes.length, plan.nodes[0].replaceable, plan.nodes[0].staying], [true, 1, 2, 0]);
   const [someone] = before.filter(({ nodeId }) => nodeId === "node-a");
   const events = (await client.get(`/v1/machines/${someone?.id}/events`)).json as { message: string }[];
   assert.equal(
-    events.filter(({ message }) => /is not replaced: 2 of 6 nodes/.test(message)).length,
+    events.filter(({ message }) => / is not replaced: /.test(message)).length,
     1,
     "one server says it, once",
   );
@@ -299,7 +307,7 @@ test("when a third is silent nothing is replaced: it says so, resumes by itself,
 });
 
 test("what cannot be fenced is not replaced, nor is anything of a node under maintenance", async () => {
-  const pool = await poolOf(2);
+  const pool = await spreadPool(2);
   await fenced(pool);
   await db.execute(sql`
     CREATE FUNCTION without_fence() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -313,13 +321,11 @@ test("what cannot be fenced is not replaced, nor is anything of a node under mai
   await nodeA.kill();
   await db.execute(sql`UPDATE machines SET fence = fence WHERE labels ->> 'flotilla-pool' = ${pool}`);
   const before = await rowsOf(pool);
-  assert.ok(before.some(({ nodeId }) => nodeId === "node-a"));
   await silence(["node-a"]);
   await decide();
   assert.equal(await decisionOf("node-a"), "replaced");
   const lost = (await client.get("/v1/nodes/replace-lost")).json;
-  const staying = before.filter(({ nodeId }) => nodeId === "node-a").length;
-  assert.deepEqual([lost.nodes[0].replaceable, lost.nodes[0].staying], [0, staying]);
+  assert.deepEqual([lost.nodes[0].replaceable, lost.nodes[0].staying], [0, 1]);
   await decide();
   assert.deepEqual(await rowsOf(pool), before);
   await db.execute(sql`DROP TRIGGER without_fence ON machines`);
@@ -371,10 +377,11 @@ test("a complete report is answered with all that is to be absent on its node, a
   };
   const [fencedOne, ordinary] = [await createMachine(client), await createMachine(client)];
   const both = [fencedOne, ordinary].toSorted();
-  await db.execute(sql`
-    UPDATE machines SET node_id = 'ghost-6', fence = CASE WHEN id = ${fencedOne} THEN 'on' END WHERE id = ANY(${both}::text[])`);
+  await db.execute(sql`UPDATE machines SET node_id = 'ghost-6' WHERE id = ANY(${both}::text[])`);
   await absentAfter(true);
   for (const id of both) await client.delete(`/v1/machines/${id}`);
+  // Not before: of a machine that is in no pool the servers lift the fence.
+  await db.execute(sql`UPDATE machines SET fence = 'on' WHERE id = ${fencedOne}`);
   // Their starts may wait in the socket of an agent that was stopped, so that its report does not name them.
   assert.deepEqual(await absentAfter(false), []);
   assert.deepEqual(await absentAfter(true), both);

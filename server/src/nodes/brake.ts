@@ -42,6 +42,8 @@ export interface Judgement {
   readonly verdict: "replace" | "hold";
   /** A text for operators. */
   readonly reason: string;
+  /** Whether this server has listened for long enough to know the fleet. If not, its reason does not replace another server's. */
+  readonly isInformed: boolean;
   /** Unreachable nodes of which it is not decided yet. */
   readonly nodeIds: readonly string[];
   readonly silent: number;
@@ -51,7 +53,7 @@ export interface Judgement {
 interface Counts {
   readonly silent: number;
   readonly expected: number;
-  readonly sinceMs: number;
+  readonly isInformed: boolean;
 }
 
 interface Rule {
@@ -62,9 +64,9 @@ interface Rule {
 
 const RULES: readonly Rule[] = [
   {
-    test: ({ sinceMs }) => sinceMs < HEARTBEAT_LOST_MS,
+    test: ({ isInformed }) => !isInformed,
     verdict: "hold",
-    reason: ({ sinceMs }) => `this server, or its database, was away until ${Math.round(sinceMs / 1000)} s ago`,
+    reason: () => `a server, or its database, was away until less than ${HEARTBEAT_LOST_MS / 1000} s ago`,
   },
   {
     test: ({ silent, expected }) => silent >= expected,
@@ -97,9 +99,9 @@ export function judgeLoss(nodes: readonly JudgedNode[], { now, sinceMs }: Listen
   if (open.length === 0) return null;
   const expected = nodes.filter((node) => isExpected(node, now));
   const silent = expected.filter(({ seenAt }) => now - seenAt >= OVERDUE_MS);
-  const counts = { silent: silent.length, expected: expected.length, sinceMs };
+  const counts = { silent: silent.length, expected: expected.length, isInformed: sinceMs >= HEARTBEAT_LOST_MS };
   const rule = RULES.find(({ test }) => test(counts)) as Rule;
   const { verdict, reason } = rule;
   const nodeIds = open.map(({ id }) => id);
-  return { verdict, reason: reason(counts), nodeIds, silent: silent.length, expected: expected.length };
+  return { verdict, reason: reason(counts), nodeIds, ...counts };
 }

@@ -35,15 +35,16 @@ export const markLost = (
     UPDATE nodes SET lost_at = ${instantOf(now)}::timestamptz, held_at = NULL, held_reason = NULL
     WHERE id = ANY(${[...ids]}::text[]) AND status = 'unreachable' AND lost_at IS NULL RETURNING id`);
 
-/** Notes why their machines are not replaced. Returns those that were not held before. */
+/** Notes why their machines are not replaced; without `isInformed` only where there is no reason yet. Returns those that were not held before. */
 export const markHeld = (
   db: Queryable,
   ids: readonly string[],
-  { reason, now }: { readonly reason: string; readonly now: number },
+  { reason, isInformed, now }: { readonly reason: string; readonly isInformed: boolean; readonly now: number },
 ): Promise<readonly { readonly id: string }[]> =>
   db.query(sql`
     WITH before AS (SELECT id, held_at FROM nodes
       WHERE id = ANY(${[...ids]}::text[]) AND status = 'unreachable' AND lost_at IS NULL AND held_reason IS DISTINCT FROM ${reason}
+        AND (held_at IS NULL OR ${isInformed}::boolean)
       ORDER BY id FOR UPDATE),
     held AS (
       UPDATE nodes n SET held_at = coalesce(n.held_at, ${instantOf(now)}::timestamptz), held_reason = ${reason}

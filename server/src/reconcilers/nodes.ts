@@ -107,7 +107,7 @@ class Watch {
   }
 
   /** The decision is written before anything else is done, because nodes of it may be replaced within seconds. */
-  async #apply({ verdict, reason, nodeIds, silent, expected }: Judgement): Promise<typeof NOTHING> {
+  async #apply({ verdict, reason, isInformed, nodeIds, silent, expected }: Judgement): Promise<typeof NOTHING> {
     const { clock, db, log } = this.#context;
     if (verdict === "replace") {
       const lost = await markLost(db, nodeIds, clock.now());
@@ -120,7 +120,7 @@ class Watch {
       }
       return { replaced: lost.length, held: 0 };
     }
-    const held = await markHeld(db, nodeIds, { reason, now: clock.now() });
+    const held = await markHeld(db, nodeIds, { reason, isInformed, now: clock.now() });
     if (held.length > 0) {
       const message = `the node of this machine does not report, and the machine is not replaced: ${reason}`;
       await noteOnFenced(this.#context, { nodeIds: held.map(({ id }) => id), level: "warn", message });
