@@ -3,17 +3,18 @@
  *
  * Always:
  * - A `%` in a path that does not begin an escape is taken literally.
+ * - acceptors.ts accepts the connections of the public listener.
  * - connections.ts decides which connections of the public listener are held; those of nodes are separate and not counted.
  * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then aborts them.
  */
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
-import { once } from "node:events";
-import type { AddressInfo, Socket } from "node:net";
+import type { AddressInfo, Server as Acceptor, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import findMyWay from "find-my-way";
+import { acceptAt, closed } from "./acceptors.ts";
 import { HEAD_MS_MAX } from "./bounds.ts";
 import { answerBrokenRequest, handleExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
@@ -45,11 +46,14 @@ const PARAMETER_CHARACTERS_MAX = 16_384;
 const KEEP_ALIVE_MS = 75_000;
 /** A connection on which nothing is sent for so long is probed by TCP. */
 const PROBE_AFTER_MS = 15_000;
-const CONNECTIONS = {
+const PROBED = {
   // An answer may take minutes: probes keep address translators from dropping the connection, and detect a caller that has
   // vanished.
   keepAlive: true,
   keepAliveInitialDelay: PROBE_AFTER_MS,
+};
+const CONNECTIONS = {
+  ...PROBED,
   // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
   optimizeEmptyRequests: true,
   // It is asked for in handle.ts, where the refusal gets a request id.
@@ -104,7 +108,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) =>
     onRequest(message, responseOn(message, socket), { message, socket, head, closing: closing.signal }),
   );
-  await startListening(server, listen);
+  const acceptors = await startListening(server, listen);
   for (const nodeListen of options.nodeListens) nodes.push(await startNodeListener(nodeListen, take));
   const { port } = server.address() as AddressInfo;
   return {
@@ -119,7 +123,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
       closing.abort();
       parts.admission.close();
       const closings = nodes.map((listener) => listener.close());
-      await Promise.all([close(server, { waiting, connections }, parts, stopping), ...closings]);
+      await Promise.all([close(server, { acceptors, waiting, connections }, parts, stopping), ...closings]);
     },
   };
 }
@@ -160,10 +164,10 @@ function makeRouter(entries: readonly (PathEntry | Page)[]): (url: string) => Fo
   };
 }
 
-async function startListening(server: Server, listen: ListenAddress): Promise<void> {
-  server.listen({ host: listen.host, port: listen.port });
+/** Returns what accepts connections beside the server. */
+async function startListening(server: Server, listen: ListenAddress): Promise<readonly Acceptor[]> {
   try {
-    await once(server, "listening");
+    return await acceptAt(listen, server, { ...PROBED, allowHalfOpen: true, noDelay: true });
   } catch (error) {
     throw cannotListen(listen, error as NodeJS.ErrnoException);
   }
@@ -228,23 +232,29 @@ function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoExceptio
   return new Error(`cannot listen on ${host}:${port}: ${reason}`, { cause: error });
 }
 
+interface Closing {
+  readonly acceptors: readonly Acceptor[];
+  readonly waiting: ReadonlySet<CallerPresence>;
+  readonly connections: Connections;
+}
+
 async function close(
   server: Server,
-  { waiting, connections }: { readonly waiting: ReadonlySet<CallerPresence>; readonly connections: Connections },
+  { acceptors, waiting, connections }: Closing,
   { context }: HandleParts,
   { deadlineMs, hurry }: Parameters<HttpServer["close"]>[0],
 ): Promise<void> {
-  const closed = new AbortController();
-  const idling = closeIdle(server, connections, { clock: context.clock, closed: closed.signal });
-  const wakes = hurry === undefined ? closed.signal : AbortSignal.any([closed.signal, hurry]);
+  const done = new AbortController();
+  const idling = closeIdle(server, connections, { clock: context.clock, closed: done.signal });
+  const wakes = hurry === undefined ? done.signal : AbortSignal.any([done.signal, hurry]);
   const late = context.clock.sleep(deadlineMs, wakes).then(() => {
-    if (closed.signal.aborted) return;
+    if (done.signal.aborted) return;
     context.log.warn({ waiting: waiting.size }, "requests did not finish in time and are ended");
     for (const presence of waiting) presence.end();
     server.closeAllConnections();
   });
-  await new Promise((resolve) => void server.close(resolve));
-  closed.abort();
+  await Promise.all([server, ...acceptors].map(closed));
+  done.abort();
   await Promise.all([late, idling]);
 }
 
