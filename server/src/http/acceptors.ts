@@ -20,7 +20,7 @@ import {
   type Socket,
 } from "node:net";
 
-/** Each costs a round about 0.1 ms when a connection is waiting there. */
+/** More of them accept more of a flood in one round. */
 const ACCEPTORS = 4;
 /** Of the name of an abstract socket. */
 const NAME_CHARACTERS_MAX = 100;
@@ -44,7 +44,7 @@ export async function acceptAt(at: AcceptAt, server: HttpServer, options: Server
   if (at.port === 0) return await openAll(at, server, options);
   const alone = await listen(createServer(), { path: openingName(at) });
   try {
-    await closed(await listen(createServer(), { ...at }));
+    await closed(await listen(createServer(), at));
     return await openAll(at, server, options);
   } finally {
     await closed(alone);

@@ -164,7 +164,7 @@ function makeRouter(entries: readonly (PathEntry | Page)[]): (url: string) => Fo
   };
 }
 
-/** Returns what accepts connections beside the server. */
+/** Returns what accepts connections beside the server, with what Node's HTTP server gives its own. */
 async function startListening(server: Server, listen: ListenAddress): Promise<readonly Acceptor[]> {
   try {
     return await acceptAt(listen, server, { ...PROBED, allowHalfOpen: true, noDelay: true });
