@@ -89,12 +89,15 @@ test("it starts in a deep private directory, keeps its data across a stop, and l
 test("its processes have the policy for batch work, also those of connections", async () => {
   const started = await startEmbeddedPostgres(options);
   const client = new pg.Client(started.connection);
-  await client.connect();
-  const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-  const pids = [started.pid(), Number(rows[0]?.pid)];
-  assert.deepEqual(await Promise.all(pids.map(policyOf)), [SCHED_BATCH, SCHED_BATCH]);
-  await client.end();
-  await started.stop();
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
+    const pids = [started.pid(), Number(rows[0]?.pid)];
+    assert.deepEqual(await Promise.all(pids.map(policyOf)), [SCHED_BATCH, SCHED_BATCH]);
+  } finally {
+    await client.end();
+    await started.stop();
+  }
 });
 
 test("it is reachable only through its socket, and only with the password", async () => {
