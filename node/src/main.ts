@@ -114,7 +114,7 @@ try {
     process.stdout.write(`${RELEASE}\n`);
     process.exit(0);
   }
-  countBuffersWithHeap(4);
+  countBuffersWithHeap();
   const config = readNodeConfig();
   const errors = new LastError(systemClock);
   const log = makeLog({ level: config.logLevel, clock: systemClock, onError: (message) => errors.note(message) });

@@ -199,7 +199,7 @@ async function listenForNodes(
 }
 
 async function main(): Promise<void> {
-  countBuffersWithHeap(2);
+  countBuffersWithHeap();
   const { ask, hurry } = stopSignals();
   let ingress: RunningIngress;
   try {

@@ -208,7 +208,7 @@ const startEmbedded = ({ dataDirectory, signal }: ServerOptions, clock: Clock, l
 const urlOf = ({ host, port }: ListenAddress): string => `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 
 async function main(): Promise<void> {
-  countBuffersWithHeap(2);
+  countBuffersWithHeap();
   // Registered first: an interrupted start must not leave its database running.
   const { ask, hurry } = stopSignals();
   const isUnderUp = process.send !== undefined;
