@@ -15,9 +15,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import type { Context } from "../context.ts";
 import type { PassedReply, RawRequest } from "../http/handler.ts";
+import { pour } from "../http/pour.ts";
 import { endWhenStalled } from "../http/stalled.ts";
 import type { NodeLink } from "../link/node-link.ts";
 import { NotRunning } from "../link/refusals.ts";
@@ -161,8 +161,7 @@ function passedAnswer(answer: IncomingMessage, { raw, prefix, close }: Passing):
       response.writeHead(status, answerHead(answer.rawHeaders, prefix, own, status));
       // The first event may come late, and its reader waits for the head.
       response.flushHeaders();
-      await pipeline(answer, response);
-      return true;
+      return await pour(answer, response);
     } catch {
       response.destroy();
       return false;

@@ -50,7 +50,7 @@ export const isRepeatable = ({ message, upgrade }: RawRequest): boolean =>
 export async function ask(
   connection: GuestConnection,
   asked: GuestRequest,
-  clock: Pick<Clock, "sleep">,
+  clock: Pick<Clock, "timer">,
 ): Promise<GuestAnswer> {
   const { raw } = asked;
   const request = open(connection, asked);
@@ -82,15 +82,17 @@ export async function ask(
   // After the answer has begun, this changes nothing: the answer itself fails.
   request.on("error", (error: NodeJS.ErrnoException) => failClosed(reasonOf(error)));
   request.once("close", () => failClosed("it closed the connection"));
-  const answered = new AbortController();
-  request.once("finish", () => {
-    void clock.sleep(ANSWER_MS_MAX, answered.signal).then(() => fail(`none came in ${ANSWER_MS_MAX / 1000} s`));
-  });
+  const onFinish = (): void => {
+    const timer = clock.timer(ANSWER_MS_MAX, () => fail(`none came in ${ANSWER_MS_MAX / 1000} s`));
+    stopWaiting = () => timer.cancel();
+  };
+  let stopWaiting = (): void => void request.off("finish", onFinish);
+  request.once("finish", onFinish);
   send(raw, request);
   try {
     return await promise;
   } finally {
-    answered.abort();
+    stopWaiting();
   }
 }
 
