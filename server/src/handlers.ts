@@ -19,7 +19,7 @@ import type { Billing } from "./billing/invoices.ts";
 import { billingHandlers } from "./billing/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
-import { AtWork } from "./http/at-work.ts";
+import { AtWork, type ThreadUse } from "./http/at-work.ts";
 import type { Rounds } from "./http/body.ts";
 import type { FindTarget } from "./http/exchange.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
@@ -94,6 +94,8 @@ export interface AssemblyOptions {
   readonly resolve: Resolve | undefined;
   readonly isStopping: () => boolean;
   readonly isDiskFull: () => boolean;
+  /** How busy the event loop is. */
+  readonly threadUse: ThreadUse;
   /** How many connections to guests may wait for another request. */
   readonly idleConnectionsMax: number;
 }
@@ -124,7 +126,7 @@ const workersOf = (services: MachineServices): readonly OperationWorker[] => [
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
-  const atWork = new AtWork(context.clock);
+  const atWork = new AtWork(context.clock, options.threadUse);
   services.link.turns.giveWay((tenantId) => atWork.hasOthers(tenantId));
   const audit = new AuditRecorder(context);
   const billing = { context, graceHours: settings.invoiceGraceHours };

@@ -31,7 +31,7 @@ import { createMetrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import { Admission } from "./http/admission.ts";
 import { NO_AUDIT } from "./http/audit-sink.ts";
-import { AtWork } from "./http/at-work.ts";
+import { AtWork, threadUse } from "./http/at-work.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import type { AnyHandlers } from "./http/handler.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
@@ -157,7 +157,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
       ingress: new MachineIngress(services),
       admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
       rounds: link.turns,
-      atWork: new AtWork(clock),
+      atWork: new AtWork(clock, threadUse()),
       readers: new LastReaders(),
       idempotency: new IdempotencyUse(context),
       findTarget: () => undefined,

@@ -36,6 +36,7 @@ import { documentationPages } from "./health/documentation.ts";
 import { createMetrics, type Metrics } from "./health/metrics.ts";
 import type { RequestSeen } from "./health/request-counts.ts";
 import { Admission } from "./http/admission.ts";
+import { threadUse } from "./http/at-work.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
 import { LastReaders } from "./http/last-readers.ts";
@@ -134,6 +135,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       resolve: options.resolve,
       isStopping: () => undo.hasBegun,
       isDiskFull: () => embedded?.isDiskFull() ?? false,
+      threadUse: threadUse(),
       idleConnectionsMax: bounds.idleToGuests,
     });
     undo.push(() => assembly.stop());

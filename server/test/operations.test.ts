@@ -48,7 +48,7 @@ async function offer(runner: OperationRunner, id: string): Promise<boolean> {
 }
 
 const runnerOf = (work: OperationWorker["work"]): OperationRunner =>
-  new OperationRunner(context, new AtWork(context.clock), [{ kind: KIND, work }]);
+  new OperationRunner(context, new AtWork(context.clock, () => 0), [{ kind: KIND, work }]);
 
 /** Long enough for a busy host. */
 const PATIENT = { deadlineMs: 60_000 };

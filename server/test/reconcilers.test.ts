@@ -123,7 +123,7 @@ test("every loop is in the README", async () => {
     invoiceReconciler({ context, graceHours: 72 }),
     noticeReconciler(context),
     nodeReconciler(context),
-    operationReconciler(context, new OperationRunner(context, new AtWork(context.clock), [])),
+    operationReconciler(context, new OperationRunner(context, new AtWork(context.clock, () => 0), [])),
     purgeReconciler(context),
   ]) {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));

@@ -88,6 +88,7 @@ export class SimulatedServer {
         resolve: undefined,
         isStopping: () => false,
         isDiskFull: () => false,
+        threadUse: () => 0,
         idleConnectionsMax: 1,
       });
       assembly.start("http://server.simulated");

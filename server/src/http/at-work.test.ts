@@ -1,12 +1,13 @@
 /**
- * How tenants share the event loop: on a clock that the test moves, with rounds as long as the test says.
+ * How tenants share the event loop: on a clock that the test moves, with rounds as long and a thread as busy as the test says.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AtWork, addressCaller, type Caller, tenantCaller, visitorsOf } from "./at-work.ts";
 
-function scene() {
+function scene({ use = 1 } = {}) {
   let now = 0;
+  let threadUse = use;
   const timers: (() => void)[] = [];
   const clock = {
     monotonic: () => now,
@@ -15,7 +16,7 @@ function scene() {
       return { cancel: () => undefined };
     },
   };
-  const atWork = new AtWork(clock);
+  const atWork = new AtWork(clock, () => threadUse);
   const pass = (ms: number): void => {
     now += ms;
     for (const callback of timers.splice(0)) callback();
@@ -27,7 +28,8 @@ function scene() {
     await settled();
     for (const end of ends) end();
   };
-  return { atWork, pass, busyRound };
+  const useThread = (part: number): void => void (threadUse = part);
+  return { atWork, pass, busyRound, useThread };
 }
 
 const [A, B, C] = [tenantCaller("a"), tenantCaller("b"), tenantCaller("c")];
@@ -52,8 +54,9 @@ test("a tenant that asks alone never waits, nor do its visitors, however long ro
   assert.equal(ask(atWork, visitorsOf("a"), 100).length, 100);
 });
 
-test("while rounds are short nothing waits, however many ask", async () => {
-  const { atWork } = scene();
+test("while the thread is idle for half of the time nothing waits, however many ask", async () => {
+  const { atWork, busyRound } = scene({ use: 0.4 });
+  await busyRound(A, B);
   assert.equal(ask(atWork, A, 50).length, 50);
   await settled();
   assert.equal(ask(atWork, B, 50).length, 50);
@@ -83,21 +86,46 @@ test("a tenant's visitors have half as much as a tenant, and an address with unk
   assert.equal(ask(atWork, B, 50).length, 6);
 });
 
-test("what a tenant has waited does not make it wait more: its queue is served as fast as it may have requests at work", async () => {
-  const { atWork, busyRound } = scene();
+test("the caller with the most waiting requests gives way while others ask; another's queue is served as its requests end", async () => {
+  const { atWork, pass, busyRound } = scene();
   await busyRound(A, B);
-  const a = ask(atWork, A, 6);
+  const a = ask(atWork, A, 30);
   const b = ask(atWork, B, 100);
-  for (let turn = 0; turn < 9; turn += 1) {
-    for (const end of b.slice(-6)) end();
+  for (let turn = 0; turn < 3; turn += 1) {
+    for (const end of [...a.slice(-6), ...b.slice(-6)]) end();
     await settled();
   }
-  assert.equal(b.length, 60);
-  for (const end of a) end();
+  assert.deepEqual([a.length, b.length], [24, 6]);
+  for (let turn = 1; turn <= 3; turn += 1) {
+    pass(10);
+    await settled();
+    assert.equal(b.length, 6 + turn);
+  }
+});
+
+test("who gave way no longer does when the thread is idle for half of the time, or no other tenant asks", async () => {
+  for (const ends of ["idle", "alone"]) {
+    const { atWork, pass, busyRound, useThread } = scene();
+    await busyRound(A, B);
+    const [other] = ask(atWork, A, 1);
+    const b = ask(atWork, B, 100);
+    if (ends === "idle") useThread(0);
+    else other?.();
+    for (const end of b.slice()) end();
+    await settled();
+    assert.equal(b.length, 6, "it gives way until then");
+    // For the thread to count as idle, or for the other to ask no more.
+    pass(20);
+    await settled();
+    const before = b.length;
+    for (const end of b.slice()) end();
+    await settled();
+    assert.ok(b.length >= before + 5, `${ends}: ${b.length} after ${before}`);
+  }
 });
 
 test("every request begins in the end, and those of one tenant in their order", async () => {
-  const { atWork, busyRound } = scene();
+  const { atWork, pass, busyRound } = scene();
   await busyRound(...["a", "b", "c", "d", "e", "f"].map(tenantCaller));
   const begun: string[] = [];
   const all = ["a", "b", "c", "d", "e", "f"].flatMap((name) =>
@@ -108,8 +136,12 @@ test("every request begins in the end, and those of one tenant in their order", 
       end();
     }),
   );
-  await Promise.all(all);
+  for (let turn = 0; turn < 100 && begun.length < 60; turn += 1) {
+    pass(10);
+    await settled();
+  }
   assert.equal(begun.length, 60);
+  await Promise.all(all);
   for (const name of ["a", "f"]) {
     const own = begun.filter((request) => request.startsWith(name));
     assert.deepEqual(

@@ -2,15 +2,19 @@
  * Shares the event loop between tenants by bounding how many requests each has at work.
  *
  * A request's work comes in many short pieces: its handler, each answer of the database or of a node. What another tenant
- * waits for in one round of the loop is all the pieces that are ready. So while rounds are long and several tenants ask, each has its
+ * waits for in one round of the loop is all the pieces that are ready. So while the thread is busy and several tenants ask, each has its
  * share of SLOTS requests at work; further ones wait, and tenants take turns.
+ *
+ * Shares alone leave the thread as busy as before, and a call of another tenant waits in each of its rounds. So the caller with the most
+ * waiting requests gives way: while others ask, it begins one in PACE_MS. When the thread is idle for half of the time, it no longer does.
  *
  * What a tenant uses of the loop does not count. One that makes many short calls may use more than one that floods the database,
  * and it would wait the more the longer others have made it wait.
  *
  * Always:
- * - While rounds are short no request waits here, nor does one of the only tenant that asks or of its visitors.
- * - A tenant that has fewer requests at work than its share does not wait. Those who visit its machines have half as much in
+ * - While the thread is idle for half of the time no request begins to wait here. One of the only tenant that asks, or of its visitors,
+ *   never waits.
+ * - A tenant that has fewer requests at work than its share does not wait, unless it gives way. Those who visit its machines have half as much in
  *   addition, and an address whose callers are not known yet has ADDRESS_SLOTS.
  * - A request counts for COUNTED_ROUNDS long rounds at most: after that it waits for something else, such as a command. Were it a
  *   fixed time, more requests would begin the longer rounds are, and make them longer.
@@ -18,8 +22,12 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 
-/** A round of the event loop that takes longer is long. */
-const LONG_ROUND_MS = 1;
+/** From this part of the time on the thread is busy. */
+const BUSY = 0.5;
+/** How often that is measured. Each measurement counts as much as all before it. */
+const MEASURED_MS = 20;
+/** 100 requests in a second. */
+const PACE_MS = 10;
 /** Divided between the tenants that ask. */
 const SLOTS = 12;
 const TENANT_SLOTS_MIN = 4;
@@ -63,10 +71,25 @@ interface Holder extends Caller {
   atWork: number;
   readonly waiting: (() => void)[];
   askedAt: number;
+  begunAt: number;
+}
+
+/** Which part of the time since the last call this thread was busy or waited for a processor: 0 to 1. */
+export type ThreadUse = () => number;
+
+export function threadUse(): ThreadUse {
+  let last = performance.eventLoopUtilization();
+  return () => {
+    const now = performance.eventLoopUtilization();
+    const { utilization } = performance.eventLoopUtilization(now, last);
+    last = now;
+    return utilization;
+  };
 }
 
 export class AtWork {
   readonly #clock: Pick<Clock, "monotonic" | "timer">;
+  readonly #threadUse: ThreadUse;
   readonly #holders = new Map<string, Holder>();
   /** Those with requests that wait, in the order of their turns. */
   readonly #turns = new Set<Holder>();
@@ -79,11 +102,15 @@ export class AtWork {
   /** What a round has taken lately. */
   #roundMs = 0;
   #isMeasuring = false;
+  /** Which part of the time the thread was busy lately. */
+  #use = 0;
+  #measuredAt = Number.NEGATIVE_INFINITY;
   #sweptAt = 0;
   #isChecking = false;
 
-  constructor(clock: Pick<Clock, "monotonic" | "timer">) {
+  constructor(clock: Pick<Clock, "monotonic" | "timer">, use: ThreadUse) {
     this.#clock = clock;
+    this.#threadUse = use;
   }
 
   /** Lets the request begin, now or later; the function it gives ends it, and may be called more than once. */
@@ -92,13 +119,14 @@ export class AtWork {
     this.#sweep(now);
     let holder = this.#holders.get(caller.name);
     if (holder === undefined) {
-      holder = { ...caller, atWork: 0, waiting: [], askedAt: now };
+      holder = { ...caller, atWork: 0, waiting: [], askedAt: now, begunAt: Number.NEGATIVE_INFINITY };
       this.#holders.set(caller.name, holder);
       this.#tenants.add(caller.tenantId, 1);
     }
     holder.askedAt = now;
     if (this.#holders.size > 1) this.#measureRound(now);
-    if (holder.waiting.length === 0 && this.#hasRoom(holder, now)) return this.#enter(holder, now);
+    const beginsNow = holder.waiting.length === 0 && (!this.#isBusy(now) || this.#hasRoom(holder, now));
+    if (beginsNow) return this.#enter(holder, now);
     return this.#wait(holder);
   }
 
@@ -119,6 +147,7 @@ export class AtWork {
   #enter(holder: Holder, since: number): () => void {
     const entry = { holder, since };
     holder.atWork += 1;
+    holder.begunAt = since;
     this.#ofTenant.add(holder.tenantId, 1);
     this.#entries.add(entry);
     return () => {
@@ -136,7 +165,7 @@ export class AtWork {
 
   #hasRoom(holder: Holder, now: number): boolean {
     const tenantsAlone = holder.tenantId === null ? 0 : 1;
-    if (this.#tenants.size === tenantsAlone || this.#roundMs < LONG_ROUND_MS) return true;
+    if (this.#tenants.size === tenantsAlone) return true;
     const share = this.#shareOf(holder);
     if (holder.atWork < share) return true;
     this.#leaveLate(now);
@@ -161,18 +190,45 @@ export class AtWork {
     }
   }
 
-  /** Begins what waits and has room: one request of each tenant in turn. */
+  /** Begins what waits and has room: one request of each caller in turn. */
   #next(): void {
     const now = this.#clock.monotonic();
+    const longest = this.#longest();
     for (let skipped = 0; skipped < this.#turns.size; ) {
       const [holder] = this.#turns;
       if (holder === undefined) return;
       this.#turns.delete(holder);
-      const hasRoom = this.#hasRoom(holder, now);
+      const hasRoom = this.#hasRoom(holder, now) && !(holder === longest && this.#givesWay(holder, now));
       if (hasRoom) holder.waiting.shift()?.();
       if (holder.waiting.length > 0) this.#turns.add(holder);
       skipped = hasRoom ? 0 : skipped + 1;
     }
+  }
+
+  /** The caller with the most waiting requests. */
+  #longest(): Holder | null {
+    let longest: Holder | null = null;
+    for (const holder of this.#turns)
+      if (longest === null || holder.waiting.length > longest.waiting.length) longest = holder;
+    return longest;
+  }
+
+  #givesWay(holder: Holder, now: number): boolean {
+    if (now - holder.begunAt >= PACE_MS || !this.#isBusy(now)) return false;
+    for (const other of this.#holders.values()) {
+      const isOther = other !== holder && (other.tenantId === null || other.tenantId !== holder.tenantId);
+      // The next call of a program that makes one after another comes soon after its last.
+      if (isOther && (other.atWork > 0 || now - other.askedAt < PACE_MS)) return true;
+    }
+    return false;
+  }
+
+  #isBusy(now: number): boolean {
+    if (now - this.#measuredAt >= MEASURED_MS) {
+      this.#measuredAt = now;
+      this.#use = (this.#use + this.#threadUse()) / 2;
+    }
+    return this.#use >= BUSY;
   }
 
   /** When all that is at work waits for something else, no end begins the next. */
