@@ -96,32 +96,43 @@ test("the caller with the most waiting requests gives way while others ask; anot
     await settled();
   }
   assert.deepEqual([a.length, b.length], [24, 6]);
-  for (let turn = 1; turn <= 3; turn += 1) {
-    pass(10);
-    await settled();
-    assert.equal(b.length, 6 + turn);
-  }
+  pass(10);
+  await settled();
+  assert.equal(b.length, 7);
 });
 
-test("who gave way no longer does when the thread is idle for half of the time, or no other tenant asks", async () => {
-  for (const ends of ["idle", "alone"]) {
-    const { atWork, pass, busyRound, useThread } = scene();
-    await busyRound(A, B);
-    const [other] = ask(atWork, A, 1);
-    const b = ask(atWork, B, 100);
-    if (ends === "idle") useThread(0);
-    else other?.();
-    for (const end of b.slice()) end();
-    await settled();
-    assert.equal(b.length, 6, "it gives way until then");
-    // For the thread to count as idle, or for the other to ask no more.
-    pass(20);
-    await settled();
+test("who gives way begins 50 requests a second while the thread stays busy, and 1,000 when it was idle for a while", async () => {
+  const { atWork, pass, busyRound, useThread } = scene();
+  await busyRound(A, B);
+  const b = ask(atWork, B, 1000);
+  /** Ends each request at once, and counts those that begin. */
+  const begunIn = async (ms: number): Promise<number> => {
     const before = b.length;
-    for (const end of b.slice()) end();
-    await settled();
-    assert.ok(b.length >= before + 5, `${ends}: ${b.length} after ${before}`);
-  }
+    for (let passed = 0; passed < ms; passed += 1) {
+      for (const end of b) end();
+      // Another tenant calls all the time.
+      for (const end of ask(atWork, A, 1)) end();
+      pass(1);
+      await settled();
+    }
+    return b.length - before;
+  };
+  await begunIn(500);
+  assert.equal(await begunIn(200), 10);
+  useThread(0);
+  await begunIn(500);
+  assert.equal(await begunIn(50), 50);
+});
+
+test("who has the most waiting requests no longer gives way when no other tenant asks", async () => {
+  const { atWork, pass, busyRound } = scene();
+  await busyRound(A, B);
+  const b = ask(atWork, B, 100);
+  assert.equal(b.length, 6);
+  pass(10);
+  for (const end of b.slice()) end();
+  await settled();
+  assert.equal(b.length, 12);
 });
 
 test("every request begins in the end, and those of one tenant in their order", async () => {

@@ -6,7 +6,7 @@
  * share of SLOTS requests at work; further ones wait, and tenants take turns.
  *
  * Shares alone leave the thread as busy as before, and a call of another tenant waits in each of its rounds. So the caller with the most
- * waiting requests gives way: while others ask, it begins one in PACE_MS. When the thread is idle for half of the time, it no longer does.
+ * waiting requests gives way: while others ask, its requests begin at a pace at which the thread is idle for half of the time.
  *
  * What a tenant uses of the loop does not count. One that makes many short calls may use more than one that floods the database,
  * and it would wait the more the longer others have made it wait.
@@ -26,8 +26,13 @@ import type { Clock } from "@flotilla/base/clock";
 const BUSY = 0.5;
 /** How often that is measured. Each measurement counts as much as all before it. */
 const MEASURED_MS = 20;
-/** 100 requests in a second. */
-const PACE_MS = 10;
+/** The pace changes by this factor with each measurement, so that the thread stays at BUSY. */
+const PACE_STEP = 1.25;
+const PACE_MS_MIN = 1;
+/** 50 requests in a second. */
+const PACE_MS_MAX = 20;
+/** The next call of a program that makes one after another comes soon after its last. */
+const LATELY_MS = 10;
 /** Divided between the tenants that ask. */
 const SLOTS = 12;
 const TENANT_SLOTS_MIN = 4;
@@ -105,6 +110,8 @@ export class AtWork {
   /** Which part of the time the thread was busy lately. */
   #use = 0;
   #measuredAt = Number.NEGATIVE_INFINITY;
+  /** Between two requests of the caller that gives way. */
+  #paceMs = PACE_MS_MIN;
   #sweptAt = 0;
   #isChecking = false;
 
@@ -214,21 +221,26 @@ export class AtWork {
   }
 
   #givesWay(holder: Holder, now: number): boolean {
-    if (now - holder.begunAt >= PACE_MS || !this.#isBusy(now)) return false;
+    this.#measureUse(now);
+    if (now - holder.begunAt >= this.#paceMs) return false;
     for (const other of this.#holders.values()) {
       const isOther = other !== holder && (other.tenantId === null || other.tenantId !== holder.tenantId);
-      // The next call of a program that makes one after another comes soon after its last.
-      if (isOther && (other.atWork > 0 || now - other.askedAt < PACE_MS)) return true;
+      if (isOther && (other.atWork > 0 || now - other.askedAt < LATELY_MS)) return true;
     }
     return false;
   }
 
   #isBusy(now: number): boolean {
-    if (now - this.#measuredAt >= MEASURED_MS) {
-      this.#measuredAt = now;
-      this.#use = (this.#use + this.#threadUse()) / 2;
-    }
+    this.#measureUse(now);
     return this.#use >= BUSY;
+  }
+
+  #measureUse(now: number): void {
+    if (now - this.#measuredAt < MEASURED_MS) return;
+    this.#measuredAt = now;
+    this.#use = (this.#use + this.#threadUse()) / 2;
+    const slower = this.#use >= BUSY ? PACE_STEP : 1 / PACE_STEP;
+    this.#paceMs = Math.min(PACE_MS_MAX, Math.max(PACE_MS_MIN, this.#paceMs * slower));
   }
 
   /** When all that is at work waits for something else, no end begins the next. */
