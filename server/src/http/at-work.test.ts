@@ -47,7 +47,7 @@ function ask(atWork: AtWork, caller: Caller, count: number) {
 
 const settled = () => new Promise<void>((resolve) => void setImmediate(resolve));
 
-test("a tenant that asks alone never waits, nor do its visitors, however long rounds are", async () => {
+test("a tenant that asks alone never waits, nor do its visitors, however busy the thread is", async () => {
   const { atWork, busyRound } = scene();
   await busyRound(A, A, visitorsOf("a"), addressCaller("192.0.2.1"));
   assert.equal(ask(atWork, A, 100).length, 100);
@@ -64,7 +64,7 @@ test("while the thread is idle for half of the time nothing waits, however many 
   assert.equal(ask(atWork, A, 50).length, 50);
 });
 
-test("when rounds are long, tenants have equal shares, and no less than four requests at work", async () => {
+test("when the thread is busy, tenants have equal shares, and no less than four requests at work", async () => {
   const two = scene();
   await two.busyRound(A, B);
   assert.equal(ask(two.atWork, A, 50).length, 6);
