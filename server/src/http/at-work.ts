@@ -82,6 +82,7 @@ interface Holder extends Caller {
 /** Which part of the time since the last call this thread was busy or waited for a processor: 0 to 1. */
 export type ThreadUse = () => number;
 
+/** Of the thread that calls it. */
 export function threadUse(): ThreadUse {
   let last = performance.eventLoopUtilization();
   return () => {
