@@ -127,7 +127,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
   const atWork = new AtWork(context.clock, options.threadUse);
-  services.link.turns.giveWay((tenantId) => atWork.hasOthers(tenantId));
+  services.link.turns.giveWay((tenantId) => atWork.paceOf(tenantId));
   const audit = new AuditRecorder(context);
   const billing = { context, graceHours: settings.invoiceGraceHours };
   const operations = new OperationRunner(context, atWork, workersOf(machines));

@@ -138,6 +138,8 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   const { createConnectToken: _, ...bridge } = connectHandlers(services);
   // Each handler was checked against the contract where it was made.
   const handlers = { getLiveness, getReadiness, getMetrics, ...bridge } as unknown as AnyHandlers;
+  const atWork = new AtWork(clock, threadUse());
+  link.turns.giveWay((tenantId) => atWork.paceOf(tenantId));
   const isServed = ({ routes }: ReturnType<typeof buildRouteTable>[number]): boolean =>
     Object.values(routes).some(({ handler }) => handler !== undefined);
   const http = await startHttp(
@@ -157,7 +159,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
       ingress: new MachineIngress(services),
       admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
       rounds: link.turns,
-      atWork: new AtWork(clock, threadUse()),
+      atWork,
       readers: new LastReaders(),
       idempotency: new IdempotencyUse(context),
       findTarget: () => undefined,

@@ -45,6 +45,8 @@ function ask(atWork: AtWork, caller: Caller, count: number) {
   return ends;
 }
 
+const isPaced = (atWork: AtWork, tenantId: string): boolean => atWork.paceOf(tenantId) > 0;
+
 const settled = () => new Promise<void>((resolve) => void setImmediate(resolve));
 
 test("a tenant that asks alone never waits, nor do its visitors, however busy the thread is", async () => {
@@ -185,18 +187,41 @@ test("a request counts for several rounds, however long rounds are: otherwise lo
   for (const end of begun) end();
 });
 
-test("a tenant's streams see the calls of others, and visits of their machines, until they end or take long", () => {
+test("a tenant's streams see the calls of others, and visits of their machines, until a moment after they end or take long", () => {
   const { atWork, pass } = scene();
   const [own] = ask(atWork, A, 1);
-  assert.equal(atWork.hasOthers("a"), false);
-  assert.equal(atWork.hasOthers("b"), true);
+  assert.equal(atWork.paceOf("a"), 0);
+  assert.equal(isPaced(atWork, "b"), true);
+  pass(5);
   own?.();
-  assert.equal(atWork.hasOthers("b"), false);
+  assert.equal(isPaced(atWork, "b"), true, "its next call comes soon");
+  pass(10);
+  assert.equal(isPaced(atWork, "b"), false);
   ask(atWork, addressCaller("192.0.2.1"), 1);
-  assert.equal(atWork.hasOthers("b"), false, "whom an address visits is not known yet");
+  assert.equal(isPaced(atWork, "b"), false, "whom an address visits is not known yet");
   ask(atWork, visitorsOf("a"), 1);
-  assert.equal(atWork.hasOthers("a"), false);
-  assert.equal(atWork.hasOthers("b"), true);
+  assert.equal(isPaced(atWork, "a"), false);
+  assert.equal(isPaced(atWork, "b"), true);
   pass(25);
-  assert.equal(atWork.hasOthers("b"), false);
+  assert.equal(isPaced(atWork, "b"), false);
+});
+
+test("of two tenants that call in turns each has others, and a third one has them as well", () => {
+  const { atWork } = scene();
+  for (const caller of [A, B, A, A]) for (const end of ask(atWork, caller, 1)) end();
+  for (const tenantId of ["a", "b", "c"]) assert.equal(isPaced(atWork, tenantId), true);
+});
+
+test("the busier the thread, the slower are streams beside calls: up to 20 ms between two pieces", () => {
+  const { atWork, pass, useThread } = scene();
+  const paceAfter = (ms: number): number => {
+    for (let passed = 0; passed < ms; passed += 5) {
+      pass(5);
+      for (const end of ask(atWork, A, 1)) end();
+    }
+    return atWork.paceOf("b");
+  };
+  assert.equal(paceAfter(500), 20);
+  useThread(0);
+  assert.equal(paceAfter(500), 1);
 });

@@ -6,7 +6,8 @@
  * share of SLOTS requests at work; further ones wait, and tenants take turns.
  *
  * Shares alone leave the thread as busy as before, and a call of another tenant waits in each of its rounds. So the caller with the most
- * waiting requests gives way: while others ask, its requests begin at a pace at which the thread is idle for half of the time.
+ * waiting requests gives way: while others ask, its requests begin at a pace at which the thread is idle for half of the time. Streams and
+ * bodies follow the same pace (turns.ts).
  *
  * What a tenant uses of the loop does not count. One that makes many short calls may use more than one that floods the database,
  * and it would wait the more the longer others have made it wait.
@@ -31,7 +32,7 @@ const PACE_STEP = 1.25;
 const PACE_MS_MIN = 1;
 /** 50 requests in a second. */
 const PACE_MS_MAX = 20;
-/** The next call of a program that makes one after another comes soon after its last. */
+/** A tenant that asked within this time asks still: the next call of a program that makes one after another comes soon after its last. */
 const LATELY_MS = 10;
 /** Divided between the tenants that ask. */
 const SLOTS = 12;
@@ -79,6 +80,14 @@ interface Holder extends Caller {
   begunAt: number;
 }
 
+/** When a tenant asked. */
+interface Asked {
+  readonly tenantId: string | null;
+  readonly at: number;
+}
+
+const NEVER: Asked = { tenantId: null, at: Number.NEGATIVE_INFINITY };
+
 /** Which part of the time since the last call this thread was busy or waited for a processor: 0 to 1. */
 export type ThreadUse = () => number;
 
@@ -105,6 +114,9 @@ export class AtWork {
   readonly #ofTenant = new Counts();
   /** The holders of each tenant: itself and its visitors. */
   readonly #tenants = new Counts();
+  /** The last request of a tenant or its visitors, and the last one of another tenant than that. */
+  #lastAsked = NEVER;
+  #askedBefore = NEVER;
   /** What a round has taken lately. */
   #roundMs = 0;
   #isMeasuring = false;
@@ -132,16 +144,35 @@ export class AtWork {
       this.#tenants.add(caller.tenantId, 1);
     }
     holder.askedAt = now;
+    this.#noteAsked({ tenantId: caller.tenantId, at: now });
     if (this.#holders.size > 1) this.#measureRound(now);
     const beginsNow = holder.waiting.length === 0 && (!this.#isBusy(now) || this.#hasRoom(holder, now));
     if (beginsNow) return this.#enter(holder, now);
     return this.#wait(holder);
   }
 
-  /** Whether a tenant other than this one, or who visits its machines, has a request at work. */
-  hasOthers(tenantId: string): boolean {
-    this.#leaveLate(this.#clock.monotonic());
-    return this.#ofTenant.size > (this.#ofTenant.has(tenantId) ? 1 : 0);
+  /**
+   * Milliseconds between two pieces of the tenant's streams, because another tenant, or who visits its machines, asks. 0: none does.
+   */
+  paceOf(tenantId: string): number {
+    const now = this.#clock.monotonic();
+    if (!this.#othersAsk(tenantId, now)) return 0;
+    this.#measureUse(now);
+    return this.#paceMs;
+  }
+
+  #noteAsked(asked: Asked): void {
+    if (asked.tenantId === null) return;
+    if (asked.tenantId !== this.#lastAsked.tenantId) this.#askedBefore = this.#lastAsked;
+    this.#lastAsked = asked;
+  }
+
+  /** Whether another tenant has a request at work, or had its last one a moment ago. */
+  #othersAsk(tenantId: string | null, now: number): boolean {
+    const { at } = this.#lastAsked.tenantId === tenantId ? this.#askedBefore : this.#lastAsked;
+    if (now - at < LATELY_MS) return true;
+    this.#leaveLate(now);
+    return this.#ofTenant.size > (tenantId !== null && this.#ofTenant.has(tenantId) ? 1 : 0);
   }
 
   #wait(holder: Holder): Promise<() => void> {
@@ -223,12 +254,7 @@ export class AtWork {
 
   #givesWay(holder: Holder, now: number): boolean {
     this.#measureUse(now);
-    if (now - holder.begunAt >= this.#paceMs) return false;
-    for (const other of this.#holders.values()) {
-      const isOther = other !== holder && (other.tenantId === null || other.tenantId !== holder.tenantId);
-      if (isOther && (other.atWork > 0 || now - other.askedAt < LATELY_MS)) return true;
-    }
-    return false;
+    return now - holder.begunAt < this.#paceMs && this.#othersAsk(holder.tenantId, now);
   }
 
   #isBusy(now: number): boolean {

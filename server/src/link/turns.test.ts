@@ -12,15 +12,18 @@ function scene() {
   let now = 0;
   const done: string[] = [];
   const timers: { readonly at: number; readonly callback: () => void }[] = [];
-  const timer = (ms: number, callback: () => void) => {
+  const setTimer = (ms: number, callback: () => void) => {
     timers.push({ at: now + ms, callback });
     return noTimer();
   };
   const pass = (ms: number): void => {
     now += ms;
-    for (const { at, callback } of timers.splice(0)) if (at <= now) callback();
+    for (const timer of timers.splice(0)) {
+      if (timer.at <= now) timer.callback();
+      else timers.push(timer);
+    }
   };
-  const turns = new Turns({ monotonic: () => now, timer });
+  const turns = new Turns({ monotonic: () => now, timer: setTimer });
   const work = (tenantId: string, ms = 5): string | Promise<string> =>
     turns.run(tenantId, () => {
       now += ms;
@@ -109,7 +112,7 @@ test("what a piece has cost before its turn counts, so the next piece waits for 
 
 test("streams give way while another tenant has a call at work, and still have a turn now and then", async () => {
   const { turns, work, done, pass } = scene();
-  turns.giveWay((tenantId) => tenantId === "a");
+  turns.giveWay((tenantId) => (tenantId === "a" ? 1 : 0));
   void work("a", 1);
   const waiting = work("a", 1);
   await round();
@@ -119,9 +122,22 @@ test("streams give way while another tenant has a call at work, and still have a
   assert.equal(await waiting, "a");
 });
 
+test("while the thread is busy, streams beside another tenant's calls are slower still", async () => {
+  const { turns, work, done, pass } = scene();
+  turns.giveWay(() => 20);
+  void work("a", 1);
+  const waiting = work("a", 1);
+  await round();
+  pass(5);
+  await round();
+  assert.equal(done.length, 1);
+  pass(15);
+  assert.equal(await waiting, "a");
+});
+
 test("streams of the tenant that calls do not give way to its own calls", async () => {
   const { turns, work, done } = scene();
-  turns.giveWay((tenantId) => tenantId !== "a");
+  turns.giveWay((tenantId) => (tenantId === "a" ? 0 : 1));
   void work("a", 1);
   void work("a", 1);
   await round();

@@ -4,8 +4,9 @@
  *
  * Always:
  * - In one round such work takes at most ROUND_MS and the rest of one piece. A round is one of the event loop.
- * - Streams give way to calls: while another tenant has a call at work, a round lasts GIVE_WAY_MS. This leaves the processors to
- *   the call, also those that the node agent and the stream's reader use. A tenant alone is not slowed down.
+ * - Streams give way to calls: while another tenant calls, a round lasts GIVE_WAY_MS, and longer while the thread is busy
+ *   (at-work.ts). This leaves the processors to the call, also those that the node agent and the stream's reader use. A tenant alone
+ *   is not slowed down.
  * - While a round has time left, work runs immediately. Remaining work waits for the next round and is served round-robin by
  *   tenant: several pieces that take OWN_MS together, or a longer one. A tenant that has used less than OWN_MS of a round does
  *   not wait for others until the round has taken FIRST_MS.
@@ -16,7 +17,7 @@ import { errorOf } from "@flotilla/base/errors";
 
 /** How long other work waits at most, apart from the longest piece. */
 const ROUND_MS = 1;
-/** Streams keep a fifth of the thread. */
+/** Streams keep a fifth of the thread, while it is not busy. */
 const GIVE_WAY_MS = 5;
 /** Of each round, for each tenant. The end of a short command is a piece as well, and so is a short body. */
 const OWN_MS = 0.25;
@@ -25,8 +26,8 @@ const FIRST_MS = 4;
 
 /** Does a piece of one tenant's work now, or in a later round; whether there is room for more. */
 export type Turn = (work: () => boolean) => boolean | Promise<boolean>;
-/** Whether another tenant has a call at work. */
-export type HasOthers = (tenantId: string) => boolean;
+/** Milliseconds between two pieces of a tenant's streams; 0: no other tenant calls. */
+export type Pace = (tenantId: string) => number;
 
 export class Turns {
   readonly #clock: Pick<Clock, "monotonic" | "timer">;
@@ -34,7 +35,7 @@ export class Turns {
   readonly #waiting = new Map<string, (() => void)[]>();
   /** Milliseconds that were used for each tenant in this round. */
   readonly #usedBy = new Map<string, number>();
-  #hasOthers: HasOthers = () => false;
+  #paceOf: Pace = () => 0;
   #usedMs = 0;
   #beganAt = 0;
   #isRoundOpen = false;
@@ -44,8 +45,8 @@ export class Turns {
   }
 
   /** From now on streams give way to the calls of other tenants. */
-  giveWay(hasOthers: HasOthers): void {
-    this.#hasOthers = hasOthers;
+  giveWay(paceOf: Pace): void {
+    this.#paceOf = paceOf;
   }
 
   /**
@@ -99,13 +100,15 @@ export class Turns {
   }
 
   #endRound(): void {
-    const leftMs = this.#beganAt + GIVE_WAY_MS - this.#clock.monotonic();
-    if (leftMs > 0 && this.#givesWay()) this.#clock.timer(leftMs, () => this.#round());
+    const leftMs = this.#beganAt + this.#lastsMs() - this.#clock.monotonic();
+    if (leftMs > 0) this.#clock.timer(leftMs, () => this.#round());
     else this.#round();
   }
 
-  #givesWay(): boolean {
-    return [...this.#usedBy.keys(), ...this.#waiting.keys()].some((tenantId) => this.#hasOthers(tenantId));
+  #lastsMs(): number {
+    const paces = [...this.#usedBy.keys(), ...this.#waiting.keys()].map((tenantId) => this.#paceOf(tenantId));
+    const slowest = Math.max(0, ...paces);
+    return slowest === 0 ? 0 : Math.max(GIVE_WAY_MS, slowest);
   }
 
   #round(): void {
