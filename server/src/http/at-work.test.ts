@@ -208,6 +208,8 @@ test("a tenant's streams see the calls of others, and visits of their machines, 
 
 test("of two tenants that call in turns each has others, and a third one has them as well", () => {
   const { atWork } = scene();
+  for (const end of [...ask(atWork, A, 1), ...ask(atWork, A, 1)]) end();
+  assert.equal(isPaced(atWork, "a"), false, "its own calls are not another tenant's");
   for (const caller of [A, B, A, A]) for (const end of ask(atWork, caller, 1)) end();
   for (const tenantId of ["a", "b", "c"]) assert.equal(isPaced(atWork, tenantId), true);
 });

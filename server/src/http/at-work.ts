@@ -6,7 +6,7 @@
  * share of SLOTS requests at work; further ones wait, and tenants take turns.
  *
  * Shares alone leave the thread as busy as before, and a call of another tenant waits in each of its rounds. So the caller with the most
- * waiting requests gives way: while others ask, its requests begin at a pace at which the thread is idle for half of the time. Streams and
+ * waiting requests gives way: while other tenants ask, its requests begin at a pace at which the thread is idle for half of the time. Streams and
  * bodies follow the same pace (turns.ts).
  *
  * What a tenant uses of the loop does not count. One that makes many short calls may use more than one that floods the database,

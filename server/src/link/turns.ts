@@ -1,6 +1,6 @@
 /**
  * Shares this process's one thread fairly between tenants, for streams: output of commands, content of files, pages of
- * machines. Everything else runs in between.
+ * machines, bodies of requests, long lists. Everything else runs in between.
  *
  * Always:
  * - In one round such work takes at most ROUND_MS and the rest of one piece. A round is one of the event loop.
