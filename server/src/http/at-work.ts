@@ -6,14 +6,14 @@
  * share of SLOTS requests at work; further ones wait, and tenants take turns.
  *
  * Shares alone leave the thread as busy as before, and a call of another tenant waits in each of its rounds. So the caller with the most
- * waiting requests gives way: while other tenants ask, its requests begin at a pace at which the thread is idle for half of the time. Streams and
+ * waiting requests gives way: while other tenants ask, its requests begin at a pace at which the thread is busy for 35 % of the time. Streams and
  * bodies follow the same pace (turns.ts).
  *
  * What a tenant uses of the loop does not count. One that makes many short calls may use more than one that floods the database,
  * and it would wait the more the longer others have made it wait.
  *
  * Always:
- * - While the thread is idle for half of the time no request begins to wait here. One of the only tenant that asks, or of its visitors,
+ * - While the thread is busy for less than 35 % of the time no request begins to wait here. One of the only tenant that asks, or of its visitors,
  *   never waits.
  * - A tenant that has fewer requests at work than its share does not wait, unless it gives way. Those who visit its machines have half as much in
  *   addition, and an address whose callers are not known yet has ADDRESS_SLOTS.
@@ -23,8 +23,8 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 
-/** From this part of the time on the thread is busy. */
-const BUSY = 0.5;
+/** From this part of the time on the thread is busy. More would slow down others, less would slow down a busy tenant for little (docs/noisy-neighbour.md). */
+const BUSY = 0.35;
 /** How often that is measured. Each measurement counts as much as all before it. */
 const MEASURED_MS = 20;
 /** The pace changes by this factor with each measurement, so that the thread stays at BUSY. */
