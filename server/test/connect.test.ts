@@ -456,8 +456,8 @@ test("an open connection keeps its machine from being stopped as idle", async ()
 test("a request to a guest that never answers times out, and a server that stops ends open connections", async () => {
   const { databaseUrl, dataDirectory } = server;
   // Lets five minutes pass immediately.
-  const sleep: typeof systemClock.sleep = (ms, signal) => systemClock.sleep(ms === 300_000 ? 100 : ms, signal);
-  const other = await startTestServer({ databaseUrl, dataDirectory, clock: { ...systemClock, sleep } });
+  const timer: typeof systemClock.timer = (ms, callback) => systemClock.timer(ms === 300_000 ? 100 : ms, callback);
+  const other = await startTestServer({ databaseUrl, dataDirectory, clock: { ...systemClock, timer } });
   const never = await fetch(`${other.url}${at("/", 81)}`, {
     method: "POST",
     body: "anyone there?",
