@@ -23,7 +23,7 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 
-/** From this part of the time on the thread is busy. More would slow down others, less would slow down a busy tenant for little (docs/noisy-neighbour.md). */
+/** From this part of the time on the thread is busy. More slows down others, less slows down the busiest tenant (docs/noisy-neighbour.md). */
 const BUSY = 0.35;
 /** How often that is measured. Each measurement counts as much as all before it. */
 const MEASURED_MS = 20;
