@@ -48,6 +48,26 @@ test("a machine starts, stops, starts again and is removed without a trace", asy
   assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
 });
 
+test("a removal that is requested again and again while it happens logs no error and leaves nothing", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  for (const machineId of [..."0123456789"].map(machineIdOf)) {
+    await node.want(machineId, 1, "running");
+    const absent = [{ machineId, generation: 2 }];
+    const removed = node.want(machineId, 2, "absent");
+    while (node.fleet.observe(machineId).state !== "absent") {
+      void node.fleet.acknowledged(systemClock.boottime(), absent);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await removed;
+  }
+  assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
+  assert.deepEqual(
+    node.logLines.filter((line) => line.includes('"error"')),
+    [],
+  );
+});
+
 test("without free memory a start is refused with advice, and succeeds when there is some again", async () => {
   await using directory = await temporaryDirectory();
   let availableMemoryMb = 300;

@@ -167,15 +167,17 @@ function parseJournal(text: string, machineId: string): ReadJournal {
   return { kind: "sound", journal: journal as Journal };
 }
 
-/** Writes a machine's journal, one write at a time. The directory must exist. */
+/** Writes a machine's journal, one write at a time. The directory must exist until it is closed. */
 export class JournalFile {
   readonly #directory: string;
   readonly #path: string;
   readonly #temporaryPath: string;
   #latest: Journal | null = null;
-  #written: Journal | null = null;
+  /** In the file, or being written. */
+  #begun: Journal | null = null;
   #queued: Promise<void> | null = null;
   #lastWrite: Promise<void> = Promise.resolve();
+  #isClosed = false;
 
   constructor(directory: string) {
     this.#directory = directory;
@@ -183,9 +185,10 @@ export class JournalFile {
     this.#temporaryPath = join(directory, TEMPORARY_NAME);
   }
 
-  /** Resolves when this journal, or a later one, is on the disk. */
+  /** Resolves when this journal, or a later one, is on the disk; at once when the file is closed. */
   save(journal: Journal): Promise<void> {
-    if (this.#written === journal) return Promise.resolve();
+    if (this.#isClosed) return Promise.resolve();
+    if (this.#queued === null && this.#begun === journal) return this.#lastWrite;
     this.#latest = journal;
     this.#queued ??= this.#writeAfter(this.#lastWrite);
     return this.#queued;
@@ -197,6 +200,12 @@ export class JournalFile {
       () => undefined,
       () => undefined,
     );
+  }
+
+  /** What is saved from now on is not written. Resolves when nothing is being written any more; never rejects. */
+  close(): Promise<void> {
+    this.#isClosed = true;
+    return this.idle();
   }
 
   #writeAfter(previous: Promise<void>): Promise<void> {
@@ -213,6 +222,17 @@ export class JournalFile {
   }
 
   async #write(journal: Journal | null): Promise<void> {
+    this.#begun = journal;
+    try {
+      await this.#replace(journal);
+    } catch (error) {
+      // The next save writes it again.
+      this.#begun = null;
+      throw error;
+    }
+  }
+
+  async #replace(journal: Journal | null): Promise<void> {
     const version = (journal?.following ?? null) === null ? VERSION_OF_ONE_FILE : VERSION;
     const text = JSON.stringify({ version, ...journal });
     const file = await open(this.#temporaryPath, "w", 0o600);
@@ -225,6 +245,5 @@ export class JournalFile {
     await rename(this.#temporaryPath, this.#path);
     await using directory = await open(this.#directory, "r");
     await directory.sync();
-    this.#written = journal;
   }
 }

@@ -120,9 +120,9 @@ export class Machine {
     return this.#file.save(this.#journal);
   }
 
-  /** Resolves when no write of the journal is in progress; never rejects. */
-  idle(): Promise<void> {
-    return this.#file.idle();
+  /** What changes from now on is not written. Resolves when the journal is not being written any more; never rejects. */
+  closeJournal(): Promise<void> {
+    return this.#file.close();
   }
 
   /** Throws for a machine that never had a specification. */

@@ -110,8 +110,9 @@ function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: Jo
   return { bootId, startedAt, endedAt, cause: wasWritten ? (held.endCause ?? "unseen") : "unseen" };
 }
 
+/** That a machine is to be absent is final, so what is saved from here on does not matter; written, it would be in the way. */
 export async function removeFiles(machine: Machine): Promise<void> {
-  await machine.idle();
+  await machine.closeJournal();
   await machine.closeFollowed();
   await removeMachineFiles(machine.directory);
   machine.machineLog.close();
