@@ -258,7 +258,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 49,
+    seed: 113,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -444,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: 182,
+    seed: 304,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
