@@ -1,18 +1,18 @@
 /**
  * The structured log: one JSON object per line on standard error.
  *
- * Always: neither secrets nor bodies are logged. A request's lines contain its `requestId`. Lines are written
+ * Always: neither secrets nor bodies are logged, and of an error nothing but its texts, its code and its causes. A request's lines contain its `requestId`. Lines are written
  * asynchronously (pino flushes them at exit), so that logging never blocks a request.
  */
 import type { Log } from "@flotilla/base/log";
-import { pino } from "pino";
+import { type DestinationStream, pino } from "pino";
+
+/** Of one line, each the cause of the one before. */
+const CAUSES_MAX = 8;
 
 export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
-export function createLog(level: LogLevel): Log {
-  const destination = pino.destination({ fd: 2, sync: false });
-  // The terminal was closed: the server continues without a log.
-  destination.on("error", () => undefined);
+export function createLog(level: LogLevel, destination: DestinationStream = standardError()): Log {
   return pino(
     {
       level,
@@ -21,8 +21,30 @@ export function createLog(level: LogLevel): Log {
       messageKey: "message",
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
-      serializers: { error: pino.stdSerializers.err },
+      serializers: { error: (error: unknown) => describe(error, CAUSES_MAX) },
     },
     destination,
   );
+}
+
+/** An error's texts and code alone: other properties may hold what a line must not have, those of PostgreSQL's errors a whole row. */
+function describe(error: unknown, causesMax: number): unknown {
+  if (!(error instanceof Error)) return error;
+  const { name: type, message, code, stack, cause, errors } = error as Error & { code?: unknown; errors?: unknown };
+  const inner = (each: unknown): unknown => (causesMax > 0 ? describe(each, causesMax - 1) : undefined);
+  return {
+    type,
+    message,
+    code,
+    stack,
+    cause: inner(cause),
+    errors: Array.isArray(errors) ? errors.map(inner) : undefined,
+  };
+}
+
+function standardError(): DestinationStream {
+  const destination = pino.destination({ fd: 2, sync: false });
+  // The terminal was closed: the server continues without a log.
+  destination.on("error", () => undefined);
+  return destination;
 }

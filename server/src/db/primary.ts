@@ -142,8 +142,9 @@ export class Primary {
   }
 
   #whyNone(): string {
+    const { length: hosts } = this.#options.hosts;
     const why = ([host, seen]: [DatabaseHost, Seen]): string => {
-      if ("reason" in seen) return `${host.name}: ${seen.reason}`;
+      if ("reason" in seen) return hosts === 1 ? seen.reason : `${host.name}: ${seen.reason}`;
       if (seen.standby) return `${host.name} is a standby`;
       return `${host.name} has timeline ${seen.timeline}, which is older than ${this.#timeline}`;
     };
