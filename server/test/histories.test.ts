@@ -18,7 +18,7 @@ const BATCH = 500;
 /** Batches at the same time, each in its own database: enough for two processors. */
 const SIDES = 4;
 /** In one database: its index against overlaps is slower the more it holds, and to make one costs as much as a hundred histories. */
-const BATCHES_PER_DATABASE = 50;
+const BATCHES_PER_DATABASE = 10;
 const ASKED = process.env["FLOTILLA_TEST_HISTORIES"];
 const HISTORIES = Number(ASKED ?? 100_000);
 /** A slow host plays fewer: no batch begins after this time, unless a number was asked for. Four minutes are usual. */

@@ -329,6 +329,36 @@ test("what a new interval refers to is looked up by its key, also if its plan wa
   assert.equal(read, 0);
 });
 
+test("a run is recorded with what is looked up by its machine, also if the plans for it were made when there were few", async () => {
+  const { id: tenant } = (await admin.post("/v1/tenants", { name: "grower" })).json;
+  const read = await db.transaction(async (transaction) => {
+    const add = (from: number, to: number) =>
+      transaction.execute(sql`
+        INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+          is_branchable, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision)
+        SELECT 'mach-' || lpad(n::text, 32, '0'), ${tenant}, '{}', '{}', '{}', '[]', '{}', 1, 1, 1, false, false, false,
+          now() - interval '1 hour', now(), 'stopped', 1, now(), 'absent', 0, 1 FROM generate_series(${from}::int, ${to}::int) n`);
+    const record = (machine: number) =>
+      transaction.execute(sql`
+        INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+        SELECT 'boot-' || kind || ${machine}::int, 'mach-' || lpad(${String(machine)}, 32, '0'), 'node-g', ${tenant}, 1, 1, now() - interval '1 minute',
+          CASE kind WHEN 'ended' THEN now() END, CASE kind WHEN 'ended' THEN 'stop' END, now()
+        FROM unnest(ARRAY['open', 'ended']) kind`);
+    const seen = sql`
+      SELECT sum(seq_tup_read)::int AS count FROM pg_stat_xact_user_tables WHERE relname IN ('machines', 'usage_attributions')`;
+    const count = async () => (await transaction.queryOne<{ count: number }>(seen))?.count ?? 0;
+    await add(1, 10);
+    await transaction.execute(sql`ANALYZE machines, usage_attributions`);
+    // PostgreSQL keeps the plan of a statement from the sixth time on.
+    for (let machine = 1; machine <= 10; machine += 1) await record(machine);
+    await add(11, 2_000);
+    const before = await count();
+    assert.equal(await record(2_000), 2);
+    return (await count()) - before;
+  });
+  assert.equal(read, 0);
+});
+
 test("a change of plan waits for what is being recorded, and begins after it, whatever the clocks say", async () => {
   const { id: tenant } = (await admin.post("/v1/tenants", { name: "mover" })).json;
   const plan = (await admin.post("/v1/plans", { name: "moves" })).json.id;

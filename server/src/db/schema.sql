@@ -1134,7 +1134,7 @@ CREATE TABLE usage_intervals (
   closed_in bigint,
   -- Whose cost it is, as of its start; null: the machine was gone when this was first recorded.
   attribution_id bigint,
-  CONSTRAINT nothing_twice EXCLUDE USING gist (COALESCE(boot_id, machine_id) WITH =, meter WITH =, tstzrange(started_at, ended_at) WITH &&),
+  CONSTRAINT nothing_twice EXCLUDE USING gist (hashtextextended(((COALESCE(boot_id, machine_id) || ' '::text) || meter), (0)::bigint) WITH =, tstzrange(started_at, ended_at) WITH &&),
   CONSTRAINT usage_intervals_pkey PRIMARY KEY (id),
   CONSTRAINT closed_with_its_end CHECK ((((ended_at IS NULL) = (closed_at IS NULL)) AND ((ended_at IS NULL) = (closed_in IS NULL)))),
   CONSTRAINT disk_outlives_boots CHECK (((meter = 'disk'::text) = (boot_id IS NULL))),
@@ -1918,6 +1918,9 @@ END $function$;
 CREATE OR REPLACE FUNCTION public.record_runs()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
 AS $function$
 DECLARE
   seen_at timestamptz := clock_timestamp();
