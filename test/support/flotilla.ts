@@ -4,9 +4,9 @@
  *     await using flotilla = await startFlotilla({ nodes: 2 });
  *     const machine = await flotilla.create({ env: { FAKE_BOOT_MS: "50" } });
  *
- * Every program can be killed, like a crash, and started again on its directory. At the end the machines of real
- * nodes are removed, all programs are stopped, and the directory is deleted; when a test has failed, FLOTILLA_KEEP=1
- * keeps it with all logs in it.
+ * Every program can be killed, like a crash, and started again on its directory. At the end all programs are stopped, also the
+ * VMMs that agents leave behind, and the directory is deleted; when a test has failed, FLOTILLA_KEEP=1 keeps it with all
+ * logs in it.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes, randomInt } from "node:crypto";
@@ -17,6 +17,7 @@ import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { type Answer, Client } from "../../server/test/support/client.ts";
+import { vmmsOf } from "./node-on-host.ts";
 import { until } from "./until.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -235,6 +236,7 @@ export class Flotilla implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.nodes.map((node) => node.stop().catch(() => node.kill())));
+    for (const { pid } of this.nodes.flatMap((_node, index) => vmmsOf(this.nodeDirectory(index)))) endVmm(pid);
     // A killed server leaves its PostgreSQL running; the next one adopts it, and stops it with itself.
     const [first] = this.servers;
     if (first !== undefined && !first.isRunning) await this.startServer(0);
@@ -242,6 +244,14 @@ export class Flotilla implements AsyncDisposable {
     if (process.env["FLOTILLA_KEEP"] === undefined) {
       await rm(this.directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
     }
+  }
+}
+
+function endVmm(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It has just ended.
   }
 }
 
