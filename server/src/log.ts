@@ -1,8 +1,9 @@
 /**
  * The structured log: one JSON object per line on standard error.
  *
- * Always: neither secrets nor bodies are logged, and of an error nothing but its texts, its code and its causes. A request's lines contain its `requestId`. Lines are written
- * asynchronously (pino flushes them at exit), so that logging never blocks a request.
+ * Always: neither secrets nor bodies are logged, and of an error nothing but its texts, its code and its causes. A request's
+ * lines contain its `requestId`. Lines are written asynchronously (pino flushes them at exit), so that logging never blocks a
+ * request.
  */
 import type { Log } from "@flotilla/base/log";
 import { type DestinationStream, pino } from "pino";
