@@ -17,6 +17,7 @@ import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { type Answer, Client } from "../../server/test/support/client.ts";
+import { keepTemplates, putTemplates } from "./kept-templates.ts";
 import { vmmsOf } from "./node-on-host.ts";
 import { until } from "./until.ts";
 
@@ -236,7 +237,9 @@ export class Flotilla implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.nodes.map((node) => node.stop().catch(() => node.kill())));
-    for (const { pid } of this.nodes.flatMap((_node, index) => vmmsOf(this.nodeDirectory(index)))) endVmm(pid);
+    const directories = this.nodes.map((_node, index) => this.nodeDirectory(index));
+    for (const { pid } of directories.flatMap((directory) => vmmsOf(directory))) endVmm(pid);
+    for (const directory of directories) await keepTemplates(directory);
     // A killed server leaves its PostgreSQL running; the next one adopts it, and stops it with itself.
     const [first] = this.servers;
     if (first !== undefined && !first.isRunning) await this.startServer(0);
@@ -302,6 +305,7 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
       await writeFile(join(server.directory, "secrets.key"), secretsKey, { mode: 0o600 });
     }
     for (const index of ports.keys()) await flotilla.startServer(index);
+    if (driver === "qemu") for (const index of flotilla.nodes.keys()) await putTemplates(flotilla.nodeDirectory(index));
     await Promise.all(flotilla.nodes.map((_, index) => flotilla.startNode(index)));
   } catch (error) {
     await flotilla[Symbol.asyncDispose]().catch(() => undefined);

@@ -9,7 +9,8 @@ import { until } from "./until.ts";
 const LONG = { deadlineMs: 120_000, everyMs: 50 };
 /** A number of eight digits and a line's end. */
 const LINE_BYTES = 9;
-const LINES = 4_000;
+/** Of what is sent at once. */
+const CHUNK_BYTES = 32 * 1024;
 
 /** Answers every request with an upgrade and then returns what it gets; /count sends numbers instead. */
 const HANDLER = `#!/bin/sh
@@ -33,11 +34,13 @@ export async function serveUpgrades(flotilla: Flotilla, id: string, port: number
   assert.equal(answer.status, 200, answer.text);
 }
 
-/** The pattern from a byte on. */
-function pattern(at: number): Buffer {
+/** So many bytes of the pattern, from one of them on. */
+function pattern(at: number, bytes: number): Buffer {
   const first = Math.floor(at / LINE_BYTES);
-  const lines = Array.from({ length: LINES }, (_, index) => `${String(first + index + 1).padStart(8, "0")}\n`);
-  return Buffer.from(lines.join("")).subarray(at % LINE_BYTES);
+  const offset = at % LINE_BYTES;
+  const count = Math.ceil((offset + bytes) / LINE_BYTES);
+  const lines = Array.from({ length: count }, (_, index) => `${String(first + index + 1).padStart(8, "0")}\n`);
+  return Buffer.from(lines.join("")).subarray(offset, offset + bytes);
 }
 
 /** Sends a numbered pattern at full speed, and compares what comes back. */
@@ -123,20 +126,18 @@ export class Upgraded {
   }
 
   #compare(chunk: Buffer): void {
-    for (let at = 0; at < chunk.byteLength; ) {
-      const expected = pattern(this.receivedBytes);
-      const part = chunk.subarray(at, at + expected.byteLength);
-      const wrong = part.findIndex((byte, index) => byte !== expected[index]);
-      if (wrong >= 0)
-        this.fault ||= `wrong at byte ${this.receivedBytes + wrong}: ${part.subarray(Math.max(0, wrong - 40), wrong + 40)}`;
-      at += part.byteLength;
-      this.receivedBytes += part.byteLength;
+    const expected = pattern(this.receivedBytes, chunk.byteLength);
+    if (!chunk.equals(expected)) {
+      const wrong = chunk.findIndex((byte, index) => byte !== expected[index]);
+      const around = chunk.subarray(Math.max(0, wrong - 40), wrong + 40);
+      this.fault ||= `wrong at byte ${this.receivedBytes + wrong}: ${around}`;
     }
+    this.receivedBytes += chunk.byteLength;
   }
 
   #send(): void {
     while (!this.#isStopped && this.ended === "") {
-      const chunk = pattern(this.sentBytes);
+      const chunk = pattern(this.sentBytes, CHUNK_BYTES);
       this.sentBytes += chunk.byteLength;
       if (!this.#socket.write(chunk)) return;
     }

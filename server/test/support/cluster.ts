@@ -80,7 +80,8 @@ async function fingerprint(): Promise<string> {
   return hash.digest("hex").slice(0, 16);
 }
 
-async function removeUnused(place: string): Promise<void> {
+/** Removes what is in a directory of the cache and was not used for a day. */
+export async function removeUnused(place: string): Promise<void> {
   for (const name of await readdir(place)) {
     const path = join(place, name);
     const usedAt = await stat(path).then(
