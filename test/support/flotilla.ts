@@ -239,7 +239,7 @@ export class Flotilla implements AsyncDisposable {
     await Promise.all(this.nodes.map((node) => node.stop().catch(() => node.kill())));
     const directories = this.nodes.map((_node, index) => this.nodeDirectory(index));
     for (const { pid } of directories.flatMap((directory) => vmmsOf(directory))) endVmm(pid);
-    for (const directory of directories) await keepTemplates(directory);
+    for (const [index, directory] of directories.entries()) await keepTemplates(directory, index);
     // A killed server leaves its PostgreSQL running; the next one adopts it, and stops it with itself.
     const [first] = this.servers;
     if (first !== undefined && !first.isRunning) await this.startServer(0);
@@ -305,7 +305,8 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
       await writeFile(join(server.directory, "secrets.key"), secretsKey, { mode: 0o600 });
     }
     for (const index of ports.keys()) await flotilla.startServer(index);
-    if (driver === "qemu") for (const index of flotilla.nodes.keys()) await putTemplates(flotilla.nodeDirectory(index));
+    if (driver === "qemu")
+      for (const index of flotilla.nodes.keys()) await putTemplates(flotilla.nodeDirectory(index), index);
     await Promise.all(flotilla.nodes.map((_, index) => flotilla.startNode(index)));
   } catch (error) {
     await flotilla[Symbol.asyncDispose]().catch(() => undefined);
