@@ -20,11 +20,20 @@ const MORE_SUM = "sha256sum /workspace/more";
 /** What a merge takes a while for. */
 const MORE = `head -c 16777216 /dev/urandom >/dev/shm/r; for i in 1 2 3 4 5 6; do cat /dev/shm/r; done >/workspace/more; sync; ${MORE_SUM}`;
 
-/** Runs a command that may take longer than a request. Resolves with what it printed. */
+/** Of a guest that does not end its work: processes, memory, disk, timers, and what its processes are blocked by. */
+const STATE =
+  "ps -o pid,ppid,stat,rss,args; cat /tmp/out /proc/meminfo /sys/block/vda/inflight /sys/block/vda/stat /proc/interrupts; " +
+  "echo w >/proc/sysrq-trigger; dmesg | tail -100; cat /proc/timer_list";
+
+/** Runs a command that may take longer than a request. Resolves with what it printed; an error has the state of the guest. */
 async function slowly(flotilla: Flotilla, id: string, command: string): Promise<string> {
   await flotilla.exec(id, `rm -f /tmp/done; ({ ${command}; } >/tmp/out 2>&1; touch /tmp/done) >/dev/null 2>&1 &`);
   const isDone = async () => (await flotilla.exec(id, "test -e /tmp/done && echo done; true")) !== "";
-  await until(isDone, { what: command, deadlineMs: 150_000, everyMs: 500 });
+  await until(isDone, { what: command, deadlineMs: 60_000, everyMs: 500 }).catch(async (error: Error) => {
+    const state = await flotilla.exec(id, STATE).catch((failure: Error) => failure.message);
+    const events = await flotilla.events(id);
+    throw new Error([error.message, ...events, state].join("\n"), { cause: error });
+  });
   return await flotilla.exec(id, "cat /tmp/out");
 }
 
