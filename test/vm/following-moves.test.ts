@@ -23,7 +23,7 @@ const MORE = `head -c 16777216 /dev/urandom >/dev/shm/r; for i in 1 2 3 4 5 6; d
 /** Of a guest that does not end its work: processes, memory, disk, timers, and what its processes are blocked by. */
 const STATE =
   "ps -o pid,ppid,stat,rss,args; cat /tmp/out /proc/meminfo /sys/block/vda/inflight /sys/block/vda/stat /proc/interrupts; " +
-  "echo w >/proc/sysrq-trigger; dmesg | tail -100; cat /proc/timer_list";
+  "echo w >/proc/sysrq-trigger; dmesg | tail -100; cat /proc/timer_list; true";
 
 /** Runs a command that may take longer than a request. Resolves with what it printed; an error has the state of the guest. */
 async function slowly(flotilla: Flotilla, id: string, command: string): Promise<string> {
