@@ -239,11 +239,12 @@ export class Flotilla implements AsyncDisposable {
     await Promise.all(this.nodes.map((node) => node.stop().catch(() => node.kill())));
     const directories = this.nodes.map((_node, index) => this.nodeDirectory(index));
     for (const { pid } of directories.flatMap((directory) => vmmsOf(directory))) endVmm(pid);
-    for (const [index, directory] of directories.entries()) await keepTemplates(directory, index);
     // A killed server leaves its PostgreSQL running; the next one adopts it, and stops it with itself.
     const [first] = this.servers;
     if (first !== undefined && !first.isRunning) await this.startServer(0);
     await Promise.all(this.servers.map((server) => server.stop().catch(() => server.kill())));
+    // Last, so that a full disk leaves no program.
+    for (const [index, directory] of directories.entries()) await keepTemplates(directory, index);
     if (process.env["FLOTILLA_KEEP"] === undefined) {
       await rm(this.directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
     }
