@@ -21,6 +21,7 @@
 #include "log.h"
 #include "memory.h"
 #include "mount.h"
+#include "timer.h"
 
 #define PORT_NAME "flotilla.agent"
 #define PORTS_DIRECTORY "/sys/class/virtio-ports"
@@ -175,6 +176,7 @@ int boot(int *port)
 	/* Most of an idle guest's work is counting pages every second and checking fragmentation twice a second. */
 	set_number("/proc/sys/vm/stat_interval", "60");
 	set_number("/proc/sys/vm/compaction_proactiveness", "0");
+	timer_init(TIMER_LIST);
 	start_processors();
 	memory_init();
 	*port = wait_for_port(device_events);

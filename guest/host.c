@@ -29,6 +29,7 @@
 #include "machine.h"
 #include "output.h"
 #include "shutdown.h"
+#include "timer.h"
 #include "warm.h"
 #include "workload.h"
 
@@ -79,6 +80,8 @@ static void answer_hello(const uint8_t *nonce)
 	output_field(FIELD_KEPT_COMMANDS, kept, channel_list_kept(kept, false));
 	output_u32(FIELD_CONNECTIONS_MAX, connections_max());
 	output_field(FIELD_KEPT_CONNECTIONS, kept, channel_list_kept(kept, true));
+	if (timer_khz() != TIMER_UNKNOWN)
+		output_u64(FIELD_TIMER_KHZ, (uint64_t)timer_khz());
 	output_end();
 }
 

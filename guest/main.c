@@ -10,7 +10,8 @@
  * - the port is watched edge-triggered, because otherwise it would be reported continuously while no host is connected.
  *
  * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and does not change the
- * system. `--cgroup DIRECTORY` names a directory for control groups there, `--resume-ms N` replaces RESUME_MS.
+ * system. `--cgroup DIRECTORY` names a directory for control groups there, `--resume-ms N` replaces RESUME_MS,
+ * `--timer-list FILE` names a copy of TIMER_LIST.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,6 +38,7 @@
 #include "output.h"
 #include "shutdown.h"
 #include "spawn.h"
+#include "timer.h"
 #include "watch.h"
 #include "workload.h"
 
@@ -220,6 +222,8 @@ static int parse_arguments(int argc, char **argv)
 			cgroup_use(argv[at + 1]);
 		else if (strcmp(argv[at], "--resume-ms") == 0)
 			channel_use_resume_ms(atoi(argv[at + 1]));
+		else if (strcmp(argv[at], "--timer-list") == 0)
+			timer_init(argv[at + 1]);
 		else
 			return -EINVAL;
 	}

@@ -36,6 +36,7 @@ const shell = (script: string, more = {}) => run(["sh", "-c", script], more);
 
 test("the hello reports an unconfigured guest, and commands run even then", async () => {
   assert.equal(guest.hello.isConfigured, false);
+  assert.equal(guest.hello.timerKhz, null, "it is not a guest's first process");
   assert.deepEqual(await shell("pwd"), { stdout: "/\n", stderr: "", exitCode: 0 });
 });
 

@@ -104,6 +104,8 @@ export interface AgentOptions {
   readonly hasCgroup?: boolean;
   /** How long a command waits to be resumed, in milliseconds. */
   readonly resumeMs?: number;
+  /** A file that it reads as /proc/timer_list. */
+  readonly timerListPath?: string;
 }
 
 export function startAgent(options: AgentOptions = {}): TestAgent {
@@ -112,6 +114,7 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
   const cgroup = options.hasCgroup ? makeCgroup() : undefined;
   const args = ["--fd", "3", ...(cgroup === undefined ? [] : ["--cgroup", cgroup])];
   if (options.resumeMs !== undefined) args.push("--resume-ms", String(options.resumeMs));
+  if (options.timerListPath !== undefined) args.push("--timer-list", options.timerListPath);
   const child: ChildProcess = spawn(program, args, {
     stdio: ["ignore", "ignore", "pipe", "pipe"],
     env: { ASAN_OPTIONS: "detect_leaks=0", UBSAN_OPTIONS: "print_stacktrace=1" },

@@ -47,6 +47,8 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const machine = { ...(await place.machine("mach-keep", 700_001)), cpus: 3 };
     const first = await driver.boot(place.bootOf(machine, "boot-keep-1"), deadline());
     assert.equal(first.guest.hello.isConfigured, false);
+    const { timerKhz } = first.guest.hello;
+    assert.ok(timerKhz !== null && timerKhz > 0, `its kernel measured its timer at ${timerKhz} kHz`);
     await configure(first.guest, driver);
     assert.equal(await shell(first.guest, "echo out; cat /etc/hostname"), "out\ntested\n");
     assert.equal(await shell(first.guest, "busybox nproc"), "3\n");

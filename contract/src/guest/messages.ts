@@ -62,6 +62,7 @@ export const GUEST_FIELDS = {
   connectionsMax: 57,
   keepsConnections: 58,
   keptConnections: 59,
+  timerKhz: 60,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 

@@ -83,7 +83,9 @@ export class HelloSearch {
     const kept = keptIn(fields, "keptCommands", { first: 1, count: CHANNELS_MAX });
     const ofConnections = { first: CHANNELS_MAX + 1, count: CONNECTIONS_MAX };
     const keptConnections = keptIn(fields, "keptConnections", ofConnections);
-    return { isConfigured: fields.u32("isConfigured") !== 0, keepsCommands, kept, connectionsMax, keptConnections };
+    const timerKhz = fields.has("timerKhz") ? fields.u64("timerKhz") : null;
+    const isConfigured = fields.u32("isConfigured") !== 0;
+    return { isConfigured, timerKhz, keepsCommands, kept, connectionsMax, keptConnections };
   }
 }
 

@@ -10,6 +10,8 @@ import type { GUEST_FILE_OPERATIONS } from "@flotilla/contract/guest/messages";
 export interface GuestHello {
   /** Whether the guest was configured since it booted: true when a node agent reconnects to a running machine. */
   readonly isConfigured: boolean;
+  /** How fast its timer counts, as its kernel measured it at the boot: thousands in a second. 0: it has no timer; null: unknown. */
+  readonly timerKhz: number | null;
 }
 
 /** Everything about a machine that must not be part of a boot or a template. */

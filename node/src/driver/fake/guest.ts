@@ -66,7 +66,7 @@ export class FakeGuest implements Guest {
     this.#kept = new Map(kept.map((command) => [command.resumeKey, command]));
     this.keepsCommands = machine.environment["FAKE_KEEPS_COMMANDS"] !== undefined;
     this.#configuration = configuration ?? { hostname: "localhost", env: {}, workdir: "/" };
-    this.hello = { isConfigured: configuration !== null };
+    this.hello = { isConfigured: configuration !== null, timerKhz: null };
     this.closed = this.#closing.promise;
   }
 

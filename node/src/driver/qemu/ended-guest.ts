@@ -17,7 +17,7 @@ export function endedGuest(): Guest {
     return { pid, exit, stdin, stdout, stderr, resize: () => {}, signal: () => {}, kill: () => {} };
   };
   return {
-    hello: { isConfigured: true },
+    hello: { isConfigured: true, timerKhz: null },
     configure: refusal,
     warmUp: refusal,
     exec: ended,

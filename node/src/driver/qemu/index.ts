@@ -45,6 +45,7 @@ import type {
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { watchDisk } from "./disk-watch.ts";
 import { endedGuest } from "./ended-guest.ts";
+import { assertTimer, GuestTimerError, MACHINE_TOLERANCES, withGoodTimer } from "./guest-timer.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
@@ -270,8 +271,10 @@ class QemuDriver implements Driver {
       if (restored !== undefined) return restored;
       const isFenced = request.fence === "on";
       const launch = { ...request, memory: { kind: "private" }, isIncoming: false, isFenced } as const;
-      const attempt = (attemptSignal: AbortSignal): Promise<Vm> => this.#start(launch, attemptSignal);
-      return await withSecondAttempt(attempt, { clock: this.#clock, signal, firstMs: loadAdjustedMs(FIRST_BOOT_MS) });
+      const options = { clock: this.#clock, signal, firstMs: loadAdjustedMs(FIRST_BOOT_MS) };
+      const attempt = (timerTolerance: number): Promise<Vm> =>
+        withSecondAttempt((attemptSignal) => this.#start(launch, attemptSignal, timerTolerance), options);
+      return await withGoodTimer(attempt, { tolerances: MACHINE_TOLERANCES, log: this.#log });
     } catch (error) {
       throw new Error(`the VM of machine ${request.machineId} failed to start: ${messageOf(error)}`);
     }
@@ -493,14 +496,17 @@ class QemuDriver implements Driver {
     };
   }
 
-  async #start(launch: Launch & Channels, signal: AbortSignal): Promise<Vm> {
+  async #start(launch: Launch & Channels, signal: AbortSignal, timerTolerance = Number.POSITIVE_INFINITY): Promise<Vm> {
     signal.throwIfAborted();
     const vmm = await this.#launcher.spawn(launch);
     try {
-      return await this.#open(vmm, launch, { origin: "boot", known: this.#own, callerSignal: signal });
+      const vm = await this.#open(vmm, launch, { origin: "boot", known: this.#own, callerSignal: signal });
+      assertTimer(vm.guest.hello, { rightKhz: this.#tuning.timerKhz, tolerance: timerTolerance });
+      return vm;
     } catch (error) {
       const output = await Promise.race([vmm.lastOutput(), this.#clock.sleep(LAST_OUTPUT_MS)]);
       await vmm.kill();
+      if (error instanceof GuestTimerError) throw error;
       const suffix = output && !messageOf(error).includes(output) ? `; last output of the VM: ${output}` : "";
       throw new Error(`${messageOf(error)}${suffix}`);
     }

@@ -293,6 +293,11 @@ export class Launcher {
     return join(this.#options.guestFiles.directory, MEMORY_WATCH_NAME);
   }
 
+  /** As Tuning has it. */
+  get timerKhz(): number | null {
+    return this.#options.tuning.timerKhz;
+  }
+
   /** The guest's network configuration, the same for all. */
   get guestAddressing(): Pick<GuestConfiguration, "address" | "nameservers"> {
     if (this.#options.network === null) return { address: null, nameservers: [] };

@@ -21,6 +21,7 @@ import type { Guest } from "../../guest/guest.ts";
 import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import { syncToDisk } from "../../host/sync-to-disk.ts";
 import type { PreparedDisk } from "../driver.ts";
+import { assertTimer, GuestTimerError, TEMPLATE_TOLERANCES, withGoodTimer } from "./guest-timer.ts";
 import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY_UID } from "./launcher.ts";
 import { AGENT_COMMAND, placeholderConfiguration } from "./placeholder-machine.ts";
@@ -68,13 +69,24 @@ export interface Mounting {
   readonly tuning: Pick<Tuning, "inBackground">;
 }
 
-/** Boots a guest whose memory is a file, and saves it. */
-export async function saveBooted({ launcher, directory, size, signal: callerSignal }: Saving): Promise<void> {
+/** Boots a guest whose memory is a file, and saves it; boots again where its kernel has mismeasured its timer. */
+export function saveBooted(saving: Saving): Promise<void> {
+  const options = { tolerances: TEMPLATE_TOLERANCES, log: saving.launcher.log };
+  return withGoodTimer((timerTolerance) => saveOneBoot(saving, timerTolerance), options);
+}
+
+async function saveOneBoot(
+  { launcher, directory, size, signal: callerSignal }: Saving,
+  timerTolerance: number,
+): Promise<void> {
   const memoryPath = join(directory, "memory");
+  // What a boot before this one left.
+  for (const path of [memoryPath, join(directory, "boot")]) await rm(path, { recursive: true, force: true });
   await writeFile(memoryPath, "", { mode: 0o600 });
   await withVmm({ launcher, directory, size, signal: callerSignal }, null, async (vmm, place, signal) => {
     const qmp = await launcher.control(vmm, place, signal);
     const guest = await launcher.guest(place, signal);
+    assertTimer(guest.hello, { rightKhz: launcher.timerKhz, tolerance: timerTolerance });
     // The address is the same in all machines, so the network stays up in the template.
     const facts = { rootDevice: null, rootBytes: 0, user: "", ...launcher.guestAddressing };
     await orAborted(guest.warmUp(placeholderConfiguration(facts, { now: launcher.clock.now(), digit: "0" })), signal);
@@ -145,6 +157,7 @@ async function withVmm(
     await qmp.execute("stop");
     await saveState(qmp, { launcher, ...place, statePath: join(directory, "state"), signal });
   } catch (error) {
+    if (error instanceof GuestTimerError) throw error;
     const output = await vmm.lastOutputIfAny();
     throw output === null ? error : new Error(`${messageOf(error)}; last output of the VM: ${output}`);
   } finally {

@@ -13,6 +13,8 @@ export interface Tuning {
   readonly processor: readonly string[];
   /** Parameters of the guest kernel's command line, besides the common ones. */
   readonly kernelParameters: readonly string[];
+  /** How fast the timer of a guest's processor counts, in kHz; null: its kernel does not measure it. */
+  readonly timerKhz: number | null;
   /** Whether the VMM opens /dev/kvm. */
   readonly hasKvm: boolean;
   /** Upper limit of the memory that the accelerator uses in a VMM. */
@@ -50,6 +52,8 @@ export interface RestoredGuest {
 export const KVM_TUNING: Tuning = {
   processor: ["-accel", "kvm", "-cpu", "host,svm=off,vmx=off,pmu=off"],
   kernelParameters: [],
+  // It has a TSC deadline timer.
+  timerKhz: null,
   hasKvm: true,
   memoryMb: 0,
   jailSteps: () => [],

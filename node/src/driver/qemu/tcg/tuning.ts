@@ -50,10 +50,14 @@ const BATCH = ["batch"];
  */
 const SMALL_PAGES = ["small-pages"];
 
+/** QEMU's local APIC counts nanoseconds, and Linux has it count every sixteenth. */
+const TIMER_KHZ = 62_500;
+
 export function emulationTuning({ tscKhz, clock }: EmulationFacts): Tuning {
   return {
     processor: PROCESSOR,
     kernelParameters: kernelParameters(tscKhz),
+    timerKhz: TIMER_KHZ,
     hasKvm: false,
     memoryMb: TRANSLATION_BUFFER_MB + TRANSLATION_TABLES_MB,
     jailSteps: ({ isRestored }) => (isRestored ? [BATCH, SMALL_PAGES] : [BATCH]),
