@@ -8,7 +8,18 @@ import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
 import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
 import { EXEC_B64_BYTES_MAX, EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
-import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
+import {
+  int64,
+  nullable,
+  oneOf,
+  optional,
+  pageQuery,
+  type Static,
+  stringMap,
+  Type,
+  text,
+  timestamp,
+} from "./schema.ts";
 
 export const EXEC_OUTPUTS = ["both", "text", "b64"] as const;
 export type ExecOutput = (typeof EXEC_OUTPUTS)[number];
@@ -191,8 +202,9 @@ export const execEndpoints = {
     family: "machines",
     summary: "List the machine's sessions",
     access: ["machine:read"],
+    query: Type.Object(pageQuery),
     answers: { 200: json(Type.Array(MachineSessionInfo)) },
-    errors: ["not_found"],
+    errors: ["invalid_body", "not_found"],
   }),
   createSession: endpoint({
     method: "POST",

@@ -80,8 +80,9 @@ export abstract class Methods {
    * `cost` is null for a tenant that costs more than 2^53 micros, which no JSON number holds exactly.
    *
    * `GET /v1/billing/meters`; needs scope admin.
+   * Refuses with invalid_body.
    */
-  listMeters(options: CallOptions = {}): Promise<readonly TenantMeter[]> {
+  listMeters(options: CallOptions<ListMetersQuery> = {}): Promise<readonly TenantMeter[]> {
     return this.call({ method: "GET", path: "/v1/billing/meters", answer: "json" }, options);
   }
 
@@ -427,7 +428,7 @@ export abstract class Methods {
    * `GET /v1/webhooks`; needs scope webhook:write.
    * Refuses with invalid_body.
    */
-  listWebhooks(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly WebhookInfo[]> {
+  listWebhooks(options: CallOptions<ListMetersQuery> = {}): Promise<readonly WebhookInfo[]> {
     return this.call({ method: "GET", path: "/v1/webhooks", answer: "json" }, options);
   }
 
@@ -608,9 +609,9 @@ export abstract class Methods {
    * List the machine's sessions.
    *
    * `GET /v1/machines/{id}/sessions`; needs scope machine:read.
-   * Refuses with not_found.
+   * Refuses with invalid_body, not_found.
    */
-  listSessions(id: string, options: CallOptions = {}): Promise<readonly MachineSessionInfo[]> {
+  listSessions(id: string, options: CallOptions<ListMetersQuery> = {}): Promise<readonly MachineSessionInfo[]> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/sessions`, answer: "json" }, options);
   }
 
@@ -1023,7 +1024,7 @@ export abstract class Methods {
    * `GET /v1/images`; needs scope machine:read.
    * Refuses with invalid_body, unavailable.
    */
-  listImages(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly ImageInfo[]> {
+  listImages(options: CallOptions<ListMetersQuery> = {}): Promise<readonly ImageInfo[]> {
     return this.call({ method: "GET", path: "/v1/images", answer: "json" }, options);
   }
 
@@ -1159,7 +1160,7 @@ export abstract class Methods {
    * `GET /v1/nodes`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listNodes(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly NodeInfo[]> {
+  listNodes(options: CallOptions<ListMetersQuery> = {}): Promise<readonly NodeInfo[]> {
     return this.call({ method: "GET", path: "/v1/nodes", answer: "json" }, options);
   }
 
@@ -1386,7 +1387,7 @@ export abstract class Methods {
    * `GET /v1/tokens`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listJoinTokens(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly JoinTokenInfo[]> {
+  listJoinTokens(options: CallOptions<ListMetersQuery> = {}): Promise<readonly JoinTokenInfo[]> {
     return this.call({ method: "GET", path: "/v1/tokens", answer: "json" }, options);
   }
 
@@ -1473,7 +1474,7 @@ export abstract class Methods {
    * `GET /v1/plans`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listPlans(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly PlanInfo[]> {
+  listPlans(options: CallOptions<ListMetersQuery> = {}): Promise<readonly PlanInfo[]> {
     return this.call({ method: "GET", path: "/v1/plans", answer: "json" }, options);
   }
 
@@ -1516,7 +1517,7 @@ export abstract class Methods {
    * `GET /v1/plans/{id}/rates`; needs scope admin.
    * Refuses with not_found, invalid_body.
    */
-  listRates(id: string, options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly RateInfo[]> {
+  listRates(id: string, options: CallOptions<ListMetersQuery> = {}): Promise<readonly RateInfo[]> {
     return this.call({ method: "GET", path: `/v1/plans/${segment(id)}/rates`, answer: "json" }, options);
   }
 
@@ -1534,8 +1535,9 @@ export abstract class Methods {
    * List the tenant's pools and the shared ones.
    *
    * `GET /v1/pools`; needs scope pool:write or machine:read.
+   * Refuses with invalid_body.
    */
-  listPools(options: CallOptions = {}): Promise<readonly PoolInfo[]> {
+  listPools(options: CallOptions<ListMetersQuery> = {}): Promise<readonly PoolInfo[]> {
     return this.call({ method: "GET", path: "/v1/pools", answer: "json" }, options);
   }
 
@@ -1580,7 +1582,7 @@ export abstract class Methods {
    * `GET /v1/volumes`; needs any key.
    * Refuses with invalid_body.
    */
-  listVolumes(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly VolumeInfo[]> {
+  listVolumes(options: CallOptions<ListMetersQuery> = {}): Promise<readonly VolumeInfo[]> {
     return this.call({ method: "GET", path: "/v1/volumes", answer: "json" }, options);
   }
 
@@ -1620,7 +1622,7 @@ export abstract class Methods {
    * `GET /v1/tenants`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listTenants(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly TenantInfo[]> {
+  listTenants(options: CallOptions<ListMetersQuery> = {}): Promise<readonly TenantInfo[]> {
     return this.call({ method: "GET", path: "/v1/tenants", answer: "json" }, options);
   }
 
@@ -2750,15 +2752,15 @@ export interface ListMachinesQuery {
   cursor?: string | undefined;
 }
 
+export interface ListMetersQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+}
+
 export interface ListWebhookDeliveriesQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
   status?: "pending" | "delivered" | "failed" | undefined;
-}
-
-export interface ListWebhooksQuery {
-  limit?: number | undefined;
-  cursor?: string | undefined;
 }
 
 export interface LostNodes {

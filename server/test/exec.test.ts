@@ -90,8 +90,24 @@ test("a command in the background answers immediately with its pid", async () =>
   assert.equal(json.exitCode, 0);
 });
 
+test("a command in the background gets no input, which is refused instead of lost", async () => {
+  assert.equal((await exec({ command: ["cat"], background: true, stdin: "" })).status, 200);
+});
+
+test("the commands of a machine are counted when it stops, and when it is deleted", async () => {
+  const id = await machine();
+  const count = async (path: string, call = client.get(path)) => (await call).json.usage.execCount;
+  for (let each = 0; each < 3; each += 1) await exec({ command: "true" }, "", id);
+  await client.post(`/v1/machines/${id}/stop`);
+  assert.equal(await count(`/v1/machines/${id}/usage`), 3);
+  for (let each = 0; each < 3; each += 1) await exec({ command: "true" }, "", id);
+  const path = `/v1/machines/${id}?includeUsage=true`;
+  assert.equal(await count(path, client.call("DELETE", path)), 6);
+});
+
 test("an invalid command is refused before it reaches the machine", async () => {
   const refusals: readonly [object, number, RegExp][] = [
+    [{ command: ["cat"], background: true, stdin: "x" }, 400, /background gets no input/],
     [{ command: [""] }, 400, /empty program name/],
     [{ command: [] }, 422, /command: expected at least 1 entries; command is such as "uname -a" or \["uname","-a"\]/],
     [{ command: 7 }, 422, /command: expected string or array; command is such as/],

@@ -268,7 +268,15 @@ test("only nodes use the listener for nodes, also when the public one is full", 
 test("a cursor with an impossible time is refused, and lists continue by pages", async () => {
   const cursor = Buffer.from(`999999999999999.mach-${"0".repeat(32)}`).toString("base64url");
   assert.equal((await client.get(`/v1/machines?cursor=${cursor}`)).status, 422);
-  for (const path of ["/v1/tenants", "/v1/plans", "/v1/apikeys", "/v1/nodes", "/v1/tokens", "/v1/images"]) {
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  for (let each = 0; each < 3; each += 1) {
+    await client.post(`/v1/machines/${id}/sessions`, {});
+    await client.post("/v1/pools", { image: "local/busybox", targetSize: 0 });
+    await client.post("/v1/tokens", {});
+  }
+  const lists = ["tenants", "plans", "apikeys", "nodes", "tokens", "images", "pools", "billing/meters"];
+  for (const path of [...lists.map((name) => `/v1/${name}`), `/v1/machines/${id}/sessions`]) {
+    assert.equal((await client.get(`${path}?limit=0`)).status, 422, path);
     const all = (await client.get(path)).json as unknown[];
     const seen: unknown[] = [];
     let next: string | undefined = `${path}?limit=1`;
@@ -281,6 +289,8 @@ test("a cursor with an impossible time is refused, and lists continue by pages",
     }
     assert.equal(seen.length, all.length, path);
     assert.equal(new Set(seen.map((item) => JSON.stringify(item))).size, all.length, path);
+    const ids = (items: unknown[]) => items.map((item) => Object.values(item as object)[0]);
+    if (path !== "/v1/images") assert.deepEqual(ids(seen), ids(all), `${path} has the same order in pages`);
   }
 });
 

@@ -187,6 +187,9 @@ test("a hash in the request is checked before anything is written", async () => 
   assert.equal(wrong.status, 400);
   assert.match(wrong.body.toString(), /nothing was written/);
   assert.equal((await put("abc")).status, 400);
+  const part = await raw("PUT", "/workspace/checked", { body: "PP", headers: { "content-range": "bytes 0-1/5" } });
+  assert.equal(part.status, 400);
+  assert.match(part.body.toString(), /a file is written whole/);
   assert.equal((await raw("GET", "/workspace/checked")).body.toString(), "old");
   assert.equal((await put(sha256("new").toUpperCase())).status, 204);
   assert.equal((await raw("GET", "/workspace/checked")).body.toString(), "new");

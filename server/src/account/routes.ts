@@ -6,10 +6,11 @@ import type { Static } from "@flotilla/contract/schema";
 import type { TenantMeter } from "@flotilla/contract/usage";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
 import { parsePeriod } from "../http/period.ts";
 import { getPlanOf } from "../plans/store.ts";
 import { planInfo } from "../plans/view.ts";
-import { findTenant, listTenants } from "../tenants/store.ts";
+import { findTenant, listTenants, type TenantRow } from "../tenants/store.ts";
 import { testClockView } from "../tenants/view.ts";
 import { readHeld } from "../usage/holds-store.ts";
 import { eachUsageOf, readTenantUsage } from "../usage/intervals-store.ts";
@@ -73,15 +74,18 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
       const period = parsePeriod(query, { end, startOf: (to) => monthUpTo(to).from });
       return { status: 200, body: usageResponse(await readTenantUsage(db, { tenantId, now, ...period })) };
     },
-    listMeters: async () => ({ status: 200, body: await meters(context) }),
+    listMeters: async ({ query }) => {
+      const keyOf = ({ createdAt, id }: TenantRow): string => `${createdAt} ${id}`;
+      const { body, headers } = listPage(await listTenants(db), query, { path: "/v1/billing/meters", keyOf });
+      return { status: 200, headers, body: await meters(context, body) };
+    },
   };
 }
 
-/** What each tenant has used in its current month. */
-async function meters({ clock, db }: Context): Promise<Static<typeof TenantMeter>[]> {
+/** What each of the tenants has used in its current month. */
+async function meters({ clock, db }: Context, tenants: readonly TenantRow[]): Promise<Static<typeof TenantMeter>[]> {
   const now = clock.now();
   const period = monthUpTo(now);
-  const tenants = await listTenants(db);
   const used = new Map<string, Usage>();
   const inRealTime = tenants.filter(({ clockAheadMs }) => clockAheadMs === 0).map(({ id }) => id);
   for await (const usage of eachUsageOf(db, { tenantIds: inRealTime, now, ...period })) used.set(usage.tenantId, usage);

@@ -32,7 +32,9 @@ test("what goes between two pages leaves nothing out, and without a limit all is
   assert.deepEqual(listPage(["c", "a"], {}, shape), { body: ["c", "a"], headers: {} });
 });
 
-test("a cursor that no list has given is refused", () => {
-  for (const cursor of ["", "!", "a b", "YQ=="])
+test("a cursor that this list has not given is refused", () => {
+  const { headers } = listPage(["a", "b"], { limit: 1 }, { ...shape, path: "/v1/others" });
+  const foreign = /cursor=([^&>]+)/.exec(headers["link"] ?? "")?.[1] ?? "";
+  for (const cursor of ["", "!", "a b", "YQ==", "YQ", foreign])
     assert.throws(() => listPage(["a"], { cursor }, shape), Refusal, cursor);
 });

@@ -4,6 +4,7 @@
  *
  * Always:
  * - Activity is written at most FLUSH_MS after it happened.
+ * - A machine's commands are counted before its delete and its stop are answered, but for those of other servers.
  * - A machine gets at most one event per batch, however many commands ended, so that a loop does not flood its timeline.
  * - A long command counts as activity while it runs.
  *
@@ -44,6 +45,8 @@ export class Activity {
   #loop: Promise<void> | null = null;
   #wake = new AbortController();
   #touchedAt = 0;
+  /** Resolves when the last batch that was begun is written or dropped. */
+  #writing: Promise<void> = Promise.resolve();
 
   /** `onWritten` is called for each machine's last activity after it was written. */
   constructor(context: Context, onWritten: (machineId: string, at: number) => void) {
@@ -89,6 +92,11 @@ export class Activity {
   note(machineId: string, level: EventLevel, message: string): void {
     this.#lines.push({ machineId, level, message, at: this.#context.clock.now() });
     this.#wakeLoop();
+  }
+
+  /** Resolves when what has happened in the machine is written, or was dropped because the database did not take it. */
+  written(machineId: string): Promise<void> {
+    return this.#tallies.has(machineId) ? this.#flush() : this.#writing;
   }
 
   start(): void {
@@ -138,7 +146,13 @@ export class Activity {
     for (const machineId of this.#running.keys()) this.#tally(machineId);
   }
 
-  async #flush(): Promise<void> {
+  #flush(): Promise<void> {
+    this.#writing = this.#writing.then(() => this.#write());
+    return this.#writing;
+  }
+
+  /** Never rejects. */
+  async #write(): Promise<void> {
     const tallies = this.#tallies;
     const lines = this.#lines;
     if (tallies.size === 0 && lines.length === 0) return;

@@ -40,7 +40,7 @@ type MachineHandlers = HandlersOf<
 >;
 
 export function machineHandlers(services: MachineServices): MachineHandlers {
-  const { addresses, cache, context } = services;
+  const { activity, addresses, cache, context } = services;
   const { db } = context;
   return {
     async createMachine(request) {
@@ -75,6 +75,8 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       return { status: 200, body: machineInfo(machine, addresses) };
     },
     async deleteMachine({ caller, params, query }) {
+      // Its row may be gone soon after the delete.
+      await activity.written(params.id);
       const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });
       if (query.includeUsage !== true) return { status: 204 };
       return { status: 200, body: await usageOf(context, machine) };
@@ -87,6 +89,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     },
     async stopMachine({ caller: { tenantId }, params: { id }, query, signal }) {
       const machine = await stopMachine(services, { tenantId, id, keepsMemory: query.keepMemory === true, signal });
+      await activity.written(id);
       return { status: 200, body: machineInfo(machine, addresses) };
     },
     async listMachineEvents({ caller, params, query }) {

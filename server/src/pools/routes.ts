@@ -6,6 +6,7 @@ import { POOLS_MAX } from "@flotilla/contract/limits";
 import type { PoolInfo } from "@flotilla/contract/pools";
 import type { Static } from "@flotilla/contract/schema";
 import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineInfo } from "../machines/view.ts";
@@ -40,9 +41,11 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
   const { context, addresses } = services;
   const { db, clock } = context;
   return {
-    listPools: async ({ caller }) => {
+    listPools: async ({ caller, query }) => {
       const [own, shared] = await Promise.all([listPools(db, caller.tenantId), describeSharedPools(db, caller)]);
-      return { status: 200, body: [...own.map(poolInfo), ...shared] };
+      const keyOf = ({ shared: isShared, createdAt, id }: (typeof shared)[number]): string =>
+        `${isShared ? 1 : 0} ${createdAt} ${id}`;
+      return { status: 200, ...listPage([...own.map(poolInfo), ...shared], query, { path: "/v1/pools", keyOf }) };
     },
     createPool: async (request) => {
       const { caller, body } = request;

@@ -12,6 +12,9 @@ import { hashOf, makeJoinToken } from "./mint.ts";
 import { insertJoinToken, type JoinTokenRow, listJoinTokens, removeJoinToken } from "./store.ts";
 
 const EXPIRES_IN_SECONDS_DEFAULT = 3600;
+/** Of a Date, in epoch milliseconds. The newest token is the first of the list. */
+const LAST_INSTANT = 8.64e15;
+const INSTANT_DIGITS = 16;
 
 const tokenInfo = (row: JoinTokenRow) => ({
   prefix: row.prefix,
@@ -29,7 +32,9 @@ export function tokenHandlers(
   return {
     async listJoinTokens({ query }) {
       const found = (await listJoinTokens(context.db)).map(tokenInfo);
-      return { status: 200, ...listPage(found, query, { path: "/v1/tokens", keyOf: ({ prefix }) => prefix }) };
+      const keyOf = ({ createdAt, prefix }: (typeof found)[number]): string =>
+        `${String(LAST_INSTANT - Date.parse(createdAt)).padStart(INSTANT_DIGITS, "0")} ${prefix}`;
+      return { status: 200, ...listPage(found, query, { path: "/v1/tokens", keyOf }) };
     },
     async createJoinToken({ body, secretBytes }) {
       const seconds = body?.expiresInSeconds ?? EXPIRES_IN_SECONDS_DEFAULT;

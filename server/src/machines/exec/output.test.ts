@@ -39,6 +39,17 @@ test("what fits is given back exactly, in both forms", () => {
   );
 });
 
+test("bytes that are no text become no more text than the cap", () => {
+  for (const bytes of [Math.ceil(EXEC_TEXT_BYTES_MAX / 3), EXEC_TEXT_BYTES_MAX]) {
+    using output = new CollectedOutput("both", share());
+    output.onOutput("stdout", Buffer.alloc(bytes, 0xff));
+    const { stdout, stdoutB64, stdoutTruncated, stdoutB64Truncated } = output.fields();
+    assert.ok(Buffer.byteLength(stdout) <= EXEC_TEXT_BYTES_MAX && Buffer.byteLength(stdout) > EXEC_TEXT_BYTES_MAX - 3);
+    assert.deepEqual([stdoutTruncated, stdoutB64Truncated], [true, false]);
+    assert.equal(Buffer.from(stdoutB64 ?? "", "base64").byteLength, bytes);
+  }
+});
+
 test("one byte over a cap sets the flag, and nothing over it is kept", () => {
   using text = new CollectedOutput("text", share());
   text.onOutput("stdout", Buffer.alloc(EXEC_TEXT_BYTES_MAX + 1, "a"));

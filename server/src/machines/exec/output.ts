@@ -76,6 +76,15 @@ export function cutAt(bytes: Uint8Array, max: number): number {
   return ((bytes[end] ?? 0) & 0xc0) === 0x80 ? max : end;
 }
 
+/** At most EXEC_TEXT_BYTES_MAX bytes of text. Each byte that is no UTF-8 becomes a replacement character, which has three. */
+function cappedText(bytes: Buffer): { readonly text: string; readonly isCut: boolean } {
+  const end = cutAt(bytes, EXEC_TEXT_BYTES_MAX);
+  const text = bytes.toString("utf8", 0, end);
+  const encoded = Buffer.byteLength(text) > EXEC_TEXT_BYTES_MAX ? Buffer.from(text) : null;
+  if (encoded === null) return { text, isCut: end < bytes.byteLength };
+  return { text: encoded.toString("utf8", 0, cutAt(encoded, EXEC_TEXT_BYTES_MAX)), isCut: true };
+}
+
 type OutputFields = Omit<MachineExecResponse, "exitCode" | "durationMs" | "machineId">;
 
 /** The output of one command; `[Symbol.dispose]` releases its share of the budget. */
@@ -120,11 +129,11 @@ export class CollectedOutput implements OutputSink, Disposable {
   #stream(kept: CappedBuffer): { readonly text: string; readonly b64: string; readonly isTruncated: boolean } {
     const bytes = kept.all();
     const hasText = this.#requested !== "b64";
-    const end = cutAt(bytes, EXEC_TEXT_BYTES_MAX);
+    const text = hasText ? cappedText(bytes) : { text: "", isCut: false };
     return {
-      text: hasText ? bytes.toString("utf8", 0, end) : "",
+      text: text.text,
       b64: this.#requested === "text" ? "" : bytes.toString("base64"),
-      isTruncated: kept.isCut || (hasText && end < bytes.byteLength),
+      isTruncated: kept.isCut || text.isCut,
     };
   }
 }

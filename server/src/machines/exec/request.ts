@@ -2,7 +2,7 @@
  * Converts the body of an exec to the request for the node. Pure.
  *
  * A string runs as `sh -lc`; an array is the program and its arguments. The default time limit is
- * EXEC_TIMEOUT_DEFAULT_SECONDS; 0 selects the longest one; a command in the background has none.
+ * EXEC_TIMEOUT_DEFAULT_SECONDS; 0 selects the longest one; a command in the background has none, and no input.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineCommandRequest } from "@flotilla/contract/exec";
@@ -27,6 +27,11 @@ export function commandOf(request: CommandRequest): Command {
   const argv = typeof command === "string" ? ["sh", "-lc", command] : command;
   const isBackground = request.background ?? false;
   const stdin = stdinOf(request.stdin);
+  if (isBackground && stdin !== null && stdin.byteLength > 0) {
+    const why =
+      "a command in the background gets no input; leave out stdin, or write it to a file that the command reads";
+    throw new Refusal("invalid_request", why);
+  }
   return {
     start: {
       argv: checkArguments(argv, "write long scripts to a file, or send them through stdin"),

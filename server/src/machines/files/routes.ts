@@ -37,6 +37,7 @@ export function fileHandlers(services: MachineServices): FileHandlers {
     return await readFile(services, target, part);
   };
   const write = async (request: FileRequestParts, path: string | undefined, body: Readable) => {
+    refusePart(request);
     const target = await targetOf(services, request, path, { isWrite: true });
     const { sha256 } = await writeFile(services, target, {
       body,
@@ -56,6 +57,12 @@ export function fileHandlers(services: MachineServices): FileHandlers {
       return { status: 204 };
     },
   };
+}
+
+/** A caller that sends a part of a file would lose the others. */
+function refusePart({ headers }: FileRequestParts): void {
+  if (headers["content-range"] === undefined) return;
+  throw new Refusal("invalid_request", "a file is written whole: send all of it, without content-range");
 }
 
 /** Looks for the machine before it refuses the path, so that a path reveals nothing about machines of other tenants. */

@@ -5,6 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { MachineSessionInfo } from "@flotilla/contract/exec";
 import type { Static } from "@flotilla/contract/schema";
 import type { HandlersOf } from "../../http/handler.ts";
+import { listPage } from "../../http/list-page.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import { checkAbsolutePath, checkEnvironment } from "../environment.ts";
 import type { CommandAnswers } from "../exec/answer.ts";
@@ -24,9 +25,11 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
   const { context, activity } = services;
   const { db } = context;
   return {
-    async listSessions({ caller: { tenantId }, params: { id } }) {
+    async listSessions({ caller: { tenantId }, params: { id }, query }) {
       if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
-      return { status: 200, body: (await listSessions(db, { tenantId, machineId: id })).map(sessionInfo) };
+      const found = (await listSessions(db, { tenantId, machineId: id })).map(sessionInfo);
+      const keyOf = (session: (typeof found)[number]): string => `${session.createdAt} ${session.id}`;
+      return { status: 200, ...listPage(found, query, { path: `/v1/machines/${id}/sessions`, keyOf }) };
     },
     async createSession(request) {
       const {
