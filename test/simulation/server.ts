@@ -110,7 +110,7 @@ export class SimulatedServer {
       if (this.program.isStopped) await new Promise<void>((resolve) => world.after(0, this.program, resolve));
       try {
         const { status, body: answered, json } = await handler(request);
-        return { kind: "answer", status, body: json === undefined ? copied(answered) : JSON.parse(json) };
+        return { kind: "answer", status, body: json === undefined ? copied(answered) : JSON.parse(String(json)) };
       } catch (error) {
         return { kind: "refused", ...this.#refusal(name, error) };
       }

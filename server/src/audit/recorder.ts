@@ -4,8 +4,9 @@
  *
  * Always:
  * - `record` resolves after the commit of its row; a failed batch rejects all who wait for it.
- * - Records that no request waits for are kept for the next batch when one fails, at most NOTES_MAX. More are dropped and
- *   counted in the log.
+ * - Records that no request waits for are kept for the next batch when one fails: of calls that succeeded at most NOTES_MAX, and as
+ *   many of refused and failed ones, of one tenant a quarter of them. More are dropped and counted in the log. So whoever is
+ *   refused again and again hides no call that succeeded, and no refusal of another tenant.
  *
  * A crash loses the records of the batch under way and of the one that gathers. No request of these was answered,
  * except those that were only noted.
@@ -17,6 +18,7 @@ import type { AuditSink } from "../http/audit-sink.ts";
 import { appendAudit, type NewAudit } from "./store.ts";
 
 const NOTES_MAX = 2_000;
+const REFUSED_PER_TENANT_MAX = NOTES_MAX / 4;
 const BATCH_MAX = 500;
 /** Notes wait this long for others. */
 const NOTE_MS = 250;
@@ -31,6 +33,9 @@ export class AuditRecorder implements AuditSink {
   readonly #stopping = new AbortController();
   #waiting: Waiting[] = [];
   #notes: NewAudit[] = [];
+  #refused: NewAudit[] = [];
+  /** Of `#refused`, those of each tenant. */
+  readonly #refusedOf = new Map<string | null, number>();
   #dropped = 0;
   #writing: Promise<void> | null = null;
   #isTimed = false;
@@ -47,11 +52,15 @@ export class AuditRecorder implements AuditSink {
   }
 
   note(tenantId: string | null, record: AuditRecord): void {
-    if (this.#notes.length >= NOTES_MAX) {
+    const row = rowOf(tenantId, record);
+    if (!(record.status < 400 ? this.#keep(row) : this.#keepRefused(row))) {
       this.#dropped += 1;
       return;
     }
-    this.#notes.push(rowOf(tenantId, record));
+    this.#writeLater();
+  }
+
+  #writeLater(): void {
     if (this.#isTimed) return;
     this.#isTimed = true;
     void this.#context.clock.sleep(NOTE_MS, this.#stopping.signal).then(() => {
@@ -64,7 +73,33 @@ export class AuditRecorder implements AuditSink {
   async stop(): Promise<void> {
     this.#stopping.abort();
     while (this.#writing !== null) await this.#writing;
-    if (this.#notes.length > 0) await this.#writeBatch();
+    if (this.#notes.length + this.#refused.length > 0) await this.#writeBatch();
+  }
+
+  /** Whether there was room. */
+  #keep(row: NewAudit): boolean {
+    if (this.#notes.length >= NOTES_MAX) return false;
+    this.#notes.push(row);
+    return true;
+  }
+
+  #keepRefused(row: NewAudit): boolean {
+    const count = this.#refusedOf.get(row.tenantId) ?? 0;
+    if (count >= REFUSED_PER_TENANT_MAX || this.#refused.length >= NOTES_MAX) return false;
+    this.#refused.push(row);
+    this.#refusedOf.set(row.tenantId, count + 1);
+    return true;
+  }
+
+  /** Takes the oldest refused calls. */
+  #takeRefused(count: number): NewAudit[] {
+    const taken = this.#refused.splice(0, count);
+    for (const { tenantId } of taken) {
+      const left = (this.#refusedOf.get(tenantId) ?? 1) - 1;
+      if (left > 0) this.#refusedOf.set(tenantId, left);
+      else this.#refusedOf.delete(tenantId);
+    }
+    return taken;
   }
 
   #write(): void {
@@ -72,28 +107,38 @@ export class AuditRecorder implements AuditSink {
   }
 
   async #writeAll(): Promise<void> {
-    do await this.#writeBatch();
+    let isWritten = false;
+    do isWritten = await this.#writeBatch();
     while (this.#waiting.length > 0);
+    if (isWritten && this.#notes.length + this.#refused.length > 0) this.#writeLater();
     // In the same turn as the last look: a record that comes later begins the next one.
     this.#writing = null;
   }
 
-  async #writeBatch(): Promise<void> {
+  /** Whether the database took it. */
+  async #writeBatch(): Promise<boolean> {
     const { db, log } = this.#context;
     const waiting = this.#waiting.splice(0, BATCH_MAX);
     const notes = this.#notes.splice(0, BATCH_MAX);
-    if (waiting.length + notes.length === 0) return;
+    const refused = this.#takeRefused(BATCH_MAX - notes.length);
+    if (waiting.length + notes.length + refused.length === 0) return true;
+    // In the order in which they were answered; texts of instants have one length.
+    const noted = [...notes, ...refused].sort((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0));
+    let isWritten = true;
     try {
-      await appendAudit(db, [...notes, ...waiting.map(({ row }) => row)]);
+      await appendAudit(db, [...noted, ...waiting.map(({ row }) => row)]);
       for (const { done } of waiting) done.resolve();
     } catch (error) {
+      isWritten = false;
       for (const { done } of waiting) done.reject(error);
       this.#notes.unshift(...notes.slice(0, NOTES_MAX - this.#notes.length));
+      for (const row of refused) if (!this.#keepRefused(row)) this.#dropped += 1;
       log.warn({ error }, "the audit log was not written; it is retried with the next record");
     }
     if (this.#dropped > 0)
       log.warn({ dropped: this.#dropped }, "refused calls and commands were not recorded: too many");
     this.#dropped = 0;
+    return isWritten;
   }
 }
 

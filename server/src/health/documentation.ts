@@ -47,8 +47,14 @@ const page = (url: string, contentType: string, read: () => Promise<string | Buf
   answer: async () => ({ status: 200, headers: { ...HEADERS, "content-type": contentType }, body: await read() }),
 });
 
-/** The bundle is 1.4 MB and rarely requested, so it is read for each request and not kept in memory. */
-const packaged = (name: string) => () => readFile(fileURLToPath(import.meta.resolve(`swagger-ui-dist/${name}`)));
+/** Read once, with the first request: answers that nobody reads must not each hold a copy of 1.4 MB. */
+function packaged(name: string): () => Promise<Buffer> {
+  let reading: Promise<Buffer> | null = null;
+  return () => {
+    reading ??= readFile(fileURLToPath(import.meta.resolve(`swagger-ui-dist/${name}`)));
+    return reading;
+  };
+}
 
 export const documentationPages: readonly Page[] = [
   page("/docs", "text/html; charset=utf-8", async () => HTML),

@@ -46,6 +46,8 @@ export function healthHandlers(
 ): HandlersOf<"getHealth" | "getLiveness" | "getReadiness" | "getMetrics" | "getOpenapi"> {
   const startedAt = context.clock.monotonic();
   const known = { clusterId: "", nodesTotal: 0, nodesReady: 0, poolsTotal: 0 };
+  // One buffer for all answers: a caller that asks again and again must not make the server serialize or copy it each time.
+  const openapi = Buffer.from(JSON.stringify(options.openapi));
   let isNodeAwaited = options.hasNode !== null;
   const count = once(async () => {
     if (known.clusterId === "") known.clusterId = await getClusterId(context.db);
@@ -75,7 +77,7 @@ export function healthHandlers(
       options.metrics.setDatabaseUp(context.db.isListening());
       return { status: 200, body: await options.metrics.text(), contentType: options.metrics.contentType };
     },
-    getOpenapi: async () => ({ status: 200, body: options.openapi }),
+    getOpenapi: async () => ({ status: 200, body: options.openapi, json: openapi }),
   };
 }
 

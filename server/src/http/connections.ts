@@ -6,6 +6,7 @@
  *   two requests) are closed, first of the address that has most. So silent connections keep no client out; a new one is
  *   answered 503 only when every connection has a running request.
  * - One address has a share of them, above which it is answered 429, unless it is a proxy's or this host's.
+ * - At most PIPELINED_MAX requests of a connection wait for their answers. More are not answered: the connection ends.
  * - A refused or broken connection is answered and closed soon, whatever its caller does.
  */
 import type { ServerResponse } from "node:http";
@@ -18,6 +19,8 @@ import type { TrustedProxies } from "./caller-address.ts";
 const EVICTED_SHARE = 1 / 64;
 /** Enough to send the head of a request. */
 const NEW_MS = 1_000;
+/** One read of Node's has over a thousand short requests, all of which would begin at once, and keep their answers until they are read. */
+const PIPELINED_MAX = 16;
 /** Above this number of refusals being sent, connections are closed without an answer. */
 const FAREWELLS_MAX = 256;
 
@@ -28,7 +31,11 @@ interface Connection {
   readonly since: number;
   /** The response to its last request; undefined: it has sent none. */
   last: ServerResponse | undefined;
+  /** Responses before it that are not sent yet. */
+  earlier: ServerResponse[];
 }
+
+const NONE: ServerResponse[] = [];
 
 export interface ConnectionsOptions {
   readonly max: number;
@@ -78,16 +85,25 @@ export class Connections {
       this.#refuse(socket, "503 Service Unavailable", "unavailable", "all connections of this server are in use");
       return false;
     }
-    this.#all.set(socket, { socket, address, since: clock.monotonic(), last: undefined });
+    this.#all.set(socket, { socket, address, since: clock.monotonic(), last: undefined, earlier: NONE });
     this.#byAddress.set(address, ofAddress + 1);
     socket.once("close", () => this.#forget(socket));
     return true;
   }
 
-  /** A request arrived on it. */
-  began(socket: Socket, response: ServerResponse): void {
+  /** A request arrived on it. Whether it may be answered; else the connection was ended. */
+  began(socket: Socket, response: ServerResponse): boolean {
     const connection = this.#all.get(socket);
-    if (connection !== undefined) connection.last = response;
+    if (connection === undefined) return true;
+    const { last } = connection;
+    const earlier = last === undefined || isOver(last) ? NONE : [...connection.earlier.filter(isAwaited), last];
+    if (earlier.length >= PIPELINED_MAX) {
+      socket.destroy();
+      return false;
+    }
+    connection.last = response;
+    connection.earlier = earlier;
+    return true;
   }
 
   /** Closes connections without a running request, for a server that stops. */
@@ -147,4 +163,5 @@ export class Connections {
   }
 }
 
+const isAwaited = (response: ServerResponse): boolean => !isOver(response);
 const isOver = (response: ServerResponse): boolean => response.writableFinished || response.destroyed;

@@ -1,5 +1,5 @@
 /**
- * What happens to every request, in this order: request id → host → route → key → tenant → scope → rate → open requests →
+ * What happens to every request, in this order: request id → host → route → key → rate → tenant → scope → open requests →
  * target → body → validate → turn → idempotency → handler → encode → log.
  *
  * Always:
@@ -40,6 +40,9 @@ import type { Route } from "./route-table.ts";
 import { checkHandshake } from "./upgrade.ts";
 
 const STATUS_CALLER_GONE = 499;
+const PROBES: ReadonlySet<string> = new Set(["getLiveness", "getReadiness"]);
+/** Refusals of callers who have no key, or whose key is known to be no longer valid. */
+const UNPAID: ReadonlySet<string> = new Set(["missing_key", "expired_key"]);
 
 /** A promise only if the request has to wait for something. Throws or rejects only for a fault in sending. */
 export function handle(parts: HandleParts, incoming: Incoming, presence: CallerPresence): Promise<void> | void {
@@ -137,9 +140,35 @@ function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Out
   if (exchange.isForMachine) return answerForMachine(parts, exchange);
   const route = findRoute(exchange);
   if (exchange.isFromNodes) checkIsForNodes(route);
-  if (route === "page") return (exchange.entry as Page).answer();
-  if (route?.endpoint.access === "public") return serve(parts, exchange, route);
-  return after(authenticate(parts, exchange, route), () => serve(parts, exchange, route));
+  if (route === "page" || route?.endpoint.access === "public") return answerPublicly(parts, exchange, route);
+  return after(authenticateSlowly(parts, exchange, route), () => serve(parts, exchange, route));
+}
+
+/** What needs no key counts for its address. Probes of this server do not: they are answered whatever else the address asks for. */
+function answerPublicly(parts: HandleParts, exchange: Exchange, route: Route | "page"): Promise<Outgoing> | Outgoing {
+  const serveIt = (): Promise<Outgoing> | Outgoing =>
+    route === "page" ? (exchange.entry as Page).answer() : serveWithinRate(parts, exchange, route);
+  if (exchange.isFromNodes || (route !== "page" && PROBES.has(route.name))) return serveIt();
+  const { presence, startedAt: now } = exchange;
+  const from = callerOf(parts, exchange);
+  return after(parts.admission.takeFromAddress(from, { now, presence }), () =>
+    after(beginWork(parts, exchange, addressCaller(from.address)), serveIt),
+  );
+}
+
+/** A flood of calls without a valid key is slowed down, although it causes no query. */
+function authenticateSlowly(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<void> | void {
+  const refuse = async (error: unknown): Promise<never> => {
+    const isKnown = error instanceof Refusal && UNPAID.has(error.code);
+    if (isKnown) await parts.admission.strangers.refuse(callerOf(parts, exchange), exchange.presence);
+    throw error;
+  };
+  try {
+    const authenticating = authenticate(parts, exchange, route);
+    return authenticating instanceof Promise ? authenticating.catch(refuse) : authenticating;
+  } catch (error) {
+    return refuse(error);
+  }
 }
 
 /** Two readers could understand more than one in two ways. */
@@ -183,12 +212,20 @@ function checkIsForNodes(route: Route | "page" | undefined): void {
 /** The steps that follow when the caller is known. */
 function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<Outgoing> | Outgoing {
   const { key, headers, presence, startedAt: now } = exchange;
-  checkTenant(route, key);
+  if (key === undefined) return serveWithinRate(parts, exchange, routeFor(exchange, route));
+  // Before anything is refused: refusals are recorded, and a flood of them costs as much as one of calls.
+  return after(parts.admission.takeRequest(key, "api", { headers, now, presence }), () => {
+    const served = routeFor(exchange, route);
+    return forHolder(key.tenantId, () => serveWithinRate(parts, exchange, served));
+  });
+}
+
+/** Throws a Refusal if the path is not served, or not to this caller. */
+function routeFor(exchange: Exchange, route: Route | undefined): Route {
+  checkTenant(route, exchange.key);
   if (route === undefined) throw unroutable(exchange);
-  checkScope(route, key);
-  if (key === undefined) return serveWithinRate(parts, exchange, route);
-  const taking = parts.admission.takeRequest(key, "api", { headers, now, presence });
-  return after(taking, () => forHolder(key.tenantId, () => serveWithinRate(parts, exchange, route)));
+  checkScope(route, exchange.key);
+  return route;
 }
 
 function serveWithinRate(parts: HandleParts, exchange: Exchange, route: Route): Promise<Outgoing> | Outgoing {

@@ -72,7 +72,7 @@ export type PassedReply =
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
   ? {
       readonly body: A extends { readonly orStream: string } ? Static<S> | Readable : Static<S>;
-      readonly json?: string;
+      readonly json?: string | Buffer;
       /** Of a stream that is not `orStream`. */
       readonly contentType?: string;
     }
@@ -123,7 +123,7 @@ export interface AnyReply {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: unknown;
   /** The body as JSON, if it was serialized before. */
-  readonly json?: string;
+  readonly json?: string | Buffer;
   readonly contentType?: string;
   /** With status 101. */
   readonly upgrade?: UpgradeHandler;

@@ -96,7 +96,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.
     if (closing.signal.aborted) response.setHeader("connection", "close");
-    connections.began(message.socket, response);
+    if (!connections.began(message.socket, response)) return;
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const { url = "/", method = "" } = message;
     const { entry, params } = METHODS.has(method) ? find(url) : NOWHERE;

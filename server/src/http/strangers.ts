@@ -54,6 +54,12 @@ export class Strangers {
     throw new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
   }
 
+  /** Waits before a refusal that needed no query. Rejects when the caller has gone. */
+  async refuse({ address, isProxy }: CallerAddress, presence: Wait["presence"]): Promise<void> {
+    const waitMs = this.#rate.refuse(address, rateOf(isProxy), this.#clock.monotonic());
+    await this.#holdBack(address, { waitMs, presence });
+  }
+
   /** Returns the payment: the caller was authorized. */
   repay({ address }: CallerAddress): void {
     this.#rate.giveBack(address);
@@ -65,8 +71,7 @@ export class Strangers {
     read: () => Promise<T | undefined>,
   ): Promise<T | undefined> {
     if (name !== null && this.#isUnknown(name)) {
-      const waitMs = this.#rate.refuse(from.address, rateOf(from.isProxy), this.#clock.monotonic());
-      await this.#holdBack(from.address, { waitMs, presence });
+      await this.refuse(from, presence);
       return undefined;
     }
     await this.pay(from, presence);
