@@ -39,6 +39,48 @@ test("no share cookie, key or token of ours reaches a guest, however the head is
   assert.deepEqual(sent("Bearer smk_short"), ["Bearer smk_short"], "what is not ours is the guest's");
 });
 
+test("no key or token of ours reaches a guest in any other header either, and what is not ours does", () => {
+  for (const token of [CONNECT_TOKEN, SHARE_TOKEN, KEY]) {
+    const escaped = encodeURIComponent(encodeURIComponent(`/x?access_token=${token}`));
+    const held: readonly (readonly [string, string])[] = [
+      ["X-Api-Key", token],
+      ["Referer", `https://web.example/page?access_token=${token}&x=1`],
+      ["Referer", `https://web.example/login?next=${encodeURIComponent(`/login?next=${escaped}`)}`],
+      ["Referer", `https://web.example/?access_token=${token.replace("_", "%5F")}`],
+      ["Sec-WebSocket-Protocol", `chat, ${token}`],
+      ["Authorization", `Basic ${Buffer.from(`x:${token}`).toString("base64")}`],
+      ["X-Forwarded-For", token],
+      ["X-Forwarded-Host", `a.${token}`],
+      ["Upgrade", token],
+    ];
+    for (const [name, value] of held) {
+      const upgradeTo = name === "Upgrade" ? value : null;
+      const head = requestHead(["Host", "web.example", name, value, "X-Other", "1"], "GET", { ...FACTS, upgradeTo });
+      assert.ok(!head.includes(value), `${name}: ${value}`);
+      assert.ok(!head.join().includes(token), `${name}: ${value}`);
+      assert.deepEqual(valuesOf(head, "x-other"), ["1"]);
+      assert.deepEqual(valuesOf(head, "host"), ["web.example"]);
+      assert.deepEqual(valuesOf(head, "x-forwarded-host"), ["web.example"]);
+    }
+    const inJson = encodeURIComponent(JSON.stringify({ key: token }));
+    const cookie = `a=1; key=${token}; b=%22x%22; state=${inJson}; c="2"`;
+    const cookies = valuesOf(requestHead(["Cookie", cookie, "Cookie", `key=${token}`], "GET", FACTS), "cookie");
+    assert.deepEqual(cookies, ['a=1; b=%22x%22; c="2"']);
+  }
+  const foreign = [
+    ...["X-Api-Key", "smk_short", "Referer", "https://web.example/?x=%zz%", "Authorization", "Basic eDp5"],
+    ...[
+      "Cookie",
+      `a=ssmk_${"k".repeat(43)}; b=100%`,
+      "Sec-WebSocket-Protocol",
+      "chat",
+      "X-Key",
+      `smx_${"k".repeat(43)}`,
+    ],
+  ];
+  assert.deepEqual(requestHead(foreign, "GET", FACTS).slice(0, foreign.length), foreign);
+});
+
 test("a caller cannot take away what a request is about, nor say twice where it came from", () => {
   const head = requestHead(
     [

@@ -4,7 +4,8 @@
  *
  * Always:
  * - hop-by-hop headers are not forwarded (RFC 9110, 7.6.1);
- * - no key or token of Flotilla reaches a guest, in a header or a cookie;
+ * - no key or token of Flotilla reaches a guest in the value of a header: the header is dropped, and of `cookie` only the
+ *   cookies that contain one;
  * - a guest sets cookies for its own host or path only, and never one of Flotilla's;
  * - a guest that answers under the address of the API (`prefix`) is untrusted there: its pages are sandboxed, so that their
  *   origin is not the API's; headers that affect the whole origin are dropped; its root is the prefix.
@@ -48,6 +49,12 @@ const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 // oxlint-disable-next-line no-control-regex -- the pattern is for control characters
 const NO_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 
+const BASIC = /^basic +([A-Za-z0-9+/=_-]+) *$/i;
+/** The start of a key or token, whose underscore may be escaped. No encoder escapes letters. */
+const MAY_HOLD = /sm[kcs][_%]/;
+/** Also of what was escaped several times, such as an address in the query of another. */
+const ESCAPE = /%(?:25)*([0-9a-f]{2})/gi;
+
 export interface RequestFacts {
   /** The path under which the caller sees the guest's root; empty for a separate host. */
   readonly prefix: string;
@@ -66,15 +73,15 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
   let isFramed = false;
   for (const [name, value] of pairs(raw)) {
     const lower = name.toLowerCase();
-    last.set(lower, lower === "x-forwarded-for" && last.has(lower) ? `${last.get(lower)}, ${value}` : value);
     if (lower === "transfer-encoding") {
       out.push("transfer-encoding", "chunked");
       isFramed = true;
     }
     if (lower === "content-length") isFramed = true;
+    if (lower !== "cookie" && holdsCredential(value)) continue;
+    last.set(lower, lower === "x-forwarded-for" && last.has(lower) ? `${last.get(lower)}, ${value}` : value);
     if (dropped.has(lower)) continue;
-    if (lower === "authorization" && holdsOwnCredential(value)) continue;
-    const kept = lower === "cookie" ? withoutShareCookie(value) : value;
+    const kept = lower === "cookie" ? withoutOwnCookies(value) : value;
     if (kept !== "") out.push(name, kept);
   }
   if (!isFramed && ["POST", "PUT", "PATCH"].includes(method)) out.push("content-length", "0");
@@ -84,8 +91,9 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
   out.push("x-forwarded-proto", /^https?$/.test(proto) ? proto : facts.isEncrypted ? "https" : "http");
   out.push("x-forwarded-host", last.get("x-forwarded-host") ?? last.get("host") ?? "");
   if (facts.prefix !== "") out.push("x-forwarded-prefix", facts.prefix);
-  if (facts.upgradeTo === null) out.push("connection", facts.isKept ? "keep-alive" : "close");
-  else out.push("connection", "Upgrade", "upgrade", facts.upgradeTo);
+  const { upgradeTo } = facts;
+  if (upgradeTo === null || holdsCredential(upgradeTo)) out.push("connection", facts.isKept ? "keep-alive" : "close");
+  else out.push("connection", "Upgrade", "upgrade", upgradeTo);
   return out;
 }
 
@@ -139,12 +147,26 @@ export function withoutCredential(url: string, name: string): string {
   return kept.length === 0 ? url.slice(0, at) : `${url.slice(0, at)}?${kept.join("&")}`;
 }
 
-function withoutShareCookie(value: string): string {
+function withoutOwnCookies(value: string): string {
+  const isOwn = holdsCredential(value) ? holdsCredential : () => false;
   return value
     .split(";")
     .map((part) => part.trim())
-    .filter((part) => part !== "" && !part.startsWith(`${SHARE_COOKIE}=`))
+    .filter((part) => part !== "" && !part.startsWith(`${SHARE_COOKIE}=`) && !isOwn(part))
     .join("; ");
+}
+
+/**
+ * Whether a header's value contains a key or token of Flotilla: as it is, percent-encoded as in cookies and addresses, or
+ * as the name or password of `Basic`. For nearly every value it costs one search.
+ */
+function holdsCredential(value: string): boolean {
+  const basic = BASIC.exec(value)?.[1];
+  const text = basic === undefined ? value : Buffer.from(basic, "base64").toString("latin1");
+  if (!MAY_HOLD.test(text)) return false;
+  return holdsOwnCredential(
+    text.replaceAll(ESCAPE, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 16))),
+  );
 }
 
 /** undefined: a cookie that a guest must not set. Without `Domain` it belongs to the host that set it only. */

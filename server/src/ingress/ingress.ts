@@ -8,6 +8,7 @@
  * - a caller without access learns nothing, not even whether the machine exists: 401, or 404 with a key of another tenant;
  * - access is checked for every request (access.ts limits how old it may be); a revoked link opens nothing, and what it
  *   opened ends;
+ * - the cookie of a share link opens nothing for pages of other hosts (page-origin.ts), except by a link that is followed;
  * - no credential of Flotilla reaches the guest.
  */
 import type { IncomingMessage } from "node:http";
@@ -24,13 +25,24 @@ import type { MachineAccess } from "./access-store.ts";
 import { shareCookie, shareCookies } from "./cookies.ts";
 import { forward, type ForwardServices } from "./forward.ts";
 import { withoutCredential } from "./head.ts";
+import { isFromOtherPage } from "./page-origin.ts";
 
 /** The parameter that holds a share token, and the one that holds a key on a WebSocket handshake. */
 const SHARE_PARAMETER = "t";
 const KEY_PARAMETER = "access_token";
 
+const OTHER_PAGE =
+  "a page of another host sent this request, and the cookie of a share link gives access only to its own host's pages; open the machine's address in a tab, or send a key with machine:exec";
+
 /** The credential that gave access; all null for a public machine. */
 type Admission = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
+
+/** The share tokens of a request: `token` is the query's, `links` are all. */
+interface Links {
+  readonly route: Route;
+  readonly token: string | undefined;
+  readonly links: readonly string[];
+}
 
 export interface IngressServices extends ForwardServices {
   readonly addresses: Pick<MachineAddresses, "routeOf">;
@@ -63,7 +75,7 @@ export class MachineIngress implements Ingress {
     const { method = "GET" } = raw.message;
     const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
     if (token !== undefined && isPage) return exchanged({ access, route, path, token });
-    const admission = await this.#admit(request, access, links);
+    const admission = await this.#admit(request, access, { route, token, links });
     if (access === undefined) throw new Refusal("missing_key", "");
     repay();
     if (access.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
@@ -93,16 +105,22 @@ export class MachineIngress implements Ingress {
   async #admit(
     { raw, authenticate }: IngressRequest,
     access: MachineAccess | undefined,
-    links: readonly string[],
+    { route, token, links }: Links,
   ): Promise<Admission> {
     if (access?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
-    const { headers } = raw.message;
+    const { headers, method } = raw.message;
     const link = links.find((each) => access !== undefined && opens(access, each));
-    if (link !== undefined) return { keyId: null, expiresAt: null, shareHash: hashedName(link) };
+    // Browsers add a cookie by themselves, but not a token in the query.
+    const isOtherPage =
+      link !== undefined &&
+      link !== token &&
+      isFromOtherPage({ headers, method, by: route.by, isUpgrade: raw.upgrade !== undefined });
+    if (link !== undefined && !isOtherPage) return { keyId: null, expiresAt: null, shareHash: hashedName(link) };
     const inQuery = raw.upgrade === undefined ? null : parametersOf(raw.url).get(KEY_PARAMETER);
     const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
     // Any other kind of `Authorization` is for the guest, which this caller cannot reach.
-    if (bearer === undefined || !hasKeyForm(bearer)) throw new Refusal("missing_key", "");
+    if (bearer === undefined || !hasKeyForm(bearer))
+      throw isOtherPage ? new Refusal("unknown_key", OTHER_PAGE) : new Refusal("missing_key", "");
     const key = await authenticate(bearer);
     if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
     // The same answer for another tenant's machine and for none, so that callers cannot tell which machines exist.
