@@ -5,7 +5,7 @@
  * Always:
  * - `record` resolves after the commit of its row; a failed batch rejects all who wait for it.
  * - Records that no request waits for are kept for the next batch when one fails: of calls that succeeded at most NOTES_MAX, and as
- *   many of refused and failed ones, of one tenant a quarter of them. More are dropped and counted in the log. So whoever is
+ *   many of refused and failed ones, of one tenant a quarter of them. More are dropped and counted in the log. So a caller that is
  *   refused again and again hides no call that succeeded, and no refusal of another tenant.
  *
  * A crash loses the records of the batch under way and of the one that gathers. No request of these was answered,

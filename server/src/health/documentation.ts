@@ -47,7 +47,7 @@ const page = (url: string, contentType: string, read: () => Promise<string | Buf
   answer: async () => ({ status: 200, headers: { ...HEADERS, "content-type": contentType }, body: await read() }),
 });
 
-/** Read once, with the first request: answers that nobody reads must not each hold a copy of 1.4 MB. */
+/** Read once, with the first request: answers that are not read must not each hold a copy of 1.4 MB. */
 function packaged(name: string): () => Promise<Buffer> {
   let reading: Promise<Buffer> | null = null;
   return () => {

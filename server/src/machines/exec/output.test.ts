@@ -39,7 +39,7 @@ test("what fits is given back exactly, in both forms", () => {
   );
 });
 
-test("bytes that are no text become no more text than the cap", () => {
+test("bytes outside UTF-8 become no more text than the cap", () => {
   for (const bytes of [Math.ceil(EXEC_TEXT_BYTES_MAX / 3), EXEC_TEXT_BYTES_MAX]) {
     using output = new CollectedOutput("both", share());
     output.onOutput("stdout", Buffer.alloc(bytes, 0xff));

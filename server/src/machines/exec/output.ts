@@ -76,7 +76,7 @@ export function cutAt(bytes: Uint8Array, max: number): number {
   return ((bytes[end] ?? 0) & 0xc0) === 0x80 ? max : end;
 }
 
-/** At most EXEC_TEXT_BYTES_MAX bytes of text. Each byte that is no UTF-8 becomes a replacement character, which has three. */
+/** At most EXEC_TEXT_BYTES_MAX bytes of text. Each byte outside UTF-8 becomes a replacement character, which has three. */
 function cappedText(bytes: Buffer): { readonly text: string; readonly isCut: boolean } {
   const end = cutAt(bytes, EXEC_TEXT_BYTES_MAX);
   const text = bytes.toString("utf8", 0, end);
