@@ -114,6 +114,8 @@ function makeWorkload(machineLog: MachineLog, onEvent: (level: string, message: 
 }
 
 function heldBytes(): number {
+  // The first collection may free buffers only after it has returned; the second waits for that.
+  collectGarbage();
   collectGarbage();
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   return heapUsed + arrayBuffers;

@@ -41,7 +41,6 @@ type MachineHandlers = HandlersOf<
 
 export function machineHandlers(services: MachineServices): MachineHandlers {
   const { activity, addresses, cache, context } = services;
-  const { db } = context;
   return {
     async createMachine(request) {
       const { caller, body } = request;
@@ -92,25 +91,34 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       await activity.written(id);
       return { status: 200, body: machineInfo(machine, addresses) };
     },
-    async listMachineEvents({ caller, params, query }) {
-      const name = { tenantId: caller.tenantId, id: params.id };
-      const machine = cache.current(name) ?? (await cache.read(name));
-      if (machine === undefined) throw machineNotFound(params.id);
-      const limit = query.limit ?? null;
-      const found = await listTimeline(db, {
-        machineId: machine.id,
-        after: parseSequence(query.cursor),
-        limit: limit === null ? null : limit + 1,
-      });
-      const { items, headers } = page(found, limit, `/v1/machines/${machine.id}/events`, {
-        cursorOf: ({ position }) => String(position),
-      });
-      return { status: 200, headers, body: items.map(eventInfo) };
-    },
+    listMachineEvents: (request) => timelineOf(services, request),
     getMachineUsage: (request) => usageInPeriod(context, request),
     createSnapshot: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
     listSnapshots: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
   };
+}
+
+/** A request for a machine's events. */
+interface TimelineRequest {
+  readonly caller: Caller;
+  readonly params: { readonly id: string };
+  readonly query: { readonly limit?: number; readonly cursor?: string };
+}
+
+async function timelineOf({ cache, context }: MachineServices, { caller, params, query }: TimelineRequest) {
+  const name = { tenantId: caller.tenantId, id: params.id };
+  const machine = cache.current(name) ?? (await cache.read(name));
+  if (machine === undefined) throw machineNotFound(params.id);
+  const limit = query.limit ?? null;
+  const found = await listTimeline(context.db, {
+    machineId: machine.id,
+    after: parseSequence(query.cursor),
+    limit: limit === null ? null : limit + 1,
+  });
+  const { items, headers } = page(found, limit, `/v1/machines/${machine.id}/events`, {
+    cursorOf: ({ position }) => String(position),
+  });
+  return { status: 200, headers, body: items.map(eventInfo) } as const;
 }
 
 type Queried = Parameters<typeof parsePeriod>[0];
