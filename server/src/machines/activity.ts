@@ -45,8 +45,8 @@ export class Activity {
   #loop: Promise<void> | null = null;
   #wake = new AbortController();
   #touchedAt = 0;
-  /** Resolves when the last batch that was begun is written or dropped. */
-  #writing: Promise<void> = Promise.resolve();
+  /** Resolves when the batches that were begun are written or dropped; null: all are. */
+  #writing: Promise<void> | null = null;
 
   /** `onWritten` is called for each machine's last activity after it was written. */
   constructor(context: Context, onWritten: (machineId: string, at: number) => void) {
@@ -94,8 +94,11 @@ export class Activity {
     this.#wakeLoop();
   }
 
-  /** Resolves when what has happened in the machine is written, or was dropped because the database did not take it. */
-  written(machineId: string): Promise<void> {
+  /**
+   * Resolves when what has happened in the machine is written, or was dropped because the database did not take it; null: it is
+   * already.
+   */
+  written(machineId: string): Promise<void> | null {
     return this.#tallies.has(machineId) ? this.#flush() : this.#writing;
   }
 
@@ -147,8 +150,12 @@ export class Activity {
   }
 
   #flush(): Promise<void> {
-    this.#writing = this.#writing.then(() => this.#write());
-    return this.#writing;
+    const writing = this.#writing === null ? this.#write() : this.#writing.then(() => this.#write());
+    this.#writing = writing;
+    void writing.then(() => {
+      if (this.#writing === writing) this.#writing = null;
+    });
+    return writing;
   }
 
   /** Never rejects. */

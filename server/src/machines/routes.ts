@@ -75,7 +75,8 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     },
     async deleteMachine({ caller, params, query }) {
       // Its row may be gone soon after the delete.
-      await activity.written(params.id);
+      const counting = activity.written(params.id);
+      if (counting !== null) await counting;
       const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });
       if (query.includeUsage !== true) return { status: 204 };
       return { status: 200, body: await usageOf(context, machine) };
@@ -88,7 +89,8 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     },
     async stopMachine({ caller: { tenantId }, params: { id }, query, signal }) {
       const machine = await stopMachine(services, { tenantId, id, keepsMemory: query.keepMemory === true, signal });
-      await activity.written(id);
+      const counting = activity.written(id);
+      if (counting !== null) await counting;
       return { status: 200, body: machineInfo(machine, addresses) };
     },
     listMachineEvents: (request) => timelineOf(services, request),
