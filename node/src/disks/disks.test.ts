@@ -17,7 +17,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { RootFile } from "../images/images.ts";
-import { diskBytes, digestInHeader, qcow2Disks } from "./disks.ts";
+import { diskBytes, digestInHeader, GIB, qcow2Disks, resumeBytes } from "./disks.ts";
 
 const hasQemuImg = spawnSync("qemu-img", ["--version"]).status === 0;
 const options = hasQemuImg ? {} : { skip: "qemu-img is not installed" };
@@ -112,4 +112,13 @@ test("a header that is cut off, foreign or hostile gives no image", async () => 
   assert.equal(digestInHeader(Buffer.alloc(200)), null);
   writeFileSync(made.diskPath, "");
   assert.equal(await qcow2Disks.digestOf(made.diskPath), null);
+});
+
+test("a machine that a full disk has paused never writes into the database's reserve", () => {
+  for (const gib of [1, 3, 5, 6.8, 10, 20, 100, 10_000]) {
+    const bytes = gib * GIB;
+    // As disk-reserve.ts of the server makes it.
+    const reserve = Math.min(256 * 2 ** 20, bytes * 0.05);
+    assert.ok(resumeBytes(bytes) >= reserve * 1.4, `${gib} GiB: ${resumeBytes(bytes)} of ${reserve}`);
+  }
 });

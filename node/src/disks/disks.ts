@@ -24,6 +24,7 @@ const SECTOR_BYTES = 512;
 /** Disks grow by themselves. To keep space for the database, no new disk is made on a file system this full. */
 const FREE_BYTES_MIN = 512 * 2 ** 20;
 const FREE_SHARE_MIN = 0.025;
+const FREE_SHARE_RESUMED = 0.075;
 const MERGE_MS_MAX = 60 * 60_000;
 
 /** Makes the writable disk of a machine. */
@@ -76,6 +77,18 @@ export async function isNearlyFull(directory: string): Promise<boolean> {
   const { blocks, bavail, bsize } = await statfs(directory);
   return bavail * bsize < Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
 }
+
+/**
+ * Whether a machine that a full disk has paused may write again. The database's reserve, 256 MB or 5 % (embedded-postgres/disk-reserve.ts
+ * of the server), is released meanwhile: what it leaves is for deleting machines and images, not for a machine.
+ */
+export async function mayGrowAgain(directory: string): Promise<boolean> {
+  const { blocks, bavail, bsize } = await statfs(directory);
+  return bavail * bsize >= resumeBytes(blocks * bsize);
+}
+
+/** What must be free, of a file system of so many bytes, before machines write again. Pure. */
+export const resumeBytes = (bytes: number): number => Math.min(FREE_BYTES_MIN, bytes * FREE_SHARE_RESUMED);
 
 export const qcow2Disks: Disks = {
   async make({ diskPath, root, diskGb, uid }) {

@@ -45,7 +45,7 @@ async function backup({ to, ...place }: OperatorSettings, signal: AbortSignal): 
   const rows = Object.values(made.rows).reduce((sum, each) => sum + each, 0);
   say(isStream ? process.stderr : process.stdout, [
     ...(isStream ? [] : [name]),
-    `control plane of ${place.databaseUrl === undefined ? place.dataDirectory : "DATABASE_URL"}, cluster ${made.clusterId}, as of ${made.createdAt}: ${count(made.tables.length, "table")}, ${count(rows, "row")}, ${made.files.join(", ") || "no keys"}; SHA-256 of the content ${made.sha256}`,
+    `control plane of ${place.databaseUrl === null ? place.dataDirectory : "DATABASE_URL"}, cluster ${made.clusterId}, as of ${made.createdAt}: ${count(made.tables.length, "table")}, ${count(rows, "row")}, ${made.files.join(", ") || "no keys"}; SHA-256 of the content ${made.sha256}`,
     "It has secrets: keep it where only operators can read it. Disks and images of machines are not in it: they are on their nodes.",
   ]);
 }

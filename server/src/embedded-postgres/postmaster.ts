@@ -43,6 +43,7 @@ const WAITED_STOP_MS = 3_000;
 const IMMEDIATE_STOP_MS = 7_000;
 /** How often the process is checked; the end of a child process is noticed immediately. */
 const WATCH_MS = 200;
+const RESTART_MS_MAX = 10_000;
 const POLL_MS = 20;
 const RESTART_PAUSE_MS = 100;
 /** After a kill, the old process's children hold its memory for a moment, and starts fail until they have ended. */
@@ -185,19 +186,29 @@ async function tryToConnect(state: PostmasterState): Promise<unknown> {
   }
 }
 
-/** Restarts it whenever it has ended, until we stop. */
+/** Restarts it whenever it has ended, until we stop. What keeps it from starting, such as a full disk, lasts: so each try waits longer. */
 export async function watch(state: PostmasterState): Promise<void> {
   const { clock, log } = state.options;
   const stopping = state.stopping.signal;
+  let failures = 0;
   while (!stopping.aborted) {
     const { ended } = state.postmaster;
-    await clock.sleep(WATCH_MS, ended === null ? stopping : AbortSignal.any([stopping, ended]));
-    if (stopping.aborted || (await isRunning(state))) continue;
+    // Of one that could not be started the end is known already.
+    const isNew = failures === 0 && ended !== null;
+    const waitMs = Math.min(RESTART_MS_MAX, WATCH_MS * 2 ** failures);
+    await clock.sleep(waitMs, isNew ? AbortSignal.any([stopping, ended]) : stopping);
+    if (stopping.aborted) return;
+    if (await isRunning(state)) {
+      failures = 0;
+      continue;
+    }
     log.error({ pid: state.postmaster.pid }, "the embedded PostgreSQL ended; restarting it");
     try {
       await bringUp(state);
+      failures = 0;
       log.info({ pid: state.postmaster.pid }, "the embedded PostgreSQL runs again");
     } catch (error) {
+      failures += 1;
       log.error({ error }, "the embedded PostgreSQL could not be restarted; trying again");
     }
   }

@@ -18,7 +18,7 @@ import { basename, dirname, join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import { isNearlyFull } from "../../disks/disks.ts";
+import { mayGrowAgain } from "../../disks/disks.ts";
 import type { NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import type { FenceLease } from "../../host/fence-lease.ts";
 import { SuspendRefused, type VmExit, type VmRecord } from "../driver.ts";
@@ -256,7 +256,8 @@ export class Vmm {
     }
     this.#hasWarned = true;
     do await this.#clock.sleep(RESUME_MS, this.#released.signal);
-    while (!this.#released.signal.aborted && (await isNearlyFull(dirname(this.#logPath)).catch(() => false)));
+    while (!this.#released.signal.aborted && !(await mayGrowAgain(dirname(this.#logPath)).catch(() => true)));
+    this.#hasWarned = false;
     if (!this.#released.signal.aborted && !this.#isHeld) await this.#qmp?.execute("cont").catch(() => {});
   }
 
