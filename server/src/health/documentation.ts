@@ -51,7 +51,11 @@ const page = (url: string, contentType: string, read: () => Promise<string | Buf
 function packaged(name: string): () => Promise<Buffer> {
   let reading: Promise<Buffer> | null = null;
   return () => {
-    reading ??= readFile(fileURLToPath(import.meta.resolve(`swagger-ui-dist/${name}`)));
+    reading ??= readFile(fileURLToPath(import.meta.resolve(`swagger-ui-dist/${name}`))).catch((error: unknown) => {
+      // The next request reads it again.
+      reading = null;
+      throw error;
+    });
     return reading;
   };
 }
