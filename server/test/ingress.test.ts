@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest } from "node:http";
+import { Agent, type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest } from "node:http";
 import { createConnection, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
@@ -271,6 +271,30 @@ test("a request to a recently used machine makes no query", async () => {
   const { db } = server.context;
   await untilStatements(db, 0, () => visit(server, `/proxy/${id}/`));
   await untilStatements(db, 0, () => client.get(`/v1/machines/${id}/connect/80/`));
+});
+
+test("those who visit a tenant's machines do not wait for each other while it is the only tenant, however busy the server is", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { public: true });
+  const agent = new Agent({ keepAlive: true, maxSockets: 16 });
+  const ask = async (path: string): Promise<void> => {
+    const request = httpRequest(new URL(path, server.url), { agent, headers: { authorization: bearer } }).end();
+    const [response] = (await once(request, "response")) as [IncomingMessage];
+    assert.equal(response.statusCode, 200, await text(response));
+  };
+  const askOften = async (path: string): Promise<number> => {
+    const startedAt = performance.now();
+    await Promise.all(Array.from({ length: 400 }, () => ask(path)));
+    return performance.now() - startedAt;
+  };
+  // The server's thread is this test's, so the requests keep it busy.
+  const [callsMs, visitsMs]: [number[], number[]] = [[], []];
+  for (let round = 0; round < 4; round += 1) {
+    callsMs.push(await askOften(`/v1/machines/${id}/connect/80/`));
+    visitsMs.push(await askOften(`/proxy/${id}/`));
+  }
+  agent.destroy();
+  const [calls, visits] = [Math.min(...callsMs), Math.min(...visitsMs)];
+  assert.ok(visits < 2.5 * calls, `400 visits took ${visits} ms, and 400 calls ${calls}`);
 });
 
 test("a share link opens at once on every server, also where its notification has not arrived", async () => {

@@ -295,7 +295,7 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
     const { headers } = exchange;
     await admission.takeRequest(exchange.key ?? owner, side, { headers, now: startedAt, presence });
     exchange.close = admission.open(owner.tenantId, side);
-    // Until now it counted for its address.
+    // If it has asked the database until now, it counted for its address.
     exchange.endWork?.();
     await beginWork(parts, exchange, visitorsOf(owner.tenantId));
     if (hasBody(message)) admission.bodies.streamed(message, BRIDGE_SILENCE_MS_MAX);
@@ -305,10 +305,10 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
     await strangers.pay(from, presence);
     return () => strangers.repay(from);
   };
-  const request = { raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit };
-  // Whose machine it is will be known when the caller is admitted.
   const caller = addressCaller(from.address);
-  await beginWork(parts, exchange, caller);
+  const beginForAddress = (): Promise<void> | void => beginWork(parts, exchange, caller);
+  const { signal } = presence;
+  const request = { raw: exchange, signal, authenticate: authenticateBearer, pay, beginForAddress, admit };
   return await forHolder(caller.name, () => parts.ingress.answer(request));
 }
 

@@ -17,6 +17,8 @@ export interface IngressRequest {
   readonly authenticate: (bearer: string) => Promise<KnownKey>;
   /** Charges the address for a query, before it is made; the function that it gives refunds a caller with access. Rejects with a Refusal. */
   readonly pay: () => Promise<() => void>;
+  /** Precedes a query for the machine: until whose it is is known, the request counts for its address. */
+  readonly beginForAddress: () => Promise<void> | void;
   /**
    * Records the right that gave access: what the request has opened ends with it. Counts the request against the limits of
    * the machine's tenant, or of the key's. Rejects with a Refusal.

@@ -98,13 +98,28 @@ test("a query that began before the call does not judge a caller whom it refuses
   assert.equal((await newer)?.isPublic, false);
 });
 
-test("a known machine is found without a query for half a second, and then asked for again", async () => {
+test("a known machine is found without waiting for half a second, and then asked for again", async () => {
   const { script, table } = await known();
   script.now = 500;
   assert.deepEqual(table.find("web"), MACHINE);
   script.now = 501;
   assert.ok(table.find("web") instanceof Promise);
   assert.equal(script.queries.length, 1);
+});
+
+test("a name that is asked for all the time is asked of the database once before its entry is too old", async () => {
+  const { script, table } = await known();
+  script.now = 349;
+  table.known("web");
+  assert.equal(script.queries.length, 0);
+  script.now = 350;
+  for (let request = 0; request < 3; request += 1) assert.deepEqual(table.known("web"), MACHINE);
+  assert.equal(script.queries.length, 1);
+  script.answer({ ...MACHINE, isPublic: false });
+  await endOfTurn();
+  script.now = 850;
+  assert.equal(table.known("web")?.isPublic, false);
+  assert.equal(script.queries.length, 1, "the next one");
 });
 
 for (const [channel, payload] of [

@@ -18,8 +18,10 @@ import { findAccess, type MachineAccess } from "./access-store.ts";
 
 /** Each notification of a machine looks at all of them. */
 const ENTRIES_MAX = 2_000;
-/** Half of what is promised for a revocation on another server. A busy name costs two queries a second. */
+/** Half of what is promised for a revocation on another server. */
 const AGE_MAX_MS = 500;
+/** From this age on a request causes the next query, so that those to a busy name do not wait for it. It costs such a name three queries a second. */
+const RENEW_MS = 350;
 /** Bounds the queries for wrong share links: one name costs no more than twenty a second. Its callers wait for the next one. */
 const NEWER_AFTER_MS = 50;
 
@@ -65,11 +67,22 @@ export class AccessTable {
     );
   }
 
+  /** From memory; undefined: `find` would ask the database. */
+  known(name: string): MachineAccess | undefined {
+    const known = this.#known.get(name);
+    if (known === undefined) return undefined;
+    const ageMs = this.#clock.monotonic() - known.readAt;
+    if (ageMs > AGE_MAX_MS) return undefined;
+    // A request that needs its result gets its error.
+    if (ageMs >= RENEW_MS && !this.#queries.has(name)) this.#query(name).catch(() => undefined);
+    return known.access;
+  }
+
   /** undefined: no machine has the name. Waits only where the database is asked; throws DatabaseUnavailable. */
   find(name: string): MachineAccess | Promise<MachineAccess | undefined> {
+    const known = this.known(name);
+    if (known !== undefined) return known;
     const now = this.#clock.monotonic();
-    const known = this.#known.get(name);
-    if (known !== undefined && now - known.readAt <= AGE_MAX_MS) return known.access;
     const running = this.#queries.get(name);
     if (running !== undefined && now - running.startedAt <= AGE_MAX_MS) return running.found;
     return this.#query(name);

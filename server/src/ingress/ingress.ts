@@ -71,7 +71,7 @@ export class MachineIngress implements Ingress {
     const search = parametersOf(path);
     const token = search.getAll(SHARE_PARAMETER).find(hasShareTokenForm);
     const links = [...(token === undefined ? [] : [token]), ...shareCookies(raw.message.headers.cookie)];
-    const access = await this.#find(route.name, links);
+    const access = this.#known(route.name, links) ?? (await this.#find(request, route.name, links));
     const { method = "GET" } = raw.message;
     const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
     if (token !== undefined && isPage) return exchanged({ access, route, path, token });
@@ -94,12 +94,21 @@ export class MachineIngress implements Ingress {
     return passOn(reply);
   }
 
-  /** A link that another server has just made may not be in memory yet. */
-  async #find(name: string, links: readonly string[]): Promise<MachineAccess | undefined> {
-    const access = await this.#services.access.find(name);
-    const mayBeOld = access !== undefined && !access.isPublic && links.length > 0;
-    if (!mayBeOld || links.some((link) => opens(access, link))) return access;
-    return await this.#services.access.findNewer(name);
+  /** undefined: the database is to be asked. */
+  #known(name: string, links: readonly string[]): MachineAccess | undefined {
+    const access = this.#services.access.known(name);
+    return access === undefined || mayBeOld(access, links) ? undefined : access;
+  }
+
+  async #find(
+    { beginForAddress }: IngressRequest,
+    name: string,
+    links: readonly string[],
+  ): Promise<MachineAccess | undefined> {
+    await beginForAddress();
+    const { access: table } = this.#services;
+    const access = await table.find(name);
+    return access !== undefined && mayBeOld(access, links) ? await table.findNewer(name) : access;
   }
 
   async #admit(
@@ -135,6 +144,10 @@ const parametersOf = (url: string): URLSearchParams =>
 /** Compares hashes, so that the time it takes reveals nothing about the token. */
 const opens = ({ shareHash }: MachineAccess, token: string): boolean =>
   hasShareTokenForm(token) && shareHash !== null && hashKey(token).equals(shareHash);
+
+/** A link that another server has just made may not be in memory yet. */
+const mayBeOld = (access: MachineAccess, links: readonly string[]): boolean =>
+  !access.isPublic && links.length > 0 && !links.some((link) => opens(access, link));
 
 interface Exchange {
   readonly access: MachineAccess | undefined;
