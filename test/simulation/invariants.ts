@@ -126,7 +126,9 @@ function checkCapacity({ world, nodes, running }: Cluster, { machines, activeMax
     const used = sum(
       running.map((vm) => {
         const machine = byId.get(vm.machineId);
-        return vm.node === name && machine?.isDeleted === false ? machine.cpus : 0;
+        // A VM that was handed over uses no processor. Only its memory stays until its node is told, also when a server dies before that.
+        const isHandedOver = vm.isPaused && machine?.nodeId !== name;
+        return vm.node === name && machine?.isDeleted === false && !isHandedOver ? machine.cpus : 0;
       }),
     );
     if (used > resources.cpus) world.violate(`VMs use ${used} processors of ${name}, and it has ${resources.cpus}`);
