@@ -4,6 +4,7 @@
  * Always: a Failure and a refusal by the server end the command with exit code 1, a usage error with 2. Any other
  * thrown error is a bug of ours and keeps its stack.
  */
+import { errorOf } from "@flotilla/base/errors";
 import { FlotillaError } from "@flotilla/sdk";
 
 export const EXIT_REFUSED = 1;
@@ -24,6 +25,33 @@ export class Failure extends Error {
 
 /** A usage error, such as an option whose value cannot be read. */
 export const usage = (what: string, advice: string | null = null): Failure => new Failure(what, advice, EXIT_USAGE);
+
+const FILE_ERRORS: Readonly<Record<string, string>> = {
+  ENOENT: "no such file or directory",
+  EACCES: "this user may not access it",
+  EPERM: "this user may not do that",
+  ENOSPC: "the disk is full",
+  EDQUOT: "this user's share of the disk is used up",
+  EFBIG: "a file would be too large",
+  EIO: "the disk reports an error",
+  ELOOP: "its links lead in a circle",
+  ENAMETOOLONG: "the name is too long",
+  ENOTDIR: "a part of the path is not a directory",
+  EISDIR: "it is a directory",
+  EROFS: "the file system is read-only",
+};
+
+/** What an error of the local file system means; undefined for any other error. */
+export function fileErrorText(error: unknown): string | undefined {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === undefined ? undefined : FILE_ERRORS[code];
+}
+
+/** An error of the local file system is not a bug of ours. */
+export function localFailure(error: unknown, path: string): Error {
+  const text = fileErrorText(error);
+  return text === undefined ? errorOf(error) : new Failure(`${path}: ${text}`);
+}
 
 /** Facts about the connection of the call that failed. */
 export interface ConnectionFacts {

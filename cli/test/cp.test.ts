@@ -62,13 +62,16 @@ test("a copy that cannot be made says why and leaves nothing", async (t) => {
     assert.equal(ran.code, code);
     assert.match(ran.errors, text);
   };
-  await fails("hello:/none", "here", /file not found: none/);
+  await fails("hello:/none", "here", /file not found: hello:\/none/);
+  await fails("hello:/workspace/none", "here", /file not found: hello:\/workspace\/none/);
   await fails("none", "hello:/there", /none: no such file or directory/);
   await fails(".", "hello:/there", /is a directory[^]*cp -r/);
   await fails("a", "b", /one side must be a local file/, 2);
   await fails("hello:/a", "absent:/b", /one side must be a local file/, 2);
   await fails("absent:/a", "here", /no machine called "absent"/);
-  await fails("hello:/workspace", "here", /is a directory/);
+  await fails("hello:/", "here", /hello:\/ cannot be copied as a whole/, 2);
+  const asTree = /^error: hello:\/workspace is a directory\n.*flotilla machine cp -r hello:\/workspace here\n$/;
+  await fails("hello:/workspace", "here", asTree);
   assert.deepEqual(readdirSync(directory), []);
 });
 
@@ -135,7 +138,10 @@ test("a recursive copy of something that is not a directory says so", async (t) 
   assert.equal((await cp(t, "file", "hello:/plain", { directory })).code, 0);
   assert.match((await cpTree(t, "file", "hello:/x", { directory })).errors, /file is not a directory/);
   assert.match((await cpTree(t, "none", "hello:/x", { directory })).errors, /none: no such file or directory/);
-  assert.match((await cpTree(t, "hello:/plain", "x", { directory })).errors, /plain is not in a directory, or is none/);
-  assert.match((await cpTree(t, "hello:/none", "x", { directory })).errors, /file not found/);
+  assert.match(
+    (await cpTree(t, "hello:/plain", "x", { directory })).errors,
+    /^error: hello:\/plain is not a directory\n.*leave out -r/,
+  );
+  assert.match((await cpTree(t, "hello:/none", "x", { directory })).errors, /file not found: hello:\/none/);
   assert.deepEqual(readdirSync(directory), ["file"]);
 });

@@ -9,15 +9,43 @@ import { createWriteStream } from "node:fs";
 import { rename, rm, stat } from "node:fs/promises";
 import { Readable, type Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { errorOf } from "@flotilla/base/errors";
-import { Failure } from "../failure.ts";
+import { FlotillaError } from "@flotilla/sdk";
+import { localFailure } from "../failure.ts";
 
 /** One side of the copy. */
 export type CopyEnd =
   | { readonly kind: "machine"; readonly machine: string; readonly path: string }
   | { readonly kind: "local"; readonly path: string };
 
+/** A file of a machine. */
+export type MachineFile = Pick<CopyEnd & { readonly kind: "machine" }, "machine" | "path">;
+
 export const EXECUTABLE = 0o111;
+
+/** As users write it: `hello:/etc/hosts`. */
+export const fileText = ({ machine, path }: MachineFile): string => `${machine}:${path}`;
+
+/** Makes a call about a file of a machine. Throws a refusal whose text has the file as users write it. */
+export async function inMachine<T>(file: MachineFile, call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (!(error instanceof FlotillaError) || error.status === 0) throw error;
+    const { status, code, requestId, call: name } = error;
+    const text = namingFile(error.text, file);
+    throw new FlotillaError({ status, code, requestId, call: name, text }, { cause: error });
+  }
+}
+
+/** The server's path is that of the URL, without the slash at its beginning. */
+function namingFile(text: string, file: MachineFile): string {
+  const path = file.path.replace(/^\//, "");
+  const named = [" ", ":"].reduce(
+    (sentence, end) => sentence.replace(` ${path}${end}`, () => ` ${fileText(file)}${end}`),
+    ` ${text} `,
+  );
+  return named.slice(1, -1);
+}
 
 export const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 
@@ -41,19 +69,3 @@ export const isDirectory = (path: string): Promise<boolean> =>
     (facts) => facts.isDirectory(),
     () => false,
   );
-
-/** An error of the local file system is not a bug of ours. */
-export function localFailure(error: unknown, path: string): Error {
-  const { code } = error as NodeJS.ErrnoException;
-  const texts: Readonly<Record<string, string>> = {
-    ENOENT: "no such file or directory",
-    EACCES: "it may not be opened",
-    ENOSPC: "the disk is full",
-    ENOTDIR: "a part of the path is not a directory",
-    EISDIR: "it is a directory",
-    EROFS: "the file system is read-only",
-  };
-  const text = code === undefined ? undefined : texts[code];
-  if (text !== undefined) return new Failure(`${path}: ${text}`);
-  return errorOf(error);
-}

@@ -17,10 +17,19 @@ import { basename, join, posix, resolve } from "node:path";
 import { Readable, Transform } from "node:stream";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { Failure } from "../failure.ts";
+import { Failure, localFailure } from "../failure.ts";
 import type { Progress } from "../output.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
-import { EXECUTABLE, isDirectory, localFailure, megabytes, type CopyEnd, save } from "./cp-file.ts";
+import {
+  type CopyEnd,
+  EXECUTABLE,
+  fileText,
+  inMachine,
+  isDirectory,
+  type MachineFile,
+  megabytes,
+  save,
+} from "./cp-file.ts";
 import { findMachine } from "./find.ts";
 
 /** Files copied concurrently. */
@@ -40,7 +49,7 @@ export async function copyTree(call: Call, source: CopyEnd, destination: CopyEnd
   const flotilla = call.flotilla(nodeFetch);
   const { id } = await findMachine(flotilla, machine.machine);
   using progress = call.output.progress(`copying ${source.path}`);
-  const tree = new Tree(call, { flotilla, id, progress });
+  const tree = new Tree(call, { flotilla, id, machine: machine.machine, progress });
   if (source.kind === "machine") await tree.download(source.path, resolve(call.world.directory, destination.path));
   else await tree.upload(resolve(call.world.directory, source.path), destination.path);
   tree.tell();
@@ -55,6 +64,7 @@ class Tree {
   readonly #call: Call;
   readonly #flotilla: Flotilla;
   readonly #id: string;
+  readonly #machine: string;
   readonly #progress: Progress;
   #files = 0;
   #bytes = 0;
@@ -62,10 +72,14 @@ class Tree {
   readonly #executables: string[] = [];
   readonly #emptyDirectories: string[] = [];
 
-  constructor(call: Call, to: { readonly flotilla: Flotilla; readonly id: string; readonly progress: Progress }) {
+  constructor(
+    call: Call,
+    to: { readonly flotilla: Flotilla; readonly id: string; readonly machine: string; readonly progress: Progress },
+  ) {
     this.#call = call;
     this.#flotilla = to.flotilla;
     this.#id = to.id;
+    this.#machine = to.machine;
     this.#progress = to.progress;
   }
 
@@ -75,7 +89,10 @@ class Tree {
   }
 
   async #downloadInto(from: string, to: string, depth: number): Promise<void> {
-    const entries = await this.#list(from, depth);
+    const entries = await this.#list(from, depth).catch((error: unknown) => {
+      const isFile = error instanceof FlotillaError && error.code === "conflict" && /is none itself/.test(error.text);
+      throw isFile ? new Failure(`${fileText(this.#file(from))} is not a directory`, "leave out -r") : error;
+    });
     // Checks what exists already: a link would lead outside the destination.
     await mkdir(to).catch(async (error: NodeJS.ErrnoException) => {
       if (error.code !== "EEXIST") throw localFailure(error, to);
@@ -86,7 +103,7 @@ class Tree {
         throw new Failure(`${from} has a file named ${JSON.stringify(name)}, which is not a valid file name`);
       if (kind === "directory") return;
       if (kind !== "file") this.#leftOut += 1;
-      else await save(await this.#flotilla.readFileAt(this.#id, posix.join(from, name)), join(to, name), this.#meter());
+      else await save(await this.#read(posix.join(from, name)), join(to, name), this.#meter());
     });
     for (const { name, kind } of entries)
       if (kind === "directory") await this.#downloadInto(posix.join(from, name), join(to, name), depth + 1);
@@ -94,8 +111,16 @@ class Tree {
 
   async #list(path: string, depth: number): Promise<readonly Entry[]> {
     if (depth > DEPTH_MAX) throw new Failure(`${path} is nested too deeply`);
-    const answer = await this.#flotilla.readFileAt(this.#id, path, { query: { list: true } });
+    const answer = await this.#read(path, { list: true });
     return (await answer.json()) as readonly Entry[];
+  }
+
+  #read(path: string, query: { readonly list?: boolean } = {}): Promise<Response> {
+    return inMachine(this.#file(path), () => this.#flotilla.readFileAt(this.#id, path, { query }));
+  }
+
+  #file(path: string): MachineFile {
+    return { machine: this.#machine, path };
   }
 
   async upload(from: string, to: string): Promise<void> {
@@ -136,7 +161,8 @@ class Tree {
     const content = createReadStream(from);
     const meter = this.#meter();
     content.on("error", (error) => meter.destroy(localFailure(error, from)));
-    await this.#flotilla.putFileAt(this.#id, to, Readable.toWeb(content.pipe(meter)) as ReadableStream<Uint8Array>);
+    const body = Readable.toWeb(content.pipe(meter)) as ReadableStream<Uint8Array>;
+    await inMachine(this.#file(to), () => this.#flotilla.putFileAt(this.#id, to, body));
     if ((mode & EXECUTABLE) !== 0) this.#executables.push(to);
   }
 

@@ -17,9 +17,9 @@ import { Readable, Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { Failure, usage } from "../failure.ts";
+import { Failure, localFailure, usage } from "../failure.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
-import { contentOf, EXECUTABLE, isDirectory, localFailure, megabytes, type CopyEnd, save } from "./cp-file.ts";
+import { type CopyEnd, contentOf, EXECUTABLE, fileText, inMachine, isDirectory, megabytes, save } from "./cp-file.ts";
 import { copyTree } from "./cp-tree.ts";
 import { findMachine } from "./find.ts";
 
@@ -31,6 +31,8 @@ export interface CopyOptions {
 
 export async function run(call: Call, operands: readonly string[], options: CopyOptions): Promise<void> {
   const [source, destination] = operands.map(parseCopyEnd);
+  if (source?.kind === "machine" && source.path === "/")
+    throw usage(`${fileText(source)} cannot be copied as a whole`, "name a file or a directory in it");
   if (
     options.recursive === true &&
     source !== undefined &&
@@ -60,9 +62,11 @@ export function parseCopyEnd(text: string): CopyEnd {
 async function download(call: Call, source: CopyEnd & { readonly kind: "machine" }, to: string): Promise<void> {
   const flotilla = call.flotilla(nodeFetch);
   const { id } = await findMachine(flotilla, source.machine);
-  const answer = await flotilla.readFileAt(id, source.path);
+  const shown = fileText(source);
+  const answer = await inMachine(source, () => flotilla.readFileAt(id, source.path)).catch((error: unknown) => {
+    throw isOfDirectory(error) ? new Failure(`${shown} is a directory`, copyAll(shown, to)) : error;
+  });
   const size = Number(answer.headers.get("content-length"));
-  const shown = `${source.machine}:${source.path}`;
   if (to === STANDARD) {
     await pipeline(contentOf(answer), call.world.streams.output, { end: false });
     return;
@@ -78,14 +82,14 @@ async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "
   const path = resolve(call.world.directory, from);
   const facts =
     from === STANDARD ? null : await stat(path).catch((error: unknown) => Promise.reject(localFailure(error, path)));
-  if (facts?.isDirectory())
-    throw new Failure(`${from} is a directory`, `such as: flotilla machine cp -r ${from} ${to.machine}:${to.path}`);
-  const target = await targetOf(flotilla, id, to.path, basename(path));
+  if (facts?.isDirectory()) throw new Failure(`${from} is a directory`, copyAll(from, fileText(to)));
+  const target = await inMachine(to, () => targetOf(flotilla, id, to.path, basename(path)));
   const source = facts === null ? call.world.streams.input : createReadStream(path);
   const counted = meter(call, `${to.machine}:${target}`, facts?.size ?? null);
   // Without this, a file that cannot be read would leave the request waiting for more.
   source.on("error", (error: Error) => counted.destroy(localFailure(error, path)));
-  await flotilla.putFileAt(id, target, Readable.toWeb(source.pipe(counted)) as ReadableStream<Uint8Array>);
+  const content = Readable.toWeb(source.pipe(counted)) as ReadableStream<Uint8Array>;
+  await inMachine({ machine: to.machine, path: target }, () => flotilla.putFileAt(id, target, content));
   if (facts !== null && (facts.mode & EXECUTABLE) !== 0) await makeExecutable(flotilla, id, target);
 }
 
@@ -97,11 +101,17 @@ async function targetOf(flotilla: Flotilla, id: string, path: string, name: stri
     await answer.body?.cancel();
   } catch (error) {
     if (!(error instanceof FlotillaError)) throw error;
-    if (error.code === "conflict" && /is a directory/.test(error.text)) return `${path}/${name}`;
+    if (isOfDirectory(error)) return `${path}/${name}`;
     if (error.code !== "not_found" && error.code !== "range_not_satisfiable") throw error;
   }
   return path;
 }
+
+/** Whether the server refused to read a directory as a file. */
+const isOfDirectory = (error: unknown): boolean =>
+  error instanceof FlotillaError && error.code === "conflict" && /is a directory/.test(error.text);
+
+const copyAll = (from: string, to: string): string => `such as: flotilla machine cp -r ${from} ${to}`;
 
 async function makeExecutable(flotilla: Flotilla, id: string, path: string): Promise<void> {
   const { exitCode, stderr } = await flotilla.exec(id, { command: ["chmod", "a+x", "--", path] });
