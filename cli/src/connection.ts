@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { type Environment, parseSettings, settings } from "@flotilla/contract/settings";
 import { Flotilla, type FlotillaOptions } from "@flotilla/sdk";
-import { type ConnectionFacts, usage } from "./failure.ts";
+import { type ConnectionFacts, fileErrorText, usage } from "./failure.ts";
 
 export interface ConnectionOptions {
   readonly url?: string;
@@ -35,18 +35,42 @@ export function savedPath(environment: Environment): string {
   return join(home, "flotilla", "config.json");
 }
 
-/** Throws a Failure when a file cannot be read that was named explicitly or was saved. */
+/**
+ * Throws a Failure when a file cannot be read that was named explicitly or was saved, and for an address or a key that
+ * cannot be one.
+ */
 export function resolveConnection(environment: Environment, options: ConnectionOptions): Connection {
   const saved = readSaved(savedPath(environment));
   const isNamed = options.url !== undefined || Boolean(environment[settings.serverUrl.env]);
+  const url = isNamed || saved === null ? readUrl(environment, options) : saved.url;
+  const found = resolveKey(environment, options, url, saved);
+  if (found.key !== null) requireKey(found.key, found.keySource ?? "");
+  return { url, ...found };
+}
+
+/** The address given now, else the default; not that of a login. Throws a Failure for what cannot be one. */
+export function readUrl(environment: Environment, options: ConnectionOptions): string {
   let url: string;
   try {
     url = parseSettings(["serverUrl"], environment, { url: options.url }).serverUrl;
   } catch (error) {
     throw usage(ownMessageOf(error));
   }
-  if (!isNamed && saved !== null) url = saved.url;
-  return { url, ...resolveKey(environment, options, url, saved) };
+  const source = options.url === undefined ? settings.serverUrl.env : "--url";
+  if (!URL.canParse(url))
+    throw usage(`${source} is "${url}", which is not an address`, "such as http://127.0.0.1:8080");
+  const { username, password } = new URL(url);
+  if (username + password !== "")
+    throw usage(`${source} holds a user or a password`, "leave it out; `flotilla login` asks for the API key");
+  return url;
+}
+
+/** Throws a Failure, which does not show it, for what cannot be an API key. `source`: where it came from. */
+export function requireKey(key: string, source: string): void {
+  const advice = "give the key as `flotilla key create` printed it, on one line";
+  if (key === "") throw usage(`there is no API key in ${source}`, advice);
+  if (!/^[\x21-\x7e]+$/.test(key))
+    throw usage(`the API key from ${source} has a space, a line break or another character that no key has`, advice);
 }
 
 function resolveKey(
@@ -56,9 +80,7 @@ function resolveKey(
   saved: Saved | null,
 ): Pick<Connection, "key" | "keySource"> {
   if (options.apiKeyFile !== undefined) {
-    const key = readKey(options.apiKeyFile);
-    if (key === null) throw usage(`--api-key-file ${options.apiKeyFile}: no such file, or it may not be read`);
-    return { key, keySource: options.apiKeyFile };
+    return { key: readKeyFile(options.apiKeyFile), keySource: options.apiKeyFile };
   }
   const variable = environment[settings.apiKey.env];
   if (variable) return { key: variable.trim(), keySource: settings.apiKey.env };
@@ -94,6 +116,18 @@ export function openFlotilla(connection: Connection, transport?: FlotillaOptions
 function isThisMachine(url: string): boolean {
   const { hostname } = new URL(url);
   return hostname === "localhost" || hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+}
+
+/** A file that the user named. */
+function readKeyFile(path: string): string {
+  try {
+    return readFileSync(path, "utf8").trim();
+  } catch (error) {
+    throw usage(
+      `--api-key-file ${path}: ${fileErrorText(error) ?? ownMessageOf(error)}`,
+      "name a file whose only line is an API key",
+    );
+  }
 }
 
 function readKey(path: string): string | null {

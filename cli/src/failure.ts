@@ -1,8 +1,10 @@
 /**
  * Why a command failed, in two lines: what happened, and what to do about it.
  *
- * Always: a Failure and a refusal by the server end the command with exit code 1, a usage error with 2. Any other
- * thrown error is a bug of ours and keeps its stack.
+ * Always:
+ * - A Failure and a refusal by the server end the command with exit code 1, a usage error with 2. Any other thrown
+ *   error is a bug of ours and keeps its stack.
+ * - No text shows a key.
  */
 import { errorOf } from "@flotilla/base/errors";
 import { FlotillaError } from "@flotilla/sdk";
@@ -65,15 +67,49 @@ export function failureOf(error: unknown, connection: ConnectionFacts | null): F
   if (error instanceof Failure) return error;
   if (!(error instanceof FlotillaError)) return null;
   // With a status there was an answer that broke off: its own text says what that means.
-  if (error.code === "unreachable" && error.status === 0) {
-    const reason = /ECONNREFUSED/.test(error.text) ? "nothing listens there" : lastPart(error.text);
+  if (error.code === "unreachable" && error.status === 0) return unreachable(error, connection);
+  if (/^\s*</.test(error.text))
     return new Failure(
-      `cannot reach Flotilla at ${connection?.url ?? "its address"}: ${reason}`,
-      "start one with `npm start`, or say where it is with --url or FLOTILLA_URL",
+      `${connection?.url ?? "the server"} answered ${error.status} with a page that is not Flotilla's`,
+      NOT_FLOTILLA,
     );
-  }
   const id = error.status >= 500 && error.requestId !== null ? ` [request id: ${error.requestId}]` : "";
   return new Failure(error.text + id, adviceFor(error, connection));
+}
+
+const ADDRESS_ADVICE = "start one with `npm start`, or say where it is with --url or FLOTILLA_URL";
+
+const NOT_FLOTILLA = "check the address, which --url or FLOTILLA_URL names, and any proxy in between";
+
+function unreachable(error: FlotillaError, connection: ConnectionFacts | null): Failure {
+  const url = connection?.url ?? "its address";
+  const fails = (reason: string, advice: string): Failure =>
+    new Failure(`cannot reach Flotilla at ${url}: ${reason}`, advice);
+  const cause = innermostCause(error);
+  const code = "code" in cause ? String(cause.code) : "";
+  if (code === "ECONNREFUSED") return fails("nothing listens there", ADDRESS_ADVICE);
+  if (code === "ENOTFOUND" || code === "EAI_AGAIN")
+    return fails("the host is unknown", "check its name in the address");
+  if (cause instanceof SyntaxError) return fails("what answers there is not Flotilla", NOT_FLOTILLA);
+  const isTls = url.startsWith("https:");
+  if (isTls && /^(EPROTO|ERR_SSL_WRONG_VERSION_NUMBER|ERR_SSL_PACKET_LENGTH_TOO_LONG)$/.test(code))
+    return fails("what listens there does not use TLS", "try the address with http:// instead of https://");
+  if (isTls && /CERT|SIGNATURE/.test(code))
+    return fails(
+      `its certificate is not accepted: ${cause.message}`,
+      "if its authority is your own, name that authority's certificate with NODE_EXTRA_CA_CERTS=FILE",
+    );
+  const isHttps = "if it uses TLS, its address begins with https://";
+  if (!isTls && code.startsWith("HPE_")) return fails("what listens there does not answer in HTTP", isHttps);
+  if (!isTls && (code === "UND_ERR_SOCKET" || code === "ECONNRESET"))
+    return fails("it closed the connection without an answer", `try again; ${isHttps}`);
+  return fails(cause.message, ADDRESS_ADVICE);
+}
+
+/** `fetch` wraps what happened in its own error. */
+function innermostCause(error: Error): Error {
+  const cause = error.cause instanceof AggregateError ? (error.cause.errors[0] as unknown) : error.cause;
+  return cause instanceof Error ? innermostCause(cause) : error;
 }
 
 function adviceFor(error: FlotillaError, connection: ConnectionFacts | null): string | null {
@@ -96,5 +132,3 @@ function adviceFor(error: FlotillaError, connection: ConnectionFacts | null): st
       return null;
   }
 }
-
-const lastPart = (text: string): string => text.slice(text.lastIndexOf(": ") + 2);

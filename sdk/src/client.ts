@@ -35,7 +35,7 @@ export type * from "./generated.ts";
 export interface FlotillaOptions {
   /** The server's address: `http://127.0.0.1:8080`. */
   url: string;
-  /** Sent as a bearer token. Without one, only the public endpoints answer. */
+  /** Sent as a bearer token. Without one, only the public endpoints answer. The constructor throws a TypeError for one that cannot be sent. */
   apiKey?: string | undefined;
   /** How often a GET is retried; default 3. */
   retries?: number | undefined;
@@ -73,6 +73,7 @@ export class Flotilla extends Methods {
     if (!/^https?:\/\/[^/]/.test(options.url))
       throw new TypeError(`"${options.url}" is not an http:// or https:// address`);
     this.url = options.url.replace(/\/+$/, "");
+    requireHeaderText(options.apiKey ?? "");
     this.#apiKey = options.apiKey;
     this.#retries = options.retries ?? RETRIES_DEFAULT;
     this.#timeoutMs = options.timeoutMs;
@@ -247,6 +248,15 @@ export class Flotilla extends Methods {
     const headers = { ...options.headers, ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) };
     // In Node the second parameter may hold request headers; the standard allows only subprotocols there.
     return new WebSocket(address, { headers });
+  }
+}
+
+/** `fetch` would show the key in its error. */
+function requireHeaderText(apiKey: string): void {
+  try {
+    new Headers({ authorization: `Bearer ${apiKey}` });
+  } catch {
+    throw new TypeError("the API key has a character that no header can carry, such as a line break");
   }
 }
 

@@ -191,6 +191,14 @@ test("an invalid address is refused before any call", () => {
   }
 });
 
+test("a key that cannot be sent is refused before any call, and is not in the error", () => {
+  for (const apiKey of ["smk_a\nb", "smk_\u20ac"])
+    assert.throws(() => new Flotilla({ url: "http://127.0.0.1:1", apiKey }), {
+      name: "TypeError",
+      message: "the API key has a character that no header can carry, such as a line break",
+    });
+});
+
 test("the terminal's socket carries the key in a header, not in the address", async (t) => {
   const server = createServer();
   const seen = new Promise<{ url: string; authorization: string }>((resolve) => {

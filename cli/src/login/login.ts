@@ -10,12 +10,10 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { ownMessageOf } from "@flotilla/base/errors";
-import { parseSettings } from "@flotilla/contract/settings";
 import { Flotilla } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { savedPath } from "../connection.ts";
-import { Failure, usage } from "../failure.ts";
+import { readUrl, requireKey, savedPath } from "../connection.ts";
+import { Failure, localFailure } from "../failure.ts";
 import { readSecret } from "./secret.ts";
 
 export interface LoginOptions {
@@ -24,26 +22,22 @@ export interface LoginOptions {
 
 export async function run(call: Call, _operands: readonly string[], options: LoginOptions): Promise<void> {
   const { environment, streams } = call.world;
-  const url = readUrl(call);
+  const url = readUrl(environment, call.options);
   const key = options.keyStdin ? await readAll(streams.input) : await readSecret(streams, `API key for ${url}: `);
   if (key === "") throw new Failure("no key was given", "paste the key that `flotilla key create` printed");
+  requireKey(key, options.keyStdin ? "standard input" : "the terminal");
   const caller = await new Flotilla({ url, apiKey: key }).getCaller().catch((error: unknown) => {
     throw rejected(error, url) ?? error;
   });
   const path = savedPath(environment);
-  save(path, { url, apiKey: key });
+  try {
+    save(path, { url, apiKey: key });
+  } catch (error) {
+    throw localFailure(error, path);
+  }
   if (call.output.isJson) return call.output.json(caller);
   call.output.line(`logged in to ${url} as ${caller.tenantName}, with ${caller.scopes.join(" ") || "no scope"}`);
   call.output.note(`saved in ${path}`);
-}
-
-/** The address to log in to: the one given now, else the default; not that of an earlier login. */
-function readUrl(call: Call): string {
-  try {
-    return parseSettings(["serverUrl"], call.world.environment, { url: call.options.url }).serverUrl;
-  } catch (error) {
-    throw usage(ownMessageOf(error));
-  }
 }
 
 /** The usual advice about keys does not fit here, because this command is where a key is given. */

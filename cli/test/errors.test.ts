@@ -1,0 +1,73 @@
+/**
+ * What a newcomer reads when something is wrong: one line that says what, one that says what to do, in terms of
+ * commands and options, and never a stack or a key.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { type AddressInfo, type Server } from "node:net";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { createServer as createTlsServer } from "node:tls";
+import { startTestServer } from "../../server/test/support/server.ts";
+import { reply, startPeer } from "../../sdk/test/peer.ts";
+import { runCli, temporaryHome } from "./run-cli.ts";
+
+const server = await startTestServer();
+const environment = { FLOTILLA_URL: server.url, FLOTILLA_API_KEY: server.adminKey.key };
+
+interface Wrong {
+  readonly argv: readonly string[];
+  readonly says: RegExp;
+  readonly code?: number;
+}
+
+async function ends(t: TestContext, { argv, says, code = 1 }: Wrong, settings: Record<string, string> = environment) {
+  const ran = await runCli(t, argv, { environment: settings });
+  assert.equal(ran.code, code, `${argv.join(" ")}: ${ran.errors}`);
+  assert.match(ran.errors, says, argv.join(" "));
+  assert.doesNotMatch(ran.errors, /\n\s+at |\/v1\/|Failed to deserialize/, argv.join(" "));
+}
+
+test("a key that cannot be one is refused and not shown", async (t) => {
+  const home = temporaryHome(t);
+  const [empty, lines] = [join(home, "empty"), join(home, "lines")];
+  writeFileSync(empty, "\n");
+  writeFileSync(lines, "smk_hidden\nsmk_hidden\n");
+  const ls = ["machine", "ls"];
+  const keys: readonly (readonly [Wrong, Record<string, string>?])[] = [
+    [{ argv: ls, says: /^error: the API key from FLOTILLA_API_KEY has / }, { FLOTILLA_API_KEY: "smk_hidden\nx" }],
+    [{ argv: ls, says: /^error: the API key from FLOTILLA_API_KEY has / }, { FLOTILLA_API_KEY: "smk_hidden€" }],
+    [{ argv: ls, says: /^error: there is no API key in FLOTILLA_API_KEY/ }, { FLOTILLA_API_KEY: " " }],
+    [{ argv: [...ls, "--api-key-file", empty], says: /^error: there is no API key in .*empty\n/ }],
+    [{ argv: [...ls, "--api-key-file", lines], says: /^error: the API key from .*lines has / }],
+    [{ argv: [...ls, "--api-key-file", home], says: /^error: --api-key-file .*: it is a directory\n.*only line/ }],
+    [{ argv: [...ls, "--url", "http://me:hidden@127.0.0.1"], says: /^error: --url holds a user or a password\n/ }],
+    [{ argv: [...ls, "--url", "http://a b"], says: /^error: --url is "http:\/\/a b", which is not an address\n/ }],
+  ];
+  for (const [wrong, settings = {}] of keys) {
+    await ends(t, { ...wrong, code: 2 }, { ...environment, ...settings });
+    assert.doesNotMatch(
+      (await runCli(t, wrong.argv, { environment: { ...environment, ...settings } })).errors,
+      /hidden/,
+    );
+  }
+  const login = await runCli(t, ["login", "--key-stdin"], { environment, input: "smk_hidden\nx" });
+  assert.deepEqual([login.code, /hidden/.test(login.errors)], [2, false]);
+});
+
+test("an address whose scheme is the other one, or of another program, says so", async (t) => {
+  const tls = createTlsServer().listen(0, "127.0.0.1");
+  t.after(() => tls.close());
+  await once(tls, "listening");
+  const page = await startPeer(t, reply(404, "<html>nothing here</html>"));
+  const pageFor200 = await startPeer(t, reply(200, "<html>welcome</html>"));
+  const at = (url: string, says: RegExp) => ends(t, { argv: ["machine", "ls", "--url", url], says });
+  await at(server.url.replace("http:", "https:"), /does not use TLS\n.*http:\/\/ instead of https:\/\/\n$/);
+  await at(`http://127.0.0.1:${portOf(tls)}`, /cannot reach Flotilla at .*\n.*begins with https:\/\/\n$/);
+  await at("http://nowhere.invalid", /the host is unknown\n/);
+  await at(page.url, /^error: http:\S+ answered 404 with a page that is not Flotilla's\n.*--url/);
+  await at(pageFor200.url, /: what answers there is not Flotilla\n.*--url/);
+});
+
+const portOf = (listening: Server): number => (listening.address() as AddressInfo).port;
