@@ -3,19 +3,25 @@
  * its exit code. The only file of the command line that touches the process.
  *
  * Always: the process does not exit before its output is written. A reader that closes the pipe (`| head`) ends it
- * silently, as with other programs.
+ * silently, as with other programs; output that cannot be written for another reason ends it with an error.
  */
 import { systemClock } from "@flotilla/base/clock";
+import { EXIT_REFUSED, fileErrorText } from "./failure.ts";
+import { Output } from "./output.ts";
 import { buildProgram, runProgram } from "./program.ts";
 
 const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 const { stdin: input, stdout: output, stderr: errors } = process;
+const refuse = (what: string): void =>
+  new Output({ input, output, errors }, systemClock, { isJson: false }).error(what, null);
 for (const stream of [output, errors]) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE") process.exit(process.exitCode ?? 0);
     // The terminal was closed, which SIGHUP reports too; running work may have to be stopped in order.
-    if (error.code !== "EIO") throw error;
+    if (error.code === "EIO") return;
+    if (stream === output) refuse(`the output cannot be written: ${fileErrorText(error) ?? error.message}`);
+    process.exit(EXIT_REFUSED);
   });
 }
 const world = {

@@ -3,18 +3,21 @@
  * commands and options, and never a stack or a key.
  */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { writeFileSync } from "node:fs";
+import { openSync, writeFileSync } from "node:fs";
 import { type AddressInfo, type Server } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { createServer as createTlsServer } from "node:tls";
+import { fileURLToPath } from "node:url";
 import { startTestServer } from "../../server/test/support/server.ts";
 import { reply, startPeer } from "../../sdk/test/peer.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 
 const server = await startTestServer();
 const environment = { FLOTILLA_URL: server.url, FLOTILLA_API_KEY: server.adminKey.key };
+const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
 
 interface Wrong {
   readonly argv: readonly string[];
@@ -68,6 +71,14 @@ test("an address whose scheme is the other one, or of another program, says so",
   await at("http://nowhere.invalid", /the host is unknown\n/);
   await at(page.url, /^error: http:\S+ answered 404 with a page that is not Flotilla's\n.*--url/);
   await at(pageFor200.url, /: what answers there is not Flotilla\n.*--url/);
+});
+
+test("output that cannot be written is an error without a stack", () => {
+  const { status, stderr } = spawnSync(process.execPath, [MAIN, "--help"], {
+    stdio: ["ignore", openSync("/dev/full", "w"), "pipe"],
+    encoding: "utf8",
+  });
+  assert.deepEqual([status, stderr], [1, "error: the output cannot be written: the disk is full\n"]);
 });
 
 const portOf = (listening: Server): number => (listening.address() as AddressInfo).port;
