@@ -81,4 +81,17 @@ test("output that cannot be written is an error without a stack", () => {
   assert.deepEqual([status, stderr], [1, "error: the output cannot be written: the disk is full\n"]);
 });
 
+test("up names a data directory that cannot be used, and a doctor calls it bad", async (t) => {
+  const home = temporaryHome(t);
+  const file = join(home, "file");
+  writeFileSync(file, "");
+  const settings = { HOME: home, FLOTILLA_DRIVER: "fake", FLOTILLA_LISTEN: "127.0.0.1:0" };
+  for (const path of [file, join(file, "below"), "/proc/foo", "/proc"]) {
+    const says = /^error: the data directory \S+ cannot be used: .*\n.*--data-dir DIRECTORY or FLOTILLA_DATA_DIR\n$/;
+    await ends(t, { argv: ["up", "--data-dir", path], says, code: 2 }, settings);
+  }
+  const doctor = ["doctor", "--data-dir", file, "--url", "http://127.0.0.1:2"];
+  assert.match(String((await runCli(t, doctor)).output), /^bad {3}disk .*file: it is not a directory$/m);
+});
+
 const portOf = (listening: Server): number => (listening.address() as AddressInfo).port;

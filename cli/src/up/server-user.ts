@@ -91,7 +91,7 @@ export function endLast(): void {
   } catch {}
 }
 
-/** As root only. Prepares the data directory and determines how the server is run. */
+/** As root only. Prepares the data directory, which exists, and determines how the server is run. */
 export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   const { dataDirectory, programDirectories, port } = facts;
   const asRoot = (reason: string): ServerLaunch => ({ ...AS_THIS_USER, reason });
@@ -99,7 +99,6 @@ export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   if (user === null) return asRoot(`there is no user ${USER}; run scripts/setup`);
   const closedProgram = programDirectories.find((path) => (statSync(path).mode & 0o005) !== 0o005);
   if (closedProgram !== undefined) return asRoot(`other users cannot read ${closedProgram}`);
-  mkdirSync(dataDirectory, { recursive: true, mode: 0o700 });
   const paths = [dataDirectory, ...programDirectories];
   const closed = outermost(paths.flatMap(closedAbove));
   const namespace = closed.length === 0 ? [] : ["unshare", "--mount", "--propagation", "slave"];

@@ -2,7 +2,7 @@
  * `flotilla up`: a whole Flotilla on this machine, in the foreground: the server (with its database) and one node, as
  * two supervised programs.
  *
- * Start: address free → server ready → node ready → greeting. Stop (Ctrl-C, SIGTERM, the terminal closing): the node,
+ * Start: address free and data directory usable → server ready → node ready → greeting. Stop (Ctrl-C, SIGTERM, the terminal closing): the node,
  * then the server, then exit code 0. A later signal hurries both: requests are cut off and the database stops without
  * its checkpoint, but nothing except machines keeps running. Machines are not children of these programs and keep
  * running.
@@ -18,9 +18,10 @@ import { settings } from "@flotilla/contract/settings";
 import { Flotilla } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { isFoundByDefault } from "../connection.ts";
-import { Failure } from "../failure.ts";
+import { Failure, localFailure } from "../failure.ts";
 import { addressText, localUrl, requireFree } from "./address.ts";
 import { readConfig, type UpConfig } from "./config.ts";
+import { requireDirectory } from "./directory.ts";
 import { greeting } from "./greeting.ts";
 import { childEnvironment, nodeLaunch, programDirectories, ROOT, SERVER_MAIN } from "./launch.ts";
 import { lastLines, openLog } from "./logs.ts";
@@ -75,6 +76,7 @@ class Up {
     const { clock, environment, directory } = this.#call.world;
     const startedAt = clock.monotonic();
     await requireFree(this.#config.listen, clock);
+    requireDirectory(this.#config.dataDirectory);
     this.#settleServerUser();
     const { uid } = this.#asServer;
     const serverUid = uid === null ? {} : { FLOTILLA_SERVER_UID: String(uid) };
@@ -165,9 +167,17 @@ class Up {
   }
 
   #program(name: "server" | "node", spec: Omit<ProgramSpec, "name" | "log">): Program {
-    const log = this.#logDirectory === null ? "inherit" : openLog(this.#logDirectory, name);
+    const log = this.#logDirectory === null ? "inherit" : this.#openLog(this.#logDirectory, name);
     const report = (line: string): void => this.#call.output.note(`flotilla: ${line}`);
     return new Program({ ...spec, name: `the ${name}`, log }, { clock: this.#call.world.clock, report });
+  }
+
+  #openLog(directory: string, name: "server" | "node"): number {
+    try {
+      return openLog(directory, name);
+    } catch (error) {
+      throw localFailure(error, directory);
+    }
   }
 
   async #begin(name: "server" | "node", program: Program): Promise<ReadyMessage> {

@@ -98,8 +98,12 @@ function judgeMemory({ memory: { totalMb, availableMb } }: HostFacts): Check {
   return { name, status: "warn", value, meaning };
 }
 
-function judgeDisk({ disk: { path, totalGb, freeGb } }: HostFacts): Check {
+function judgeDisk({ disk: { path, totalGb, freeGb, failure } }: HostFacts): Check {
   const name = "disk";
+  if (failure !== null) {
+    const meaning = "the data directory cannot be used: choose another one with --data-dir or FLOTILLA_DATA_DIR";
+    return { name, status: "bad", value: `${path}: ${failure}`, meaning };
+  }
   const value = `${freeGb} of ${totalGb} GB free at ${path}`;
   if (freeGb >= DISK_GB_RECOMMENDED) return { name, status: "ok", value, meaning: "" };
   const meaning = "images and disks grow there: free some space, or choose another directory with FLOTILLA_DATA_DIR";

@@ -39,7 +39,14 @@ export interface HostFacts {
   /** Such as `6.1.0-40-amd64`. */
   readonly kernel: string;
   readonly memory: { readonly totalMb: number; readonly availableMb: number };
-  readonly disk: { readonly path: string; readonly totalGb: number; readonly freeGb: number };
+  /** Of the data directory, or of the directory in which it would be made. */
+  readonly disk: {
+    readonly path: string;
+    readonly totalGb: number;
+    readonly freeGb: number;
+    /** Why this user cannot make files there; null if that is possible. */
+    readonly failure: string | null;
+  };
   readonly listen: { readonly address: string; readonly state: ListenState };
   readonly clock: { readonly now: number; readonly lastInstallAt: number; readonly isSynchronized: boolean | null };
   readonly hasLocalBusybox: boolean;
@@ -155,7 +162,17 @@ async function observeDisk(directory: string): Promise<HostFacts["disk"]> {
   let path = resolve(directory);
   while (!existsSync(path)) path = dirname(path);
   const { bsize, blocks, bavail } = await statfs(path);
-  return { path, totalGb: Math.floor((blocks * bsize) / GB), freeGb: Math.floor((bavail * bsize) / GB) };
+  const failure = await observeDirectory(path);
+  return { path, totalGb: Math.floor((blocks * bsize) / GB), freeGb: Math.floor((bavail * bsize) / GB), failure };
+}
+
+async function observeDirectory(path: string): Promise<string | null> {
+  if (!(await stat(path)).isDirectory()) return "it is not a directory";
+  return access(path, constants.W_OK | constants.X_OK).then(
+    () => null,
+    ({ code }: NodeJS.ErrnoException) =>
+      code === "EROFS" ? "its file system is read-only" : "this user may not make files there",
+  );
 }
 
 async function observeCgroups(): Promise<HostFacts["cgroups"]> {
