@@ -5,8 +5,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { openSync, writeFileSync } from "node:fs";
-import { type AddressInfo, type Server } from "node:net";
+import { mkdirSync, openSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { createServer as createTlsServer } from "node:tls";
@@ -92,6 +92,18 @@ test("up names a data directory that cannot be used, and a doctor calls it bad",
   }
   const doctor = ["doctor", "--data-dir", file, "--url", "http://127.0.0.1:2"];
   assert.match(String((await runCli(t, doctor)).output), /^bad {3}disk .*file: it is not a directory$/m);
+});
+
+test("up at an address in use by another program does not advise to use that one", async (t) => {
+  const other = createServer().listen(0, "127.0.0.1");
+  t.after(() => other.close());
+  await once(other, "listening");
+  const home = temporaryHome(t);
+  mkdirSync(join(home, "data"));
+  const argv = ["up", "--listen", `127.0.0.1:${portOf(other)}`, "--data-dir", join(home, "data")];
+  const says =
+    /^error: \S+ is in use by another program\n +stop that program, or choose another port: --listen \S+:\d+\n$/;
+  await ends(t, { argv, says }, { HOME: home, FLOTILLA_DRIVER: "fake" });
 });
 
 const portOf = (listening: Server): number => (listening.address() as AddressInfo).port;

@@ -17,6 +17,8 @@ export const addressText = ({ host, port }: ListenAddress): string =>
 /** The server of a killed `up` listens until it notices, which takes milliseconds on an idle host. */
 const WAIT_MS = 2_000;
 const RETRY_MS = 50;
+const PORTS_TRIED = 20;
+const PORT_MAX = 65_535;
 
 /** Waits a moment for the address; throws a Failure that names what uses it, as far as that is known. */
 export async function requireFree(listen: ListenAddress, clock: Clock): Promise<void> {
@@ -30,12 +32,13 @@ export async function requireFree(listen: ListenAddress, clock: Clock): Promise<
   if (error === null) return;
   const address = addressText(listen);
   if (error.code === "EADDRINUSE") {
-    const isFlotilla = await answersAsFlotilla(localUrl(`http://${address}`));
-    throw new Failure(
-      isFlotilla ? `a Flotilla already runs at ${address}` : `${address} is in use by another program`,
-      `use that one, stop it, or choose another port: --listen ${addressText({ ...listen, port: listen.port + 1 })}` +
-        (isFlotilla ? " --data-dir DIRECTORY" : ""),
-    );
+    const other = `--listen ${addressText({ ...listen, port: await freePort(listen) })}`;
+    throw (await answersAsFlotilla(localUrl(`http://${address}`)))
+      ? new Failure(
+          `a Flotilla already runs at ${address}`,
+          `use that one, stop it, or run a second one beside it: ${other} --data-dir DIRECTORY`,
+        )
+      : new Failure(`${address} is in use by another program`, `stop that program, or choose another port: ${other}`);
   }
   if (error.code === "EACCES") {
     throw new Failure(`this user may not listen on ${address}`, "choose a port above 1023 with --listen");
@@ -57,6 +60,13 @@ function tryListen({ host, port }: ListenAddress): Promise<NodeJS.ErrnoException
     probe.once("error", resolve);
     probe.listen({ host, port }, () => probe.close(() => resolve(null)));
   });
+}
+
+/** One of the ports after this one; 0, which lets the system choose, when all of them are in use. */
+async function freePort({ host, port }: ListenAddress): Promise<number> {
+  for (let next = port + 1; next <= Math.min(port + PORTS_TRIED, PORT_MAX); next++)
+    if ((await tryListen({ host, port: next })) === null) return next;
+  return 0;
 }
 
 async function answersAsFlotilla(url: string): Promise<boolean> {
