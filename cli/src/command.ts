@@ -46,12 +46,18 @@ export function addVerb<Options>(tree: Tree, parent: Command, declaration: VerbD
       const module = await declaration.load();
       tree.ended((await module.run(call, command.args, options)) ?? 0);
     } catch (error) {
-      const failure = failureOf(error, call.connection);
+      const failure = failureOf(error, call.connection, namesOf(command));
       if (failure === null) throw error;
       call.output.error(failure.message, failure.advice);
       tree.ended(failure.exitCode);
     }
   });
+}
+
+/** As users write them: `--memory`, `<image>`. */
+function namesOf(command: Command): readonly string[] {
+  const options = command.options.flatMap(({ long }) => long ?? []);
+  return [...options, ...command.registeredArguments.map((operand) => `<${operand.name()}>`)];
 }
 
 function addCommonOptions(command: Command): void {

@@ -1,5 +1,5 @@
 /**
- * Why a command failed, in two lines: what happened, and what to do about it.
+ * Why a command failed, in two lines: what happened, and what to do about it, in terms of commands and options.
  *
  * Always:
  * - A Failure and a refusal by the server end the command with exit code 1, a usage error with 2. Any other thrown
@@ -8,6 +8,7 @@
  */
 import { errorOf } from "@flotilla/base/errors";
 import { FlotillaError } from "@flotilla/sdk";
+import { inCommandTerms } from "./terms.ts";
 
 export const EXIT_REFUSED = 1;
 export const EXIT_USAGE = 2;
@@ -62,8 +63,15 @@ export interface ConnectionFacts {
   readonly keySource: string | null;
 }
 
-/** Any error as a Failure; null when it is a bug of ours. */
-export function failureOf(error: unknown, connection: ConnectionFacts | null): Failure | null {
+/**
+ * Any error as a Failure; null when it is a bug of ours. `names`: the options and operands of the command, for texts
+ * of the server that name fields.
+ */
+export function failureOf(
+  error: unknown,
+  connection: ConnectionFacts | null,
+  names: readonly string[] = [],
+): Failure | null {
   if (error instanceof Failure) return error;
   if (!(error instanceof FlotillaError)) return null;
   // With a status there was an answer that broke off: its own text says what that means.
@@ -74,7 +82,7 @@ export function failureOf(error: unknown, connection: ConnectionFacts | null): F
       NOT_FLOTILLA,
     );
   const id = error.status >= 500 && error.requestId !== null ? ` [request id: ${error.requestId}]` : "";
-  return new Failure(error.text + id, adviceFor(error, connection));
+  return new Failure(inCommandTerms(error.text, names) + id, adviceFor(error, connection));
 }
 
 const ADDRESS_ADVICE = "start one with `npm start`, or say where it is with --url or FLOTILLA_URL";

@@ -32,6 +32,45 @@ async function ends(t: TestContext, { argv, says, code = 1 }: Wrong, settings: R
   assert.doesNotMatch(ran.errors, /\n\s+at |\/v1\/|Failed to deserialize/, argv.join(" "));
 }
 
+test("what is unknown names the command that lists what is known", async (t) => {
+  const listed: readonly (readonly [argv: string, list: string])[] = [
+    ["webhook show x", "webhook ls"],
+    ["tenant get x", "tenant ls"],
+    ["plan get x", "plan ls"],
+    ["plan rate x --cpu-hour 1", "plan ls"],
+    ["pool claim x", "pool ls"],
+    ["key rm x", "key ls"],
+    ["invoice show x", "invoice ls"],
+    ["billing credit x 3", "tenant ls"],
+    ["node drain x", "node ls"],
+    ["authority rm x", "authority ls"],
+    ["token rm x", "token ls"],
+    ["image pull local/busybox --node x", "image ls"],
+    ["webhook replay x --from y", "events --json"],
+    ["events --from y", "events --json"],
+  ];
+  for (const [argv, list] of listed)
+    await ends(t, { argv: argv.split(" "), says: new RegExp(`^error: .*\`flotilla ${list}\``) });
+});
+
+test("a value that is not allowed is named with its option and what is allowed", async (t) => {
+  const create = ["machine", "create", "local/busybox"];
+  const values: readonly Wrong[] = [
+    { argv: [...create, "--name", "a b"], says: /^error: --name must be 1 to 63 letters, digits/ },
+    { argv: [...create, "--cpus", "1000"], says: /^error: --cpus must be at most 64\n$/ },
+    { argv: [...create, "--memory", "1"], says: /^error: --memory must be at least 128m\n$/ },
+    {
+      argv: [...create, "--label", "A B=x"],
+      says: /^error: --label: the name "A B" is not allowed: expected 1 to 63 /,
+    },
+    { argv: ["pool", "create", "local/busybox", "--size", "1000"], says: /^error: --size must be at most 100\n$/ },
+    { argv: ["plan", "create", "x", "--budget-policy", "y"], says: /^error: --budget-policy must be one of none, / },
+    { argv: ["tenant", "create", ""], says: /^error: <name> must not be empty\n$/ },
+    { argv: ["webhook", "create", "ftp://x"], says: /^error: <address> cannot be used for a webhook/ },
+  ];
+  for (const each of values) await ends(t, each);
+});
+
 test("a key that cannot be one is refused and not shown", async (t) => {
   const home = temporaryHome(t);
   const [empty, lines] = [join(home, "empty"), join(home, "lines")];

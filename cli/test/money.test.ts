@@ -38,7 +38,7 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
   const nothing = await up.cli("plan", "rate", plan);
   assert.match(nothing.errors, /^error: no price was given\n +name one with --cpu-hour/);
   const refused = await up.cli("plan", "create", "odd", "--budget-policy", "maybe");
-  assert.match(refused.errors, /budgetPolicy/);
+  assert.match(refused.errors, /^error: --budget-policy must be one of none, notify, block, stop\n$/);
 
   assert.match(await said("tenant", "ls"), new RegExp(`${tenant} +payer +active +${plan} +0\\.000 +0\\.000 +0\\.00`));
   assert.equal(await said("tenant", "suspend", tenant), tenant);

@@ -5,6 +5,7 @@
  */
 import { endpoint, json } from "./endpoint.ts";
 import { Labels } from "./machines.ts";
+import { INVOICE_GROUP } from "./patterns.ts";
 import { RATE_MICROS_MAX } from "./plans.ts";
 import { int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
@@ -252,7 +253,7 @@ export const billingEndpoints = {
       by: Type.Optional(
         Type.String({
           maxLength: 80,
-          pattern: "^(machine|app|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$",
+          pattern: INVOICE_GROUP,
           description:
             "`machine` (default), `app` (the label `app`), `key`, or `label:` with the name of a label, such as `label:team`",
         }),

@@ -8,6 +8,7 @@ import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
 import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
 import { EXEC_B64_BYTES_MAX, EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
+import { SESSION_ID } from "./patterns.ts";
 import {
   int64,
   nullable,
@@ -89,7 +90,7 @@ export type MachineCodeRequest = Static<typeof MachineCodeRequest>;
 
 export const CreateMachineSessionRequest = Type.Object({
   // It is a path segment, and no client sends one that is `.` or `..`.
-  id: optional(Type.String({ pattern: "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$" })),
+  id: optional(Type.String({ pattern: SESSION_ID })),
   cwd: optional(text({ maxLength: 4096 })),
   env: optional(stringMap("environment of the session")),
 });

@@ -17,6 +17,7 @@ import {
   MEMORY_MB_MIN,
   PORTS_PER_MACHINE_MAX,
 } from "./limits.ts";
+import { LABEL_NAME, MACHINE_NAME, NODE_LABEL_NAME } from "./patterns.ts";
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 import { Operation } from "./operations.ts";
 import { CostBreakdown, UsageResponse } from "./usage.ts";
@@ -101,12 +102,12 @@ export const MachineMountSpec = Type.Object({
 });
 
 /** Letters, digits, `.`, `_`, `-`; no leading `.`; 1 to 63 characters. */
-export const MachineName = Type.String({ pattern: "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$" });
+export const MachineName = Type.String({ pattern: MACHINE_NAME });
 
 export const Labels = Type.Unsafe<Record<string, string>>({
   type: "object",
   maxProperties: LABELS_MAX,
-  propertyNames: { pattern: "^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$" },
+  propertyNames: { pattern: LABEL_NAME },
   additionalProperties: { type: "string", maxLength: 255, pattern: "^[^\\u0000]*$" },
 });
 
@@ -114,7 +115,7 @@ export const Labels = Type.Unsafe<Record<string, string>>({
 export const NodeLabels = Type.Unsafe<Record<string, string>>({
   type: "object",
   maxProperties: 16,
-  propertyNames: { maxLength: 63, pattern: "^[^\\u0000]+$" },
+  propertyNames: { maxLength: 63, pattern: NODE_LABEL_NAME },
   additionalProperties: { type: "string", maxLength: 255, pattern: "^[^\\u0000]*$" },
   description: "labels that the machine's node must have, with their values",
 });

@@ -3,6 +3,7 @@
  */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { Operation } from "./operations.ts";
+import { NODE_ID } from "./patterns.ts";
 import {
   int32,
   int64,
@@ -109,7 +110,7 @@ export const LinkVersions = Type.Object({ version: int32({ minimum: 1 }), lowest
 
 /** Lenient: clients send whole NodeInfo records; fields that the server itself determines are ignored. */
 export const RegisterNodeRequest = Type.Object({
-  id: Type.String({ pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$" }),
+  id: Type.String({ pattern: NODE_ID }),
   address: text({ minLength: 1, maxLength: 512 }),
   totalCpus: optional(int32()),
   totalMemoryMb: optional(int64()),

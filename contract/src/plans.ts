@@ -2,6 +2,7 @@
  * Plans: a tenant's ceilings and per-unit rates. Rates are integer micros.
  */
 import { endpoint, json } from "./endpoint.ts";
+import { RECORD_ID } from "./patterns.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 /** What happens when a tenant's monthly budget is used up. */
@@ -63,7 +64,7 @@ const chosenRates = {
 
 export const CreatePlanRequest = Type.Object({
   name: text({ minLength: 1, maxLength: 100 }),
-  id: optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
+  id: optional(Type.String({ pattern: RECORD_ID })),
   isDefault: optional(Type.Boolean()),
   ...chosenCeilings,
   rateCpuHourMicros: optional(price()),

@@ -9,6 +9,7 @@
  * - Unknown request fields are accepted and ignored, for the same reason.
  */
 import { type Static, type TSchema, Type } from "typebox";
+import { NO_NUL } from "./patterns.ts";
 
 export { type Static, type TSchema, Type };
 
@@ -33,7 +34,7 @@ export const timestamp = (description = "RFC 3339, UTC, with milliseconds") =>
 /** A string that the database can hold: PostgreSQL's text has no NUL. */
 export const text = (
   options: { description?: string; minLength?: number; maxLength?: number; examples?: string[] } = {},
-) => Type.String({ pattern: "^[^\\u0000]*$", ...options });
+) => Type.String({ pattern: NO_NUL, ...options });
 
 /**
  * For lists: a maximum number of items, after the last item of the previous page. A `Link` header with `rel="next"`
@@ -52,6 +53,6 @@ export const oneOf = <const T extends readonly string[]>(values: T, description?
 export const stringMap = (description: string) =>
   Type.Unsafe<Record<string, string>>({
     type: "object",
-    additionalProperties: { type: "string", pattern: "^[^\\u0000]*$" },
+    additionalProperties: { type: "string", pattern: NO_NUL },
     description,
   });

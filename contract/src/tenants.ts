@@ -2,6 +2,7 @@
  * Tenants: the owners of machines, apps and keys. Tenants never see each other.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
+import { RECORD_ID } from "./patterns.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 export const TENANT_STATUSES = ["active", "suspended"] as const;
@@ -27,7 +28,7 @@ export type TenantInfo = Static<typeof TenantInfo>;
 
 export const CreateTenantRequest = Type.Object({
   name: text({ minLength: 1, maxLength: 100 }),
-  id: optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
+  id: optional(Type.String({ pattern: RECORD_ID })),
   planId: optional(text({ maxLength: 64 })),
   testClock: optional(
     Type.Boolean({

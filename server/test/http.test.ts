@@ -68,7 +68,7 @@ test("an invalid field is named with its path and what was expected", async () =
     [{ name: 7 }, /: name: expected string/],
     [{ name: "" }, /name: expected at least 1 characters/],
     [{ name: "a\u0000b" }, /name: expected text without NUL characters/],
-    [{ name: "x", id: "sp ace" }, /id: expected text that matches/],
+    [{ name: "x", id: "sp ace" }, /id: expected 1 to 64 letters, digits, `-` or `_`/],
   ];
   for (const [body, expected] of cases) {
     const answer = await client.post("/v1/tenants", body);

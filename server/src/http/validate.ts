@@ -5,6 +5,7 @@
  * half of them; nothing is coerced, removed or filled in; unknown fields are accepted. The text names the path and what was
  * expected, with the schema's `examples` if it has any.
  */
+import { patternMeaning } from "@flotilla/contract/patterns";
 import type { TSchema } from "@flotilla/contract/schema";
 import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 
@@ -39,7 +40,9 @@ function describe(errors: readonly ErrorObject[], schema: TSchema): string {
     return `${path}: ${expected(length)}${exampleFor(schema, first.instancePath.split("/").slice(1))}`;
   }
   const types = best.filter((error) => error.keyword === "type").map((error) => String(error.params["type"]));
-  const expectation = types.length > 1 ? `expected ${types.join(" or ")}` : expected(first);
+  const misnamed =
+    first.propertyName === undefined ? "" : `the name ${JSON.stringify(first.propertyName)} is not allowed: `;
+  const expectation = misnamed + (types.length > 1 ? `expected ${types.join(" or ")}` : expected(first));
   const example = exampleFor(schema, field === undefined ? segments : [...segments, field]);
   const path = segments.length === 0 ? "" : `${segments.join(".")}: `;
   return `${path}${expectation}${example}`;
@@ -69,9 +72,7 @@ function expected(error: ErrorObject): string {
     case "maxProperties":
       return `expected ${error.keyword === "minItems" ? "at least" : "at most"} ${params["limit"]} entries`;
     case "pattern":
-      return params["pattern"] === "^[^\\u0000]*$"
-        ? "expected text without NUL characters"
-        : `expected text that matches ${params["pattern"]}`;
+      return `expected ${patternMeaning(String(params["pattern"]))}`;
     case "propertyNames":
       return `the name "${params["propertyName"]}" is not allowed`;
     default:

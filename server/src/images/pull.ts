@@ -66,7 +66,8 @@ function chooseNodes(nodes: readonly NodeRecord[], nodeId: string | null): reado
     throw new Refusal("unavailable", "no node is ready to receive the image; check that one runs");
   }
   const node = nodes.find(({ id }) => id === nodeId);
-  if (node === undefined) throw new Refusal("not_found", `node ${nodeId} was not found; list the images to see nodes`);
+  if (node === undefined)
+    throw new Refusal("not_found", `node ${nodeId} was not found; GET /v1/images shows which nodes have images`);
   if (node.status !== "ready")
     throw new Refusal("unavailable", `node ${nodeId} is ${node.status} and accepts no image; try another node`);
   return [node];

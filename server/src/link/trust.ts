@@ -154,7 +154,10 @@ export class FleetTrust implements HandshakeTrust {
       replaceAuthority(transaction, { retired: signing.fingerprint, row }),
     );
     if (!isReplaced)
-      throw new Refusal("conflict", "another server has replaced the authority at the same time; list them");
+      throw new Refusal(
+        "conflict",
+        "another server has replaced the authority at the same time; GET /v1/nodes/authorities lists them",
+      );
     await this.#changed(made.fingerprint);
   }
 
@@ -164,7 +167,7 @@ export class FleetTrust implements HandshakeTrust {
     if (signing.fingerprint === fingerprint)
       throw new Refusal("conflict", `authority ${fingerprint} signs certificates; rotate first, then remove it`);
     if (!(await removeRetiredAuthority(this.#context.db, fingerprint)))
-      throw new Refusal("not_found", `authority ${fingerprint} was not found; list them to see their fingerprints`);
+      throw new Refusal("not_found", `authority ${fingerprint} was not found; GET /v1/nodes/authorities lists them`);
     await this.#changed(fingerprint);
   }
 

@@ -24,7 +24,7 @@ const LISTED_MAX = 20;
 export async function decommissionNode({ db, clock }: Context, id: string): Promise<void> {
   await db.transaction(async (transaction) => {
     const node = await lockNode(transaction, id);
-    if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
+    if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
     const disks = await listDisksOfNode(transaction, id);
     if (disks.length > 0) throw new Refusal("conflict", stillThere(id, disks));
     const followed = await listFollowedFrom(transaction, id);

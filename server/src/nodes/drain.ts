@@ -80,7 +80,7 @@ export async function cancelDrain(
 }
 
 const nodeNotFound = (id: string): Refusal =>
-  new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
+  new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
 
 /** Why a node cannot be drained now. */
 export async function notDrainable({ db }: Context, nodeId: string): Promise<Refusal> {

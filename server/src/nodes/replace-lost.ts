@@ -44,7 +44,7 @@ export async function replaceLost(context: Context, nodeIds: readonly string[] |
   if (stranger !== undefined)
     throw new Refusal(
       "conflict",
-      `node ${stranger} is not unreachable, so its machines are not replaced; list the nodes to see their status`,
+      `node ${stranger} is not unreachable, so its machines are not replaced; GET /v1/nodes shows their status`,
     );
   const meant = nodeIds ?? unreachable.filter(({ isInMaintenance }) => !isInMaintenance).map(({ id }) => id);
   const lost = await markLost(db, meant, clock.now());

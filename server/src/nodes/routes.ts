@@ -92,7 +92,7 @@ function leavingHandlers({ context }: MachineServices): HandlersOf<"revokeNodeCr
   return {
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id, context.clock.now())))
-        throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);
+        throw new Refusal("not_found", `node ${params.id} was not found; GET /v1/nodes lists them`);
       await context.db.notify("nodes", params.id);
       return { status: 204 };
     },
@@ -173,7 +173,7 @@ export function placementHandlers(
 ): HandlersOf<"cordonNode" | "maintainNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
   const { db, clock } = services.context;
   const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {
-    if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
+    if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
     await db.notify("nodes", id);
     return nodeInfo(node);
   };

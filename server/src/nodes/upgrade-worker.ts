@@ -117,7 +117,7 @@ export function refusalFor(id: string, node: Pick<NodeRecord, "status"> | undefi
     case "ready":
       return null;
     case undefined:
-      return new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
+      return new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
     case "unreachable":
       return new Refusal("unavailable", `node ${id} does not report; start its agent on its host, as the new release`);
     case "draining":

@@ -56,10 +56,7 @@ export function tokenHandlers(
     },
     async deleteJoinToken({ params }) {
       if (!(await removeJoinToken(context.db, params.prefix)))
-        throw new Refusal(
-          "not_found",
-          `join token ${params.prefix} was not found; list the tokens to see their prefixes`,
-        );
+        throw new Refusal("not_found", `join token ${params.prefix} was not found; GET /v1/tokens lists them`);
       return { status: 204 };
     },
   };

@@ -1,0 +1,28 @@
+/**
+ * The patterns that names in requests must match, and what each means, for refusals that people read.
+ */
+
+export const NO_NUL = "^[^\\u0000]*$";
+export const MACHINE_NAME = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$";
+export const LABEL_NAME = "^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$";
+export const SESSION_ID = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$";
+export const NODE_ID = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
+export const NODE_LABEL_NAME = "^[^\\u0000]+$";
+/** Of tenants and plans. */
+export const RECORD_ID = "^[A-Za-z0-9_-]{1,64}$";
+/** By what the lines of an invoice are grouped. */
+export const INVOICE_GROUP = "^(machine|app|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$";
+
+const MEANINGS: Readonly<Record<string, string>> = {
+  [NO_NUL]: "text without NUL characters",
+  [MACHINE_NAME]: "1 to 63 letters, digits, `-`, `_` or `.`, the first of them not `.`",
+  [LABEL_NAME]: "1 to 63 lower-case letters, digits, `-`, `_`, `.` or `/`, the first and the last a letter or digit",
+  [SESSION_ID]: "1 to 128 letters, digits, `-`, `_` or `.`, the first of them not `.`",
+  [NODE_ID]: "1 to 128 letters, digits, `-`, `_` or `.`, the first of them a letter or digit",
+  [NODE_LABEL_NAME]: "at least one character, and no NUL",
+  [RECORD_ID]: "1 to 64 letters, digits, `-` or `_`",
+  [INVOICE_GROUP]: "machine, app, key or label:NAME",
+};
+
+/** What text must be to match the pattern. */
+export const patternMeaning = (pattern: string): string => MEANINGS[pattern] ?? `text that matches ${pattern}`;
