@@ -14,8 +14,8 @@ export function count(text: string): number {
   return Number(text);
 }
 
-/** A number of lines; 0 is allowed. */
-export const lines = (text: string): number => (text === "0" ? 0 : count(text));
+/** A whole number; 0 is allowed. */
+export const countOrZero = (text: string): number => (text === "0" ? 0 : count(text));
 
 /** Seconds from `90`, `90s`, `10m`, `2h`, `1d`. */
 export const seconds = (text: string): number => withUnit(text, SPAN_SECONDS, "a time such as 90s, 10m, 2h or 1d");

@@ -71,6 +71,18 @@ test("a value that is not allowed is named with its option and what is allowed",
   for (const each of values) await ends(t, each);
 });
 
+test("options that exclude each other, and a change of nothing, are usage errors", async (t) => {
+  const usage: readonly Wrong[] = [
+    { argv: ["webhook", "set", "x", "--enable", "--disable"], says: /--enable and --disable exclude each other/ },
+    { argv: ["webhook", "set", "x", "--type", "a", "--all-types"], says: /--type and --all-types exclude each other/ },
+    { argv: ["webhook", "set", "x", "--json"], says: /nothing to change was given/ },
+    { argv: ["tenant", "update", "x", "--json"], says: /nothing to change was given/ },
+    { argv: ["webhook", "rotate", "x", "--keep-hours", "y"], says: /Expected a whole number/ },
+    { argv: ["image", "import", "/tmp", "local/x"], says: /^error: \/tmp is a directory\n/ },
+  ];
+  for (const each of usage) await ends(t, { ...each, code: 2 });
+});
+
 test("a key that cannot be one is refused and not shown", async (t) => {
   const home = temporaryHome(t);
   const [empty, lines] = [join(home, "empty"), join(home, "lines")];

@@ -4,10 +4,11 @@
  * The file is streamed, never held in memory. The request has no timeout, because a node may be silent while it
  * unpacks.
  */
-import { createReadStream, statSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { Readable } from "node:stream";
+import { ownMessageOf } from "@flotilla/base/errors";
 import type { Call } from "../call.ts";
-import { usage } from "../failure.ts";
+import { fileErrorText, usage } from "../failure.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { renderBytes } from "../table.ts";
 
@@ -25,10 +26,13 @@ export async function importArchive(
   file: string,
   query: { readonly reference: string; readonly nodeId?: string | undefined },
 ): Promise<void> {
-  const size = statSync(file, { throwIfNoEntry: false })?.size;
-  if (size === undefined) throw usage(`${file}: no such file`);
-  using _progress = call.output.progress(`importing ${query.reference} (${renderBytes(size)})`);
-  const body = Readable.toWeb(createReadStream(file)) as ReadableStream<Uint8Array>;
+  await using archive = await open(file).catch((error: unknown) => {
+    throw usage(`${file}: ${fileErrorText(error) ?? ownMessageOf(error)}`);
+  });
+  const facts = await archive.stat();
+  if (facts.isDirectory()) throw usage(`${file} is a directory`, "name an archive, such as one that `tar -cf` makes");
+  using _progress = call.output.progress(`importing ${query.reference} (${renderBytes(facts.size)})`);
+  const body = Readable.toWeb(archive.createReadStream()) as ReadableStream<Uint8Array>;
   const images = await call.flotilla(nodeFetch).importImage(body, { query });
   if (call.output.isJson) return call.output.json(images);
   call.output.line(query.reference);

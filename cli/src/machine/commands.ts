@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import { type Command, Option } from "commander";
-import { count, diskGb, lines, memoryMb, pair, ports, seconds, several } from "../arguments.ts";
+import { count, countOrZero, diskGb, memoryMb, pair, ports, seconds, several } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addMachineCommands(tree: Tree, root: Command): void {
@@ -52,7 +52,7 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     options: (command) =>
       command
         .option("-f, --follow", "wait for more, across stops and starts, until the machine is deleted")
-        .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", lines)
+        .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", countOrZero)
         .option("-t, --timestamps", "show when each line was written"),
     load: () => import("./logs.ts"),
   });

@@ -2,7 +2,7 @@
  * `flotilla plan rate PLAN`: sets a plan's prices from a time on, and prints the id of the new rate.
  */
 import type { Call } from "../call.ts";
-import { Failure } from "../failure.ts";
+import { usage } from "../failure.ts";
 import { type Prices, pricesOf } from "./prices.ts";
 
 export interface SetRateOptions extends Prices {
@@ -12,7 +12,7 @@ export interface SetRateOptions extends Prices {
 export async function run(call: Call, [plan = ""]: readonly string[], options: SetRateOptions): Promise<void> {
   const prices = pricesOf(options);
   if (Object.keys(prices).length === 0)
-    throw new Failure("no price was given", "name one with --cpu-hour or --memory-gb-hour");
+    throw usage("no price was given", "name one with --cpu-hour or --memory-gb-hour");
   const rate = await call.flotilla().createRate(plan, { ...prices, activeFrom: options.from });
   if (call.output.isJson) return call.output.json(rate);
   call.output.note(`it holds from ${rate.activeFrom} on`);

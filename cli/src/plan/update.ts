@@ -2,7 +2,7 @@
  * `flotilla plan update PLAN`: changes a plan's name, limits or budget for all of its tenants, and prints its id.
  */
 import type { Call } from "../call.ts";
-import { Failure } from "../failure.ts";
+import { usage } from "../failure.ts";
 import { type Limits, limitsOf } from "./limits.ts";
 
 /** A value that was left out stays. */
@@ -15,7 +15,7 @@ export async function run(call: Call, [plan = ""]: readonly string[], options: U
   const monthlyBudgetMicros = options.budget === "none" ? null : options.budget;
   const change = { name: options.name, monthlyBudgetMicros, ...limitsOf(options) };
   if (Object.values(change).every((value) => value === undefined))
-    throw new Failure("nothing to change was given", "`flotilla plan update --help` lists the options");
+    throw usage("nothing to change was given", "`flotilla plan update --help` lists the options");
   const updated = await call.flotilla().updatePlan(plan, change);
   if (call.output.isJson) return call.output.json(updated);
   call.output.line(updated.id);

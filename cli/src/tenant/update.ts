@@ -4,7 +4,7 @@
  * What was used before a change of plan keeps its price.
  */
 import type { Call } from "../call.ts";
-import { Failure } from "../failure.ts";
+import { usage } from "../failure.ts";
 
 /** A value that was left out stays. */
 export interface UpdateTenantOptions {
@@ -16,11 +16,6 @@ export interface UpdateTenantOptions {
 }
 
 export async function run(call: Call, [id = ""]: readonly string[], options: UpdateTenantOptions): Promise<void> {
-  if (Object.values(options).every((value) => value === undefined))
-    throw new Failure(
-      "nothing to change was given",
-      "name one with --plan, --max-cpus, --max-memory, --max-disk or --billing-id",
-    );
   const change = {
     planId: orNull(options.plan),
     maxCpus: orNull(options.maxCpus),
@@ -28,6 +23,11 @@ export async function run(call: Call, [id = ""]: readonly string[], options: Upd
     maxDiskGb: orNull(options.maxDisk),
     externalBillingId: orNull(options.billingId),
   };
+  if (Object.values(change).every((value) => value === undefined))
+    throw usage(
+      "nothing to change was given",
+      "name one with --plan, --max-cpus, --max-memory, --max-disk or --billing-id",
+    );
   const tenant = await call.flotilla().updateTenant(id, change);
   if (call.output.isJson) return call.output.json(tenant);
   call.output.line(tenant.id);

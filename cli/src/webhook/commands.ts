@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
-import { count, several } from "../arguments.ts";
+import { count, countOrZero, several } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addWebhookCommands(tree: Tree, root: Command): void {
@@ -36,7 +36,7 @@ export function addWebhookCommands(tree: Tree, root: Command): void {
   addVerb(tree, webhook, {
     usage: "rotate <id>",
     summary: "give a webhook a new secret; the previous one also signs for a time",
-    options: (command) => command.option("--keep-hours <hours>", "how long (default: 24; 0 ends it now)"),
+    options: (command) => command.option("--keep-hours <hours>", "how long (default: 24; 0 ends it now)", countOrZero),
     load: () => import("./rotate.ts"),
   });
   addVerb(tree, webhook, { usage: "rm <ids...>", summary: "delete webhooks", load: () => import("./rm.ts") });

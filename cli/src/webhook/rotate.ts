@@ -4,11 +4,11 @@
 import type { Call } from "../call.ts";
 
 export interface RotateOptions {
-  readonly keepHours?: string;
+  readonly keepHours?: number;
 }
 
 export async function run(call: Call, [id = ""]: readonly string[], { keepHours }: RotateOptions): Promise<void> {
-  const body = keepHours === undefined ? {} : { keepPreviousHours: Number(keepHours) };
+  const body = keepHours === undefined ? {} : { keepPreviousHours: keepHours };
   const rotated = await call.flotilla().rotateWebhookSecret(id, body);
   if (call.output.isJson) return call.output.json(rotated);
   call.output.line(rotated.secret);
