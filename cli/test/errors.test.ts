@@ -83,6 +83,15 @@ test("options that exclude each other, and a change of nothing, are usage errors
   for (const each of usage) await ends(t, { ...each, code: 2 });
 });
 
+test("events of one machine are found by its name, those of an unknown one are not", async (t) => {
+  const source = { type: "image", reference: "local/busybox" };
+  await server.client.post("/v1/machines", { source, name: "hello" });
+  await server.client.post("/v1/machines", { source, name: "other" });
+  const { code, output } = await runCli(t, ["events", "--machine", "hello"], { environment });
+  assert.deepEqual([code, String(output).trim().split("\n").length], [0, 1]);
+  await ends(t, { argv: ["events", "--machine", "hallo"], says: /no machine called "hallo"\n.*hello.*whole id\n$/ });
+});
+
 test("a key that cannot be one is refused and not shown", async (t) => {
   const home = temporaryHome(t);
   const [empty, lines] = [join(home, "empty"), join(home, "lines")];

@@ -12,7 +12,7 @@ export function addEventsCommand(tree: Tree, root: Command): void {
       command
         .option("-f, --follow", "show new events as well, until interrupted")
         .option("--from <cursor>", "only those after the event with this cursor (--json shows it)")
-        .option("--machine <id>", "only those of one machine"),
+        .option("--machine <machine>", "only those of one machine: its name or id, of a deleted one its whole id"),
     load: () => import("./events.ts"),
   });
 }

@@ -4,8 +4,10 @@
  * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow asks
  * again with the cursor of the last event, so it misses none.
  */
-import type { TenantEvent } from "@flotilla/sdk";
+import type { Flotilla, TenantEvent } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+import { findMachineId } from "../machine/find.ts";
 import type { Style } from "../output.ts";
 import { clean } from "../table.ts";
 
@@ -21,7 +23,7 @@ export interface TenantEventsOptions {
 
 export async function run(call: Call, _operands: readonly string[], options: TenantEventsOptions): Promise<void> {
   const flotilla = call.flotilla();
-  const filter = options.machine === undefined ? {} : { machine: options.machine };
+  const filter = options.machine === undefined ? {} : { machine: await machineId(flotilla, options.machine) };
   const all: TenantEvent[] = [];
   for (let cursor = options.from; ; ) {
     const query = { ...filter, limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
@@ -34,6 +36,16 @@ export async function run(call: Call, _operands: readonly string[], options: Ten
     await call.world.clock.sleep(ASK_AGAIN_MS);
   }
   if (call.output.isJson) call.output.json(all);
+}
+
+/** Throws a Failure when there is no such machine now: a deleted one is found by its whole id only. */
+async function machineId(flotilla: Flotilla, reference: string): Promise<string> {
+  try {
+    return await findMachineId(flotilla, reference);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    throw new Failure(error.message, `${error.advice}; name a deleted machine by its whole id`);
+  }
 }
 
 /** With --json each event is one line. */
