@@ -92,6 +92,13 @@ test("events of one machine are found by its name, those of an unknown one are n
   await ends(t, { argv: ["events", "--machine", "hallo"], says: /no machine called "hallo"\n.*hello.*whole id\n$/ });
 });
 
+test("the address of a machine without ports is a failure, also for programs", async (t) => {
+  await server.client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" }, name: "closed" });
+  const { code, output, errors } = await runCli(t, ["machine", "url", "closed", "--json"], { environment });
+  assert.deepEqual([code, String(output)], [1, '{"url":null}\n']);
+  assert.match(errors, /^error: closed publishes no port\n/);
+});
+
 test("a key that cannot be one is refused and not shown", async (t) => {
   const home = temporaryHome(t);
   const [empty, lines] = [join(home, "empty"), join(home, "lines")];

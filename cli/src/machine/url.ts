@@ -1,5 +1,6 @@
 /**
- * `flotilla machine url NAME`: the machine's address, as the only line on standard output, for scripts.
+ * `flotilla machine url NAME`: the machine's address, as the only line on standard output, for scripts. A machine without one
+ * is a failure, also with --json, which then prints null.
  */
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
@@ -8,7 +9,7 @@ import { findMachine } from "./find.ts";
 export async function run(call: Call, [reference = ""]: readonly string[]): Promise<void> {
   const machine = await findMachine(call.flotilla(), reference);
   const { url, ports, state } = machine;
-  if (call.output.isJson) return call.output.json({ url });
+  if (call.output.isJson) call.output.json({ url });
   if (url === null) {
     const name = machine.name ?? machine.id;
     throw ports.length === 0
