@@ -132,6 +132,14 @@ function refuseVerbAlone(root: Command, verb: string): void {
   if (nouns.length > 0) root.on("command:*", () => root.error(lines.join("\n"), { code: "commander.unknownCommand" }));
 }
 
+/** `help`, `help machine` and `machine help`, as other programs have them, are `--help`. A noun has no command of that name. */
+function withHelp(root: Command, argv: readonly string[]): readonly string[] {
+  const [first = "", second] = argv;
+  if (first === "help") return [...argv.slice(1), "--help"];
+  const isNoun = root.commands.some((command) => command.name() === first && command.commands.length > 0);
+  return isNoun && second === "help" ? [first, ...argv.slice(2), "--help"] : argv;
+}
+
 /** Runs one command line and returns the exit code. Throws bugs of ours. */
 export async function runProgram(
   build: (ended: (code: number) => void) => Command,
@@ -144,7 +152,7 @@ export async function runProgram(
   try {
     refuseVerbAlone(root, argv[0] ?? "");
     const isVersion = argv.length === 1 && (argv[0] === "--version" || argv[0] === "-V");
-    await root.parseAsync(isVersion ? ["version"] : argv, { from: "user" });
+    await root.parseAsync(isVersion ? ["version"] : withHelp(root, argv), { from: "user" });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     return error.exitCode === 0 ? 0 : EXIT_USAGE;

@@ -148,6 +148,27 @@ test("output that cannot be written is an error without a stack", () => {
   assert.deepEqual([status, stderr], [1, "error: the output cannot be written: the disk is full\n"]);
 });
 
+test("help is understood where other programs have it", async (t) => {
+  for (const [asked, flag] of [
+    [["help"], ["--help"]],
+    [
+      ["help", "machine"],
+      ["machine", "--help"],
+    ],
+    [
+      ["machine", "help"],
+      ["machine", "--help"],
+    ],
+    [
+      ["help", "machine", "create"],
+      ["machine", "create", "--help"],
+    ],
+  ] as const) {
+    const [one, other] = [await runCli(t, asked), await runCli(t, flag)];
+    assert.deepEqual([one.code, one.errors, String(one.output)], [0, "", String(other.output)]);
+  }
+});
+
 test("up names a data directory that cannot be used, and a doctor calls it bad", async (t) => {
   const home = temporaryHome(t);
   const file = join(home, "file");
