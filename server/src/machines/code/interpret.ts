@@ -13,6 +13,8 @@ import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
 import { type Command, commandOf } from "../exec/request.ts";
 
 const PROGRAMS = { python: ["python3", "python"], javascript: ["node", "nodejs"] } as const;
+/** Images that have one, for the text. */
+const IMAGES = { python: "python:3-slim", javascript: "node:22-slim" } as const;
 type Language = keyof typeof PROGRAMS;
 
 /** Long code is passed as bytes. */
@@ -32,7 +34,7 @@ export async function interpret(
   if (!isMissing(answer, first)) return answer;
   const other = await runWith(second);
   if (!isMissing(other, second)) return other;
-  const stderr = `executable file '${first}' or '${second}' not found in $PATH: the image has no ${language} interpreter\n`;
+  const stderr = `the code did not run: the machine's image has no ${language} interpreter, neither ${first} nor ${second} is in its $PATH; create the machine from an image that has one, such as ${IMAGES[language]}\n`;
   return { ...other, stderr, stderrB64: Buffer.from(stderr).toString("base64") };
 }
 
