@@ -50,7 +50,7 @@ test("a server without a node and a key that it does not know are bad", async (t
   assert.match(text, /^ok {4}server +0\.1\.0 at http/m);
   assert.match(text, /^bad {3}key +unknown API key\n +from FLOTILLA_API_KEY/m);
   assert.match(text, /^bad {3}nodes +0 of 1 ready$/m);
-  assert.match(text, /\d+ of \d+ checks are bad/);
+  assert.match(text, /\d+ of \d+ checks are bad: Flotilla does not work on this machine/);
 });
 
 test("with --fleet every node is listed, and one that needs action ends with 1", async (t) => {
@@ -85,5 +85,5 @@ test("with --fleet every node is listed, and one that needs action ends with 1",
   assert.equal(code, 1);
   assert.match(String(output), /^ok {4}node near +ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free/m);
   assert.match(String(output), /^bad {3}node far +unreachable, last seen \d+ .* ago$/m);
-  assert.match(String(output), /1 of 3 checks are bad/);
+  assert.match(String(output), /^1 of 3 checks is bad: the text below each says what to do\.$/m);
 });

@@ -31,7 +31,7 @@ export interface DoctorOptions {
 export async function run(call: Call, _operands: readonly string[], { fleet }: DoctorOptions): Promise<number> {
   const checks = fleet === true ? await checkFleet(call) : [...(await checkHost(call)), ...(await checkServer(call))];
   if (call.output.isJson) call.output.json(checks);
-  else show(call.output, checks);
+  else show(call.output, checks, fleet === true);
   return checks.some((check) => check.status === "bad") ? EXIT_REFUSED : 0;
 }
 
@@ -111,7 +111,7 @@ async function checkServer(call: Call): Promise<readonly Check[]> {
   return [{ name: "server", status: "ok", value: `${health.version} at ${url}`, meaning: "reachable" }, key, node];
 }
 
-function show(output: Output, checks: readonly Check[]): void {
+function show(output: Output, checks: readonly Check[], isOfFleet: boolean): void {
   const width = Math.max(...checks.map((check) => check.name.length));
   for (const { name, status, value, meaning } of checks) {
     output.line(`${output.style(STYLES[status], status.padEnd(4))}  ${name.padEnd(width)}  ${clean(value)}`);
@@ -122,10 +122,10 @@ function show(output: Output, checks: readonly Check[]): void {
   const count = (status: Check["status"]): number => checks.filter((check) => check.status === status).length;
   const [warn, bad] = [count("warn"), count("bad")];
   output.line();
-  if (bad > 0)
-    output.line(
-      `${bad} of ${checks.length} checks are bad: Flotilla does not work on this machine until they are fixed.`,
-    );
+  const meaning = isOfFleet
+    ? "the text below each says what to do."
+    : "Flotilla does not work on this machine until they are fixed.";
+  if (bad > 0) output.line(`${bad} of ${checks.length} checks ${bad === 1 ? "is" : "are"} bad: ${meaning}`);
   else if (warn > 0) output.line(`Nothing is bad; ${warn} of ${checks.length} checks deserve a look.`);
   else output.line("All is well.");
 }
