@@ -126,7 +126,7 @@ function checkCapacity({ world, nodes, running }: Cluster, { machines, activeMax
     const used = sum(
       running.map((vm) => {
         const machine = byId.get(vm.machineId);
-        // A VM that was handed over uses no processor. Only its memory stays until its node is told, also when a server dies before that.
+        // A VM that was handed over uses no processor. Only its memory stays until its node is notified, also when a server dies before that.
         const isHandedOver = vm.isPaused && machine?.nodeId !== name;
         return vm.node === name && machine?.isDeleted === false && !isHandedOver ? machine.cpus : 0;
       }),
