@@ -7,7 +7,7 @@
  *   commands is requested with Node's own HTTP modules (node-fetch.ts), unless the program has configured `fetch`.
  * - A refusal and a call without an answer are both a FlotillaError.
  * - Only GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429, 502,
- *   503, 504).
+ *   503, 504) within SLOW_MS. What took longer to be refused would take as long again: a guest that hangs is given minutes.
  *
  * A start or a command may take long. `Prefer: processing` asks the server for signs of life meanwhile, because
  * Node's own fetch fails when nothing of an answer arrives for 300 s.
@@ -37,7 +37,7 @@ export interface FlotillaOptions {
   url: string;
   /** Sent as a bearer token. Without one, only the public endpoints answer. The constructor throws a TypeError for one that cannot be sent. */
   apiKey?: string | undefined;
-  /** How often a GET is retried; default 3. */
+  /** How often a GET that was refused within ten seconds is retried; default 3. */
   retries?: number | undefined;
   /** For calls without their own timeout; default: none. */
   timeoutMs?: number | undefined;
@@ -50,6 +50,8 @@ const RETRIES_DEFAULT = 3;
 const RETRY_PAUSE_FIRST_MS = 200;
 /** A longer pause is not waited for: the caller gets the refusal instead of an unexpected delay. */
 const RETRY_PAUSE_MAX_MS = 10_000;
+/** A refusal that took longer is not retried. */
+const SLOW_MS = 10_000;
 
 /** Of a connect token: how long it is valid, and the validity it must have left to be sent. */
 const TOKEN_SECONDS = 600;
@@ -191,13 +193,15 @@ export class Flotilla extends Methods {
     }
   }
 
-  /** Sends the call, and again after a pause while the server says "not now" and the call may be retried. */
+  /** Sends the call, and again after a pause while the server quickly says "not now" and the call may be retried. */
   async #answer(call: ApiCall, options: AnyOptions, signal: AbortSignal): Promise<Response> {
     const isRepeatable = call.method === "GET" || call.method === "HEAD";
     for (let tries = 0; ; tries++) {
+      const sentAt = now();
       const request = call.answer === "output" ? (this.#ownFetch ?? streamFetch()) : this.#fetch;
       const answer = await request(this.#address(call.path, options.query), this.#init(call, options, signal));
       if (!isRepeatable || tries >= this.#retries || !RETRIED_STATUSES.includes(answer.status)) return answer;
+      if (now() - sentAt >= SLOW_MS) return answer;
       const pauseMs = retryAfterMs(answer) ?? RETRY_PAUSE_FIRST_MS * 2 ** tries;
       if (pauseMs > RETRY_PAUSE_MAX_MS) return answer;
       await answer.body?.cancel();

@@ -134,6 +134,19 @@ test("a GET fails after its retries, at once when the server asks for a long pau
   assert.equal(broken.arrived.length, 1);
 });
 
+test("a GET that was refused only after long is not retried", async (t) => {
+  const peer = await startPeer(t, reply(502, "the machine's agent made no progress for 120 s"));
+  let clockMs = Date.now();
+  t.mock.method(Date, "now", () => clockMs);
+  const slow = async (url: string, init: RequestInit): Promise<Response> => {
+    const answer = await fetch(url, init);
+    clockMs += 120_000;
+    return answer;
+  };
+  const refused = await refusalOf(new Flotilla({ url: peer.url, fetch: slow }).readFileAt("mach-1", "x"));
+  assert.deepEqual([refused.status, peer.arrived.length], [502, 1]);
+});
+
 test("only GET is retried", async (t) => {
   const peer = await startPeer(t, reply(503, "", { "retry-after": "0" }));
   const flotilla = new Flotilla({ url: peer.url });
