@@ -222,6 +222,12 @@ export const MachineInfo = Type.Object({
   restart: oneOf(RESTARTS, RESTART_TEXT),
   disruption: oneOf(DISRUPTIONS, DISRUPTION_TEXT),
   workdir: nullable(Type.String()),
+  pauseReason: nullable(
+    Type.String({
+      description:
+        "why a `started` machine does nothing at present, such as a full disk of its host; it continues by itself",
+    }),
+  ),
   suspendedAt: nullable(timestamp("since when the memory of a `stopped` machine is kept; null: a start boots it")),
   ready: Type.Boolean({ description: "a published port accepts connections, or, with none, the guest agent answers" }),
   readyAt: nullable(timestamp()),

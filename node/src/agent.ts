@@ -11,7 +11,6 @@ import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { NodeFacts } from "@flotilla/contract/link";
 import type { NodeConfig } from "./config.ts";
-import { isNearlyFull } from "./disks/disks.ts";
 import type { LastError } from "./link/last-error.ts";
 import { Outbox } from "./link/outbox.ts";
 import { openReach, type Reach } from "./link/reach.ts";
@@ -96,7 +95,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   // After the journals were read.
   await incoming.open();
   const link = await serveLink({
-    ...{ ...config, socketPath, fleet, incoming, outgoing: deps, images: deps.images, isNearlyFull, clock, log },
+    ...{ ...config, socketPath, fleet, incoming, outgoing: deps, images: deps.images, clock, log },
     ...{ bootId: reporter.bootId, ...(restart && { restart }) },
   });
   const reached = await reach?.open(link.serve);

@@ -129,17 +129,19 @@ test("a file that does not fit on the host's disk is refused while it is being s
   );
 });
 
-test("a command that does not end because the host's disk is full says so", async (t) => {
+test("a command that does not end because its machine is paused says why", async (t) => {
   const { exec } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
   // Deadlines of seconds end at once.
   const clock: Clock = { ...systemClock, timer: (_ms, callback) => systemClock.timer(1, callback) };
-  const isDiskFull = () => Promise.resolve(true);
-  const { response } = await servedExec(t, { guest, clock, isDiskFull }, startFrame({ timeoutMs: 1000 }));
+  // It is paused after the command has begun.
+  const reasons = [null, "its host's disk is full"];
+  const pauseReason = () => reasons.shift() ?? null;
+  const { response } = await servedExec(t, { guest, clock, pauseReason }, startFrame({ timeoutMs: 1000 }));
   const decoder = new LinkDecoder();
   const frames: LinkFrame[] = [];
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
   await once(response, "end");
   const last = JSON.parse(Buffer.from(frames.at(-1)?.payload ?? []).toString());
-  assert.deepEqual([frames.at(-1)?.type, last.code], ["failure", "no_space"]);
+  assert.deepEqual([frames.at(-1)?.type, last], ["failure", { code: "paused", message: "its host's disk is full" }]);
 });

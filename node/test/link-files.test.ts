@@ -38,13 +38,15 @@ function scripted() {
 interface Setting {
   readonly clock?: Clock;
   readonly hasRoom?: () => Promise<boolean>;
+  readonly pauseReason?: () => string | null;
 }
 
 /** Serves one operation with the guest; gives the request, to which a body can be written. */
 async function begin(t: TestContext, guest: Partial<Guest>, operation: FileOperation, setting: Setting = {}) {
-  const { clock = systemClock, hasRoom = () => Promise.resolve(true) } = setting;
+  const { clock = systemClock, hasRoom = () => Promise.resolve(true), pauseReason = () => null } = setting;
+  const options = { guest: guest as Guest, clock, hasRoom, pauseReason };
   return await requestTo(t, (request, response) => {
-    serveFile(request, response, operation, { guest: guest as Guest, clock, hasRoom }).catch((error: unknown) => {
+    serveFile(request, response, operation, options).catch((error: unknown) => {
       if (!(error instanceof FileFailure)) return void response.writeHead(400).end(String(error));
       response.writeHead(statusOfFailure(error.code)).end(JSON.stringify({ code: error.code, message: error.message }));
     });
@@ -371,4 +373,22 @@ test("a write for which the host has no space is refused although its guest is s
   stdout.write("ready\n");
   const answer = await answerTo(request);
   assert.deepEqual([answer.status, jsonOf(answer).error?.code], [200, "no_space"]);
+});
+
+test("a paused guest is asked nothing, and one that was paused during the work says why it made no progress", async (t) => {
+  const reason = "its host's disk is full";
+  const paused = await begin(t, {}, "read", { pauseReason: () => reason });
+  paused.end(READ);
+  const refused = await answerTo(paused);
+  assert.deepEqual(
+    [refused.status, refused.body.toString()],
+    [503, JSON.stringify({ code: "paused", message: reason })],
+  );
+
+  const { exec } = scripted();
+  const reasons = [null];
+  const pauseReason = () => (reasons.length > 0 ? (reasons.shift() ?? null) : reason);
+  const silent = await begin(t, { file: () => exec }, "read", { clock: hurriedClock(1_000), pauseReason });
+  silent.end(READ);
+  assert.equal(jsonOf(await answerTo(silent)).code, "paused");
 });

@@ -2895,6 +2895,8 @@ export interface MachineInfo {
    */
   disruption: "migrate" | "restart" | "stop";
   workdir: string | null;
+  /** why a `started` machine does nothing at present, such as a full disk of its host; it continues by itself */
+  pauseReason: string | null;
   /** since when the memory of a `stopped` machine is kept; null: a start boots it */
   suspendedAt: string | null;
   /** a published port accepts connections, or, with none, the guest agent answers */

@@ -57,7 +57,6 @@ async function startFleet(): Promise<Fleet> {
         guest: next,
         clock: systemClock,
         hasRoom: () => Promise.resolve(true),
-        isDiskFull: () => Promise.resolve(false),
         isStopping: () => isStopping,
         connectsIn: { network: NO_NETWORK },
       }),

@@ -174,6 +174,8 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const machine = await small.machine("mach-full", 700_012);
     const vm = await smallDriver.boot(small.bootOf(machine, "boot-full"), deadline());
     await configure(vm.guest, smallDriver);
+    const pauses: boolean[] = [];
+    vm.watchDiskPause((isPaused) => pauses.push(isPaused));
     const ballast = join(small.directory, "ballast");
     writeFileSync(ballast, Buffer.alloc(40 * 2 ** 20));
     const written = shell(
@@ -182,8 +184,12 @@ describe("the qemu driver", { skip: skipReason }, () => {
     );
     const isPaused = async (): Promise<boolean> => !(await answersWithin(vm.guest, 1_000));
     await until(isPaused, { what: "the machine to wait for room", deadlineMs: 30_000 });
+    assert.deepEqual(pauses, [true]);
+    // A later watcher is notified as well.
+    vm.watchDiskPause((isPaused) => pauses.push(isPaused));
     rmSync(ballast);
     assert.equal(await written, `${40 * 2 ** 20}\n`);
+    assert.deepEqual(pauses, [true, true, false]);
     await vm.kill();
   });
 

@@ -36,6 +36,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   restart: "always",
   disruption: "migrate",
   workdir: null,
+  pauseReason: null,
   suspendedAt: null,
   ready: false,
   readyAt: null,

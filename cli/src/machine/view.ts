@@ -49,6 +49,7 @@ function longState(machine: MachineInfo, now: number): string {
   if (machine.state === "stopped" && typeof machine.suspendedAt === "string")
     return `stopped, its memory is kept since ${age(machine.suspendedAt, now)}`;
   if (machine.state !== "started") return machine.state;
+  if (typeof machine.pauseReason === "string") return `started, but paused: ${machine.pauseReason}`;
   if (!machine.ready) return "started, not ready yet";
   return machine.readyAt === null ? "started, ready" : `started, ready since ${age(machine.readyAt, now)}`;
 }

@@ -134,6 +134,7 @@ const LINK_ERROR_CODE = [
   "refused",
   "busy",
   "no_space",
+  "paused",
   "not_stopped",
   "older_copy",
   "not_runnable",
@@ -349,6 +350,10 @@ export function readObservedMachine(value: unknown): ObservedMachine {
       fields["progress"] === undefined || fields["progress"] === null
         ? null
         : clipped(fields["progress"], "ObservedMachine.progress", 2000),
+    pauseReason:
+      fields["pauseReason"] === undefined || fields["pauseReason"] === null
+        ? null
+        : clipped(fields["pauseReason"], "ObservedMachine.pauseReason", 2000),
     hostPorts: clippedList(fields["hostPorts"] ?? [], "ObservedMachine.hostPorts", 64, partObservedMachineHostPorts),
     timings:
       fields["timings"] === undefined || fields["timings"] === null

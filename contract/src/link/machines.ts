@@ -162,6 +162,8 @@ export const ObservedMachine = Type.Object({
   lastRun: nullable(EndedRun),
   /** Progress as a text while `preparing`, such as `pulling layer 2 of 3, 41 %`. */
   progress: nullable(clipped(TEXT_CHARACTERS_MAX)),
+  /** Why the VMM has paused the guest of a running machine, which continues by itself; null: it has not. */
+  pauseReason: nullable(clipped(TEXT_CHARACTERS_MAX)),
   /** Published ports that are open on the node's loopback: none unless its operator wants them there. */
   hostPorts: clippedList(Type.Object({ port: count(65_535), hostPort: count(65_535) }), 64),
   timings: nullable(ReportedTimings),

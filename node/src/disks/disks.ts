@@ -73,7 +73,7 @@ export function diskBytes(diskGb: number, rootBytes: number): number {
 }
 
 /** Whether the file system has space only for existing disks, which grow, and the database. */
-export async function isNearlyFull(directory: string): Promise<boolean> {
+async function isNearlyFull(directory: string): Promise<boolean> {
   const { blocks, bavail, bsize } = await statfs(directory);
   return bavail * bsize < Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
 }

@@ -105,6 +105,11 @@ export interface Vm {
   /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
   devices(boot: BootRequest): Promise<Buffer>;
   unpause(): Promise<void>;
+  /**
+   * The VMM pauses the guest while the host's disk does not take what it writes, and resumes it when there is space. `onChange` is called
+   * with whether it is paused so, now if it is and at each change; the last one that was given counts.
+   */
+  watchDiskPause(onChange: (isPaused: boolean) => void): void;
   /** Whether the kernel ends it at the end of the driver's lease. */
   readonly isFenced: boolean;
   /** Changes that. Rejects when it could not be changed. */

@@ -60,8 +60,8 @@ export interface LinkExecOptions {
   readonly clock: Clock;
   /** Whether the host's disk has space for what a guest writes. */
   readonly hasRoom: () => Promise<boolean>;
-  /** Whether the VMM pauses a guest that writes, because the host's disk is nearly full. */
-  readonly isDiskFull: () => Promise<boolean>;
+  /** Why the VMM has paused the guest at this moment; null: it has not. Absent: never. */
+  readonly pauseReason?: () => string | null;
   /** Whether this agent stops, and the next one serves its callers. Absent: never. */
   readonly isStopping?: () => boolean;
   /** Whether the machine leaves with its memory, and its commands continue there. Absent: never. */
@@ -85,7 +85,7 @@ class LinkExec {
   readonly #guest: Guest;
   readonly #clock: Clock;
   readonly #hasRoom: () => Promise<boolean>;
-  readonly #isDiskFull: () => Promise<boolean>;
+  readonly #pauseReason: () => string | null;
   readonly #decoder = new LinkDecoder();
   readonly #isStopping: () => boolean;
   readonly #isLeaving: () => boolean;
@@ -111,7 +111,7 @@ class LinkExec {
       guest,
       clock,
       hasRoom,
-      isDiskFull,
+      pauseReason = () => null,
       isStopping = () => false,
       isLeaving = () => false,
       connectsIn,
@@ -122,7 +122,7 @@ class LinkExec {
     this.#guest = guest;
     this.#clock = clock;
     this.#hasRoom = hasRoom;
-    this.#isDiskFull = isDiskFull;
+    this.#pauseReason = pauseReason;
     this.#isStopping = isStopping;
     this.#isLeaving = isLeaving;
     this.#connectsIn = connectsIn;
@@ -248,6 +248,8 @@ class LinkExec {
 
   #onStart(start: ExecStart): void {
     if (this.#refusesToStart()) return;
+    const paused = this.#pauseReason();
+    if (paused !== null) return this.#fail({ code: "paused", message: paused });
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
     const exec = this.#begin(start);
@@ -387,15 +389,15 @@ class LinkExec {
     this.#timers.push(
       this.#clock.timer(KILL_DEADLINE_MS, () => {
         if (this.#output.isBlocked || this.#isLeaving()) this.#expectEnd();
-        else void this.#failUnanswered();
+        else this.#failUnanswered();
       }),
     );
   }
 
-  async #failUnanswered(): Promise<void> {
-    const message = "the guest does not report the end of the killed command";
-    if (!(await this.#isDiskFull().catch(() => false))) return this.#fail({ code: "guest_unreachable", message });
-    this.#fail({ code: "no_space", message: "the disk of the host is full, and a machine that writes is paused" });
+  #failUnanswered(): void {
+    const paused = this.#pauseReason();
+    const message = paused ?? "the guest does not report the end of the killed command";
+    this.#fail({ code: paused === null ? "guest_unreachable" : "paused", message });
   }
 
   #fail(failure: LinkError): void {

@@ -44,6 +44,8 @@ export interface FileOptions {
   readonly clock: Clock;
   /** Whether the host's disk can hold what a guest writes. */
   readonly hasRoom: () => Promise<boolean>;
+  /** Why the VMM has paused the guest at this moment; null: it has not. */
+  readonly pauseReason: () => string | null;
 }
 
 interface Exchange extends FileOptions {
@@ -61,6 +63,8 @@ export async function serveFile(
   options: FileOptions,
 ): Promise<void> {
   const message: unknown = JSON.parse(await readMessage(request, options.clock));
+  const paused = options.pauseReason();
+  if (paused !== null) throw new FileFailure("paused", paused);
   await SERVE[operation]({ request, response, ...options }, message);
 }
 
@@ -74,6 +78,7 @@ export function statusOfFailure(code: LinkError["code"]): number {
     case "guest_unreachable":
       return 502;
     case "busy":
+    case "paused":
       return 503;
     case "no_space":
       return 507;
@@ -256,6 +261,8 @@ class Watch implements Disposable {
   #look(): void {
     this.#silentMs = this.#isGuestsTurn() ? this.#silentMs + LOOK_MS : 0;
     if (this.#silentMs > FILE_SILENCE_MAX_MS) {
+      const paused = this.#exchange.pauseReason();
+      if (paused !== null) return this.#work.fail(new FileFailure("paused", paused));
       const text = `the machine's agent has made no progress for ${FILE_SILENCE_MAX_MS / 1000} s`;
       return this.#work.fail(new FileFailure("guest_unreachable", text));
     }

@@ -75,8 +75,6 @@ export interface LinkOptions {
   readonly serverUid: number | null;
   /** Archives that are being imported; emptied by the agent at its start. */
   readonly temporaryDirectory: string;
-  /** Whether a directory's file system is so full that a machine that writes is paused. */
-  readonly isNearlyFull: (directory: string) => Promise<boolean>;
   readonly fleet: Fleet;
   readonly incoming: Incoming;
   readonly images: Images;
@@ -259,27 +257,30 @@ class Link {
       return;
     }
     const guest = this.#guestOf(machineId, request, response);
-    const { clock, temporaryDirectory, isNearlyFull } = this.#options;
+    const { clock, temporaryDirectory, fleet } = this.#options;
     if (guest === null) return;
     serveExec(request, response, {
       ...more,
       guest,
       clock,
       hasRoom: () => hasRoom(temporaryDirectory),
-      isDiskFull: () => isNearlyFull(temporaryDirectory),
+      pauseReason: () => fleet.find(machineId)?.pauseReason ?? null,
       isStopping: () => this.#isStopping,
-      isLeaving: () => this.#options.fleet.find(machineId)?.isLeaving === true,
+      isLeaving: () => fleet.find(machineId)?.isLeaving === true,
     });
   }
 
   async #file({ request, response, parameters }: Exchange): Promise<void> {
     const operation = LINK_FILE_OPERATIONS.find((each) => each === parameters["operation"]);
     if (operation === undefined) return refuseRoute(request, response);
-    await this.#options.fleet.find(parameters["id"] ?? "")?.switched;
-    const guest = this.#guestOf(parameters["id"] ?? "", request, response);
-    const { clock, temporaryDirectory } = this.#options;
+    const { clock, temporaryDirectory, fleet } = this.#options;
+    const machineId = parameters["id"] ?? "";
+    await fleet.find(machineId)?.switched;
+    const guest = this.#guestOf(machineId, request, response);
     if (guest === null) return;
-    await serveFile(request, response, operation, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
+    const pauseReason = (): string | null => fleet.find(machineId)?.pauseReason ?? null;
+    const options = { guest, clock, pauseReason, hasRoom: () => hasRoom(temporaryDirectory) };
+    await serveFile(request, response, operation, options);
   }
 
   /** null: the machine does not run here, and the request was refused. */

@@ -13,6 +13,7 @@ import type { Log } from "@flotilla/base/log";
 import type { PausedVm, Vm, VmExit } from "../driver/driver.ts";
 import type { RunEndCause } from "@flotilla/contract/runs";
 import { EXIT_GRACE_MS } from "./configure-vm.ts";
+import { DiskPause, type DiskPauseOptions } from "./disk-pause.ts";
 import { Readiness } from "./readiness.ts";
 import type { VmState } from "./state.ts";
 
@@ -26,7 +27,7 @@ export interface EndedVm {
 
 const CAUSES = { poweroff: "poweroff", killed: "crash", crashed: "crash", fenced: "fenced" } as const;
 
-export interface HeldVmOptions {
+export interface HeldVmOptions extends DiskPauseOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly hasBoot: boolean;
@@ -41,6 +42,7 @@ export interface HeldVmOptions {
 export class HeldVm {
   readonly #options: HeldVmOptions;
   readonly readiness: Readiness;
+  readonly diskPause: DiskPause;
   #vm: Vm | null = null;
   #paused: PausedVm | null = null;
   #isReleased = false;
@@ -60,6 +62,7 @@ export class HeldVm {
   constructor(options: HeldVmOptions) {
     this.#options = options;
     this.readiness = new Readiness(options.clock);
+    this.diskPause = new DiskPause(options);
     this.state = options.hasBoot ? "lost" : null;
     this.isInherited = options.hasBoot;
     this.lastSeenAt = options.lastSeenAt;
@@ -103,6 +106,10 @@ export class HeldVm {
     this.#paused = null;
     this.state = "up";
     this.lastSeenAt = null;
+    this.diskPause.end();
+    vm.watchDiskPause((isPaused) => {
+      if (this.#vm === vm) this.diskPause.note(isPaused);
+    });
     void vm.exited.then((exit) => this.#onExit(vm, exit));
     void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));
   }
@@ -146,6 +153,7 @@ export class HeldVm {
     this.#vm = null;
     this.#paused = null;
     this.readiness.end();
+    this.diskPause.end();
   }
 
   #onExit(vm: Vm, exit: VmExit): void {

@@ -86,7 +86,10 @@ export class Machine {
     };
     const { lastAliveAt: lastSeenAt } = deps;
     const hasBoot = journal.boot !== null;
-    this.held = new HeldVm({ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: onVmChange });
+    this.held = new HeldVm({
+      ...{ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: onVmChange, onEvent },
+      onChange: () => this.changed(),
+    });
     if (journal.boot !== null) deps.liveBoots.add(vmmIdOf(journal.boot));
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }

@@ -78,6 +78,11 @@ export class Supervisor {
     return held.state === "configured" && journal.desired === "running" ? (held.vm?.guest ?? null) : null;
   }
 
+  /** Why its VMM has paused the guest at this moment, which does nothing until it is resumed; null: it has not. */
+  get pauseReason(): string | null {
+    return this.#machine.held.diskPause.reason;
+  }
+
   /** Whether the machine leaves or has left with its memory: its commands are continued from there, here or on another node. */
   get isLeaving(): boolean {
     const { desired, keepsCommands = false, memory = null } = this.#machine.journal;
@@ -430,6 +435,7 @@ export class Supervisor {
       progress: state === "preparing" ? (isQueued ? "waiting for others to boot" : progress) : null,
       hostPorts: isRunning ? (held.vm?.network?.hostPorts ?? []) : [],
       timings: isRunning ? timings.noted : null,
+      pauseReason: isRunning ? held.diskPause.announced : null,
       suspendedAt: memory?.suspendedAt ?? null,
       isResumed: isRunning && (boot?.guestBootId ?? null) !== null,
       suspendRefusal: suspendRefusal?.generation === generation ? suspendRefusal : null,

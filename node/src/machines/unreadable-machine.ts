@@ -32,6 +32,7 @@ export interface UnreadableMachineOptions {
 export class UnreadableMachine {
   readonly machineLog: MachineLog;
   readonly guest = null;
+  readonly pauseReason = null;
   readonly isLeaving = false;
   readonly switched = null;
   readonly isVmmOutdated = false;

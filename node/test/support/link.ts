@@ -40,7 +40,6 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
     socketPath,
     serverUid: null,
     temporaryDirectory: temporary,
-    isNearlyFull: () => Promise.resolve(false),
     fleet: node.fleet,
     incoming,
     images: node.images,

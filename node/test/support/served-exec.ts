@@ -39,7 +39,7 @@ export async function servedExec(
   }: { isOpen?: boolean; onAnswer?: (answer: ServerResponse) => void } = {},
 ): Promise<ServedExec> {
   const answered = Promise.withResolvers<ServerResponse>();
-  const room = { hasRoom: () => Promise.resolve(true), isDiskFull: () => Promise.resolve(false) };
+  const room = { hasRoom: () => Promise.resolve(true) };
   const sent = await requestTo(t, (request, answer) => {
     onAnswer(answer);
     answered.resolve(answer);

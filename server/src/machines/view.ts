@@ -113,6 +113,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     restart: machine.restart,
     disruption: machine.disruption,
     workdir: machine.workdir,
+    pauseReason: shown.state === "started" ? machine.observedDetails.pauseReason : null,
     suspendedAt: suspendedAt(machine),
     ready: shown.isReady,
     readyAt: shown.isReady && machine.readyAt !== null ? instant(machine.readyAt) : null,

@@ -50,6 +50,8 @@ export class FakeGuest implements Guest {
   readonly hello: GuestHello;
   readonly keepsCommands: boolean;
   readonly closed: Promise<string>;
+  /** As that of `Vm.watchDiskPause`. */
+  onDiskPause: (isPaused: boolean) => void = () => undefined;
   readonly #machine: FakeMachine;
   readonly #execs = new Set<FakeExec>();
   readonly #kept: Map<string, FakeCommand>;
@@ -131,6 +133,7 @@ export class FakeGuest implements Guest {
         terminalSize: () => null,
         write: (_output, data) => write(data),
         sleep: (ms) => clock.sleep(ms, signal),
+        pauseForDisk: (isPaused) => this.onDiskPause(isPaused),
         end: (how) => this.#machine.end(how),
         checkAlive: () => signal.throwIfAborted(),
       }),
@@ -146,7 +149,8 @@ export class FakeGuest implements Guest {
     if (max !== undefined && this.#execs.size >= Number(max))
       throw new GuestBusy(`the guest already runs ${max} commands`);
     this.#lastPid += 1;
-    const parts = { request, program, machine: this.#machine, configuration: this.#configuration };
+    const pauseForDisk = (isPaused: boolean): void => this.onDiskPause(isPaused);
+    const parts = { request, program, machine: this.#machine, configuration: this.#configuration, pauseForDisk };
     const exec = new FakeExec(parts, this.#lastPid);
     this.#execs.add(exec);
     exec.run(() => this.#execs.delete(exec));
@@ -196,6 +200,7 @@ interface FakeExecParts {
   readonly program: Program;
   readonly machine: FakeMachine;
   readonly configuration: FakeConfiguration;
+  readonly pauseForDisk: (isPaused: boolean) => void;
 }
 
 class FakeExec implements GuestExec {
@@ -208,6 +213,7 @@ class FakeExec implements GuestExec {
   readonly #program: Program;
   readonly #machine: FakeMachine;
   readonly #configuration: FakeConfiguration;
+  readonly #pauseForDisk: FakeExecParts["pauseForDisk"];
   readonly #input: Readable;
   readonly #stopping = new AbortController();
   readonly #readers = new Map<Readable, () => void>();
@@ -215,11 +221,12 @@ class FakeExec implements GuestExec {
   #size: { cols: number; rows: number } | null;
   readonly #exiting = Promise.withResolvers<GuestExit>();
 
-  constructor({ request, program, machine, configuration }: FakeExecParts, pid: number) {
+  constructor({ request, program, machine, configuration, pauseForDisk }: FakeExecParts, pid: number) {
     this.request = request;
     this.#program = program;
     this.#machine = machine;
     this.#configuration = configuration;
+    this.#pauseForDisk = pauseForDisk;
     this.#size = request.terminal;
     this.pid = Promise.resolve(pid);
     this.stdout = new Readable({ read: () => this.#onRead(this.stdout) });
@@ -256,6 +263,7 @@ class FakeExec implements GuestExec {
       terminalSize: () => this.#size,
       write: (output, data) => this.#write(output === "stdout" ? this.stdout : this.stderr, data),
       sleep: (ms) => this.#machine.clock.sleep(ms, this.#stopping.signal),
+      pauseForDisk: this.#pauseForDisk,
       end: (how) => this.#machine.end(how),
       checkAlive: () => this.#stopping.signal.throwIfAborted(),
     };

@@ -545,6 +545,10 @@ class FakeVm implements Vm {
     if (this.#hasEnded) await removeVmFile(this.#directory);
   }
 
+  watchDiskPause(onChange: (isPaused: boolean) => void): void {
+    this.guest.onDiskPause = onChange;
+  }
+
   get isFenced(): boolean {
     return this.#fence.isArmed;
   }

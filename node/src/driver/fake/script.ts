@@ -7,6 +7,7 @@
  *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd · hostname
  *     cat [FILE] (input to output) · rm -f FILE
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash
+ *     full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
  *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
  * `python3 -` and other programs listed in the machine's FAKE_INTERPRETERS run their input like `sh -c`.
@@ -36,6 +37,8 @@ export interface ScriptWorld {
   /** Resolves when the reader accepts more; undefined if it does already. */
   write(output: "stdout" | "stderr", data: string | Uint8Array): Promise<void> | undefined;
   sleep(ms: number): Promise<void>;
+  /** Its VMM says that it has paused the guest at a write, or resumed it. */
+  pauseForDisk(isPaused: boolean): void;
   /** Ends the VM. */
   end(how: "poweroff" | "crashed"): void;
   /** Throws when the command has been killed. */
@@ -87,6 +90,11 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   },
   sleep: async ([seconds], world) => {
     await world.sleep(Number(seconds ?? 0) * 1000);
+    return 0;
+  },
+  "full-disk": async ([seconds], world) => {
+    world.pauseForDisk(true);
+    await world.sleep(Number(seconds ?? 0) * 1000).finally(() => world.pauseForDisk(false));
     return 0;
   },
   yes: async ([word = "y"], world) => {

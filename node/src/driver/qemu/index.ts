@@ -481,6 +481,7 @@ class QemuDriver implements Driver {
       },
       devices: (boot) => devicesState(vmm.control, boot.bootDirectory),
       unpause: () => vmm.unpause(),
+      watchDiskPause: (onChange) => vmm.watchDiskPause(onChange),
       get isFenced() {
         return vmm.fence.isArmed;
       },

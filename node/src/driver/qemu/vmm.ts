@@ -72,7 +72,9 @@ export class Vmm {
   #shutdownReason: string | null = null;
   #console = "";
   #exit: { readonly code: number | null; readonly signal: string | null } | null = null;
-  #hasWarned = false;
+  /** Paused at a write that failed. */
+  #isOutOfSpace = false;
+  #onDiskPause: ((isPaused: boolean) => void) | null = null;
   /** Paused by `pauseFor`: nothing else may resume it. */
   #isHeld = false;
 
@@ -129,6 +131,12 @@ export class Vmm {
     if (event.name === "SHUTDOWN" && this.#shutdownReason === null) void this.#end(String(event.data["reason"]));
     if (event.name === "BLOCK_IO_ERROR" && event.data["action"] === "stop") void this.#resumeLater();
   };
+
+  /** As that of a Vm. */
+  watchDiskPause(onChange: (isPaused: boolean) => void): void {
+    this.#onDiskPause = onChange;
+    if (this.#isOutOfSpace) onChange(true);
+  }
 
   /** Pauses the guest until `unpause`. Rejects, and the guest runs on, when it cannot be paused. */
   async pause(): Promise<void> {
@@ -248,17 +256,20 @@ export class Vmm {
   }
 
   async #resumeLater(): Promise<void> {
-    if (!this.#hasWarned) {
-      this.#log.error(
-        {},
-        "the machine is paused, because the host's disk is full or failing; free disk space to resume it",
-      );
-    }
-    this.#hasWarned = true;
+    // Several writes may fail before the guest is paused.
+    if (this.#isOutOfSpace) return;
+    this.#isOutOfSpace = true;
+    this.#log.error(
+      {},
+      "the machine is paused, because the host's disk is full or failing; free disk space to resume it",
+    );
+    this.#onDiskPause?.(true);
     do await this.#clock.sleep(RESUME_MS, this.#released.signal);
     while (!this.#released.signal.aborted && !(await mayGrowAgain(dirname(this.#logPath)).catch(() => true)));
-    this.#hasWarned = false;
-    if (!this.#released.signal.aborted && !this.#isHeld) await this.#qmp?.execute("cont").catch(() => {});
+    this.#isOutOfSpace = false;
+    if (this.#released.signal.aborted) return;
+    this.#onDiskPause?.(false);
+    if (!this.#isHeld) await this.#qmp?.execute("cont").catch(() => {});
   }
 
   /** Appends the guest's console output since the last call; reading empties the ring buffer. */

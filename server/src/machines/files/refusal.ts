@@ -47,6 +47,10 @@ const MEANINGS: Partial<Record<LinkError["code"], Meaning>> = {
     code: "conflict",
     text: (path, message) => `${path} was not accessed: ${message}; try again when one of them has ended`,
   },
+  paused: {
+    code: "unavailable",
+    text: (path, message) => `the machine is paused, so ${path} was not accessed: ${message}`,
+  },
   invalid: { code: "invalid_request", text: (path, message) => `${path} was not accessed: ${message}` },
   guest_unreachable: {
     code: "guest_unreachable",

@@ -1,0 +1,66 @@
+/**
+ * Machines whose VMM pauses them because the host's disk is full, with the fake driver: what is reported, and how often.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+/** The 30 s after which a machine counts as resumed take 300 ms. */
+const SPEED = 100;
+/** More than these. */
+const SETTLED_MS = 600;
+
+const pause = (ms: number): Promise<void> => hurriedClock(1).sleep(ms);
+
+function run(node: TestNode, script: string): Promise<unknown> {
+  const guest = node.fleet.find(A)?.guest;
+  const options = { cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false };
+  const exec = guest?.exec({ argv: ["sh", "-c", script], ...options });
+  exec?.stdout.resume();
+  exec?.stderr.resume();
+  return exec?.exit ?? Promise.reject(new Error("the machine does not run"));
+}
+
+const eventsOf = ({ events }: TestNode): readonly string[] =>
+  events.map(({ level, message }) => `${level} ${message.replace(/\d+ s/, "N s")}`);
+
+const PAUSED =
+  "warn the machine is paused: its host's disk is full or failing; it continues by itself when the host has free disk space";
+const CONTINUES = "info the machine continues: it was paused for N s, and its host's disk is written again";
+
+test("a machine that a full disk pauses says so while it is paused, and says when it continues", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { clock: hurriedClock(SPEED) });
+  assert.equal((await node.want(A, 1, "running")).pauseReason, null);
+  const full = run(node, "full-disk 20");
+  await until(() => node.fleet.observe(A).pauseReason !== null, { what: "the pause to be observed" });
+  assert.match(node.fleet.find(A)?.pauseReason ?? "", /^its host's disk is full/);
+  assert.deepEqual(eventsOf(node), [PAUSED]);
+  await full;
+  assert.equal(node.fleet.find(A)?.pauseReason, null, "it takes commands again");
+  await until(() => node.fleet.observe(A).pauseReason === null, { what: "the end of the pause to be observed" });
+  assert.deepEqual(eventsOf(node), [PAUSED, CONTINUES]);
+});
+
+test("pauses that follow each other within seconds are one on the timeline", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { clock: hurriedClock(SPEED) });
+  await node.want(A, 1, "running");
+  await run(node, "full-disk 1; sleep 3; full-disk 1; sleep 3; full-disk 1; sleep 3; full-disk 1");
+  assert.deepEqual(eventsOf(node), [PAUSED]);
+  await until(() => node.events.length === 2, { what: "the event of the end" });
+  assert.deepEqual(eventsOf(node), [PAUSED, CONTINUES]);
+});
+
+test("a paused machine that is stopped does not continue on its timeline", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { clock: hurriedClock(SPEED) });
+  await node.want(A, 1, "running");
+  void run(node, "full-disk 1000").catch(() => undefined);
+  await until(() => node.events.length === 1, { what: "the pause" });
+  assert.equal((await node.want(A, 2, "stopped")).pauseReason, null);
+  await pause(SETTLED_MS);
+  assert.deepEqual(eventsOf(node), [PAUSED]);
+});
