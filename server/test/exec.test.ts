@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { startMachineServer } from "./support/machine-server.ts";
 import { countStatements } from "./support/statements.ts";
 import { until } from "../../test/support/until.ts";
+import { head, type Wire, wire } from "../../test/support/wire.ts";
 
 const { server, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;
@@ -265,4 +266,32 @@ test("each verb makes few round trips to the database", async () => {
     least = Object.fromEntries(verbs.map((verb) => [verb, Math.min(least[verb], counts[verb])])) as Counts;
   }
   assert.deepEqual({ ...least, start: Math.max(least.start, 4) }, expected);
+});
+
+test("outputs that their callers do not read are held up to a bound, and the oldest are lost", async () => {
+  const body = JSON.stringify({ command: ["head", "-c", String(16 * MIB), "/dev/zero"] });
+  const length = { "content-type": "application/json", "content-length": String(body.length) };
+  const unread: Wire[] = [];
+  // Each is 22 MB of base64, so fewer than 13 fit into the 256 MiB of a tenant.
+  for (let count = 0; count < 16; count += 1) {
+    const one = await wire(server.url);
+    one.socket.once("data", () => one.socket.pause());
+    one.send(head("POST", `/v1/machines/${shared}/exec?output=b64`, server.adminKey.key, length) + body);
+    await until(() => one.received() !== "", { what: "the answer to begin", deadlineMs: 30_000 });
+    assert.match(one.received(), /^HTTP\/1\.1 200 /);
+    unread.push(one);
+  }
+  const isWhole = ({ received }: Wire): boolean => received().endsWith("}");
+  const outcomes: string[] = [];
+  for (const one of unread) {
+    one.socket.resume();
+    await until(() => isWhole(one) || one.isClosed(), { what: "the rest of an answer", deadlineMs: 30_000 });
+    outcomes.push(isWhole(one) ? "whole" : "cut");
+  }
+  const cut = outcomes.lastIndexOf("cut") + 1;
+  assert.ok(cut >= 3 && cut <= 6, outcomes.join(" "));
+  assert.ok(
+    outcomes.slice(cut).every((outcome) => outcome === "whole"),
+    outcomes.join(" "),
+  );
 });

@@ -1,9 +1,10 @@
 /**
- * Limits what one caller uses of this server, in one place: requests per second, concurrent requests, bytes of bodies in
- * memory, and failed authentication.
+ * Limits what one caller uses of this server, in one place: requests per second, concurrent requests, bytes of bodies and of
+ * unread answers in memory, and failed authentication.
  *
  * Always:
- * - A request returns what it took when its answer has ended, or its upgraded connection has closed (handle.ts).
+ * - A request returns what it took when its answer has ended, or its upgraded connection has closed (handle.ts). An answer that is
+ *   in memory until its caller reads it counts until then.
  * - Owners of machines and visitors of their pages are counted separately: visitors cannot keep an owner from the API.
  */
 import type { Clock } from "@flotilla/base/clock";
@@ -24,6 +25,7 @@ import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
 import { SharedRates } from "./shared-rates.ts";
 import { Strangers, type Wait } from "./strangers.ts";
+import { UnreadAnswers } from "./unread-answers.ts";
 
 /** For one address that visits machines: a page loads many files at once. */
 const INGRESS_RATE = { perSecond: 100, burst: 1_000 };
@@ -49,6 +51,7 @@ export type Side = "api" | "ingress";
 
 export class Admission {
   readonly bodies: BodyWatch;
+  readonly unread = new UnreadAnswers();
   readonly largeJson = new LargeJson();
   readonly proxies: TrustedProxies;
   readonly strangers: Strangers;

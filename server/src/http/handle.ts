@@ -110,7 +110,11 @@ function finish(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Pro
     if (hasBody(message) && !message.complete) parts.admission.bodies.leftOver(message, response);
   };
   try {
-    const ending = after(sendOut(exchange, outgoing), end);
+    const sending = sendOut(exchange, outgoing);
+    const isWhole = typeof outgoing.body === "string" && outgoing.body !== "";
+    if (isWhole && response.writableLength > 0)
+      parts.admission.unread.hold(exchange.key?.tenantId ?? callerOf(parts, exchange).address, response);
+    const ending = after(sending, end);
     return ending instanceof Promise ? ending.catch(fail) : ending;
   } catch (error) {
     return fail(error);

@@ -6,7 +6,10 @@
  */
 import type { ServerResponse } from "node:http";
 
-/** A reader that takes nothing for this long, although more is buffered for it, counts as gone. */
+/**
+ * A reader that takes nothing for this long, although more is buffered for it, counts as gone. Long, because people read in a pager and pause
+ * terminals. What is held meanwhile is bounded: of a stream little, in an open request; of whole answers by unread-answers.ts.
+ */
 const STALL_MS = 60 * 60_000;
 
 export function endWhenStalled(response: ServerResponse): void {
