@@ -25,6 +25,13 @@ export const AuditRecord = Type.Object({
   address: Type.String({ description: "from where the call came" }),
   status: int32({ description: "of the answer" }),
   errorCode: nullable(Type.String({ description: "of a refusal" })),
+  calls: Type.Optional(
+    int32({
+      description:
+        "how many refused or failed calls the row is for: a key made more than ten alike in a minute, which ends at `at`. The rest is that " +
+        "of the last one, and `resource` is null if they named several. Absent: one call",
+    }),
+  ),
 });
 export type AuditRecord = Static<typeof AuditRecord>;
 

@@ -1810,6 +1810,11 @@ export interface AuditEntry {
   status: number;
   /** of a refusal */
   errorCode: string | null;
+  /**
+   * how many refused or failed calls the row is for: a key made more than ten alike in a minute, which ends at `at`.
+   * The rest is that of the last one, and `resource` is null if they named several. Absent: one call
+   */
+  calls?: number | undefined;
   tenantId: string;
   sequence: number;
   /** the fields above as the JSON text that was hashed */
@@ -1840,6 +1845,11 @@ export interface AuditRecord {
   status: number;
   /** of a refusal */
   errorCode: string | null;
+  /**
+   * how many refused or failed calls the row is for: a key made more than ten alike in a minute, which ends at `at`.
+   * The rest is that of the last one, and `resource` is null if they named several. Absent: one call
+   */
+  calls?: number | undefined;
 }
 
 export interface BranchBatchRequest {

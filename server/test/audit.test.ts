@@ -8,6 +8,7 @@ import { test } from "node:test";
 import type { Log } from "@flotilla/base/log";
 import type { AuditEntry } from "@flotilla/contract/audit";
 import { SCOPES } from "@flotilla/contract/scopes";
+import { fastClock } from "../../test/support/fast-clock.ts";
 import { until } from "../../test/support/until.ts";
 import { appendAudit, findChain, listAudit, purgeAudit } from "../src/audit/store.ts";
 import { sql } from "../src/db/database.ts";
@@ -346,4 +347,38 @@ test("an id that is cut in the middle of a character is recorded", async () => {
   assert.equal((await caller.delete(`/v1/machines/${encodeURIComponent(named)}`)).status, 403);
   const entries = await recorded(id, 1);
   assert.equal(entries[0]?.resource, `${"x".repeat(127)}\uFFFD`);
+});
+
+test("a flood of refusals has a few rows and one with the number of the others, also when the server stops in the middle", async () => {
+  const { id, caller } = await newTenant(["machine:read"]);
+  const own = await startTestServer({ ...options, ...shared });
+  const flooding = own.client.withKey(caller.key);
+  for (let call = 0; call < 40; call += 1)
+    assert.equal((await flooding.post(`/v1/machines/mach-${call}/start`)).status, 403);
+  await own.stop();
+  const entries = await logOf(id);
+  assertIntact(entries);
+  assert.deepEqual(
+    entries.map(({ resource, calls }) => [resource, calls]),
+    [...Array.from({ length: 10 }, (_, call) => [`mach-${call}`, undefined]), [null, 30]],
+  );
+});
+
+test("the number of folded refusals is written after a minute, while the server runs", async () => {
+  const { id, caller } = await newTenant(["machine:read"]);
+  const own = await startTestServer({ ...options, ...shared, clock: fastClock(60) });
+  const flooding = own.client.withKey(caller.key);
+  for (let call = 0; call < 15; call += 1) assert.equal((await flooding.post("/v1/machines/mach-x/start")).status, 403);
+  const entries = await until(
+    async () => (await logOf(id)).filter(({ calls }) => calls !== undefined).length > 0 && logOf(id),
+    {
+      what: "the row of folded calls",
+      deadlineMs: DEADLINE_MS,
+    },
+  );
+  assert.equal(
+    entries.reduce((sum, { calls = 1 }) => sum + calls, 0),
+    15,
+  );
+  assert.equal(entries.at(-1)?.resource, "mach-x");
 });

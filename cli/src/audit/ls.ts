@@ -31,7 +31,7 @@ export async function run(call: Call, _operands: readonly string[], options: Lis
       entry.keyId,
       entry.operation,
       entry.resource ?? "",
-      `${entry.status} ${entry.errorCode ?? ""}`.trim(),
+      `${entry.status} ${entry.errorCode ?? ""}`.trim() + (entry.calls === undefined ? "" : `, ${entry.calls} calls`),
       entry.address,
       entry.requestId,
     ],

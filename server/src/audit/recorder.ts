@@ -7,14 +7,16 @@
  * - Records that no request waits for are kept for the next batch when one fails: of calls that succeeded at most NOTES_MAX, and as
  *   many of refused and failed ones, of one tenant a quarter of them. More are dropped and counted in the log. So a caller that is
  *   refused again and again hides no call that succeeded, and no refusal of another tenant.
+ * - Of refused and failed calls that are alike, only the first of a minute have a row each (folds.ts).
  *
- * A crash loses the records of the batch under way and of the one that gathers. No request of these was answered,
- * except those that were only noted.
+ * A crash loses the records of the batch under way and of the one that gathers, and the counts of folded calls. No request of these was
+ * answered, except those that were only noted.
  */
 import type { AuditRecord } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
 import { forAll } from "../db/holder.ts";
 import type { AuditSink } from "../http/audit-sink.ts";
+import { CallFolds } from "./folds.ts";
 import { appendAudit, type NewAudit } from "./store.ts";
 
 const NOTES_MAX = 2_000;
@@ -22,6 +24,8 @@ const REFUSED_PER_TENANT_MAX = NOTES_MAX / 4;
 const BATCH_MAX = 500;
 /** Notes wait this long for others. */
 const NOTE_MS = 250;
+/** A period of folds.ts. */
+const FOLD_MS = 60_000;
 
 interface Waiting {
   readonly row: NewAudit;
@@ -36,6 +40,8 @@ export class AuditRecorder implements AuditSink {
   #refused: NewAudit[] = [];
   /** Of `#refused`, those of each tenant. */
   readonly #refusedOf = new Map<string | null, number>();
+  readonly #folds = new CallFolds();
+  #isFolding = false;
   #dropped = 0;
   #writing: Promise<void> | null = null;
   #isTimed = false;
@@ -52,12 +58,30 @@ export class AuditRecorder implements AuditSink {
   }
 
   note(tenantId: string | null, record: AuditRecord): void {
+    const isRefused = record.status >= 400;
+    if (isRefused) this.#endFoldsLater();
+    if (isRefused && !this.#folds.admit(tenantId, record)) return;
     const row = rowOf(tenantId, record);
-    if (!(record.status < 400 ? this.#keep(row) : this.#keepRefused(row))) {
+    if (!(isRefused ? this.#keepRefused(row) : this.#keep(row))) {
       this.#dropped += 1;
       return;
     }
     this.#writeLater();
+  }
+
+  #endFoldsLater(): void {
+    if (this.#isFolding) return;
+    this.#isFolding = true;
+    const { clock } = this.#context;
+    void clock.sleep(FOLD_MS, this.#stopping.signal).then(() => this.#endFolds());
+  }
+
+  #endFolds(): void {
+    this.#isFolding = false;
+    const folded = this.#folds.end(new Date(this.#context.clock.now()).toISOString());
+    for (const { tenantId, record } of folded)
+      if (!this.#keepRefused(rowOf(tenantId, record))) this.#dropped += record.calls ?? 1;
+    if (folded.length > 0) this.#writeLater();
   }
 
   #writeLater(): void {
@@ -71,6 +95,7 @@ export class AuditRecorder implements AuditSink {
 
   /** Writes what is left. */
   async stop(): Promise<void> {
+    this.#endFolds();
     this.#stopping.abort();
     while (this.#writing !== null) await this.#writing;
     if (this.#notes.length + this.#refused.length > 0) await this.#writeBatch();
