@@ -90,6 +90,11 @@ test("an invalid request is refused with 400 and a reason", async () => {
     [{ network: { mode: "allowCidrs", cidrs: [], hosts: [] } }, /requires at least one/],
     [{ network: { mode: "allowCidrs", cidrs: ["10.0.0.0/33"] } }, /10\.0\.0\.0\/33/],
     [{ network: { mode: "allowCidrs", cidrs: ["example"] } }, /is not a network/],
+    [
+      { network: { mode: "allowCidrs", cidrs: ["fe80::1%eth0/64"] } },
+      /fe80::1%eth0\/64" has a zone; write .* without "%"/,
+    ],
+    [{ network: { mode: "allowCidrs", cidrs: ["fe80::1%eth0"] } }, /has a zone/],
     [{ network: { mode: "allowCidrs", hosts: ["http://x"] } }, /is not a host name/],
     [{ env: { "A=B": "1" } }, /"A=B"/],
     [{ env: { "": "1" } }, /name/],

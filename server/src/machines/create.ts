@@ -178,6 +178,9 @@ function networkOf(network: CreateMachineRequest["network"]): MachineNetwork {
 /** An address alone is a network with one address. */
 function cidrOf(text: string): string {
   const [address = "", prefix, ...rest] = text.trim().split("/");
+  // A zone names an interface of one host, and means nothing on another.
+  if (address.includes("%"))
+    refuse(`network cidr ${JSON.stringify(text)} has a zone; write the network without "%" and what follows it`);
   const family = isIP(address);
   const bits = family === 6 ? 128 : 32;
   const isGood = family !== 0 && rest.length === 0 && (prefix === undefined || /^\d{1,3}$/.test(prefix));
