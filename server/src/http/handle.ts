@@ -191,6 +191,7 @@ function checkHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void {
 function findRoute({ entry, message }: Exchange): Route | "page" | undefined {
   if (entry === undefined) return undefined;
   if ("answer" in entry) {
+    if (entry.isFor?.(message) === false) return undefined;
     if (message.method === "GET" || message.method === "HEAD") return "page";
     throw new Refusal("method_not_allowed", "this path only serves GET", { allow: "GET, HEAD" });
   }

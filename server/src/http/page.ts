@@ -1,9 +1,12 @@
 /**
  * A fixed public document, such as the API's documentation page and its script: not an endpoint of the contract.
  */
+import type { IncomingMessage } from "node:http";
 import type { Outgoing } from "./encode.ts";
 
 export interface Page {
   readonly url: string;
+  /** Whether it is for the caller of this request; for others the path is unknown. Absent: it is for all. */
+  isFor?(message: IncomingMessage): boolean;
   answer(): Promise<Outgoing>;
 }
