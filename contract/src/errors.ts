@@ -23,6 +23,7 @@ export const ERRORS = {
   name_taken: { status: 409, actor: "caller", meaning: "another resource of the tenant has this name" },
   idempotency_in_progress: { status: 409, actor: "caller", meaning: "the first request with this key still runs" },
   body_too_large: { status: 413, actor: "caller", meaning: "the body is larger than the endpoint accepts" },
+  unsupported_encoding: { status: 415, actor: "caller", meaning: "the body is sent compressed or encoded" },
   range_not_satisfiable: { status: 416, actor: "caller", meaning: "the range lies outside the file" },
   invalid_body: { status: 422, actor: "caller", meaning: "the JSON body or a parameter does not fit the schema" },
   idempotency_mismatch: { status: 422, actor: "caller", meaning: "the idempotency key was used with another body" },

@@ -73,6 +73,7 @@ export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal"];
   // Also where no body is declared: one is read and ignored. Streamed bodies have no limit.
   if (!isStreamed(endpoint) && endpoint.method !== "GET") codes.push("body_too_large");
+  if (endpoint.body !== undefined && endpoint.isBridge !== true) codes.push("unsupported_encoding");
   if (endpoint.query !== undefined) codes.push("invalid_body");
   if (endpoint.access === "public") return codes;
   codes.push("missing_key", "unknown_key", "unavailable");

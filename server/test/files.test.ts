@@ -7,6 +7,7 @@ import { once } from "node:events";
 import { type IncomingMessage, request as httpRequest } from "node:http";
 import { connect } from "node:net";
 import { test } from "node:test";
+import { gzipSync } from "node:zlib";
 import { startMachineServer } from "./support/machine-server.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -67,6 +68,22 @@ test("a stopped machine is started, and every form of the path writes and reads 
     }
   }
   assert.equal((await client.get(`/v1/machines/${shared}`)).json.state, "started");
+});
+
+test("a compressed body is refused with what to do, and `identity` is not an encoding", async () => {
+  const packed = gzipSync("some text");
+  for (const [method, tail] of [
+    ["POST", "?path=/workspace/packed"],
+    ["PUT", "/workspace/packed"],
+  ] as const) {
+    const refused = await raw(method, tail, { body: packed, headers: { "content-encoding": "gzip" } });
+    assert.deepEqual([refused.status, refused.headers["x-error-code"]], [415, "unsupported_encoding"]);
+    assert.match(refused.body.toString(), /Content-Encoding "gzip", which is not supported; send it without one/);
+  }
+  assert.equal((await raw("GET", "/workspace/packed")).status, 404);
+  const plain = await raw("PUT", "/workspace/packed", { body: packed, headers: { "content-encoding": "identity" } });
+  assert.equal(plain.status, 204);
+  assert.deepEqual((await raw("GET", "/workspace/packed")).body, packed);
 });
 
 test("an upload that declares no body is an empty file", async () => {

@@ -194,6 +194,9 @@ test("bodies and parameters that do not match the schema", async () => {
     const named = "path" in properties ? "path" : Object.keys(properties)[0];
     return call(name, { query: field === "" ? `${named}=%00` : `${field}=wrong%20type` });
   });
+  await provoke("unsupported_encoding", (name) =>
+    call(name, { raw: "not really", headers: { "content-encoding": "gzip" } }),
+  );
   await provoke("body_too_large", (name) => {
     const { body } = endpointOf(name);
     const bytes = body?.kind === "json" ? (body.maxBytes ?? JSON_BODY_BYTES_MAX) : JSON_BODY_BYTES_MAX;

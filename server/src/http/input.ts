@@ -61,6 +61,8 @@ export function receiveBody(
 ): Promise<Input> | Input {
   const { message, key } = exchange;
   const { body: declared, isBridge } = route.endpoint;
+  // A bridge's body is the guest's.
+  if (declared !== undefined && isBridge !== true) checkEncoding(message);
   if (declared?.kind === "bytes" || isBridge === true) {
     const silenceMs = isBridge === true ? BRIDGE_SILENCE_MS_MAX : STREAM_SILENCE_MS_MAX;
     if (hasBody(message)) parts.admission.bodies.streamed(message, silenceMs);
@@ -72,6 +74,16 @@ export function receiveBody(
   const read = (): Promise<Input> =>
     readPieces(parts, exchange, route).then((it) => inputOf(it, route, exchange, parts));
   return finding === undefined ? read() : finding.then(read);
+}
+
+/** Bytes that are compressed for the way would be taken for JSON, or written to a file as they are. */
+function checkEncoding({ headers }: IncomingMessage): void {
+  const encoding = headers["content-encoding"]?.trim() ?? "";
+  if (encoding === "" || encoding.toLowerCase() === "identity") return;
+  const text =
+    `the body has Content-Encoding ${JSON.stringify(encoding.slice(0, PARAMETER_CHARACTERS_MAX))}, which is not supported; send it without one: ` +
+    "a compressed file as it is, anything else uncompressed";
+  throw new Refusal("unsupported_encoding", text, { "accept-encoding": "identity" });
 }
 
 /**
