@@ -85,19 +85,20 @@ test("a tenant that is refused again and again hides neither another one's comma
     ),
   );
   const recorder = new AuditRecorder(context);
-  const note = (tenantId: string | undefined, status: number): void => {
+  const note = (tenantId: string | undefined, status: number, operation = "execMachine"): void => {
     const record: AuditRecord = {
       ...{
         at: new Date(context.clock.now()).toISOString(),
         requestId: "req-1",
-        operation: "execMachine",
+        operation,
         resource: null,
       },
       ...{ keyId: "key-1", scopes: [], address: "192.0.2.1", status, errorCode: status < 400 ? null : "missing_scope" },
     };
     recorder.note(tenantId ?? null, record);
   };
-  for (let count = 0; count < 5_000; count += 1) note(flooding, 403);
+  // Not alike, so that each would have a row.
+  for (let count = 0; count < 5_000; count += 1) note(flooding, 403, `operation ${count}`);
   for (let count = 0; count < 60; count += 1) note(calling, 200);
   for (let count = 0; count < 10; count += 1) note(refused, 403);
   const rows = async (tenantId: string | undefined): Promise<number> => {
