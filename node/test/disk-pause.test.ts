@@ -2,8 +2,11 @@
  * Machines whose VMM pauses them because the host's disk is full, with the fake driver: what is reported, and how often.
  */
 import assert from "node:assert/strict";
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
+import { bootDirectoryName } from "../src/machines/paths.ts";
 import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -64,3 +67,24 @@ test("a paused machine that is stopped does not continue on its timeline", async
   await pause(SETTLED_MS);
   assert.deepEqual(eventsOf(node), [PAUSED]);
 });
+
+for (const desired of ["running", "stopped"] as const)
+  test(`a machine that is paused while its agent restarts, and is to be ${desired}, ${desired === "running" ? "runs on" : "ends"}`, async () => {
+    await using directory = await temporaryDirectory();
+    const clock = hurriedClock(SPEED);
+    const before = await startTestNode(directory.path, { clock });
+    const { bootId } = await before.want(A, 1, "running");
+    await before.fleet.release();
+    const path = join(directory.path, "machines", A, "boots", bootDirectoryName(bootId ?? ""), "vm.json");
+    const file = JSON.parse(await readFile(path, "utf8")) as object;
+    // Longer than three attempts to adopt it.
+    await writeFile(path, JSON.stringify({ ...file, outOfSpaceUntil: clock.now() + 120_000 }));
+    const node = await startTestNode(directory.path, { clock });
+    await node.want(A, 2, desired);
+    const seen = await until(() => node.fleet.observe(A).state === desired && node.fleet.observe(A), { what: desired });
+    if (desired === "running") {
+      assert.equal(seen.bootId, bootId);
+      await until(() => node.events.length === 2, { what: "the event of the end" });
+      assert.deepEqual(eventsOf(node), [PAUSED, CONTINUES]);
+    }
+  });

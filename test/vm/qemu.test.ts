@@ -8,7 +8,7 @@ import { spawn } from "node:child_process";
 import { existsSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
-import type { Driver, Vm } from "../../node/src/driver/driver.ts";
+import { type Driver, GuestPaused, type Vm } from "../../node/src/driver/driver.ts";
 import { readCgroupLayout } from "../../node/src/host/cgroups.ts";
 import { until } from "../support/until.ts";
 import {
@@ -190,6 +190,31 @@ describe("the qemu driver", { skip: skipReason }, () => {
     rmSync(ballast);
     assert.equal(await written, `${40 * 2 ** 20}\n`);
     assert.deepEqual(pauses, [true, true, false]);
+    await vm.kill();
+  });
+
+  test("a machine that a full disk has paused is adopted when there is room", async () => {
+    await using small = new NodePlace({ sizeMb: 64 });
+    const smallDriver = await small.driver();
+    const machine = await small.machine("mach-paused", 700_013);
+    const request = small.bootOf(machine, "boot-paused");
+    const first = await smallDriver.boot(request, deadline());
+    await configure(first.guest, smallDriver);
+    const ballast = join(small.directory, "ballast");
+    writeFileSync(ballast, Buffer.alloc(40 * 2 ** 20));
+    await shellInBackground(first.guest, "busybox dd if=/dev/zero of=/file bs=1M count=40; sync; echo done > /end");
+    await until(async () => !(await answersWithin(first.guest, 1_000)), {
+      what: "the machine to wait for room",
+      deadlineMs: 30_000,
+    });
+    first.release();
+    await assert.rejects((await small.driver()).adopt(request, first.record, AbortSignal.timeout(5_000)), GuestPaused);
+    rmSync(ballast);
+    const vm = await (await small.driver()).adopt(request, first.record, deadline());
+    if (vm === "gone") throw new Error("it was lost");
+    const isWritten = async (): Promise<boolean> => (await shell(vm.guest, "cat /end || true")) === "done\n";
+    await until(isWritten, { what: "the file to be written", deadlineMs: 30_000 });
+    assert.equal(await shell(vm.guest, "busybox stat -c %s /file"), `${40 * 2 ** 20}\n`);
     await vm.kill();
   });
 

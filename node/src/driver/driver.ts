@@ -243,6 +243,9 @@ export interface MemoryPlace {
   readonly diskPath: string;
 }
 
+/** A VM cannot be adopted now, because its VMM has paused the guest at a write that the host's disk did not take. Nothing is wrong with it. */
+export class GuestPaused extends Error {}
+
 /** The VM cannot be suspended, and runs on. */
 export class SuspendRefused extends Error {
   readonly code: SuspendRefusalCode;

@@ -106,7 +106,7 @@ export class HeldVm {
     this.#paused = null;
     this.state = "up";
     this.lastSeenAt = null;
-    this.diskPause.end();
+    this.diskPause.note(false);
     vm.watchDiskPause((isPaused) => {
       if (this.#vm === vm) this.diskPause.note(isPaused);
     });

@@ -66,6 +66,7 @@ import {
   recordOf,
   removeVmFile,
   type SavedMemory,
+  untilAnswers,
   type VmFile,
   writeMemory,
   writeVmFile,
@@ -287,7 +288,7 @@ export class FakeDriver implements Driver {
       await removeVmFile(request.bootDirectory);
       return "gone";
     }
-    await orAborted(clock.sleep(Math.max(0, file.answersAt - clock.now()), signal), signal);
+    await untilAnswers(file, clock, signal);
     const running = { ...file, isPaused: false };
     if (file.isPaused === true) await writeVmFile(request.bootDirectory, running);
     return this.#hold(request, running, null);

@@ -5,7 +5,9 @@
  */
 import { readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { VmRecord } from "../driver.ts";
+import { orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
+import { GuestPaused, type VmRecord } from "../driver.ts";
 import type { FakeCommand, FakeConfiguration } from "./guest.ts";
 
 /** What the memory of its VMs depends on. */
@@ -25,9 +27,24 @@ export interface VmFile {
   readonly hasWorkload: boolean;
   /** For a move, or while another VMM takes its guest over. */
   readonly isPaused?: boolean;
+  /** By the clock: until then its VMM keeps the guest paused, because the host's disk is full. Written by tests. */
+  readonly outOfSpaceUntil?: number;
   /** In milliseconds of `Clock.boottime`; null or absent: it is not fenced. */
   readonly fencedUntil?: number | null;
   readonly program?: string;
+}
+
+/** Waits until the guest answers. Throws GuestPaused when the signal is aborted while its VMM keeps it paused. */
+export async function untilAnswers(
+  { answersAt, outOfSpaceUntil = 0 }: VmFile,
+  clock: Pick<Clock, "now" | "sleep">,
+  signal: AbortSignal,
+): Promise<void> {
+  const wait = (until: number): Promise<unknown> =>
+    orAborted(clock.sleep(Math.max(0, until - clock.now()), signal), signal);
+  if (outOfSpaceUntil > clock.now())
+    await wait(outOfSpaceUntil).catch(() => Promise.reject(new GuestPaused("the guest is paused")));
+  await wait(answersAt);
 }
 
 /** What the file of a suspended machine contains. */

@@ -26,21 +26,22 @@ import { FenceLease } from "../../host/fence-lease.ts";
 import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import { processorIdentity, tscKhzIn } from "../../host/processor.ts";
 import type { GuestNetwork, Network } from "../../network/network.ts";
-import type {
-  BootRequest,
-  Driver,
-  DriverFacts,
-  FoundVm,
-  KeptMemory,
-  MemoryFiles,
-  MemoryPlace,
-  PausedVm,
-  PreparedVm,
-  PrepareRequest,
-  ReceiveRequest,
-  Vm,
-  VmRecord,
-  WaitingVm,
+import {
+  type BootRequest,
+  type Driver,
+  type DriverFacts,
+  type FoundVm,
+  GuestPaused,
+  type KeptMemory,
+  type MemoryFiles,
+  type MemoryPlace,
+  type PausedVm,
+  type PreparedVm,
+  type PrepareRequest,
+  type ReceiveRequest,
+  type Vm,
+  type VmRecord,
+  type WaitingVm,
 } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { watchDisk } from "./disk-watch.ts";
@@ -329,7 +330,12 @@ class QemuDriver implements Driver {
       // The guest powered off in the meantime. `exited` reports that, which "gone" could not.
       if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null }, known);
       if (!isAlive(vmm.record)) return "gone";
+      const isPaused = vmm.isOutOfSpace;
       vmm.release();
+      if (isPaused)
+        throw new GuestPaused(
+          `the guest of machine ${request.machineId} is paused: its host's disk is full or failing`,
+        );
       throw new Error(
         `the VM of machine ${request.machineId} runs, but its guest agent does not answer: ${messageOf(error)}`,
       );

@@ -132,6 +132,11 @@ export class Vmm {
     if (event.name === "BLOCK_IO_ERROR" && event.data["action"] === "stop") void this.#resumeLater();
   };
 
+  /** Whether the guest is paused at a write that the host's disk did not take. */
+  get isOutOfSpace(): boolean {
+    return this.#isOutOfSpace;
+  }
+
   /** As that of a Vm. */
   watchDiskPause(onChange: (isPaused: boolean) => void): void {
     this.#onDiskPause = onChange;

@@ -6,6 +6,7 @@
  */
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
+import { GuestPaused } from "../../driver/driver.ts";
 import { applyFence } from "../fence.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
@@ -41,6 +42,11 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     void applyFence(machine);
   } catch (error) {
     signal.throwIfAborted();
+    if (error instanceof GuestPaused) {
+      held.diskPause.note(true);
+      // It continues when the disk has space. One that is to stop is not waited for: its guest could not write its files.
+      if (hasRun && desired === "running") throw error;
+    }
     machine.adoptAttempts += 1;
     if (machine.adoptAttempts < ADOPT_ATTEMPTS_MAX) throw error;
     held.state = "unreachable";
