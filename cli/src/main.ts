@@ -30,9 +30,15 @@ const world = {
   clock: systemClock,
   streams: { input, output, errors },
   onStopSignal: (stop: () => void) => {
-    for (const signal of STOP_SIGNALS) process.on(signal, stop);
+    let isAsked = false;
+    const onSignal = (): void => {
+      isAsked = true;
+      stop();
+    };
+    for (const signal of STOP_SIGNALS) process.on(signal, onSignal);
     return () => {
-      for (const signal of STOP_SIGNALS) process.off(signal, stop);
+      // The process ends as it was asked to: another signal at that moment must not make a failure of it.
+      if (!isAsked) for (const signal of STOP_SIGNALS) process.off(signal, onSignal);
     };
   },
 };
