@@ -291,6 +291,39 @@ test("usage is settled by a delete and readable after it", async () => {
   assert.deepEqual((await client.get(`/v1/machines/${id}/usage`)).json, settled.json);
 });
 
+test("machines that are too large for one answer together are listed in pages, each with what fits", async () => {
+  const { id: tenantId } = (await client.post("/v1/tenants", { name: "large" })).json;
+  const owner = client.withKey((await client.post("/v1/apikeys", { tenantId })).json.key);
+  const env = Object.fromEntries(["A", "B", "C", "D", "E"].map((name) => [name, "x".repeat(100_000)]));
+  const ids: string[] = [];
+  for (let count = 0; count < 70; count += 1) {
+    const made = await owner.post("/v1/machines", { source, env });
+    assert.equal(made.status, 201, made.text.slice(0, 500));
+    ids.push(made.json.id);
+  }
+  const whole = await owner.get("/v1/machines");
+  assert.equal(whole.status, 422);
+  assert.match(whole.text, /list them in pages, with limit/);
+  const listed: string[] = [];
+  const sizes: number[] = [];
+  let path: string | undefined = "/v1/machines?limit=1000";
+  while (path !== undefined) {
+    const answer = await owner.get(path);
+    assert.equal(answer.status, 200, answer.text.slice(0, 500));
+    const machines = answer.json as { id: string }[];
+    listed.push(...machines.map(({ id }) => id));
+    sizes.push(machines.length);
+    path = /<([^>]+)>/.exec(answer.headers.get("link") ?? "")?.[1];
+  }
+  assert.deepEqual(listed, ids.toReversed());
+  assert.deepEqual(sizes, [68, 2]);
+  const first = await owner.get("/v1/machines?limit=2");
+  assert.deepEqual(
+    (first.json as { id: string }[]).map(({ id }) => id),
+    ids.slice(-2).toReversed(),
+  );
+});
+
 test("lists are bare arrays, newest first, by label and by page", async () => {
   const ids: string[] = [];
   for (const n of [1, 2, 3]) ids.unshift((await created({ labels: { group: "paging", n: String(n) } })).id);

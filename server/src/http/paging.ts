@@ -21,7 +21,7 @@ export interface Paged<T> {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** `found` holds one item more than `limit` when there is a next page. */
+/** `found` holds one item more than `limit` when there is a next page, or ends before that. */
 export function page<T>(
   found: readonly T[],
   limit: number | null,
@@ -31,9 +31,11 @@ export function page<T>(
     /** Further parameters of the query. */
     readonly query?: Readonly<Record<string, string>>;
     readonly label?: readonly string[];
+    /** It ends before: there is a next page, although these are few. */
+    readonly isCut?: boolean;
   },
 ): Paged<T> {
-  if (limit === null || found.length <= limit) return { items: found, headers: {} };
+  if (limit === null || (found.length <= limit && options.isCut !== true)) return { items: found, headers: {} };
   const items = found.slice(0, limit);
   const last = items.at(-1);
   if (last === undefined) return { items, headers: {} };

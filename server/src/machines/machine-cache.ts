@@ -14,8 +14,8 @@
  * `find` returns a cached machine of any age, for callers whose next step verifies it: a write is fenced by the revision, and
  * a node refuses a command in a machine that does not run there.
  *
- * The number is bounded; machines with a large environment are not cached. Every change that users can see must raise the
- * revision and notify (store.ts).
+ * The number is bounded; machines with a large environment are not cached, and a list ends where those in it become too large for memory.
+ * Every change that users can see must raise the revision and notify (store.ts).
  */
 import type { Context } from "../context.ts";
 import { ChangeWriter } from "./change-writer.ts";
@@ -28,6 +28,10 @@ const MACHINES_MAX = 5_000;
 /** The longest list that is cached. */
 const LISTED_MAX = 2_000;
 const DESCRIPTION_CHARACTERS_MAX = 8_192;
+/** Of the machines in a list, together: it is held as rows, and then as JSON. */
+const LIST_CHARACTERS_MAX = 32 * 1024 * 1024;
+/** How many rows of a list are read with one statement: they may be a megabyte each. */
+const READ_AT_A_TIME = 64;
 /** How long a change is waited for before its machine is read again: a notification may be lost. */
 const CHANGE_WAIT_MS = 30_000;
 /** The same while no notifications arrive. */
@@ -116,30 +120,45 @@ export class MachineCache {
 
   /**
    * Machines of a tenant as the database has them: queries ids and revisions, then the rows that are not cached at that
-   * revision. A machine that is deleted in between is left out.
+   * revision. A machine that is deleted in between is left out. `isCut`: the list ends before its limit, because more would be too large.
    */
-  async list(query: ListQuery): Promise<readonly MachineRecord[]> {
+  async list(query: ListQuery): Promise<{ readonly machines: readonly MachineRecord[]; readonly isCut: boolean }> {
     const at = this.#context.clock.monotonic();
     const listed = await listMachines(this.#context.db, query);
-    const machines = new Map<string, MachineRecord>();
+    const known = new Map<string, MachineRecord>();
     const unknown: string[] = [];
     for (const one of listed) {
       const machine = this.#entries.get(one.id)?.machine;
       if (machine === undefined || !isSame(machine, one)) unknown.push(one.id);
       else {
-        machines.set(one.id, machine);
+        known.set(one.id, machine);
         this.#entries.set(one.id, { machine, readAt: at });
       }
     }
-    for (const machine of await this.#findAll(query.tenantId, unknown)) machines.set(machine.id, machine);
-    return listed.flatMap(({ id }) => machines.get(id) ?? []);
+    const left = await this.#findAll(query.tenantId, unknown, known);
+    return upToSize(listed, known, left);
   }
 
-  /** A list longer than LISTED_MAX is not cached: it would evict the machines of others. */
-  async #findAll(tenantId: string, ids: readonly string[]): Promise<readonly MachineRecord[]> {
-    if (ids.length === 0) return [];
-    const find = () => findMachines(this.#context.db, { tenantId, ids });
-    return ids.length > LISTED_MAX ? await find() : await this.keep(ids, find);
+  /**
+   * Adds the machines to `known`, in their order, until they are too large together. Returns those that were not read. A list longer than
+   * LISTED_MAX is not cached: it would evict the machines of others.
+   */
+  async #findAll(
+    tenantId: string,
+    ids: readonly string[],
+    known: Map<string, MachineRecord>,
+  ): Promise<ReadonlySet<string>> {
+    let characters = 0;
+    for (let from = 0; from < ids.length; from += READ_AT_A_TIME) {
+      if (characters >= LIST_CHARACTERS_MAX) return new Set(ids.slice(from));
+      const some = ids.slice(from, from + READ_AT_A_TIME);
+      const find = () => findMachines(this.#context.db, { tenantId, ids: some });
+      for (const machine of ids.length > LISTED_MAX ? await find() : await this.keep(some, find)) {
+        known.set(machine.id, machine);
+        characters += sizeOf(machine);
+      }
+    }
+    return new Set();
   }
 
   /** Writes changes. Returns the written machines by id; the others are stale, over their ceiling or deleted. */
@@ -273,9 +292,30 @@ const isSame = (machine: MachineRecord, listed: ListedMachine): boolean =>
   machine.nodeStatus === listed.nodeStatus &&
   machine.nodeAddress === listed.nodeAddress;
 
-function isSmall(machine: MachineRecord): boolean {
-  let characters = 0;
+const isSmall = (machine: MachineRecord): boolean => sizeOf(machine) <= DESCRIPTION_CHARACTERS_MAX;
+
+/** In characters: what a caller may have made large. */
+function sizeOf(machine: MachineRecord): number {
+  let characters = machine.secretEnv?.byteLength ?? 0;
   for (const [name, value] of Object.entries(machine.env)) characters += name.length + value.length;
   for (const argument of machine.command ?? []) characters += argument.length;
-  return characters <= DESCRIPTION_CHARACTERS_MAX;
+  return characters;
+}
+
+/** The listed machines before the first that was not read, or that makes them too large together. */
+function upToSize(
+  listed: readonly ListedMachine[],
+  known: ReadonlyMap<string, MachineRecord>,
+  left: ReadonlySet<string>,
+): { readonly machines: readonly MachineRecord[]; readonly isCut: boolean } {
+  const machines: MachineRecord[] = [];
+  let characters = 0;
+  for (const { id } of listed) {
+    if (left.has(id) || characters >= LIST_CHARACTERS_MAX) return { machines, isCut: true };
+    const machine = known.get(id);
+    if (machine === undefined) continue;
+    machines.push(machine);
+    characters += sizeOf(machine);
+  }
+  return { machines, isCut: false };
 }

@@ -51,15 +51,21 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       const labels = parseLabels(query.label ?? []);
       const after = parsePosition(query.cursor, "machine");
       const limit = query.limit ?? null;
-      const found = await cache.list({
+      const { machines, isCut } = await cache.list({
         tenantId: caller.tenantId,
         labels,
         after,
         limit: limit === null ? null : limit + 1,
       });
-      const { items, headers } = page(found, limit, "/v1/machines", {
+      if (isCut && limit === null)
+        throw new Refusal(
+          "invalid_body",
+          "the machines are too many for one answer, with their environment; list them in pages, with limit",
+        );
+      const { items, headers } = page(machines, limit, "/v1/machines", {
         ...(query.label === undefined ? {} : { label: query.label }),
         cursorOf: positionOf,
+        isCut,
       });
       return { status: 200, headers, ...shownMachines(items, addresses) };
     },
