@@ -2,9 +2,9 @@
  * The data directory of `flotilla up`: makes it where it does not exist, and checks that files can be made in it.
  *
  * The check comes before anything is started: a directory that cannot be used is a setting to correct, and deserves a
- * better message than that of the program that fails first.
+ * better message than that of the program that fails first. A full disk is none: the database has its reserve there.
  */
-import { mkdirSync, mkdtempSync, rmdirSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { type Failure, fileErrorText, usage } from "../failure.ts";
@@ -15,7 +15,9 @@ export function requireDirectory(path: string): void {
     make(path);
     rmdirSync(mkdtempSync(join(path, ".try-")));
   } catch (error) {
-    throw unusable(path, reasonOf(error as NodeJS.ErrnoException));
+    const failure = error as NodeJS.ErrnoException;
+    const isFull = failure.code === "ENOSPC" || failure.code === "EDQUOT";
+    if (!isFull || !existsSync(path)) throw unusable(path, reasonOf(failure));
   }
 }
 
