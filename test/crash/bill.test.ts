@@ -268,7 +268,7 @@ function compareRuns(intervals: readonly Interval[], observer: LifetimeObserver)
     assert.ok(endedAt <= Math.max(startedAt, vmmEndedAt + NOTICED_MS + slackMs), `billed after its VMM ended: ${said}`);
     if (endedAt >= vmmEndedAt - slackMs) late.push(endedAt - vmmEndedAt);
     else {
-      const stampedAt = lastStampBefore(vmm, observer);
+      const stampedAt = lastStampBefore(vmm, observer, NOTICED_MS + slackMs);
       assert.ok(stampedAt !== null, `its end is too early, although an agent saw it: ${said}`);
       assert.ok(endedAt >= Math.max(startedAt, stampedAt - STAMP_MS - slackMs), `its end is too early: ${said}`);
       unseen += 1;
@@ -286,14 +286,14 @@ function compareRuns(intervals: readonly Interval[], observer: LifetimeObserver)
 
 /**
  * When the agent before the one that found the VMM's end had ended. null: the VMM ended while the agent that had started it, or
- * adopted it, ran.
+ * adopted it, ran, and that ran for `noticedMs` longer.
  */
-function lastStampBefore(vmm: VmmLifetime, { agents }: LifetimeObserver): number | null {
+function lastStampBefore(vmm: VmmLifetime, { agents }: LifetimeObserver, noticedMs: number): number | null {
   const endedAt = vmm.endedAt ?? Number.NaN;
   const before = agents.filter(({ startedAt }) => startedAt <= endedAt);
   const last = before.at(-1);
   if (last === undefined) return null;
-  if (last.endedAt !== null && last.endedAt <= endedAt) return last.endedAt;
+  if (last.endedAt !== null && last.endedAt <= endedAt + noticedMs) return last.endedAt;
   const isAdopting = vmm.startedAt < last.startedAt && endedAt < last.startedAt + ADOPTION_MS;
   return isAdopting ? (before.at(-2)?.endedAt ?? null) : null;
 }
