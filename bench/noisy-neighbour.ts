@@ -2,11 +2,13 @@
  * How much a flooding tenant affects another one: request bodies, streams, handshakes, image pulls, its machine's
  * pages, and all of them together.
  *
- * Each kind alternates between a quiet period, a flooded one, and two controls, because processors are shared here. In the
- * first the same flood goes to an empty server that has nothing to do with ours: what the flooder uses of the processors
- * is not the server's fault. In the second, other programs use as much of them as the flood made the server, the node
- * agent and the flooder use, at the same priorities: what is slower than that is not the wait for a processor. The flooder has the default plan; the measured tenant has no rate
- * limit. The fake driver is used, so that no machine's own time is included: images are pulled without being built.
+ * Each kind begins with a flooded period that is not part of the result, and is reported by itself: the server compiles its
+ * code for that kind of call then, as it does once in its life. After it each kind alternates between a quiet period, a
+ * flooded one, and two controls, because processors are shared here. In the first the same flood goes to an empty server
+ * that has nothing to do with ours: what the flooder uses of the processors is not the server's fault. In the second, other
+ * programs use as much of them as the flood made the server, the node agent and the flooder use, at the same priorities:
+ * what is slower than that is not the wait for a processor. The flooder has the default plan; the measured tenant has no
+ * rate limit. The fake driver is used, so that no machine's own time is included: images are pulled without being built.
  */
 import { Flotilla } from "@flotilla/sdk/client";
 import { startBusy } from "./support/busy-process.ts";
@@ -103,6 +105,10 @@ interface Found {
   readonly name: string;
   readonly quiet: Latencies;
   readonly flooded: Latencies;
+  /** The first flooded period, which is not part of the others: code is compiled in it. */
+  readonly first: Latencies;
+  /** p99 of each of the other flooded periods, in milliseconds. */
+  readonly periods: number[];
   readonly control: Latencies;
   /** While other programs use the processors as much. */
   readonly busy: Latencies;
@@ -116,14 +122,22 @@ async function measure(field: Field, [name, floods]: Kind, n: number): Promise<F
     name,
     quiet: new Map(),
     flooded: new Map(),
+    first: new Map(),
+    periods: [],
     control: new Map(),
     busy: new Map(),
     counts: new Map(),
     used: { server: 0, node: 0, flooder: 0 },
   };
+  await underFlood(field, floods, { flooded: found.first, counts: new Map() });
+  await sleep(SETTLE_MS);
   for (let turn = 0; turn < n; turn++) {
     const without = await watched(field, 0, found.quiet);
-    const used = await underFlood(field, floods, found);
+    const flooded: Latencies = new Map();
+    const used = await underFlood(field, floods, { flooded, counts: found.counts });
+    found.periods.push(p99(flooded));
+    for (const [what, latencies] of flooded)
+      found.flooded.set(what, [...(found.flooded.get(what) ?? []), ...latencies]);
     for (const program of PROGRAMS) found.used[program] += used[program] / n;
     await sleep(SETTLE_MS);
     {
@@ -141,7 +155,11 @@ async function measure(field: Field, [name, floods]: Kind, n: number): Promise<F
 }
 
 /** One flooded period. */
-async function underFlood(field: Field, floods: readonly FloodName[], { flooded, counts }: Found): Promise<ByProgram> {
+async function underFlood(
+  field: Field,
+  floods: readonly FloodName[],
+  { flooded, counts }: Pick<Found, "flooded" | "counts">,
+): Promise<ByProgram> {
   await using flood = await startFlood({ ...field.order, floods });
   flood.begin();
   await sleep(BEGIN_MS);
@@ -194,7 +212,7 @@ function seriesOf({ name, quiet, flooded, control, busy }: Found): readonly Seri
   ];
 }
 
-function notesOf({ name, quiet, flooded, control, busy, counts, used }: Found): readonly string[] {
+function notesOf({ name, quiet, flooded, first, periods, control, busy, counts, used }: Found): readonly string[] {
   const each = [...flooded].map(([what, ms]) => {
     const [under, without] = [summarize(ms), summarize(quiet.get(what) ?? [])];
     return `${what} ${without.p99Ms.toFixed(1)} to ${under.p99Ms.toFixed(1)} ms`;
@@ -202,7 +220,9 @@ function notesOf({ name, quiet, flooded, control, busy, counts, used }: Found): 
   const answered = [...counts].map(([outcome, count]) => `${count} × ${outcome}`).join(", ");
   const times = (latencies: Latencies): string => (p99(latencies) / p99(quiet)).toFixed(2);
   const share = (part: number): string => `${Math.round(part * 100)} %`;
+  const each99 = periods.map((ms) => ms.toFixed(1)).join(", ");
   return [
+    `${name}: flooded p99 of the first period ${p99(first).toFixed(1)} ms, of each of the others ${each99} ms`,
     `${name}: p99 quiet to flooded: ${each.join(", ")}; with the empty server flooded ${times(control)} times the quiet p99, with others as busy ${times(busy)} times; flooded ${(p99(flooded) / p99(busy)).toFixed(2)} times the latter`,
     `${name}: answers ${answered}; of a processor the server used ${share(used.server)}, the node agent ${share(used.node)}, the flooder ${share(used.flooder)}`,
   ];

@@ -1,27 +1,37 @@
 /**
- * The time from a key to its echo: through a WebSocket and everything behind it, against the guest channel alone, in
- * the same machine in the same run. The guest kernel echoes; the program on the terminal is `cat`.
+ * The time from a key to its echo: through a WebSocket and everything behind it, against the guest channel alone
+ * of a machine of the same kind, in turns. The guest kernel echoes; the program on the terminal is `cat`.
  */
 import { once } from "node:events";
-import type { Guest } from "../node/src/guest/guest.ts";
-import { type Above, aboveAndBelow } from "./support/above-and-below.ts";
-import { timed } from "./support/clock.ts";
+import type { GuestExec } from "../node/src/guest/guest.ts";
+import { type Above, aboveAndBelow, type Below, takeTurns, usedNote } from "./support/above-and-below.ts";
 import { IMAGE } from "./support/flotilla.ts";
 import type { Finding } from "./support/report.ts";
 import { atMost, summarize } from "./support/statistics.ts";
 
 /** Emulated code is translated when it first runs. */
 const WARM_UPS = 200;
+const TOGETHER = 50;
 const KEY = Buffer.from("k");
 const ADDED_MS_MAX = 2;
 
 /** Sends n keys each way, each after the previous one's echo. */
 export async function terminalEcho(n: number): Promise<Finding> {
-  const { ours, bare } = await aboveAndBelow(
-    (machine) => above(machine, n),
-    (guest) => below(guest, n),
-  );
-  const [added, alone] = [summarize(ours), summarize(bare)];
+  const [ours, bare] = await aboveAndBelow(async (above, below) => {
+    const [socket, exec] = [await terminalAbove(above), await terminalBelow(below)];
+    try {
+      const sides = [
+        { work: () => typeInto(socket), pids: above.pids },
+        { work: () => typeOn(exec), pids: below.pids },
+      ];
+      return await takeTurns(sides, { count: n, warmUps: WARM_UPS, together: TOGETHER });
+    } finally {
+      socket.close();
+      exec.kill();
+    }
+  });
+  if (!ours || !bare) throw new Error("nothing was measured");
+  const [added, alone] = [summarize(ours.tookMs), summarize(bare.tookMs)];
   return {
     name: "terminal-echo",
     series: [
@@ -30,45 +40,32 @@ export async function terminalEcho(n: number): Promise<Finding> {
     ],
     reaches: [atMost("added, p50", added.p50Ms - alone.p50Ms, ADDED_MS_MAX)],
     setting: { image: IMAGE, size: "default" },
-    notes: [],
+    notes: [usedNote(ours, n, "key"), `channel alone, ${usedNote(bare, n, "key")}`],
   };
 }
 
-async function samples(n: number, work: () => Promise<unknown>): Promise<number[]> {
-  const found: number[] = [];
-  for (let sample = -WARM_UPS; sample < n; sample++) {
-    const tookMs = await timed(work);
-    if (sample >= 0) found.push(tookMs);
-  }
-  return found;
-}
-
-async function above({ flotilla, id }: Above, n: number): Promise<number[]> {
+async function terminalAbove({ flotilla, id }: Above) {
   const socket = flotilla.client.openTerminal(id, { query: { cmd: "/bin/cat" } });
   await once(socket, "open");
-  try {
-    return await samples(n, async () => {
-      const echoed = once(socket, "message");
-      socket.send(KEY);
-      await echoed;
-    });
-  } finally {
-    socket.close();
-  }
+  return socket;
 }
 
-async function below(guest: Guest, n: number): Promise<number[]> {
+async function terminalBelow({ guest }: Below): Promise<GuestExec> {
   const terminal = { cols: 80, rows: 24 };
   const request = { argv: ["/bin/cat"], cwd: null, env: {}, user: null, hasStdin: true, terminal };
   const exec = guest.exec({ ...request, isBackground: false });
   await exec.pid;
-  try {
-    return await samples(n, async () => {
-      const echoed = once(exec.stdout, "data");
-      exec.stdin.write(KEY);
-      await echoed;
-    });
-  } finally {
-    exec.kill();
-  }
+  return exec;
+}
+
+async function typeInto(socket: Awaited<ReturnType<typeof terminalAbove>>): Promise<void> {
+  const echoed = once(socket, "message");
+  socket.send(KEY);
+  await echoed;
+}
+
+async function typeOn(exec: GuestExec): Promise<void> {
+  const echoed = once(exec.stdout, "data");
+  exec.stdin.write(KEY);
+  await echoed;
 }

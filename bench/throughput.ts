@@ -1,6 +1,6 @@
 /**
  * Throughput between host and guest: a file into a machine and out of it, and the output of a command, through the
- * API against the guest channel alone, in the same machine in the same run.
+ * API against the guest channel alone of a machine of the same kind, in turns.
  *
  * Files are on the machine's disk. Content is random, so that zeros cannot be compressed or skipped on the way;
  * received bytes are counted. Rates are in units of 10^6 bytes.
@@ -11,8 +11,8 @@ import { request as httpRequest } from "node:http";
 import type { Readable, Writable } from "node:stream";
 import { BULK_QUIET_MS } from "../node/src/guest/client.ts";
 import type { Guest, GuestFileRequest } from "../node/src/guest/guest.ts";
-import { type Above, aboveAndBelow, type UsedMs, usedNote } from "./support/above-and-below.ts";
-import { sleep, timed } from "./support/clock.ts";
+import { type Above, aboveAndBelow, takeTurns, usedNote } from "./support/above-and-below.ts";
+import { sleep } from "./support/clock.ts";
 import { IMAGE } from "./support/flotilla.ts";
 import type { Finding } from "./support/report.ts";
 import { atLeast, summarize } from "./support/statistics.ts";
@@ -50,30 +50,32 @@ function expectBytes(found: number, expected: number): void {
   if (found !== expected) throw new Error(`${found} bytes arrived, not ${expected}`);
 }
 
-interface Turns {
-  readonly upMs: number[];
-  readonly downMs: number[];
-  readonly notes: string[];
-}
-
-/** Moves the file n times each way. */
+/** Moves the file n times each way, both sides in turns. */
 export async function fileThroughput(n: number): Promise<Finding> {
-  const { ours, bare } = await aboveAndBelow(
-    (machine) => filesAbove(machine, n),
-    (guest) => filesBelow(guest, n),
-  );
-  const [up, down, bareUp, bareDown] = [ours.upMs, ours.downMs, bare.upMs, bare.downMs].map(summarize);
+  const measured = await aboveAndBelow(async (above, below) => {
+    // The agent that had the disk may still be using it.
+    await sleep(BULK_QUIET_MS);
+    const [ours, bare] = [filesAbove(above), filesBelow(below.guest)];
+    const sides = [
+      { work: ours.up, pids: above.pids },
+      { work: bare.up, pids: below.pids },
+      { work: ours.down, pids: above.pids },
+      { work: bare.down, pids: below.pids },
+    ];
+    return await takeTurns(sides, { count: n, warmUps: 0, together: 1 });
+  });
+  const [up, bareUp, down, bareDown] = measured;
   if (!up || !down || !bareUp || !bareDown) throw new Error("nothing was measured");
-  const rates = [up, down, bareUp, bareDown].map(({ p50Ms }) => rateOf(FILE_BYTES, p50Ms));
-  const [upRate = 0, downRate = 0, bareUpRate = 1, bareDownRate = 1] = rates;
+  const summaries = measured.map(({ tookMs }) => summarize(tookMs));
+  const [upRate = 0, bareUpRate = 1, downRate = 0, bareDownRate = 1] = summaries.map(({ p50Ms }) =>
+    rateOf(FILE_BYTES, p50Ms),
+  );
+  const what = ["1 GB up, through the API", "1 GB up, guest channel and bulk disk alone"];
+  what.push("1 GB down, through the API", "1 GB down, guest channel and bulk disk alone");
+  const megabytes = (n * FILE_BYTES) / 1e6;
   return {
     name: "file-throughput",
-    series: [
-      { what: "1 GB up, through the API", summary: up },
-      { what: "1 GB down, through the API", summary: down },
-      { what: "1 GB up, guest channel and bulk disk alone", summary: bareUp },
-      { what: "1 GB down, guest channel and bulk disk alone", summary: bareDown },
-    ],
+    series: summaries.map((summary, at) => ({ what: what[at] ?? "", summary })),
     reaches: [
       atLeast("up", upRate, RATE_MB_MIN, "MB/s"),
       atLeast("down", downRate, RATE_MB_MIN, "MB/s"),
@@ -81,12 +83,21 @@ export async function fileThroughput(n: number): Promise<Finding> {
       atLeast("down, of the channel alone", downRate / bareDownRate, RATIO_MIN),
     ],
     setting: { image: IMAGE, size: "default", bytes: FILE_BYTES },
-    notes: [...ours.notes, `channel alone: ${bareUpRate.toFixed(1)} MB/s up, ${bareDownRate.toFixed(1)} MB/s down`],
+    notes: [
+      `channel alone: ${bareUpRate.toFixed(1)} MB/s up, ${bareDownRate.toFixed(1)} MB/s down`,
+      `up, ${usedNote(up, megabytes, "MB")}`,
+      `down, ${usedNote(down, megabytes, "MB")}`,
+      `channel alone: up, ${usedNote(bareUp, megabytes, "MB")}; down, ${usedNote(bareDown, megabytes, "MB")}`,
+    ],
   };
 }
 
-async function filesAbove({ flotilla, id, usedMs }: Above, n: number): Promise<Turns> {
-  const turns: Turns = { upMs: [], downMs: [], notes: [] };
+interface Files {
+  readonly up: () => Promise<void>;
+  readonly down: () => Promise<void>;
+}
+
+function filesAbove({ flotilla, id }: Above): Files {
   const { url, headers } = flotilla.access;
   const { authorization = "" } = headers;
   const send = async (method: string, body: boolean): Promise<number> => {
@@ -101,66 +112,53 @@ async function filesAbove({ flotilla, id, usedMs }: Above, n: number): Promise<T
     if ((answer.statusCode ?? 500) >= 300) throw new Error(`${method} was answered with ${answer.statusCode}`);
     return await count(answer);
   };
-  const start = await usedMs();
-  for (let turn = 0; turn < n; turn++) turns.upMs.push(await timed(() => send("PUT", true)));
-  const between = await usedMs();
-  for (let turn = 0; turn < n; turn++)
-    turns.downMs.push(await timed(async () => expectBytes(await send("GET", false), FILE_BYTES)));
-  const megabytes = (n * FILE_BYTES) / 1e6;
-  turns.notes.push(`up, ${usedNote(start, between, megabytes, "MB")}`);
-  turns.notes.push(`down, ${usedNote(between, await usedMs(), megabytes, "MB")}`);
-  return turns;
+  return {
+    up: async () => void (await send("PUT", true)),
+    down: async () => expectBytes(await send("GET", false), FILE_BYTES),
+  };
 }
 
-async function filesBelow(guest: Guest, n: number): Promise<Turns> {
-  const turns: Turns = { upMs: [], downMs: [], notes: [] };
+function filesBelow(guest: Guest): Files {
   const begin = (operation: GuestFileRequest["operation"]) =>
     guest.file({ operation, path: PATH, offset: 0, length: null, isFromEnd: false });
-  // The previous host may still have been using it.
-  await sleep(BULK_QUIET_MS);
-  const up = async (): Promise<void> => {
-    const exec = begin("write");
-    exec.stdout.resume();
-    exec.stderr.resume();
-    await pour(exec.stdin);
-    if ((await exec.exit).exitCode !== 0) throw new Error("the file was not written");
+  return {
+    up: async () => {
+      const exec = begin("write");
+      exec.stdout.resume();
+      exec.stderr.resume();
+      await pour(exec.stdin);
+      if ((await exec.exit).exitCode !== 0) throw new Error("the file was not written");
+    },
+    down: async () => {
+      const exec = begin("read");
+      exec.stderr.resume();
+      const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
+      if (bytes < FILE_BYTES) throw new Error("the file is incomplete");
+    },
   };
-  const down = async (): Promise<void> => {
-    const exec = begin("read");
-    exec.stderr.resume();
-    const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
-    if (bytes < FILE_BYTES) throw new Error("the file is incomplete");
-  };
-  for (let turn = 0; turn < n; turn++) turns.upMs.push(await timed(up));
-  for (let turn = 0; turn < n; turn++) turns.downMs.push(await timed(down));
-  return turns;
 }
 
-/** Runs a command that writes OUTPUT_BYTES, n times after those that warm up. */
+/** Runs a command that writes OUTPUT_BYTES, n times on each side after those that warm up, in turns. */
 export async function streamThroughput(n: number): Promise<Finding> {
   const command = ["dd", "if=/dev/zero", "bs=64k", `count=${OUTPUT_BYTES / 65_536}`];
-  const { ours, bare } = await aboveAndBelow(
-    ({ flotilla, id, usedMs }) =>
-      warmedUp(n, usedMs, async () => {
-        let bytes = 0;
-        const signal = AbortSignal.timeout(TURN_MS_MAX);
-        for await (const event of await flotilla.client.streamExec(id, { command }, { signal }))
-          if (event.kind === "stdout") bytes += event.bytes.byteLength;
-        expectBytes(bytes, OUTPUT_BYTES);
-      }),
-    (guest, usedMs) => {
-      const request = { argv: command, cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
-      return warmedUp(n, usedMs, async () => {
-        const exec = guest.exec({ ...request, isBackground: false });
-        AbortSignal.timeout(TURN_MS_MAX).addEventListener("abort", () => exec.stdout.destroy(new Error("it stopped")));
-        exec.stderr.resume();
-        const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
-        expectBytes(bytes, OUTPUT_BYTES);
-      });
-    },
-  );
+  const [ours, bare] = await aboveAndBelow(async (above, below) => {
+    const stream = async (): Promise<void> => {
+      let bytes = 0;
+      const signal = AbortSignal.timeout(TURN_MS_MAX);
+      for await (const event of await above.flotilla.client.streamExec(above.id, { command }, { signal }))
+        if (event.kind === "stdout") bytes += event.bytes.byteLength;
+      expectBytes(bytes, OUTPUT_BYTES);
+    };
+    const sides = [
+      { work: stream, pids: above.pids },
+      { work: () => streamBelow(below.guest, command), pids: below.pids },
+    ];
+    return await takeTurns(sides, { count: n, warmUps: WARM_UP_STREAMS, together: 1 });
+  });
+  if (!ours || !bare) throw new Error("nothing was measured");
   const [above, below] = [summarize(ours.tookMs), summarize(bare.tookMs)];
   const [rate, bareRate] = [rateOf(OUTPUT_BYTES, above.p50Ms), rateOf(OUTPUT_BYTES, below.p50Ms)];
+  const megabytes = (n * OUTPUT_BYTES) / 1e6;
   return {
     name: "stream-throughput",
     series: [
@@ -172,25 +170,19 @@ export async function streamThroughput(n: number): Promise<Finding> {
     notes: [
       `${rate.toFixed(1)} MB/s, channel alone ${bareRate.toFixed(1)} MB/s`,
       `the first streams took ${millisecondsOf(ours.beforeMs)} ms, on the channel alone ${millisecondsOf(bare.beforeMs)} ms`,
-      ours.used,
-      `channel alone, ${bare.used}`,
+      usedNote(ours, megabytes, "MB"),
+      `channel alone, ${usedNote(bare, megabytes, "MB")}`,
     ],
   };
 }
 
-interface Streams {
-  /** Of the streams that warm up, in their order. */
-  readonly beforeMs: readonly number[];
-  readonly tookMs: number[];
-  readonly used: string;
-}
-
-async function warmedUp(n: number, usedMs: UsedMs, stream: () => Promise<void>): Promise<Streams> {
-  const [beforeMs, tookMs]: [number[], number[]] = [[], []];
-  for (let turn = 0; turn < WARM_UP_STREAMS; turn++) beforeMs.push(await timed(stream));
-  const before = await usedMs();
-  for (let turn = 0; turn < n; turn++) tookMs.push(await timed(stream));
-  return { beforeMs, tookMs, used: usedNote(before, await usedMs(), (n * OUTPUT_BYTES) / 1e6, "MB") };
+async function streamBelow(guest: Guest, argv: readonly string[]): Promise<void> {
+  const request = { argv, cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
+  const exec = guest.exec({ ...request, isBackground: false });
+  AbortSignal.timeout(TURN_MS_MAX).addEventListener("abort", () => exec.stdout.destroy(new Error("it stopped")));
+  exec.stderr.resume();
+  const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
+  expectBytes(bytes, OUTPUT_BYTES);
 }
 
 const millisecondsOf = (times: readonly number[]): string => times.map((ms) => ms.toFixed(0)).join(", ");
