@@ -95,19 +95,93 @@ test("a tenant's visitors have half as much as a tenant, and an address with unk
   assert.equal(ask(atWork, B, 50).length, 6);
 });
 
-test("the caller with the most waiting requests gives way while others ask; another's queue is served as its requests end", async () => {
+test("the caller whose requests have waited the longest gives way while others ask; another's queue is served as its requests end", async () => {
   const { atWork, pass, busyRound } = scene();
   await busyRound(A, B);
   const a = ask(atWork, A, 30);
   const b = ask(atWork, B, 100);
-  for (let turn = 0; turn < 3; turn += 1) {
+  for (let turn = 0; turn < 4; turn += 1) {
     for (const end of [...a.slice(-6), ...b.slice(-6)]) end();
     await settled();
   }
-  assert.deepEqual([a.length, b.length], [24, 6]);
-  pass(10);
+  assert.deepEqual([a.length, b.length], [30, 6]);
+  pass(9);
   await settled();
   assert.equal(b.length, 7);
+});
+
+test("a tenant of which many calls wait after a stall gives way to no flood of few for long, whichever came first", async () => {
+  for (const isFloodFirst of [true, false]) {
+    const { atWork, pass, busyRound } = scene();
+    await busyRound(A, B);
+    let isOver = false;
+    const ended = { a: 0, b: 0 };
+    const call = async (caller: Caller, name: "a" | "b"): Promise<void> => {
+      const end = await atWork.begin(caller);
+      await settled();
+      end();
+      ended[name] += 1;
+    };
+    const flood = async (): Promise<void> => {
+      while (!isOver) await call(B, "b");
+    };
+    const beginFlood = (): void => Array.from({ length: 20 }, flood).forEach((flooding) => void flooding);
+    if (isFloodFirst) beginFlood();
+    let calls = 100;
+    for (let count = 0; count < calls; count += 1) void call(A, "a");
+    if (!isFloodFirst) beginFlood();
+    let endedOfFlood = 0;
+    for (let ms = 0; ms < 1_000; ms += 1) {
+      if (ms === 500) endedOfFlood = ended.b;
+      if (ms % 4 === 0) {
+        void call(A, "a");
+        calls += 1;
+      }
+      pass(1);
+      await settled();
+    }
+    isOver = true;
+    assert.ok(calls - ended.a < 10, `${calls - ended.a} calls wait a second later`);
+    assert.ok(ended.b - endedOfFlood < 50, `${ended.b - endedOfFlood} of the flood ended in half a second`);
+  }
+});
+
+test("an address whose callers are not known gives way while a tenant's requests wait, however long those have waited", async () => {
+  const { atWork, pass, busyRound } = scene();
+  const stranger = addressCaller("192.0.2.1");
+  await busyRound(A, B, stranger);
+  const [a, unknown] = [ask(atWork, A, 1_000), ask(atWork, stranger, 1_000)];
+  for (let ms = 0; ms < 500; ms += 1) {
+    for (const end of [...ask(atWork, B, 1), ...a, ...unknown]) end();
+    pass(1);
+    await settled();
+  }
+  assert.equal(a.length, 1_000);
+  assert.ok(unknown.length < 100, `${unknown.length} of the address have begun`);
+});
+
+test("a request gives way for a second at most, however many come", async () => {
+  const { atWork, pass, busyRound } = scene();
+  await busyRound(A, B);
+  let [now, longestMs, ended] = [0, 0, 0];
+  const call = async (): Promise<void> => {
+    const since = now;
+    const end = await atWork.begin(A);
+    longestMs = Math.max(longestMs, now - since);
+    await settled();
+    end();
+    ended += 1;
+  };
+  for (let count = 0; count < 100; count += 1) void call();
+  for (; now < 4_000; now += 1) {
+    // The other tenant's calls never wait.
+    for (const end of ask(atWork, B, 1)) end();
+    if (now % 4 === 0) void call();
+    pass(1);
+    await settled();
+  }
+  assert.ok(longestMs > 900 && longestMs < 1_100, `${longestMs} ms`);
+  assert.ok(ended > 800, `${ended} of 1,100 have ended`);
 });
 
 test("who gives way begins 50 requests a second while the thread stays busy, and 1,000 when it was idle for a while", async () => {
@@ -126,10 +200,10 @@ test("who gives way begins 50 requests a second while the thread stays busy, and
     }
     return b.length - before;
   };
-  await begunIn(500);
+  await begunIn(300);
   assert.equal(await begunIn(200), 10);
   useThread(0);
-  await begunIn(500);
+  await begunIn(300);
   assert.equal(await begunIn(50), 50);
 });
 

@@ -5,9 +5,11 @@
  * waits for in one round of the loop is all the pieces that are ready. So while the thread is busy and several tenants ask, each has its
  * share of SLOTS requests at work; further ones wait, and tenants take turns.
  *
- * Shares alone leave the thread as busy as before, and a call of another tenant waits in each of its rounds. So the caller with the most
- * waiting requests gives way: while other tenants ask, its requests begin at a pace at which the thread is busy for 35 % of the time. Streams and
- * bodies follow the same pace (turns.ts).
+ * Shares alone leave the thread as busy as before, and a call of another tenant waits in each of its rounds. So callers with waiting requests
+ * give way: while other tenants ask, their requests begin at a pace at which the thread is busy for 35 % of the time. Streams and bodies follow
+ * the same pace (turns.ts). Of several such callers, the tenant that has waited for the shortest time does not give way. The time in which it gave
+ * way does not count: a tenant of which a hundred calls wait, after a moment in which none was answered, would otherwise give way to a flood of
+ * twenty, and more of its calls would wait the longer it did.
  *
  * What a tenant uses of the loop does not count. One that makes many short calls may use more than one that floods the database,
  * and it would wait the more the longer others have made it wait.
@@ -32,6 +34,10 @@ const PACE_STEP = 1.25;
 const PACE_MS_MIN = 1;
 /** 50 requests in a second. */
 const PACE_MS_MAX = 20;
+/** A request that has waited for longer gives way no more, so a tenant with more than 50 calls a second is slow, and not slower all the time. */
+const GIVES_WAY_MS_MAX = 1_000;
+/** For so long who does not give way remains so: in this time, what waits after a short stall begins. */
+const SLICE_MS = 100;
 /** A tenant that asked within this time asks still: the next call of a program that makes one after another comes soon after its last. */
 const LATELY_MS = 10;
 /** Divided between the tenants that ask. */
@@ -75,7 +81,9 @@ interface Entry {
 
 interface Holder extends Caller {
   atWork: number;
-  readonly waiting: (() => void)[];
+  readonly waiting: { readonly since: number; readonly begin: () => void }[];
+  /** For how long requests of it have waited since none did, without the time in which it gave way. */
+  waitedMs: number;
   askedAt: number;
   begunAt: number;
 }
@@ -108,6 +116,9 @@ export class AtWork {
   readonly #holders = new Map<string, Holder>();
   /** Those with requests that wait, in the order of their turns. */
   readonly #turns = new Set<Holder>();
+  /** Of several of them, the one that does not give way. */
+  #first: Holder | null = null;
+  #waitedUntil = 0;
   /** Those that count, in the order in which they began. */
   readonly #entries = new Set<Entry>();
   /** Of them, those of each tenant and its visitors. */
@@ -139,7 +150,7 @@ export class AtWork {
     this.#sweep(now);
     let holder = this.#holders.get(caller.name);
     if (holder === undefined) {
-      holder = { ...caller, atWork: 0, waiting: [], askedAt: now, begunAt: Number.NEGATIVE_INFINITY };
+      holder = { ...caller, atWork: 0, waiting: [], waitedMs: 0, askedAt: now, begunAt: Number.NEGATIVE_INFINITY };
       this.#holders.set(caller.name, holder);
       this.#tenants.add(caller.tenantId, 1);
     }
@@ -177,7 +188,9 @@ export class AtWork {
 
   #wait(holder: Holder): Promise<() => void> {
     return new Promise((resolve) => {
-      holder.waiting.push(() => resolve(this.#enter(holder, this.#clock.monotonic())));
+      const since = this.#clock.monotonic();
+      this.#countWaiting(since);
+      holder.waiting.push({ since, begin: () => resolve(this.#enter(holder, this.#clock.monotonic())) });
       this.#turns.add(holder);
       this.#scheduleCheck();
     });
@@ -232,27 +245,30 @@ export class AtWork {
   /** Begins what waits and has room: one request of each caller in turn. */
   #next(): void {
     const now = this.#clock.monotonic();
-    const longest = this.#longest();
+    this.#countWaiting(now);
     for (let skipped = 0; skipped < this.#turns.size; ) {
       const [holder] = this.#turns;
       if (holder === undefined) return;
       this.#turns.delete(holder);
-      const hasRoom = this.#hasRoom(holder, now) && !(holder === longest && this.#givesWay(holder, now));
-      if (hasRoom) holder.waiting.shift()?.();
+      const hasRoom = this.#hasRoom(holder, now) && !this.#givesWay(holder, now);
+      if (hasRoom) holder.waiting.shift()?.begin();
       if (holder.waiting.length > 0) this.#turns.add(holder);
+      else holder.waitedMs = 0;
       skipped = hasRoom ? 0 : skipped + 1;
     }
   }
 
-  /** The caller with the most waiting requests. */
-  #longest(): Holder | null {
-    let longest: Holder | null = null;
-    for (const holder of this.#turns)
-      if (longest === null || holder.waiting.length > longest.waiting.length) longest = holder;
-    return longest;
+  /** Counts how long requests have waited, and finds who does not give way. */
+  #countWaiting(now: number): void {
+    if (this.#first !== null && this.#turns.has(this.#first)) this.#first.waitedMs += now - this.#waitedUntil;
+    this.#waitedUntil = now;
+    this.#first = this.#turns.size > 1 ? ([...this.#turns].toSorted(byPatience)[0] ?? null) : null;
   }
 
+  /** Whether its next request has to begin later, because of the pace. */
   #givesWay(holder: Holder, now: number): boolean {
+    const waitedMs = now - (holder.waiting[0]?.since ?? now);
+    if (holder === this.#first || waitedMs > GIVES_WAY_MS_MAX) return false;
     this.#measureUse(now);
     return now - holder.begunAt < this.#paceMs && this.#othersAsk(holder.tenantId, now);
   }
@@ -302,6 +318,13 @@ export class AtWork {
       this.#tenants.add(tenantId, -1);
     }
   }
+}
+
+/** Callers whose key is not known yet come last. Of the others those that have waited for less, and then those with fewer requests, come first. */
+function byPatience(a: Holder, b: Holder): number {
+  const unknown = Number(a.tenantId === null) - Number(b.tenantId === null);
+  const slicesOf = ({ waitedMs }: Holder): number => Math.floor(waitedMs / SLICE_MS);
+  return unknown || slicesOf(a) - slicesOf(b) || a.waiting.length - b.waiting.length;
 }
 
 /** How many there are of each tenant that has any. */
