@@ -189,7 +189,6 @@ export class AtWork {
   #wait(holder: Holder): Promise<() => void> {
     return new Promise((resolve) => {
       const since = this.#clock.monotonic();
-      this.#countWaiting(since);
       holder.waiting.push({ since, begin: () => resolve(this.#enter(holder, this.#clock.monotonic())) });
       this.#turns.add(holder);
       this.#scheduleCheck();
@@ -262,7 +261,9 @@ export class AtWork {
   #countWaiting(now: number): void {
     if (this.#first !== null && this.#turns.has(this.#first)) this.#first.waitedMs += now - this.#waitedUntil;
     this.#waitedUntil = now;
-    this.#first = this.#turns.size > 1 ? ([...this.#turns].toSorted(byPatience)[0] ?? null) : null;
+    let first: Holder | null = null;
+    for (const holder of this.#turns) if (first === null || byPatience(holder, first) < 0) first = holder;
+    this.#first = this.#turns.size > 1 ? first : null;
   }
 
   /** Whether its next request has to begin later, because of the pace. */
