@@ -29,6 +29,7 @@ type Pids = Readonly<Record<string, number>>;
 /** Processor time of each program, in milliseconds. */
 type Used = Readonly<Record<string, number>>;
 
+/** Makes both machines, and removes them when `measure` has ended. */
 export async function aboveAndBelow<T>(measure: (above: Above, below: Below) => Promise<T>): Promise<T> {
   await using lower = await BenchFlotilla.start({ driver: "qemu" });
   lower.requireOwn();

@@ -82,7 +82,7 @@ interface Entry {
 interface Holder extends Caller {
   atWork: number;
   readonly waiting: { readonly since: number; readonly begin: () => void }[];
-  /** For how long requests of it have waited since none did, without the time in which it gave way. */
+  /** For how long requests of it have waited since none did, without the time in which it gave way; milliseconds. */
   waitedMs: number;
   askedAt: number;
   begunAt: number;
