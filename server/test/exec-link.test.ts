@@ -180,6 +180,39 @@ test("a command whose caller disconnects is cancelled, and its connection broken
   assert.equal(timers.length, 0);
 });
 
+test("what has arrived of a cancelled command is not read any more", async () => {
+  const before = broken;
+  const gone = new AbortController();
+  const chunk = encodeLinkFrame("stdout", Buffer.alloc(64 * 1024, "x"));
+  let sent = 0;
+  const flood: Answer = async (response) => {
+    for (; sent < 400; sent += 1) if (!response.write(chunk)) await once(response, "drain");
+  };
+  let read = 0;
+  const observed = Object.create(link) as NodeLink;
+  observed.post = (to, path, request, command) => {
+    const handOn = command.onResponseData?.bind(command);
+    command.onResponseData = (controller, bytes) => {
+      read += bytes.byteLength;
+      handOn?.(controller, bytes);
+    };
+    link.post(to, path, request, command);
+  };
+  const sink: OutputSink = { onOutput: () => new Promise(() => undefined) };
+  const command = { tenantId: "tenant", machineId: `mach-${"a".repeat(32)}`, start, stdin: null };
+  answer = flood;
+  const running = runOnNode(observed, address, { ...command, sink, signal: gone.signal }, clock);
+  let last = -1;
+  const waits = () => read > 0 && last === (last = sent);
+  await until(waits, { what: "the node to wait" });
+  const readBefore = read;
+  gone.abort(new Error("the caller went away"));
+  await assert.rejects(running, /the caller went away/);
+  await until(() => broken === before + 1, { what: "the node to see it" });
+  assert.equal(read, readBefore);
+  assert.equal(timers.length, 0);
+});
+
 test("a node that ignores the time limit is cut off, unless the reader is the slow one", async () => {
   let isFull = true;
   const sink = {

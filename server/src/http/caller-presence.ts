@@ -12,6 +12,9 @@ import type { Duplex } from "node:stream";
 import type { Refusal } from "@flotilla/contract/errors";
 import type { AccessWatch, Right } from "../auth/access-watch.ts";
 
+/** One for all: making it with its stack for each stream took longer than to end the stream. */
+const GONE = new DOMException("the caller has disconnected, or was answered", "AbortError");
+
 export class CallerPresence {
   /** Aborted when the server begins to stop: endless streams should end. */
   readonly closing: AbortSignal;
@@ -48,7 +51,7 @@ export class CallerPresence {
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
-      if (this.hasGone) this.#controller.abort();
+      if (this.hasGone) this.#controller.abort(GONE);
       else if (!this.#connection.destroyed) this.#watch();
     }
     return this.#controller.signal;
@@ -67,7 +70,7 @@ export class CallerPresence {
 
   end(): void {
     this.#isEnded = true;
-    this.#controller?.abort();
+    this.#controller?.abort(GONE);
   }
 
   #watch(): void {

@@ -213,6 +213,8 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
   /** Breaks the connection; then the node ends the command. */
   #cancel(error: Error): void {
+    // A resumed answer would be read and parsed first, up to half a megabyte of each command.
+    this.#isWaiting = false;
     this.#finish(() => this.#settle.reject(error));
     this.#controller?.abort(error);
     this.#resumed?.close();
