@@ -20,7 +20,7 @@ import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { syncToDisk } from "../host/sync-to-disk.ts";
-import type { ImageConfiguration, UnpackedImage } from "./images.ts";
+import { type ImageConfiguration, REFERENCES_PER_OWNER, type UnpackedImage } from "./images.ts";
 
 /** The content of image.json. */
 export interface ImageRecord {
@@ -46,8 +46,6 @@ interface ReferenceRecord {
 }
 
 type ReferenceKey = Pick<ReferenceRecord, "owner" | "name" | "arch">;
-
-const REFERENCES_PER_OWNER = 1_000;
 
 interface Held extends ImageRecord {
   lastUsedAt: number;

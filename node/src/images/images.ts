@@ -4,6 +4,9 @@
 import type { ImageProgress, NodeImage } from "@flotilla/contract/link";
 import type { MovedImage, MovedRoot } from "@flotilla/contract/link/moves";
 
+/** A tenant that fetches more loses its oldest reference: the list of its images is read and sent whole. */
+export const REFERENCES_PER_OWNER = 1_000;
+
 /** The parts of an OCI image's config that a machine uses. */
 export interface ImageConfiguration {
   /** `NAME=value` lines. */

@@ -13,7 +13,13 @@ import type { MovedRoot } from "@flotilla/contract/link/moves";
 import { canonicalReference } from "@flotilla/contract/reference";
 import { ImageRefused } from "../../images/image-refused.ts";
 import { DiskFull } from "../../images/space.ts";
-import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
+import {
+  type EnsureOptions,
+  type Images,
+  REFERENCES_PER_OWNER,
+  type RootFile,
+  type UnpackedImage,
+} from "../../images/images.ts";
 
 const PROGRESS_STEPS = 4;
 /** Part of a reference → why the image cannot be provided, and the message for its owner. */
@@ -118,9 +124,17 @@ export class FakeImages implements Images {
     const owner = isLocalName(reference) ? null : tenantId;
     const image = { ...this.#image(reference, owner), ...this.#cached.get(key), lastUsedAt: this.#clock.now() };
     const isNew = !this.#cached.has(key);
+    if (isNew && owner !== null) this.#dropOldest(owner);
     this.#cached.set(key, image);
     if (isNew) this.#onChange();
     return image;
+  }
+
+  /** As a real node does. */
+  #dropOldest(owner: string): void {
+    const own = [...this.#cached].filter(([, { tenantId }]) => tenantId === owner);
+    const [oldest] = own;
+    if (own.length >= REFERENCES_PER_OWNER && oldest !== undefined) this.#cached.delete(oldest[0]);
   }
 
   #image(reference: string, tenantId: string | null): UnpackedImage {
