@@ -64,7 +64,7 @@ async function report(
   serverUrl: string,
   nodeDirectory: string,
   joinToken: string | null = "join_1",
-  prepared?: NonNullable<ReporterOptions["prepared"]>,
+  more: Partial<Pick<ReporterOptions, "prepared" | "listImages">> = {},
 ) {
   const stop = new AbortController();
   const resources = {
@@ -105,7 +105,7 @@ async function report(
     observeAll: () => [observed(A), observed(B)],
     clock: systemClock,
     log,
-    ...(prepared && { prepared }),
+    ...more,
   });
   const done = reporter.run(stop.signal);
   const end = async (): Promise<void> => {
@@ -246,7 +246,7 @@ test("what waits for shared pools is reported, and a share is kept until a serve
       : accept(call),
   );
   const prepared = { held, reserve: (given: unknown) => void shares.push(given) };
-  const { outbox, end } = await report(server.url, directory.path, undefined, prepared);
+  const { outbox, end } = await report(server.url, directory.path, undefined, { prepared });
   await until(() => shares.length > 0, { what: "the first share" });
   for (let count = 3; count <= 6; count += 1) {
     outbox.change(A);
@@ -257,4 +257,35 @@ test("what waits for shared pools is reported, and a share is kept until a serve
   assert.deepEqual(shares[0], [share]);
   assert.ok(shares.length < server.calls.length - 1, "an answer that names none changes nothing");
   assert.deepEqual(server.calls.find(isHeartbeat)?.body.reserve, held);
+});
+
+test("images that come one after another are listed for a small part of the time, and the last one is reported soon", async () => {
+  await using directory = await temporaryDirectory();
+  const image = { digest: "d", sizeBytes: 1, architecture: "amd64", os: "linux", layerCount: 1, lastUsedAt: 1 };
+  const names: string[] = [];
+  const listings: { readonly from: number; readonly to: number }[] = [];
+  const listImages = async () => {
+    const from = systemClock.monotonic();
+    while (systemClock.monotonic() - from < 20);
+    listings.push({ from, to: systemClock.monotonic() });
+    return names.map((reference) => ({ ...image, reference, tenantId: null }));
+  };
+  const server = await listen((call) => {
+    if (isHeartbeat(call) && listings.length < 3) {
+      names.push(`image-${names.length}`);
+      outbox.changeImages();
+    }
+    return accept(call);
+  });
+  const { outbox, end } = await report(server.url, directory.path, undefined, { listImages });
+  const reported = () => server.calls.flatMap(({ body }) => body.images?.held ?? []).map(({ reference }) => reference);
+  await until(() => listings.length >= 3 && reported().length === names.length, { what: "all images to be reported" });
+  await end();
+  server.close();
+  assert.ok(names.length > 3, "changes come faster than they are listed");
+  assert.deepEqual(reported(), names);
+  for (const [at, { from }] of listings.entries()) {
+    const before = listings[at - 1];
+    if (before !== undefined) assert.ok(from - before.to >= 15 * (before.to - before.from), JSON.stringify(listings));
+  }
 });

@@ -99,7 +99,7 @@ export class Catalog {
     const held = this.#images.get(digest);
     if (held === undefined) return undefined;
     const { source, ...record } = held;
-    const reference = name ?? this.#nameOf(digest) ?? `${source}@${digest}`;
+    const reference = name ?? this.#nameOf(digest) ?? unnamed(source, digest);
     return { ...record, reference, tenantId, source, rootPath: join(this.#pathOf(digest), "root.ext4") };
   }
 
@@ -108,14 +108,22 @@ export class Catalog {
     return [...this.#references.values()].filter((record) => record.name === name).map((record) => record.arch);
   }
 
-  /** One entry per reference. Images without a reference (replaced by a newer digest) appear as `…@sha256:…`. */
-  list(): readonly UnpackedImage[] {
-    const named = [...this.#references.values()].map((record) =>
-      this.findByDigest(record.digest, record.name, ownerOf(record)),
-    );
-    const digestsNamed = new Set(named.map((image) => image?.digest));
-    const others = [...this.#images.keys()].filter((digest) => !digestsNamed.has(digest));
-    return [...named, ...others.map((digest) => this.findByDigest(digest))]
+  /**
+   * One entry per reference. Images without a reference (replaced by a newer digest) appear as `…@sha256:…`. With a tenant those that
+   * it may use: what it fetched itself, and local ones.
+   */
+  list(tenantId: string | null = null): readonly UnpackedImage[] {
+    const records = [...this.#references.values()];
+    const isShown = (name: string, owner: string | null): boolean =>
+      tenantId === null || owner === tenantId || name.startsWith("local/");
+    const named = records
+      .filter((record) => isShown(record.name, ownerOf(record)))
+      .map((record) => this.findByDigest(record.digest, record.name, ownerOf(record)));
+    const digestsNamed = new Set(records.map(({ digest }) => digest));
+    const others = [...this.#images.values()]
+      .filter(({ digest, source }) => !digestsNamed.has(digest) && isShown(source, null))
+      .map(({ digest, source }) => this.findByDigest(digest, unnamed(source, digest)));
+    return [...named, ...others]
       .filter((image) => image !== undefined)
       .toSorted((a, b) => (a.reference < b.reference ? -1 : 1));
   }
@@ -217,6 +225,8 @@ export class Catalog {
 function keyOf({ name, arch, owner }: ReferenceKey): string {
   return typeof owner === "string" ? `${arch} ${name} ${owner}` : `${arch} ${name}`;
 }
+
+const unnamed = (source: string, digest: string): string => `${source}@${digest}`;
 
 const ownerOf = ({ owner }: ReferenceRecord): string | null => owner ?? null;
 

@@ -184,11 +184,8 @@ class ImageStore implements NodeImages {
   }
 
   async list(tenantId: string | null = null): Promise<readonly NodeImage[]> {
-    const isShown = (image: UnpackedImage): boolean =>
-      tenantId === null || image.tenantId === tenantId || image.reference.startsWith("local/");
     return this.#catalog
-      .list()
-      .filter(isShown)
+      .list(tenantId)
       .map(({ rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, ...image }) => image);
   }
 
