@@ -56,7 +56,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "exec-round-trip": { run: execRoundTrip, samplesDefault: 300, samplesMax: 10_000 },
   "exec-throughput": { run: execThroughput, samplesDefault: 5, samplesMax: 100 },
   read: { run: read, samplesDefault: 5, samplesMax: 100 },
-  "noisy-neighbour": { run: noisyNeighbour, samplesDefault: 3, samplesMax: 20 },
+  "noisy-neighbour": { run: noisyNeighbour, samplesDefault: 12, samplesMax: 20 },
   "rate-limited-flood": { run: rateLimitedFlood, samplesDefault: 5, samplesMax: 20 },
   "file-throughput": { run: fileThroughput, samplesDefault: 1, samplesMax: 20 },
   "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
