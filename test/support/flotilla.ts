@@ -10,10 +10,11 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes, randomInt } from "node:crypto";
+import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { createServer, type AddressInfo } from "node:net";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { type Answer, Client } from "../../server/test/support/client.ts";
@@ -319,20 +320,24 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
 /**
  * A free port for a server that is killed and comes back on it. Not one chosen by the system: while the server is
  * down, the system may give such a port to any other program that listens or connects, and the server could not come
- * back. These ports are below the range from which Linux chooses (ip_local_port_range) and are chosen at random, so
- * that two concurrent test files do not collide.
+ * back. These ports are below the range from which Linux chooses (ip_local_port_range). No two test files get the same
+ * one: this process holds the UDP port of that number until it ends.
  */
 export async function portToReturnTo(): Promise<number> {
   for (;;) {
+    const port = randomInt(PORT_MIN, PORT_MAX);
+    const held = createSocket("udp4").unref();
+    held.bind({ port, address: "127.0.0.1", exclusive: true });
     const probe = createServer();
-    probe.listen(randomInt(PORT_MIN, PORT_MAX), "127.0.0.1");
-    const isFree = await once(probe, "listening").then(
-      () => true,
-      () => false,
-    );
-    const { port } = (probe.address() as AddressInfo | null) ?? { port: 0 };
+    const isFree = await once(held, "listening")
+      .then(() => once(probe.listen(port, "127.0.0.1"), "listening"))
+      .then(
+        () => true,
+        () => false,
+      );
     probe.close();
     if (isFree) return port;
+    held.close();
   }
 }
 
