@@ -10,6 +10,7 @@
  *   report having arrived.
  * - An event stays in the outbox until a report that held it was accepted; a run stays in the journal of runs until the
  *   server has acknowledged it.
+ * - Images that come or go are listed and reported together: a list is followed by a pause in proportion to its duration.
  * - Without a server the node continues to run, and tries again forever.
  * - When the server no longer knows the credential, the node registers with its join token again.
  *
