@@ -1,12 +1,16 @@
 /**
- * What is to be reported to the server: machines that have changed, and events of their timelines. report.ts sends it.
+ * What is to be reported to the server: machines that have changed, events of their timelines, and whether images have
+ * come or gone. report.ts sends it.
  *
- * Always: events are numbered in order of arrival and are kept until the server has accepted them. Above EVENTS_MAX the
- * oldest is dropped.
+ * Always:
+ * - Events are numbered in order of arrival and are kept until the server has accepted them. Above EVENTS_MAX the oldest
+ *   is dropped.
+ * - A machine or an event is reported immediately. Images are reported when they may be listed again, all that have
+ *   changed by then together: nothing waits for them, and tenants can make them change many times a second.
  *
  * In memory only: states are in the journals; events that were not sent are lost with the process.
  */
-import type { Clock } from "@flotilla/base/clock";
+import type { Clock, Timer } from "@flotilla/base/clock";
 import type { NodeEvent } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 
@@ -17,7 +21,11 @@ export class Outbox {
   readonly #changed = new Set<string>();
   #events: NodeEvent[] = [];
   #eventCount = 0;
-  #haveImagesChanged = false;
+  /** Until images that have changed are due; null: none have changed. */
+  #imagesTimer: Timer | null = null;
+  #areImagesDue = false;
+  /** When they are due at the earliest; `Clock.monotonic`. */
+  #imagesFrom = Number.NEGATIVE_INFINITY;
   #added = new AbortController();
 
   constructor(clock: Clock) {
@@ -45,12 +53,21 @@ export class Outbox {
 
   /** An image was added or removed. */
   changeImages(): void {
-    this.#haveImagesChanged = true;
-    this.#added.abort();
+    const ms = Math.max(0, this.#imagesFrom - this.#clock.monotonic());
+    this.#imagesTimer ??= this.#clock.timer(ms, () => {
+      this.#areImagesDue = true;
+      this.#added.abort();
+    });
+  }
+
+  /** Images that have changed since they were taken are due at this instant of `Clock.monotonic` at the earliest. */
+  keepImagesUntil(instant: number): void {
+    this.#imagesFrom = instant;
+    if (this.#forgetImages()) this.changeImages();
   }
 
   get isEmpty(): boolean {
-    return this.#changed.size === 0 && this.#events.length === 0 && !this.#haveImagesChanged;
+    return this.#changed.size === 0 && this.#events.length === 0 && !this.#areImagesDue;
   }
 
   /** A signal that is aborted at the next addition. It replaces the signal of an earlier call. */
@@ -66,10 +83,19 @@ export class Outbox {
     return changed;
   }
 
-  /** Whether an image was added or removed since the last call. */
-  takeImagesChanged(): boolean {
-    const haveChanged = this.#haveImagesChanged;
-    this.#haveImagesChanged = false;
+  /** Whether images are to be listed for this report: they are due, or the report holds all. */
+  takeImages(report: { readonly isComplete: boolean }): boolean {
+    if (!this.#areImagesDue && !report.isComplete) return false;
+    this.#forgetImages();
+    return true;
+  }
+
+  /** Whether images had changed. */
+  #forgetImages(): boolean {
+    const haveChanged = this.#imagesTimer !== null;
+    this.#imagesTimer?.cancel();
+    this.#imagesTimer = null;
+    this.#areImagesDue = false;
     return haveChanged;
   }
 

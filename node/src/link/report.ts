@@ -10,7 +10,7 @@
  *   report having arrived.
  * - An event stays in the outbox until a report that held it was accepted; a run stays in the journal of runs until the
  *   server has acknowledged it.
- * - Images that come or go are listed and reported together: a list is followed by a pause in proportion to its duration.
+ * - Images that come or go are listed and reported together, once a second at most, and less often when a list takes long.
  * - Without a server the node continues to run, and tries again forever.
  * - When the server no longer knows the credential, the node registers with its join token again.
  *
@@ -52,6 +52,8 @@ const RETRY_MS_MIN = 200;
 /** Well below the time after which a node counts as lost, so that a server that was restarted sees its nodes soon. */
 const RETRY_MS_MAX = 3_000;
 const EVENTS_PER_REPORT_MAX = 1_000;
+/** Between two lists of images. A report costs the node, the server and the database a few milliseconds each. */
+const IMAGES_PERIOD_MS = 1_000;
 /** Images are listed at most for this part of the time: tenants that fetch one after another may have thousands. */
 const LISTING_SHARE = 1 / 20;
 /** Until one of the two programs is upgraded, no call succeeds. */
@@ -117,10 +119,6 @@ export class Reporter {
   readonly bootId = `agent-${randomBytes(16).toString("hex")}`;
   #credential: string | null = null;
   readonly #images = new ImageReports();
-  /** Since they were listed. */
-  #haveImagesChanged = false;
-  /** When they may be listed again; `Clock.monotonic`. */
-  #listsFrom = Number.NEGATIVE_INFINITY;
   #isRegistered = false;
   #isComplete = true;
   #failures = 0;
@@ -141,7 +139,7 @@ export class Reporter {
         if (!this.#isRegistered) await this.#register(signal);
         const hasMore = await this.#report(signal);
         this.#onSuccess();
-        if (!hasMore) await clock.sleep(this.#untilNextMs(), AbortSignal.any([signal, added]));
+        if (!hasMore) await clock.sleep(HEARTBEAT_PERIOD_MS, AbortSignal.any([signal, added]));
         await clock.sleep(COALESCE_MS, signal);
       } catch (error) {
         if (signal.aborted) return;
@@ -211,21 +209,13 @@ export class Reporter {
     return token === this.#options.joinToken ? token : null;
   }
 
-  /** Without changes. */
-  #untilNextMs(): number {
-    if (!this.#haveImagesChanged) return HEARTBEAT_PERIOD_MS;
-    return Math.min(HEARTBEAT_PERIOD_MS, Math.max(0, this.#listsFrom - this.#options.clock.monotonic()));
-  }
-
   async #imageReport(isComplete: boolean): Promise<ImageReport | null> {
     const { outbox, listImages, clock } = this.#options;
-    this.#haveImagesChanged = outbox.takeImagesChanged() || this.#haveImagesChanged;
+    if (!outbox.takeImages({ isComplete })) return null;
     const beganAt = clock.monotonic();
-    if (!isComplete && (!this.#haveImagesChanged || beganAt < this.#listsFrom)) return null;
-    this.#haveImagesChanged = false;
     const report = this.#images.next(await listImages(), { isComplete });
-    const endedAt = clock.monotonic();
-    this.#listsFrom = endedAt + (endedAt - beganAt) * (1 / LISTING_SHARE - 1);
+    const listingMs = clock.monotonic() - beganAt;
+    outbox.keepImagesUntil(beganAt + Math.max(IMAGES_PERIOD_MS, listingMs / LISTING_SHARE));
     return report;
   }
 
