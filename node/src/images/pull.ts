@@ -12,6 +12,7 @@
  */
 import { readFile } from "node:fs/promises";
 import type { Clock, Timer } from "@flotilla/base/clock";
+import { mapAtMost } from "@flotilla/base/concurrency";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { Reference } from "@flotilla/contract/reference";
@@ -189,26 +190,28 @@ export class Puller {
     const failure = new AbortController();
     const both = AbortSignal.any([signal, failure.signal]);
     const fetched = new FetchedLayers(this.#options.blobs);
-    const waiting = [...new Map(layers.map((layer) => [layer.digest, layer])).values()];
-    const work = async (): Promise<void> => {
-      for (let layer = waiting.shift(); layer !== undefined; layer = waiting.shift()) {
-        const { digest } = layer;
-        const onBytes = (bytes: number): void => meter.advance(digest, bytes);
-        const blob = { reference, descriptor: layer, source: client, signal: both, onBytes };
-        fetched.paths.set(digest, await this.#options.blobs.fetch(blob));
-      }
+    const distinct = [...new Map(layers.map((layer) => [layer.digest, layer])).values()];
+    const fetchOne = async (layer: Descriptor): Promise<void> => {
+      const { digest } = layer;
+      const onBytes = (bytes: number): void => meter.advance(digest, bytes);
+      const blob = { reference, descriptor: layer, source: client, signal: both, onBytes };
+      fetched.paths.set(digest, await this.#options.blobs.fetch(blob));
     };
-    const workers = Array.from({ length: CONCURRENT_LAYERS }, () =>
-      work().catch((error: unknown) => {
-        if (!failure.signal.aborted) failure.abort(error);
-      }),
-    );
-    // Every worker has closed its files before anything else happens.
-    await Promise.all(workers);
-    if (!both.aborted) return fetched;
-    await fetched[Symbol.asyncDispose]();
-    // The caller's cancellation takes precedence over the first layer that failed.
-    throw signal.aborted ? signal.reason : failure.signal.reason;
+    try {
+      // The first one that fails ends the others; all have closed their files before anything else happens.
+      await mapAtMost(CONCURRENT_LAYERS, distinct, (layer) =>
+        fetchOne(layer).catch((error: unknown) => {
+          failure.abort(error);
+          throw error;
+        }),
+      );
+      both.throwIfAborted();
+      return fetched;
+    } catch {
+      await fetched[Symbol.asyncDispose]();
+      // The caller's cancellation takes precedence over the first layer that failed.
+      throw signal.aborted ? signal.reason : failure.signal.reason;
+    }
   }
 }
 

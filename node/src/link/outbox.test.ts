@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { Outbox } from "./outbox.ts";
 
-/** A clock that stands still until `advance`. */
+/** A clock that moves only with `advance`. */
 function makeClock() {
   let now = 0;
   const timers = new Map<() => void, number>();

@@ -8,6 +8,7 @@
  * - One node's failure does not stop the others.
  * - A node whose agent restarts is waited for.
  */
+import { mapAtMost } from "@flotilla/base/concurrency";
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
 import { NodeUnreachable } from "../link/refusals.ts";
@@ -80,18 +81,13 @@ export function imagePullWorker(services: PullServices): OperationWorker {
     kind: "image pull",
     async work(run) {
       const { reference, nodeIds } = run.operation.input as PullInput;
-      const waiting = [...nodeIds];
       const failures: Refusal[] = [];
-      const workThrough = async (): Promise<void> => {
-        for (let nodeId = waiting.shift(); nodeId !== undefined; nodeId = waiting.shift()) {
-          await pullOn(services, run, reference, nodeId).catch((error: unknown) => {
-            if (!(error instanceof Refusal) || run.signal.aborted) throw error;
-            failures.push(error);
-          });
-        }
-      };
-      const ends = await Promise.allSettled(Array.from({ length: NODES_AT_A_TIME }, workThrough));
-      for (const end of ends) if (end.status === "rejected") throw end.reason;
+      await mapAtMost(NODES_AT_A_TIME, nodeIds, async (nodeId) => {
+        await pullOn(services, run, reference, nodeId).catch((error: unknown) => {
+          if (!(error instanceof Refusal) || run.signal.aborted) throw error;
+          failures.push(error);
+        });
+      });
       const [first] = failures;
       if (first === undefined) return;
       if (nodeIds.length === 1) throw first;

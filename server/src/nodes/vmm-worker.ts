@@ -10,6 +10,7 @@
  * What is to be done follows from what the node reports, so another server continues the step of one that died: a machine that was
  * replaced is not outdated any more.
  */
+import { mapAtMost } from "@flotilla/base/concurrency";
 import { Refusal } from "@flotilla/contract/errors";
 import { replaceVmm } from "../link/vmm.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
@@ -38,15 +39,11 @@ export async function replaceVmmsOf(
   if (outdated === null)
     throw new Refusal("conflict", `the agent of node ${nodeId} has an earlier version, which replaces no VMMs`);
   const results: ReplacedMachine[] = [];
-  const waiting = [...outdated];
-  const one = async (): Promise<void> => {
-    for (let machineId = waiting.shift(); machineId !== undefined; machineId = waiting.shift()) {
-      run.signal.throwIfAborted();
-      results.push(await replaceOne(services, { run, nodeId, address: node.address, machineId }));
-      say(vmmProgressText(results, outdated.length));
-    }
-  };
-  await Promise.all(Array.from({ length: MACHINES_AT_A_TIME }, one));
+  await mapAtMost(MACHINES_AT_A_TIME, outdated, async (machineId) => {
+    run.signal.throwIfAborted();
+    results.push(await replaceOne(services, { run, nodeId, address: node.address, machineId }));
+    say(vmmProgressText(results, outdated.length));
+  });
   return vmmResultText(results);
 }
 

@@ -15,6 +15,7 @@
  * CHAIN_MAX events of each of CONCURRENCY resources arrive twice. None is lost.
  */
 import type { Resolve } from "@flotilla/base/checked-request";
+import { mapAtMost } from "@flotilla/base/concurrency";
 import { WEBHOOK_DELIVERIES_KEPT, WEBHOOK_PENDING_MAX } from "@flotilla/contract/limits";
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
@@ -230,14 +231,9 @@ class Turn {
   /** Attempts each resource's deliveries in order, those of CONCURRENCY resources at the same time. */
   async #attemptAll(due: readonly DueDelivery[]): Promise<void> {
     const chains = [...Map.groupBy(due, ({ resourceId }) => resourceId).values()];
-    const work = async (): Promise<void> => {
-      for (let chain = chains.shift(); chain !== undefined; chain = chains.shift()) {
-        if (this.#isOver || isDown(this.#failures)) return;
-        await this.#attemptChain(chain);
-      }
-    };
-    const settled = await Promise.allSettled(Array.from({ length: CONCURRENCY }, work));
-    for (const result of settled) if (result.status === "rejected") throw result.reason;
+    await mapAtMost(CONCURRENCY, chains, async (chain) => {
+      if (!this.#isOver && !isDown(this.#failures)) await this.#attemptChain(chain);
+    });
   }
 
   /** One after the other, until one fails. */
