@@ -1,5 +1,6 @@
 /**
  * Nodes report their images, and a machine that depends on one is started on a node that has it without a question to any.
+ * A list asks the nodes, a few at a time.
  */
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -41,6 +42,8 @@ class PlayedNode {
   asked = 0;
   /** What it answers when it is asked. */
   images: readonly object[] = [];
+  /** It answers when this has settled. */
+  answering: () => Promise<void> = () => Promise.resolve();
   #credential = "";
   #address = "";
 
@@ -49,9 +52,10 @@ class PlayedNode {
   }
 
   async enter(link?: object): Promise<void> {
-    const listener = createServer(({ method, url = "" }, response) => {
+    const listener = createServer(async ({ method, url = "" }, response) => {
       if (method === "GET") {
         this.asked += 1;
+        await this.answering();
         return void response.end(JSON.stringify(this.images));
       }
       const machineId = /mach-[0-9a-f]{32}/.exec(url)?.[0] ?? "";
@@ -197,4 +201,49 @@ test("a real agent reports an image that it has got, and all of them after it wa
   await node.restart();
   await until(async () => (await heldBy("local/fresh:latest")).length === 0, deadline);
   assert.deepEqual(await heldBy("local/busybox:latest"), ["node-c"]);
+});
+
+test("a list asks a few nodes at a time, and no node that is known to be unreachable", async () => {
+  const { context } = server;
+  const nodes = Array.from({ length: 40 }, (_, at) => new PlayedNode(`listed-${at}`));
+  let underWay = 0;
+  let mostUnderWay = 0;
+  let endRound = Promise.withResolvers<void>();
+  for (const node of nodes) {
+    await node.enter(LINK);
+    node.images = [
+      {
+        ...image(`local/of-${node.id}`),
+        digest: "sha256:1",
+        sizeBytes: 1,
+        os: "linux",
+        layerCount: 1,
+        lastUsedAt: null,
+      },
+    ];
+    node.answering = async () => {
+      underWay += 1;
+      mostUnderWay = Math.max(mostUnderWay, underWay);
+      await endRound.promise;
+      underWay -= 1;
+    };
+  }
+  const [silent, ...others] = nodes;
+  await context.db.execute(sql`UPDATE nodes SET status = 'unreachable' WHERE id = ${silent?.id ?? ""}`);
+  const listed = client.get("/v1/images");
+  let isListed = false;
+  void listed.finally(() => {
+    isListed = true;
+  });
+  await until(() => underWay >= 8);
+  while (!isListed) {
+    const round = endRound;
+    endRound = Promise.withResolvers();
+    round.resolve();
+    await until(() => isListed || underWay > 0);
+  }
+  const references = new Set((await listed).json.map(({ reference }: { reference: string }) => reference));
+  for (const { id } of others) assert.ok(references.has(`local/of-${id}`), id);
+  assert.equal(silent?.asked, 0);
+  assert.ok(mostUnderWay <= 16, `${mostUnderWay} nodes were asked at the same time`);
 });

@@ -2,6 +2,7 @@
  * The images of nodes as the API shows them. A list may have thousands, so it is made in pieces of PIECE_IMAGES, each in a turn of
  * its caller (link/turns.ts): otherwise other tenants' calls would wait until a whole list is made, or several.
  */
+import { mapAtMost } from "@flotilla/base/concurrency";
 import type { ImageInfo } from "@flotilla/contract/images";
 import type { NodeImage } from "@flotilla/contract/link";
 import type { NodeLink } from "../link/node-link.ts";
@@ -10,12 +11,35 @@ import type { NodeRecord } from "../nodes/store.ts";
 
 /** A piece takes some tenths of a millisecond. */
 const PIECE_IMAGES = 200;
+/** One list must not keep every node of a large fleet busy at the same time. */
+const NODES_AT_A_TIME = 16;
 
 export interface ImagesAsked {
   /** null: those of all tenants. */
   readonly tenantId: string | null;
   /** The caller's tenant. */
   readonly asker: string;
+}
+
+/**
+ * Of all nodes that answer. Nodes known to be unreachable are asked only when all are. Throws the error of a node when none
+ * answers, and the signal's reason between two nodes.
+ */
+export async function imagesOfNodes(
+  link: NodeLink,
+  nodes: readonly NodeRecord[],
+  { signal, ...asked }: ImagesAsked & { readonly signal: AbortSignal },
+): Promise<readonly ImageInfo[]> {
+  const reachable = nodes.filter(({ status }) => status !== "revoked" && status !== "unreachable");
+  const chosen = reachable.length > 0 ? reachable : nodes.filter(({ status }) => status === "unreachable");
+  const answers = await mapAtMost(NODES_AT_A_TIME, chosen, async (node) => {
+    signal.throwIfAborted();
+    return await imagesOf(link, node, asked).catch((error: unknown) => ({ error }));
+  });
+  const found = answers.flatMap((answer) => ("error" in answer ? [] : [answer]));
+  const [first] = answers;
+  if (found.length === 0 && first !== undefined && "error" in first) throw first.error;
+  return found.flat();
 }
 
 /** Throws NodeUnreachable. */

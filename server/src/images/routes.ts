@@ -18,7 +18,7 @@ import { noteImage } from "../nodes/image-store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
 import type { Services } from "../services.ts";
-import { imageInfo, imagesOf, textOf } from "./list.ts";
+import { imageInfo, imagesOf, imagesOfNodes, textOf } from "./list.ts";
 import { requestPull } from "./pull.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
@@ -28,15 +28,10 @@ export function imageHandlers(
 ): HandlersOf<"listImages" | "pullImage" | "importImage" | "listMachineImages" | "pullMachineImage"> {
   const { context, link } = services;
   return {
-    async listImages({ caller, query }) {
+    async listImages({ caller, query, signal }) {
       const asker = caller.tenantId;
-      const asked = { tenantId: caller.isAdmin ? null : asker, asker };
-      const nodes = (await listNodes(context.db)).filter(({ status }) => status !== "revoked");
-      const answers = await Promise.allSettled(nodes.map((node) => imagesOf(link, node, asked)));
-      const failures = answers.filter((answer) => answer.status === "rejected");
-      const [first] = failures;
-      if (first !== undefined && failures.length === nodes.length) throw first.reason;
-      const found = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+      const asked = { tenantId: caller.isAdmin ? null : asker, asker, signal };
+      const found = await imagesOfNodes(link, await listNodes(context.db), asked);
       const keyOf = ({ reference, digest, nodeId }: ImageInfo): string => `${reference} ${digest} ${nodeId}`;
       const page = listPage(found, query, { path: "/v1/images", keyOf });
       return { status: 200, ...page, json: await textOf(link.turns, asker, page.body) };
