@@ -31,6 +31,12 @@ function count(tar: Buffer, { pieces = tar.length, limits = WIDE } = {}): number
 }
 
 const tarOf = (...members: readonly Member[]): Buffer => Buffer.concat(members.map(member));
+/** A record with its own length, which counts its digits too. */
+function recordOf(key: string, value: string): string {
+  const rest = ` ${key}=${value}\n`;
+  const digits = String(rest.length + String(rest.length).length).length;
+  return `${rest.length + digits}${rest}`;
+}
 const pax = (record: string): Member => ({ name: "pax", type: "x", content: record });
 
 test("members are counted and their content is not, in chunks of any size", () => {
@@ -89,6 +95,22 @@ test("a size that is not a number is damage of the layer, which the image builde
   const head = member({ name: "x" });
   head.write("zzzzzzzzzzz", 124, "latin1");
   assert.throws(() => count(head), CorruptData);
+});
+
+test("a size in a record that is not a number of bytes is damage of the layer, and an empty one means the header's", () => {
+  for (const size of ["x", "-512", "1e3", "0.5", "Infinity", " 1", "9".repeat(19), "1".repeat(400)]) {
+    const tar = tarOf(pax(recordOf("size", size)), { name: "a", content: "a" });
+    assert.throws(() => count(tar), CorruptData, size.slice(0, 20));
+  }
+  const both = recordOf("size", "1024") + recordOf("size", "");
+  assert.equal(count(tarOf(pax(both), { name: "a", content: "a" }, { name: "b" })), 2);
+});
+
+test("a record whose length is not a number, or too short for its key, ends the records, in time for its bytes", () => {
+  for (const length of ["0.5", "1e-300", "-1", "0", "x", "3", `${"0".repeat(2 ** 19)}1`]) {
+    const tar = tarOf(pax(`${recordOf("path", "long")}${length} size=x\n`), { name: "a" }, { name: "b" });
+    assert.equal(count(tar), 2, length.slice(0, 20));
+  }
 });
 
 test("arbitrary bytes are either accepted or refused with an error", () => {

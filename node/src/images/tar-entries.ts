@@ -24,6 +24,7 @@ const BLOCK_BYTES = 512;
 /** The unpacking tool refuses larger records of this kind. */
 const SPECIAL_BYTES_MAX = 1024 * 1024;
 const ENTRY_BYTES = 8;
+const DECIMAL_DIGITS_MAX = 20;
 
 interface Member {
   readonly type: string;
@@ -121,7 +122,8 @@ export class TarEntries {
     if (member.type !== "x") return;
     for (const [key, value] of paxRecords(content)) {
       if (key === "path") this.#longName = value;
-      if (key === "size") this.#longSize = Number(value.toString("latin1"));
+      // An empty value takes an earlier one back.
+      if (key === "size") this.#longSize = value.length === 0 ? null : decimalOf(value);
     }
   }
 
@@ -176,16 +178,31 @@ function sizeOf(header: Buffer): number {
   return size;
 }
 
+/** Throws CorruptData for anything but a count of bytes: a member of any other size would never end. */
+function decimalOf(value: Buffer): number {
+  const size = value.length <= DECIMAL_DIGITS_MAX ? wholeIn(value.toString("latin1")) : Number.NaN;
+  if (!Number.isSafeInteger(size)) throw new CorruptData("its tar is damaged");
+  return size;
+}
+
+/** NaN: the text has anything but digits. */
+const wholeIn = (digits: string): number => (/^[0-9]+$/.test(digits) ? Number(digits) : Number.NaN);
+
 const padded = (size: number): number => Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
 
-/** Records of the form `<length> <key>=<value>\n`. */
+/**
+ * Records of the form `<length> <key>=<value>\n`, up to the first that has another. No byte is looked at for two of them, so
+ * that a record of many costs no more than its bytes.
+ */
 function* paxRecords(content: Buffer): Generator<readonly [string, Buffer]> {
   for (let at = 0; at < content.length; ) {
-    const space = content.indexOf(0x20, at);
-    const length = space < 0 ? Number.NaN : Number(content.toString("latin1", at, space));
-    const equals = content.indexOf(0x3d, space);
-    if (!(length > 0) || equals < 0 || at + length > content.length) return;
-    yield [content.toString("latin1", space + 1, equals), content.subarray(equals + 1, at + length - 1)];
-    at += length;
+    const space = content.subarray(at, at + DECIMAL_DIGITS_MAX + 1).indexOf(0x20);
+    const end = at + (space < 0 ? Number.NaN : wholeIn(content.toString("latin1", at, at + space)));
+    if (!(end <= content.length)) return;
+    const record = content.subarray(at + space + 1, end);
+    const equals = record.indexOf(0x3d);
+    if (equals < 0) return;
+    yield [record.toString("latin1", 0, equals), record.subarray(equals + 1, -1)];
+    at = end;
   }
 }
