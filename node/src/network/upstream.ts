@@ -40,11 +40,13 @@ export interface Upstream {
 
 export class HostUpstream implements Upstream {
   readonly #clock: Clock;
+  readonly #listPath: string;
   #servers: readonly NameServer[] = [];
   #readAt = Number.NEGATIVE_INFINITY;
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, listPath = RESOLV_CONF) {
     this.#clock = clock;
+    this.#listPath = listPath;
   }
 
   async resolve(name: string): Promise<Resolution> {
@@ -80,7 +82,7 @@ export class HostUpstream implements Upstream {
   async #list(): Promise<readonly NameServer[]> {
     const now = this.#clock.monotonic();
     if (now - this.#readAt > LIST_MS) {
-      this.#servers = nameServersIn(await readFile(RESOLV_CONF, "utf8").catch(() => ""));
+      this.#servers = nameServersIn(await readFile(this.#listPath, "utf8").catch(() => ""));
       this.#readAt = now;
     }
     if (this.#servers.length === 0) throw new Error("the host has no name server in /etc/resolv.conf");
@@ -102,9 +104,11 @@ function queryByDatagram({ address, port }: NameServer, query: Buffer, clock: Cl
   const socket = createSocket(isIPv6(address) ? "udp6" : "udp4");
   const id = randomInt(0x1_0000);
   const timer = clock.timer(ATTEMPT_MS, () => reject(new Error("no answer")));
-  socket.once("error", reject);
-  // Connected, so that the kernel drops packets from other sources.
-  socket.connect(port, address, () => socket.send(withId(query, id)));
+  socket.on("error", reject);
+  // Connected, so that the kernel drops packets from other sources. Not with a function to call back: that would be called, and
+  // nothing else would tell, when the host has no route to the address.
+  socket.once("connect", () => socket.send(withId(query, id)));
+  socket.connect(port, address);
   socket.on("message", (answer) => {
     if (answer.byteLength >= 12 && answer.readUInt16BE(0) === id) resolve(withId(answer, query.readUInt16BE(0)));
   });
