@@ -68,12 +68,14 @@ test("the oldest kind is displaced by a new one together with its VMs, and perma
   for (let at = 1; at <= 6; at += 1) assert.deepEqual(kinds.take(sizeOf(1), imageOf(`i${at}`), at).displaced, []);
   fill(kinds, 6);
   assert.deepEqual(kinds.imageDigests, ["first", "i1", "i2", "i3", "i4", "i5", "i6"]);
+  const first = kinds.find(sizeOf(1), imageOf("i1"));
   const { taken, displaced } = kinds.take(sizeOf(1), imageOf("i7"), 7);
   assert.equal(taken, undefined);
   assert.deepEqual(
     displaced.map(({ vm }) => vm.bootId.slice(0, 2)),
     ["i1"],
   );
+  assert.deepEqual(first?.waiting, [], "they wait nowhere, so that their end discards none of them a second time");
   assert.deepEqual(kinds.imageDigests, ["first", "i2", "i3", "i4", "i5", "i6"]);
   // Wanted again, it is new.
   assert.equal(kinds.take(sizeOf(1), imageOf("i1"), 8).taken, undefined);

@@ -159,7 +159,8 @@ export class PreparedKinds {
     const [oldest] = byDemand.length >= KINDS_BY_DEMAND_MAX ? byDemand : [];
     const displaced = oldest === undefined ? [] : this.#kinds.splice(this.#kinds.indexOf(oldest), 1);
     const kind = this.#add(makeKind(size, { image, minimum: 0, now }));
-    return { kind, displaced: displaced.flatMap(({ waiting }) => waiting) };
+    // Out of the pool: a VM that is still in it when it ends is discarded a second time.
+    return { kind, displaced: displaced.flatMap(({ waiting }) => waiting.splice(0)) };
   }
 
   #add(kind: Kind): Kind {
