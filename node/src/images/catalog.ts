@@ -132,6 +132,11 @@ export class Catalog {
     return [...this.#images.values()];
   }
 
+  /** Epoch milliseconds. Infinity: the image is not here any more. */
+  lastUsedAt(digest: string): number {
+    return this.#images.get(digest)?.lastUsedAt ?? Number.POSITIVE_INFINITY;
+  }
+
   async touch(digest: string): Promise<void> {
     const held = this.#images.get(digest);
     if (held === undefined) return;

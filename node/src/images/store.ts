@@ -97,6 +97,7 @@ class ImageStore implements NodeImages {
   readonly #moved: MovedRoots;
   readonly #shrinking = new SharedWork<RootFile, Progress>();
   readonly #closing = new AbortController();
+  #lastCollection: Promise<unknown> = Promise.resolve();
 
   constructor(options: ImagesOptions) {
     const { directory, clock, log } = options;
@@ -234,7 +235,9 @@ class ImageStore implements NodeImages {
   }
 
   async collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }> {
-    return this.#collect(inUse, await this.#shortBytes({ peakBytes: 0, keptBytes: 0 }));
+    return this.#collecting(async () =>
+      this.#collect(() => Promise.resolve(inUse), await this.#shortBytes({ peakBytes: 0, keptBytes: 0 })),
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -243,10 +246,11 @@ class ImageStore implements NodeImages {
   }
 
   async #makeRoom(space: SpaceNeeded): Promise<void> {
-    const shortBytes = await this.#shortBytes(space);
-    if (shortBytes <= 0) return;
-    await this.#collect(await this.#options.digestsInUse(), shortBytes);
-    const stillShort = await this.#shortBytes(space);
+    if ((await this.#shortBytes(space)) <= 0) return;
+    const stillShort = await this.#collecting(async () => {
+      await this.#collect(this.#options.digestsInUse, await this.#shortBytes(space));
+      return await this.#shortBytes(space);
+    });
     if (stillShort <= 0) return;
     const megabytes = Math.ceil(stillShort / 1024 ** 2);
     throw new DiskFull(`${megabytes} MB are missing, on the disk itself or within the limit for images`);
@@ -259,16 +263,30 @@ class ImageStore implements NodeImages {
     return Math.max(overLimit, peakBytes - (await readFreeBytes(this.#options.directory)));
   }
 
+  /** One after the other: two at once would choose the same images. */
+  #collecting<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#lastCollection.then(work);
+    this.#lastCollection = done.catch(() => undefined);
+    return done;
+  }
+
   async #collect(
-    inUse: ReadonlySet<string>,
+    digestsInUse: () => Promise<ReadonlySet<string>>,
     bytesToFree: number,
   ): Promise<{ readonly removed: number; readonly freedBytes: number }> {
     const now = this.#options.clock.now();
+    const inUse = await digestsInUse();
     const leaving = planCollection(this.#catalog.images(), { inUse, bytesToFree, now });
-    for (const image of leaving) await this.#discard(image.digest);
-    const freedBytes = leaving.reduce((sum, image) => sum + image.sizeBytes, 0);
-    if (leaving.length > 0) this.#options.log.info({ removed: leaving.length, freedBytes }, "removed unused images");
-    return { removed: leaving.length, freedBytes };
+    let [removed, freedBytes] = [0, 0];
+    for (const { digest, sizeBytes } of leaving) {
+      // Removing the ones before takes time, in which a machine may have asked for this one.
+      if ((await digestsInUse()).has(digest) || this.#catalog.lastUsedAt(digest) >= now) continue;
+      await this.#discard(digest);
+      removed += 1;
+      freedBytes += sizeBytes;
+    }
+    if (removed > 0) this.#options.log.info({ removed, freedBytes }, "removed unused images");
+    return { removed, freedBytes };
   }
 
   async #discard(digest: string): Promise<void> {
