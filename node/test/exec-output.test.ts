@@ -259,3 +259,23 @@ test("output of a connection is not gathered, and how much of it was taken reach
   await until(() => taken.length > 0, { what: "the guest to receive it" });
   assert.deepEqual(taken, [LARGE]);
 });
+
+test("a caller that does not read learns later how much of its input was taken, in however many pieces that was", async (t) => {
+  const { exec, exiting, stdout, stderr } = scriptedExec();
+  const following = Promise.withResolvers<(bytes: number) => void>();
+  const guest = { canConnect: true, connect: () => ({ ...exec, onInputTaken: following.resolve }) };
+  const { answer, read } = await scene(t, {
+    guest: guest as Partial<Guest> as Guest,
+    first: encodeLinkFrame("start", JSON.stringify({ port: 80, resumeKey })),
+    connectsIn: { network: {} as VmNetwork },
+  });
+  const taken = await following.promise;
+  for (let pieces = 1; pieces <= 100_000; pieces += 1) taken(pieces);
+  assert.ok(answer.writableLength < 512 * 1024, `${answer.writableLength} bytes wait for the caller`);
+  const frames = read();
+  await until(() => answer.writableLength === 0, { what: "the caller to have read" });
+  for (const output of [stdout, stderr]) output.end();
+  exiting.resolve({ exitCode: 0 });
+  const last = (await frames).filter(({ type }) => type === "resumed").at(-1);
+  assert.deepEqual(JSON.parse(Buffer.from(last?.payload ?? []).toString()), { stdinBytes: 100_000 });
+});

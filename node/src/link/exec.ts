@@ -94,6 +94,8 @@ class LinkExec {
   readonly #gone = new AbortController();
   /** Of a connection: whether the guest keeps it. */
   #isKeptConnection = false;
+  /** How much of its input the guest has, which the caller was not told. */
+  #inputTaken: number | null = null;
   #start: Begun | null = null;
   #exec: GuestExec | null = null;
   #exit: ExecExit | null = null;
@@ -311,7 +313,17 @@ class LinkExec {
 
   /** So that the server need not keep input that the guest has. */
   #acknowledgeInput(exec: GuestExec): void {
-    exec.onInputTaken?.((stdinBytes) => this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes }))));
+    exec.onInputTaken?.((stdinBytes) => {
+      this.#inputTaken = stdinBytes;
+      this.#sendInputTaken();
+    });
+  }
+
+  /** A guest may take its input in any number of pieces: a caller that does not read gets the last word on it later. */
+  #sendInputTaken(): void {
+    if (this.#inputTaken === null || this.#output.isBlocked) return;
+    this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes: this.#inputTaken })));
+    this.#inputTaken = null;
   }
 
   /** Whether the command outlives its channel to the guest. */
@@ -353,6 +365,7 @@ class LinkExec {
       if (isBlocked) output?.pause();
       else output?.resume();
     }
+    if (!isBlocked) this.#sendInputTaken();
   }
 
   #onExit(exec: GuestExec, exitCode: number): void {
