@@ -42,6 +42,8 @@ export interface NameServerOptions {
   readonly upstream: Upstream;
   /** The machine with this source address. */
   readonly clientAt: (address: string) => DnsClient | undefined;
+  /** When a connection is closed that carries nothing; default STREAM_IDLE_MS. */
+  readonly idleMs?: number;
 }
 
 export class MachineNameServer implements AsyncDisposable {
@@ -118,13 +120,16 @@ export class MachineNameServer implements AsyncDisposable {
     if (load.streams >= STREAMS_MAX) return void socket.destroy();
     load.streams += 1;
     this.#open.add(socket);
+    const closed = new AbortController();
+    socket.once("close", () => closed.abort());
     // tidy-allow timer: the socket's own, which ends with it
-    socket.setTimeout(STREAM_IDLE_MS, () => socket.destroy());
+    socket.setTimeout(this.#options.idleMs ?? STREAM_IDLE_MS, () => socket.destroy());
     try {
       for await (const query of queriesOf(socket)) {
         const answer = await this.#answer(client, query, "tcp");
         if (answer === null) break;
-        if (!socket.write(framed(answer))) await once(socket, "drain");
+        // A client that never reads is closed as idle, after which nothing drains.
+        if (!socket.write(framed(answer))) await once(socket, "drain", { signal: closed.signal });
       }
     } catch {
       // The client closed the connection.
