@@ -19,6 +19,7 @@
  */
 import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { orAborted } from "@flotilla/base/abort";
 import type { Log } from "@flotilla/base/log";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { readIncomingMachine } from "@flotilla/contract/link/generated";
@@ -144,14 +145,15 @@ export class Incoming {
     machineId: string,
     move: string,
     { name, from, point, since, generation }: ReceivedFile,
-    stream: AsyncIterable<Buffer>,
+    source: AsyncIterable<Buffer>,
     onBytes: (bytes: number) => void,
   ): Promise<{ readonly bytes: number; readonly sha256: string; readonly pausedAt: number | null }> {
     const key = `${move} ${name}`;
     this.#receiving.get(key)?.abort(new Error("a newer request sends the file"));
     const own = new AbortController();
     this.#receiving.set(key, own);
-    return await this.#inTurn(move, async (signal) => {
+    const stream = untilAborted(source, own.signal);
+    const received = this.#inTurn(move, async (signal) => {
       if (name === "rounds" || name === "rest") {
         let bytes = 0;
         const pausedAt = await this.#receiveLive(
@@ -205,6 +207,7 @@ export class Incoming {
       }
       return { bytes, sha256: written.sha256, pausedAt: null };
     });
+    return await received.finally(() => this.#receiving.get(key) === own && this.#receiving.delete(key));
   }
 
   /**
@@ -330,10 +333,9 @@ export class Incoming {
     for (const [key, controller] of this.#receiving)
       if (key.startsWith(`${move} `)) controller.abort(new Error("the move was abandoned"));
     return this.#inTurn(move, async () => {
-      const request = await this.#request(move).catch(() => null);
       await this.#live.discard(move);
       await rm(this.#place(move), { recursive: true, force: true });
-      if (request !== null) this.#options.deps.imagesArriving.delete(move);
+      this.#options.deps.imagesArriving.delete(move);
     });
   }
 
@@ -520,6 +522,21 @@ export class Incoming {
 export interface CommitOptions {
   readonly hasMemory: boolean;
   readonly follows: number | null;
+}
+
+/** The same chunks; throws the signal's reason when it is aborted, also while none come. */
+async function* untilAborted(source: AsyncIterable<Buffer>, signal: AbortSignal): AsyncGenerator<Buffer, void> {
+  const chunks = source[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const next = await orAborted(chunks.next(), signal);
+      if (next.done === true) return;
+      yield next.value;
+    }
+  } finally {
+    // Not waited for: a source that is silent ends only after its next chunk.
+    void chunks.return?.().catch(() => undefined);
+  }
 }
 
 /** The file into which a disk arrives after its machine. What had arrived of it before is not used. */
