@@ -10,7 +10,8 @@
  *   one, another is opened at once.
  * - A connection on which the server has not answered a PING until the next one is closed.
  * - While a server cannot be reached, one attempt at a time is made, after pauses of RETRY_MS_MIN to RETRY_MS_MAX, at each
- *   of its addresses in turn.
+ *   of its addresses in turn. So it is while a server closes connections at once and says nothing on them, as it does when the
+ *   node was removed.
  */
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
@@ -93,6 +94,8 @@ class Lot {
   #busy = 0;
   #opening = 0;
   #failures = 0;
+  /** Connections that were closed at once, since the server has said something on one. */
+  #refusals = 0;
   #turn = 0;
   #pause: Timer | null = null;
   #isClosed = false;
@@ -113,7 +116,8 @@ class Lot {
 
   #fill(): void {
     if (this.#isClosed || this.#pause !== null || this.#addresses.length === 0) return;
-    const target = this.#failures > 0 ? 1 : Math.min(IDLE_MAX, Math.max(IDLE_MIN, Math.ceil(this.#busy / 2)));
+    const target =
+      this.#failures + this.#refusals > 0 ? 1 : Math.min(IDLE_MAX, Math.max(IDLE_MIN, Math.ceil(this.#busy / 2)));
     while (this.#idle.size + this.#opening < target) void this.#open();
   }
 
@@ -134,14 +138,35 @@ class Lot {
         { server: address, reason: messageOf(explained(error, clock)) },
         "no connection to the server; trying again",
       );
-      const ms = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(this.#failures, 10));
-      this.#pause ??= clock.timer(ms, () => {
-        this.#pause = null;
-        this.#fill();
-      });
+      this.#pauseAfter(this.#failures);
     } finally {
       this.#opening -= 1;
     }
+    this.#fill();
+  }
+
+  /** Nothing is opened for some time, unless it is that already. */
+  #pauseAfter(failures: number): void {
+    const ms = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(failures, 10));
+    this.#pause ??= this.#options.clock.timer(ms, () => {
+      this.#pause = null;
+      this.#fill();
+    });
+  }
+
+  /** Of several that were closed together one counts. */
+  #onRefused(): void {
+    if (this.#isClosed || this.#pause !== null) return;
+    this.#refusals += 1;
+    const level = this.#refusals === 1 ? "warn" : "debug";
+    this.#options.log[level]({ servers: this.#addresses }, "the server closes this node's connections; trying again");
+    this.#pauseAfter(this.#refusals);
+  }
+
+  #onHeard(): void {
+    if (this.#refusals === 0) return;
+    this.#refusals = 0;
+    this.#options.log.info({ servers: this.#addresses }, "the server keeps this node's connections again");
     this.#fill();
   }
 
@@ -158,7 +183,9 @@ class Lot {
 
   #park(socket: TLSSocket): void {
     const { clock, serve } = this.#options;
+    const parkedAt = clock.monotonic();
     let isAnswered = true;
+    let isHeard = false;
     let timer = clock.timer(PING_MS, () => ping());
     const ping = (): void => {
       if (!isAnswered) return void socket.destroy();
@@ -172,12 +199,15 @@ class Lot {
       socket.off("close", leave);
       socket.off("end", onEnd);
       this.#idle.delete(socket);
+      if (!isHeard && clock.monotonic() - parkedAt < RETRY_MS_MAX) this.#onRefused();
       this.#fill();
     };
     const onEnd = (): void => void socket.destroy();
     const onReadable = (): void => {
       for (let byte: Buffer | null; (byte = socket.read(1) as Buffer | null) !== null; ) {
         isAnswered = true;
+        isHeard = true;
+        this.#onHeard();
         if (byte[0] === PING) continue;
         if (byte[0] !== CLAIM) return void socket.destroy();
         this.#busy += 1;
