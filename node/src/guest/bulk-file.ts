@@ -8,7 +8,8 @@
  * - at most FLUSH_BYTES of a write are buffered here before they are on the disk, and at most one buffer of a read beyond
  *   what its reader consumed;
  * - a slot is reused only after the reader acknowledges it;
- * - the window is released when the guest's worker has ended and no read is pending;
+ * - the window is released when the guest's worker has ended and no read or write is pending: a late one would be in the next
+ *   transfer's content;
  * - a guest that violates the protocol ends the transfer.
  */
 import { Readable, Writable } from "node:stream";
@@ -40,7 +41,9 @@ export function overBulkDisk(inner: GuestExec, window: BulkWindow, isWrite: bool
     () => undefined,
     () => undefined,
   );
-  void Promise.all([ended, output.finished]).then(() => window.release());
+  void Promise.all([ended, output.finished])
+    .then(() => input?.stop())
+    .then(() => window.release());
   const exit = inner.exit.then(async (found): Promise<GuestExit> => {
     await Promise.race([output.finished, killed.promise]);
     if (output.fault !== null) throw output.fault;
@@ -85,6 +88,7 @@ class BulkInput extends Writable {
   #slot = 0;
   #slotBytes = 0;
   #freeSlots: number;
+  #lastWrite: Promise<void> = Promise.resolve();
   #onFree: () => void = () => undefined;
 
   constructor(records: Writable, window: BulkWindow) {
@@ -112,6 +116,12 @@ class BulkInput extends Writable {
     this.#onFree();
     this.#records.destroy();
     done(error);
+  }
+
+  /** Resolves when nothing is being written, and nothing will be. Never rejects. */
+  async stop(): Promise<void> {
+    this.destroy();
+    await this.#lastWrite.catch(() => undefined);
   }
 
   /** The worker has acknowledged `count` pieces. */
@@ -148,7 +158,8 @@ class BulkInput extends Writable {
       if (this.destroyed) return;
       const parts = this.#cut(BULK_PIECE_BYTES - this.#slotBytes);
       const bytes = parts.reduce((sum, part) => sum + part.byteLength, 0);
-      await this.#window.write(this.#slot, this.#slotBytes, parts);
+      this.#lastWrite = this.#window.write(this.#slot, this.#slotBytes, parts);
+      await this.#lastWrite;
       this.#slotBytes += bytes;
       if (this.#slotBytes === BULK_PIECE_BYTES) this.#send();
     }
