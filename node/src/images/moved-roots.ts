@@ -14,8 +14,8 @@ import { chmod, mkdir, readdir, rename, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { MovedImage, MovedRoot } from "@flotilla/contract/link/moves";
 import { syncToDisk } from "../host/sync-to-disk.ts";
-import { contentHash } from "./blocks.ts";
 import type { Catalog } from "./catalog.ts";
+import { ContentHashes } from "./content-hashes.ts";
 import type { ImageBuilder } from "./image-builder.ts";
 import type { RootFile, UnpackedImage } from "./images.ts";
 
@@ -32,8 +32,7 @@ const NAME = /^root(-[0-9a-z]{1,40})?\.ext4$/;
 export class MovedRoots {
   readonly #catalog: Catalog;
   readonly #builder: ImageBuilder;
-  /** By path and identity: such a file never changes, but its image may be removed and built again. */
-  readonly #hashes = new Map<string, Promise<string>>();
+  readonly #hashes = new ContentHashes();
 
   constructor({ catalog, builder }: { readonly catalog: Catalog; readonly builder: ImageBuilder }) {
     this.#catalog = catalog;
@@ -50,7 +49,7 @@ export class MovedRoots {
 
   async describe({ rootPath, rootBytes }: RootFile, signal: AbortSignal): Promise<MovedRoot> {
     const { blocks } = await stat(rootPath);
-    return { bytes: blocks * 512, size: rootBytes, sha256: await this.#hashOf(rootPath, signal) };
+    return { bytes: blocks * 512, size: rootBytes, sha256: await this.#hashes.of(rootPath, signal) };
   }
 
   async find(digest: string, root: MovedRoot, signal: AbortSignal): Promise<string | null> {
@@ -59,7 +58,7 @@ export class MovedRoots {
     const directory = dirname(image.rootPath);
     for (const name of (await readdir(directory)).filter((each) => NAME.test(each))) {
       const path = join(directory, name);
-      if ((await stat(path)).size === root.size && (await this.#hashOf(path, signal)) === root.sha256) return name;
+      if ((await stat(path)).size === root.size && (await this.#hashes.of(path, signal)) === root.sha256) return name;
     }
     return null;
   }
@@ -93,16 +92,5 @@ export class MovedRoots {
       rootBytes: size,
       sizeBytes: blocks * 512,
     });
-  }
-
-  async #hashOf(path: string, signal: AbortSignal): Promise<string> {
-    const { ino, mtimeMs } = await stat(path);
-    const key = `${ino} ${mtimeMs} ${path}`;
-    const known = this.#hashes.get(key);
-    if (known !== undefined) return await known;
-    const hash = contentHash(path, signal);
-    this.#hashes.set(key, hash);
-    hash.catch(() => this.#hashes.delete(key));
-    return await hash;
   }
 }

@@ -44,3 +44,19 @@ test("an equal file of a template or of a machine gets another name, and one tha
   });
   assert.equal(sha256, (await wanted(2)).sha256);
 });
+
+test("a caller that leaves does not end the hash for another one, and the next gets the same", async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-bases-"));
+  t.after(() => rm(directory, { recursive: true }));
+  const path = join(directory, "base");
+  await writeFile(path, Buffer.alloc(4 * 2 ** 20, 1));
+  const bases = new MemoryBases({ driver: { memoryBases: () => Promise.resolve([]) }, machinesDirectory: directory });
+  const leaving = new AbortController();
+  const left = bases.describe(path, { hasContent: true, signal: leaving.signal });
+  const stays = bases.describe(path, { hasContent: true, signal });
+  leaving.abort(new Error("the caller has gone"));
+  await assert.rejects(left, /the caller has gone/);
+  const sha256 = await contentHash(path, signal);
+  assert.equal((await stays).sha256, sha256);
+  assert.equal((await bases.describe(path, { hasContent: true, signal })).sha256, sha256);
+});

@@ -11,11 +11,8 @@ import { link, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { MovedRoot } from "@flotilla/contract/link/moves";
 import type { Driver } from "../driver/driver.ts";
-import { contentHash } from "../images/blocks.ts";
+import { ContentHashes } from "../images/content-hashes.ts";
 import { memoryBasePathOf } from "./paths.ts";
-
-/** Hashes that are remembered, by identity of the file. */
-const HASHES_MAX = 64;
 
 export interface MemoryBasesOptions {
   readonly driver: Pick<Driver, "memoryBases">;
@@ -24,7 +21,7 @@ export interface MemoryBasesOptions {
 
 export class MemoryBases {
   readonly #options: MemoryBasesOptions;
-  readonly #hashes = new Map<string, Promise<string>>();
+  readonly #hashes = new ContentHashes();
 
   constructor(options: MemoryBasesOptions) {
     this.#options = options;
@@ -36,7 +33,7 @@ export class MemoryBases {
     { hasContent, signal }: { readonly hasContent: boolean; readonly signal: AbortSignal },
   ): Promise<MovedRoot> {
     const { blocks, size } = await stat(path);
-    return { bytes: blocks * 512, size, sha256: hasContent ? await this.#hashOf(path, signal) : null };
+    return { bytes: blocks * 512, size, sha256: hasContent ? await this.#hashes.of(path, signal) : null };
   }
 
   /** Gives an equal file of this node a second name. Resolves with whether there is one. */
@@ -45,7 +42,7 @@ export class MemoryBases {
       const found = await stat(candidate).catch(() => null);
       if (found?.size !== base.size) continue;
       try {
-        if ((await this.#hashOf(candidate, signal)) !== base.sha256) continue;
+        if ((await this.#hashes.of(candidate, signal)) !== base.sha256) continue;
         await rm(path, { force: true });
         await link(candidate, path);
         return true;
@@ -62,18 +59,5 @@ export class MemoryBases {
     const machines = await readdir(machinesDirectory);
     const ofMachines = machines.map((name) => memoryBasePathOf(join(machinesDirectory, name)));
     return [...(await driver.memoryBases()), ...ofMachines];
-  }
-
-  async #hashOf(path: string, signal: AbortSignal): Promise<string> {
-    const { ino, mtimeNs, size } = await stat(path, { bigint: true });
-    const key = `${ino} ${mtimeNs} ${size}`;
-    const known = this.#hashes.get(key);
-    if (known !== undefined) return await known;
-    const hash = contentHash(path, signal);
-    this.#hashes.set(key, hash);
-    hash.catch(() => this.#hashes.delete(key));
-    const [oldest] = this.#hashes.keys();
-    if (this.#hashes.size > HASHES_MAX && oldest !== undefined) this.#hashes.delete(oldest);
-    return await hash;
   }
 }
