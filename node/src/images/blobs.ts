@@ -249,7 +249,7 @@ async function* plainChunks(source: string, compression: Compression, signal: Ab
     yield* zstdChunks(source, signal);
     return;
   }
-  const raw = createReadStream(source, { highWaterMark: READ_BYTES });
+  const raw = createReadStream(source, { highWaterMark: READ_BYTES, signal });
   yield* streamChunks(compression === "gzip" ? pipeInto(raw, createGunzip({ chunkSize: READ_BYTES })) : raw, signal);
 }
 
@@ -260,6 +260,7 @@ async function* streamChunks(stream: AsyncIterable<unknown>, signal: AbortSignal
       yield chunk as Buffer;
     }
   } catch (error) {
+    signal.throwIfAborted();
     throw asCorruptData(error);
   }
 }
@@ -276,10 +277,10 @@ async function* zstdChunks(source: string, signal: AbortSignal): AsyncGenerator<
   await using file = await open(source, "r");
   const { size } = await file.stat();
   for (let start = 0; start < size; ) {
-    const { end, isData } = await findZstdFrame(file, start);
+    const { end, isData } = await findZstdFrame(file, start, signal);
     if (end > size) throw new CorruptData();
     if (isData) {
-      const raw = createReadStream(source, { start, end: end - 1, highWaterMark: READ_BYTES });
+      const raw = createReadStream(source, { start, end: end - 1, highWaterMark: READ_BYTES, signal });
       yield* streamChunks(pipeInto(raw, createZstdDecompress({ chunkSize: READ_BYTES })), signal);
     }
     start = end;
@@ -287,7 +288,12 @@ async function* zstdChunks(source: string, signal: AbortSignal): AsyncGenerator<
 }
 
 /** `end` is the offset of the first byte after the frame that starts at `start`. */
-async function findZstdFrame(file: FileHandle, start: number): Promise<{ end: number; isData: boolean }> {
+async function findZstdFrame(
+  file: FileHandle,
+  start: number,
+  signal: AbortSignal,
+): Promise<{ end: number; isData: boolean }> {
+  signal.throwIfAborted();
   const head = Buffer.alloc(8);
   await file.read(head, 0, 8, start);
   const magic = head.readUInt32LE(0);
@@ -300,6 +306,8 @@ async function findZstdFrame(file: FileHandle, start: number): Promise<{ end: nu
   let at = start + 5 + (isSingleSegment ? 0 : 1) + dictionaryBytes + contentSizeBytes;
   for (;;) {
     const { bytesRead } = await file.read(head, 0, 3, at);
+    // A file may have a thousand million of them, without any content.
+    signal.throwIfAborted();
     if (bytesRead < 3) throw new CorruptData();
     const block = head.readUIntLE(0, 3);
     // A block of type 1 stores one byte, which is repeated.
