@@ -6,7 +6,9 @@
  * - an address that the name no longer resolves to leaves the set HOLD_MS after it was last seen; established connections
  *   continue;
  * - a name is resolved at most every INTERVAL_MS_MIN, however often the machine queries it;
- * - while no name server answers, the known addresses are kept until they leave the set.
+ * - while no name server answers, the known addresses are kept until they leave the set;
+ * - at most NAMES_MAX names are tracked. A new one below a `*.` takes the place of the one that the machine has not queried for
+ *   the longest time, if that is UNUSED_MS. So a machine that queries any number of names has few of them resolved.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -21,8 +23,8 @@ export interface NamePeriods {
 }
 
 export const NAME_PERIODS: NamePeriods = { intervalMsMin: 15_000, intervalMsMax: 300_000, holdMs: 60_000 };
-/** Limits the names below a `*.` that a machine has queried; it lists the others itself. */
 const NAMES_MAX = 512;
+const UNUSED_MS = 5 * 60_000;
 /** Of one name; a guest's own name server could return any number. */
 const ADDRESSES_MAX = 64;
 const RETRY_MS = 5_000;
@@ -34,6 +36,8 @@ interface TrackedName {
   /** Monotonic milliseconds. */
   refreshAt: number;
   refreshing: Promise<void> | null;
+  /** By the machine, as the others; null: it lists the name, so that it is never forgotten. */
+  queriedAt: number | null;
 }
 
 export interface TrackedNamesOptions {
@@ -53,7 +57,7 @@ export class TrackedNames {
 
   constructor(options: TrackedNamesOptions) {
     this.#options = options;
-    for (const host of options.hosts) if (!host.startsWith("*.")) this.#track(host);
+    for (const host of options.hosts) if (!host.startsWith("*.")) this.#track(host, null);
   }
 
   /** Resolves each name again when it is due, until `close`. */
@@ -74,9 +78,11 @@ export class TrackedNames {
 
   /** The addresses of an allowed name, all of which the machine may reach now; null if they are unknown. */
   async lookup(name: string): Promise<readonly string[] | null> {
-    const known = this.#known.get(name) ?? this.#track(name);
+    const now = this.#options.clock.monotonic();
+    const known = this.#known.get(name) ?? this.#track(name, now);
     if (known === undefined) return null;
-    if (known.refreshAt <= this.#options.clock.monotonic()) await this.#refresh(name, known);
+    if (known.queriedAt !== null) known.queriedAt = now;
+    if (known.refreshAt <= now) await this.#refresh(name, known);
     return known.addresses;
   }
 
@@ -86,11 +92,21 @@ export class TrackedNames {
     return Math.max(1, Math.floor((refreshAt - this.#options.clock.monotonic()) / 1000));
   }
 
-  #track(name: string): TrackedName | undefined {
-    if (this.#known.size >= NAMES_MAX) return undefined;
-    const known: TrackedName = { addresses: null, refreshAt: Number.NEGATIVE_INFINITY, refreshing: null };
+  #track(name: string, queriedAt: number | null): TrackedName | undefined {
+    if (queriedAt !== null && !this.#makeRoom(queriedAt)) return undefined;
+    const known: TrackedName = { addresses: null, refreshAt: Number.NEGATIVE_INFINITY, refreshing: null, queriedAt };
     this.#known.set(name, known);
     return known;
+  }
+
+  /** Whether another name can be tracked now. Its addresses leave the set as those of a name that has lost them. */
+  #makeRoom(now: number): boolean {
+    if (this.#known.size < NAMES_MAX) return true;
+    let oldest: { readonly name: string; readonly queriedAt: number } | null = null;
+    for (const [name, { queriedAt }] of this.#known)
+      if (queriedAt !== null && queriedAt < (oldest?.queriedAt ?? now)) oldest = { name, queriedAt };
+    if (oldest === null || now - oldest.queriedAt < UNUSED_MS) return false;
+    return this.#known.delete(oldest.name);
   }
 
   #refresh(name: string, known: TrackedName): Promise<void> {
