@@ -110,6 +110,21 @@ test("what cannot be written is kept and reported, and written when that is poss
   assert.deepEqual(all(await openJournal(path)), all(runs));
 });
 
+test("any number of changes may come while nothing can be written", async () => {
+  await using directory = await temporaryDirectory();
+  const parent = join(directory.path, "later");
+  const runs = await openJournal(join(parent, "runs.journal"), { runsMax: 10 });
+  for (let count = 0; count < 100_000; count += 1) {
+    runs.open({ ...START, bootId: `boot-${count}` });
+    void runs.close(`boot-${count}`, END);
+  }
+  await runs.saved();
+  await mkdir(parent);
+  runs.open({ ...START, bootId: "boot-last" });
+  await runs.saved();
+  assert.deepEqual(all(await openJournal(join(parent, "runs.journal"))), all(runs));
+});
+
 test("the journal keeps a bounded number of runs, and its file does not grow with those that are forgotten", async () => {
   await using directory = await temporaryDirectory();
   const path = join(directory.path, "runs.journal");

@@ -75,7 +75,10 @@ export class RunJournal {
   /** Otherwise it may end in half a line, and the next write replaces it. */
   #isFileSound = false;
   #lineCount = 0;
-  #unwritten: string[] = [];
+  /** For the next write. After one that fails the file is written as a whole, which needs none. */
+  #lines: string[] = [];
+  /** Something is recorded that was not written, or not since a write failed. */
+  #isBehind = false;
   #queued: Promise<void> | null = null;
   #lastWrite: Promise<void> = Promise.resolve();
 
@@ -154,12 +157,12 @@ export class RunJournal {
       if (run.sequence > sequence) break;
       if (run.endedAt !== null) this.#runs.delete(bootId);
     }
-    if (this.#unwritten.length > 0) void this.saved();
+    if (this.#isBehind) void this.saved();
   }
 
   /** Resolves when everything recorded so far is on the disk, or could not be written. Never rejects. */
   saved(): Promise<void> {
-    if (this.#unwritten.length === 0) return this.#lastWrite;
+    if (!this.#isBehind) return this.#lastWrite;
     this.#queued ??= this.#writeAfter(this.#lastWrite);
     return this.#queued;
   }
@@ -171,7 +174,8 @@ export class RunJournal {
     this.#runs.delete(run.bootId);
     this.#runs.set(run.bootId, recorded);
     this.#dropOldest();
-    this.#unwritten.push(lineOf(recorded));
+    this.#lines.push(lineOf(recorded));
+    this.#isBehind = true;
     void this.saved();
     onChange();
   }
@@ -200,8 +204,9 @@ export class RunJournal {
   }
 
   async #write(): Promise<void> {
-    const lines = this.#unwritten;
-    this.#unwritten = [];
+    const lines = this.#lines;
+    this.#lines = [];
+    this.#isBehind = false;
     try {
       const isLong = this.#lineCount + lines.length > 2 * this.#runs.size + SPARE_LINES;
       if (this.#isFileSound && !isLong) await this.#append(lines);
@@ -211,7 +216,7 @@ export class RunJournal {
       const reason = messageOf(error);
       this.#options.log.error({ reason }, "the journal of runs could not be written; it is tried again");
       this.#isFileSound = false;
-      this.#unwritten.unshift(...lines);
+      this.#isBehind = true;
     }
   }
 
