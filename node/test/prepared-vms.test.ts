@@ -9,6 +9,7 @@ import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import { until } from "../../test/support/until.ts";
+import { UserIds } from "../src/host/user-ids.ts";
 import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -257,4 +258,21 @@ test("a reserve says what is in its way, and another one is kept meanwhile", asy
   await until(async () => (await waitingBoots(node)).length === 0, { what: "memory to come first", deadlineMs: 5_000 });
   assert.equal(errors()[2], "the node's memory permits 0 of 2 prepared VMs");
   await node.fleet.release();
+});
+
+test("a start that fails with a prepared VM costs the node no user", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { preparing: async () => {} });
+  await node.deps.prepared.begin();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
+  const spec = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
+  for (const generation of [1, 2]) {
+    const { state } = await node.want(A, generation, "running", { spec, env: { FAKE_BOOT_FAIL: "1" } });
+    assert.equal(state, "failed");
+  }
+  await node.want(A, 3, "absent");
+  await node.deps.prepared.release();
+  const users = new UserIds(join(directory.path, "machines"));
+  const taken = (from: UserIds): readonly number[] => Array.from({ length: 20 }, () => from.take());
+  assert.deepEqual(taken(node.deps.users), taken(users));
 });

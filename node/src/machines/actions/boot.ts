@@ -4,11 +4,12 @@
  * Always:
  * - The boot is live and in the journal before its VMM belongs to the machine, so that `adopt` finds it after a crash at any
  *   point.
- * - A prepared VM that was taken is the machine's or has ended.
+ * - A prepared VM that was taken is the machine's or has ended. The machine has its user from then on, and the one before is free.
  * - What is desired, and whether a server answers, is looked at again right before the VM begins.
  */
-import { stat } from "node:fs/promises";
+import { chown, stat } from "node:fs/promises";
 import { deadlineSignal } from "@flotilla/base/abort";
+import { messageOf } from "@flotilla/base/errors";
 import { diskBytes } from "../../disks/disks.ts";
 import type { BootRequest } from "../../driver/driver.ts";
 import type { RootFile } from "../../images/images.ts";
@@ -56,7 +57,12 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     const hasNewDisk = machine.disk.takeIsNew();
     const request = { ...requestOf(machine, bootId, root), mustBoot, hasNewDisk };
     const mayBegin = (): void => ensureMayBegin(machine, deadline.signal);
-    const vm = await bootVm({ ...request, mayBegin }, options).finally(() => deadline.dispose());
+    const vm = await bootVm({ ...request, mayBegin }, options)
+      .catch(async (error: unknown) => {
+        if (waiting !== undefined) await leaveUser(machine, formerUid, { saved, diskPath: request.diskPath });
+        throw error;
+      })
+      .finally(() => deadline.dispose());
     // The disk belongs to the new user now.
     if (waiting !== undefined) users.free(formerUid);
     if (machine.isReleased) return vm.release();
@@ -70,6 +76,24 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     void applyFence(machine);
   } finally {
     prepared.started();
+  }
+}
+
+/**
+ * The machine has the user of a prepared VM that did not start: its former user is for another machine, which must not own the disk. If the
+ * journal or the disk may name that user still, it is kept until the agent ends.
+ */
+async function leaveUser(
+  { journal, deps, log }: Machine,
+  formerUid: number,
+  { saved, diskPath }: { readonly saved: Promise<void>; readonly diskPath: string },
+): Promise<void> {
+  try {
+    await saved;
+    if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
+    deps.users.free(formerUid);
+  } catch (error) {
+    log.warn({ reason: messageOf(error), user: formerUid }, "the former user of a machine cannot be used again yet");
   }
 }
 
