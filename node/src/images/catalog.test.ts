@@ -46,3 +46,19 @@ test("a tenant's list has what it fetched and local images, and an operator's ha
   ];
   assert.deepEqual(listed(), [...ofTenants, unnamed, own, replaced]);
 });
+
+test("of writes of a reference at once none fails, and the last one counts, also after a restart", async () => {
+  await using directory = await temporaryDirectory();
+  for (const letter of ["a", "b", "c"]) await addImage(directory.path, letter, "local/own");
+  const log = makeLog({ level: "silent", clock: systemClock });
+  const opened = async (): Promise<Catalog> => {
+    const catalog = new Catalog({ directory: directory.path, clock: systemClock, log });
+    await catalog.open();
+    return catalog;
+  };
+  const catalog = await opened();
+  const key = { owner: null, name: "local/own:latest", arch: "amd64" };
+  await Promise.all(["a", "b", "c"].map((letter) => catalog.setReference(key, digestOf(letter))));
+  for (const each of [catalog, await opened()])
+    assert.equal(each.find(key.name, key.arch, null)?.digest, digestOf("c"));
+});

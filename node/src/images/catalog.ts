@@ -57,6 +57,8 @@ export class Catalog {
   readonly #log: Log;
   readonly #images = new Map<string, Held>();
   readonly #references = new Map<string, ReferenceRecord>();
+  /** Of each reference that is being written, the last write. */
+  readonly #writes = new Map<string, Promise<void>>();
   #onChange: () => void = () => undefined;
 
   constructor(options: { readonly directory: string; readonly clock: Clock; readonly log: Log }) {
@@ -164,8 +166,17 @@ export class Catalog {
     this.#images.set(record.digest, { ...record, lastUsedAt: this.#clock.now() });
   }
 
+  /** The last of several at once counts. */
   async setReference({ name, arch, owner }: ReferenceKey, digest: string): Promise<void> {
     const record: ReferenceRecord = { owner: owner ?? null, name, arch, digest };
+    const key = keyOf(record);
+    const written = (this.#writes.get(key) ?? Promise.resolve()).then(() => this.#writeReference(record));
+    const settled = written.catch(() => undefined);
+    this.#writes.set(key, settled);
+    await written.finally(() => this.#writes.get(key) === settled && this.#writes.delete(key));
+  }
+
+  async #writeReference(record: ReferenceRecord): Promise<void> {
     const path = this.#referencePath(record);
     if (!this.#references.has(keyOf(record))) await this.#dropOldest(record.owner ?? null);
     await writeSynced(`${path}.new`, JSON.stringify(record));
