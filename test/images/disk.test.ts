@@ -33,6 +33,8 @@ before(async () => {
     const tar = makeTar([{ name: "cargo", content: randomBytes(4 * MB) }]);
     await pushImage(registry, name, [{ arch: HOST_ARCH, layers: [{ tar, compression: "none" }] }]);
   }
+  const large = makeTar([{ name: "cargo", content: randomBytes(13 * MB) }]);
+  await pushImage(registry, "large", [{ arch: HOST_ARCH, layers: [{ tar: large, compression: "none" }] }]);
   // Small when compressed, large when unpacked.
   const zeros = makeTar([{ name: "zeros", content: Buffer.alloc(60 * MB) }]);
   await pushImage(registry, "inflating", [{ arch: HOST_ARCH, layers: [{ tar: zeros, compression: "zstd" }] }]);
@@ -99,6 +101,19 @@ describe("the limit of the cache", { skip: skipReason }, () => {
     assert.equal(await store.images.findByDigest(two.digest), undefined);
     assert.equal(await store.images.find(`${registry.host}/two`, null), undefined);
     assert.equal((await left(store.directory, "unpacked")).length, 2);
+  });
+
+  it("removes no image for one that does not fit without all of them", async () => {
+    const { shift, clock } = shiftedClock();
+    await using store = await openTestImages({ cacheBytesMax: ROOM_FOR_ONE, clock });
+    const one = await store.images.ensure(`${registry.host}/one`, anyArch);
+    shift.ms += 10 * 60_000;
+    await assert.rejects(
+      store.images.ensure(`${registry.host}/large`, anyArch),
+      /disk is too full: \d+ MB are missing/,
+    );
+    assert.equal((await store.images.find(`${registry.host}/one`, null))?.digest, one.digest);
+    assert.equal((await store.images.ensure(`${registry.host}/two`, anyArch)).layerCount, 1);
   });
 
   it("refuses an image when all others are in use", async () => {

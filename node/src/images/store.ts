@@ -14,8 +14,8 @@
  *
  * Opening removes what a crash left. One process per directory.
  */
-import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, readdir, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -27,7 +27,7 @@ import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
 import { BlobStore } from "./blobs.ts";
 import { Catalog } from "./catalog.ts";
 import { type Resolve, systemResolve } from "@flotilla/base/checked-request";
-import { planCollection } from "./collect.ts";
+import { type Candidate, planCollection } from "./collect.ts";
 import { ImageRefused } from "./image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
 import { makeBusyboxTar } from "./local.ts";
@@ -235,9 +235,11 @@ class ImageStore implements NodeImages {
   }
 
   async collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }> {
-    return this.#collecting(async () =>
-      this.#collect(() => Promise.resolve(inUse), await this.#shortBytes({ peakBytes: 0, keptBytes: 0 })),
-    );
+    return this.#collecting(async () => {
+      const digestsInUse = () => Promise.resolve(inUse);
+      const shortBytes = await this.#shortBytes({ peakBytes: 0, keptBytes: 0 });
+      return this.#collect(await this.#leaving(digestsInUse, shortBytes), digestsInUse);
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -247,8 +249,14 @@ class ImageStore implements NodeImages {
 
   async #makeRoom(space: SpaceNeeded): Promise<void> {
     if ((await this.#shortBytes(space)) <= 0) return;
+    const { digestsInUse } = this.#options;
     const stillShort = await this.#collecting(async () => {
-      await this.#collect(this.#options.digestsInUse, await this.#shortBytes(space));
+      const shortBytes = await this.#shortBytes(space);
+      const leaving = await this.#leaving(digestsInUse, shortBytes);
+      // No image is removed for one that does not fit anyway.
+      const lackingBytes = shortBytes - (await this.#bytesOnDisk(leaving));
+      if (lackingBytes > 0) return lackingBytes;
+      await this.#collect(leaving, digestsInUse);
       return await this.#shortBytes(space);
     });
     if (stillShort <= 0) return;
@@ -270,17 +278,31 @@ class ImageStore implements NodeImages {
     return done;
   }
 
-  async #collect(
-    digestsInUse: () => Promise<ReadonlySet<string>>,
-    bytesToFree: number,
-  ): Promise<{ readonly removed: number; readonly freedBytes: number }> {
-    const now = this.#options.clock.now();
+  /** The images to remove, with when they were last used until now. */
+  async #leaving(digestsInUse: ImagesOptions["digestsInUse"], bytesToFree: number): Promise<readonly Candidate[]> {
     const inUse = await digestsInUse();
-    const leaving = planCollection(this.#catalog.images(), { inUse, bytesToFree, now });
+    const now = this.#options.clock.now();
+    return planCollection(this.#catalog.images(), { inUse, bytesToFree, now }).map((image) => ({ ...image }));
+  }
+
+  /** What removing them frees: also the file systems for smaller disks, and those that came from other nodes. */
+  async #bytesOnDisk(images: readonly Candidate[]): Promise<number> {
+    let bytes = 0;
+    for (const { digest, sizeBytes } of images) {
+      const image = this.#catalog.findByDigest(digest);
+      if (image !== undefined) bytes += Math.max(sizeBytes, await bytesIn(dirname(image.rootPath)));
+    }
+    return bytes;
+  }
+
+  async #collect(
+    leaving: readonly Candidate[],
+    digestsInUse: ImagesOptions["digestsInUse"],
+  ): Promise<{ readonly removed: number; readonly freedBytes: number }> {
     let [removed, freedBytes] = [0, 0];
-    for (const { digest, sizeBytes } of leaving) {
+    for (const { digest, sizeBytes, lastUsedAt } of leaving) {
       // Removing the ones before takes time, in which a machine may have asked for this one.
-      if ((await digestsInUse()).has(digest) || this.#catalog.lastUsedAt(digest) >= now) continue;
+      if ((await digestsInUse()).has(digest) || this.#catalog.lastUsedAt(digest) !== lastUsedAt) continue;
       await this.#discard(digest);
       removed += 1;
       freedBytes += sizeBytes;
@@ -310,4 +332,12 @@ class ImageStore implements NodeImages {
   #throwMissing(reference: Reference): never {
     throw new Error(`${reference.name} was removed while it was imported`);
   }
+}
+
+/** What the files of a directory have on the disk; those that are removed meanwhile have nothing. */
+async function bytesIn(directory: string): Promise<number> {
+  let bytes = 0;
+  for (const name of await readdir(directory).catch(() => []))
+    bytes += ((await stat(join(directory, name)).catch(() => null))?.blocks ?? 0) * 512;
+  return bytes;
 }
