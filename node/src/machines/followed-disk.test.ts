@@ -191,3 +191,26 @@ test("a read of the head is asked for before the rest, and is over when it is th
   assert.equal(await waiting, true);
   await disk.close();
 });
+
+test("a read that waits for long keeps nothing of each change that it saw", async (t) => {
+  await using at = await place();
+  const disk = at.disk();
+  await disk.open(null);
+  const [added, removed] = (["addEventListener", "removeEventListener"] as const).map((name) =>
+    t.mock.method(EventTarget.prototype, name),
+  );
+  const reading = new AbortController();
+  const head = disk.awaitHead(60_000, reading.signal);
+  head.catch(() => undefined);
+  t.after(() => {
+    reading.abort();
+    return disk.close();
+  });
+  // Each part that arrives wakes the read, which waits for the first one.
+  for (let part = PARTS - 1; part > 0; part -= 1)
+    await at.send(disk, part * PART_BYTES, Math.min((part + 1) * PART_BYTES, BYTES));
+  const kept = (added?.mock.callCount() ?? 0) - (removed?.mock.callCount() ?? 0);
+  assert.ok(kept < PARTS / 2, `${kept} listeners are left of ${PARTS} changes`);
+  await at.send(disk, 0, PART_BYTES);
+  assert.equal(await head, true);
+});

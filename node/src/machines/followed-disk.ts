@@ -160,7 +160,7 @@ export class FollowedDisk {
       const ended = new AbortController();
       // Parts that were asked for in vain are asked for again then.
       const slept = clock.sleep(Math.min(leftMs, 1_000), AbortSignal.any([signal, ended.signal]));
-      await Promise.race([this.#change(), slept]);
+      await Promise.race([this.#change(ended.signal), slept]);
       ended.abort();
     }
   }
@@ -218,6 +218,7 @@ export class FollowedDisk {
           this.#read.add(part);
           this.#wake();
         }
+        signal.throwIfAborted();
         await this.#change(signal);
         signal.throwIfAborted();
         if (this.#isClosed) throw new Error("the node agent ends");
@@ -267,10 +268,16 @@ export class FollowedDisk {
     return this.#saving;
   }
 
-  #change(signal?: AbortSignal): Promise<void> {
+  /** Resolves at the next change, or when the signal is aborted. Then nothing is kept of it: reads last as long as their VMM. */
+  #change(signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
-      this.#waiters.add(resolve);
-      signal?.addEventListener("abort", () => resolve(), { once: true });
+      const done = (): void => {
+        this.#waiters.delete(done);
+        signal.removeEventListener("abort", done);
+        resolve();
+      };
+      this.#waiters.add(done);
+      signal.addEventListener("abort", done, { once: true });
     });
   }
 
