@@ -7,10 +7,10 @@
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
 import { rename, rm, stat } from "node:fs/promises";
-import { Readable, type Transform } from "node:stream";
+import type { Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { FlotillaError } from "@flotilla/sdk";
-import { localFailure } from "../failure.ts";
+import { Failure, localFailure } from "../failure.ts";
 
 /** One side of the copy. */
 export type CopyEnd =
@@ -49,19 +49,37 @@ function namingFile(text: string, file: MachineFile): string {
 
 export const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 
-export const contentOf = (answer: Response): Readable => Readable.fromWeb(answer.body ?? new ReadableStream());
+/** The content of a file of a machine. Throws a Failure when the connection breaks. */
+export async function* contentOf(answer: Response, file: MachineFile): AsyncGenerator<Uint8Array, void, undefined> {
+  try {
+    yield* answer.body ?? [];
+  } catch {
+    throw brokenOff(file);
+  }
+}
+
+export const brokenOff = (file: MachineFile): Failure =>
+  new Failure(`the connection broke while ${fileText(file)} was read`, "try again");
 
 /** Writes a file of a machine to `target`, through `meter`. */
-export async function save(answer: Response, target: string, meter: Transform): Promise<void> {
+export async function save(answer: Response, file: MachineFile, to: Target): Promise<void> {
+  const { target, meter } = to;
   const temporary = `${target}.${randomBytes(4).toString("hex")}`;
   const mode = Number.parseInt(answer.headers.get("x-file-mode") ?? "644", 8) & 0o777;
   try {
-    await pipeline(contentOf(answer), meter, createWriteStream(temporary, { mode, flags: "wx" }));
+    await pipeline(contentOf(answer, file), meter, createWriteStream(temporary, { mode, flags: "wx" }));
     await rename(temporary, target);
   } catch (error) {
     await rm(temporary, { force: true });
     throw localFailure(error, target);
   }
+}
+
+/** Where content goes, and what counts it. */
+export interface Target {
+  /** An absolute path. */
+  readonly target: string;
+  readonly meter: Transform;
 }
 
 export const isDirectory = (path: string): Promise<boolean> =>

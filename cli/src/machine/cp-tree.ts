@@ -21,6 +21,7 @@ import { Failure, localFailure } from "../failure.ts";
 import type { Progress } from "../output.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import {
+  brokenOff,
   type CopyEnd,
   EXECUTABLE,
   fileText,
@@ -103,7 +104,10 @@ class Tree {
         throw new Failure(`${from} has a file named ${JSON.stringify(name)}, which is not a valid file name`);
       if (kind === "directory") return;
       if (kind !== "file") this.#leftOut += 1;
-      else await save(await this.#read(posix.join(from, name)), join(to, name), this.#meter());
+      else {
+        const path = posix.join(from, name);
+        await save(await this.#read(path), this.#file(path), { target: join(to, name), meter: this.#meter() });
+      }
     });
     for (const { name, kind } of entries)
       if (kind === "directory") await this.#downloadInto(posix.join(from, name), join(to, name), depth + 1);
@@ -112,7 +116,8 @@ class Tree {
   async #list(path: string, depth: number): Promise<readonly Entry[]> {
     if (depth > DEPTH_MAX) throw new Failure(`${path} is nested too deeply`);
     const answer = await this.#read(path, { list: true });
-    return (await answer.json()) as readonly Entry[];
+    const text = await answer.text().catch(() => Promise.reject(brokenOff(this.#file(path))));
+    return JSON.parse(text) as readonly Entry[];
   }
 
   #read(path: string, query: { readonly list?: boolean } = {}): Promise<Response> {

@@ -68,12 +68,12 @@ async function download(call: Call, source: CopyEnd & { readonly kind: "machine"
   });
   const size = Number(answer.headers.get("content-length"));
   if (to === STANDARD) {
-    await pipeline(contentOf(answer), call.world.streams.output, { end: false });
+    await pipeline(contentOf(answer, source), call.world.streams.output, { end: false });
     return;
   }
   const path = resolve(call.world.directory, to);
   const target = (await isDirectory(path)) ? resolve(path, basename(source.path)) : path;
-  await save(answer, target, meter(call, shown, size));
+  await save(answer, source, { target, meter: meter(call, shown, size) });
 }
 
 async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "machine" }): Promise<void> {

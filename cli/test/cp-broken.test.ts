@@ -1,0 +1,44 @@
+/**
+ * `flotilla machine cp` where something breaks in the middle: the connection, a file of this machine, or what the
+ * destination is.
+ */
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { type TestContext, test } from "node:test";
+import { type Reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
+import { runCli, temporaryHome } from "./run-cli.ts";
+
+const ID = `mach-${"ab".repeat(16)}`;
+
+/** `cp` in a new directory, against a peer that answers calls for files with a given reply. */
+async function against(t: TestContext, files: Reply) {
+  const machine = { id: ID, name: "hello" };
+  const peer = await startPeer(t, (arrived, answer) =>
+    (arrived.url === "/v1/machines" ? replyJson([machine]) : files)(arrived, answer),
+  );
+  const environment = { FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_test" };
+  const directory = temporaryHome(t);
+  const cp = (...argv: readonly string[]) => runCli(t, ["machine", "cp", ...argv], { environment, directory });
+  return { peer, directory, cp };
+}
+
+/** As much of the content, and then the connection breaks. */
+const cutOff =
+  (content: string): Reply =>
+  (_arrived, answer) => {
+    answer.writeHead(200, { "content-length": "1000" });
+    answer.write(content, () => answer.destroy());
+  };
+
+test("a copy whose connection breaks says so, and leaves no part of the file", async (t) => {
+  const { cp, directory } = await against(t, cutOff("half"));
+  for (const to of ["here", "-"]) {
+    const { code, errors } = await cp("hello:/etc/hosts", to);
+    const expected = "error: the connection broke while hello:/etc/hosts was read\n       try again\n";
+    assert.deepEqual([code, errors], [1, expected], to);
+  }
+  const tree = await cp("-r", "hello:/etc", "tree");
+  assert.equal(tree.code, 1);
+  assert.match(tree.errors, /^error: the connection broke while hello:\/etc was read\n/);
+  assert.deepEqual(readdirSync(directory), []);
+});
