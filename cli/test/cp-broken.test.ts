@@ -3,9 +3,10 @@
  * destination is.
  */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { type Reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
+import { type Reply, reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 
 const ID = `mach-${"ab".repeat(16)}`;
@@ -41,4 +42,13 @@ test("a copy whose connection breaks says so, and leaves no part of the file", a
   assert.equal(tree.code, 1);
   assert.match(tree.errors, /^error: the connection broke while hello:\/etc was read\n/);
   assert.deepEqual(readdirSync(directory), []);
+});
+
+test("a file whose name is as long as a name may be is copied, and one that is longer is refused", async (t) => {
+  const { cp, directory } = await against(t, reply(200, "content"));
+  const name = "n".repeat(255);
+  assert.deepEqual((await cp(`hello:/${name}`, ".")).errors, "");
+  assert.equal(readFileSync(join(directory, name), "utf8"), "content");
+  assert.match((await cp("hello:/file", `${name}n`)).errors, /^error: .*: the name is too long\n$/);
+  assert.deepEqual(readdirSync(directory), [name]);
 });

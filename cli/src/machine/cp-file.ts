@@ -7,6 +7,7 @@
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
 import { rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import type { Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { FlotillaError } from "@flotilla/sdk";
@@ -64,7 +65,8 @@ export const brokenOff = (file: MachineFile): Failure =>
 /** Writes a file of a machine to `target`, through `meter`. */
 export async function save(answer: Response, file: MachineFile, to: Target): Promise<void> {
   const { target, meter } = to;
-  const temporary = `${target}.${randomBytes(4).toString("hex")}`;
+  // Nothing is appended to the name, which may be as long as the file system allows.
+  const temporary = join(dirname(target), `.flotilla-${randomBytes(8).toString("hex")}`);
   const mode = Number.parseInt(answer.headers.get("x-file-mode") ?? "644", 8) & 0o777;
   try {
     await pipeline(contentOf(answer, file), meter, createWriteStream(temporary, { mode, flags: "wx" }));
