@@ -42,6 +42,7 @@ const FILE_ERRORS: Readonly<Record<string, string>> = {
   ENOTDIR: "a part of the path is not a directory",
   EISDIR: "it is a directory",
   EROFS: "the file system is read-only",
+  ENXIO: "it is a socket or a device that is not there",
 };
 
 /** What an error of the local file system means; undefined for any other error. */

@@ -3,7 +3,10 @@
  * destination is.
  */
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, constants, lstatSync, openSync, readdirSync, readFileSync, readSync, symlinkSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { type Reply, reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
@@ -51,4 +54,34 @@ test("a file whose name is as long as a name may be is copied, and one that is l
   assert.equal(readFileSync(join(directory, name), "utf8"), "content");
   assert.match((await cp("hello:/file", `${name}n`)).errors, /^error: .*: the name is too long\n$/);
   assert.deepEqual(readdirSync(directory), [name]);
+});
+
+test("a named pipe gets the content, also through a link, and stays one", async (t) => {
+  const { cp, directory } = await against(t, reply(200, "content"));
+  const pipe = join(directory, "pipe");
+  execFileSync("mkfifo", [pipe]);
+  symlinkSync("pipe", join(directory, "link"));
+  // Opened for reading and writing, because that does not wait for a writer.
+  const reader = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
+  t.after(() => closeSync(reader));
+  for (const to of ["pipe", "link"]) {
+    const { code, errors } = await cp("hello:/file", to);
+    assert.deepEqual([code, errors], [0, ""]);
+    const read = Buffer.alloc(100);
+    assert.equal(read.toString("utf8", 0, readSync(reader, read)), "content");
+  }
+  assert.ok(lstatSync(pipe).isFIFO() && lstatSync(join(directory, "link")).isSymbolicLink());
+  assert.deepEqual(readdirSync(directory).sort(), ["link", "pipe"]);
+  assert.equal(String((await cp("hello:/file", "/dev/stdout")).output), "content");
+});
+
+test("a copy to a socket is refused", async (t) => {
+  const { cp, directory } = await against(t, reply(200, "content"));
+  const listening = createServer().listen(join(directory, "socket"));
+  t.after(() => listening.close());
+  await once(listening, "listening");
+  const { code, errors } = await cp("hello:/file", "socket");
+  assert.equal(code, 1);
+  assert.match(errors, /^error: \S+socket: it is a socket or a device that is not there\n$/);
+  assert.ok(lstatSync(join(directory, "socket")).isSocket());
 });

@@ -84,6 +84,22 @@ export interface Target {
   readonly meter: Transform;
 }
 
+/** Writes a file of a machine into what is at `target` already. */
+export async function writeInto(answer: Response, file: MachineFile, { target, meter }: Target): Promise<void> {
+  try {
+    await pipeline(contentOf(answer, file), meter, createWriteStream(target));
+  } catch (error) {
+    throw localFailure(error, target);
+  }
+}
+
+/** Whether a device, a named pipe or a socket is there, also through a link. */
+export const isSpecial = (path: string): Promise<boolean> =>
+  stat(path).then(
+    (facts) => !facts.isFile() && !facts.isDirectory(),
+    () => false,
+  );
+
 export const isDirectory = (path: string): Promise<boolean> =>
   stat(path).then(
     (facts) => facts.isDirectory(),

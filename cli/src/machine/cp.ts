@@ -5,6 +5,7 @@
  * Always:
  * - Bytes are streamed, of any number.
  * - A file on either side keeps its old content until the new content is complete.
+ * - A local device or named pipe is written to, and never replaced by a file.
  * - A directory as destination gets a file with the source's name.
  * - An executable stays executable.
  *
@@ -19,11 +20,24 @@ import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, localFailure, usage } from "../failure.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
-import { type CopyEnd, contentOf, EXECUTABLE, fileText, inMachine, isDirectory, megabytes, save } from "./cp-file.ts";
+import {
+  type CopyEnd,
+  contentOf,
+  EXECUTABLE,
+  fileText,
+  inMachine,
+  isDirectory,
+  isSpecial,
+  megabytes,
+  save,
+  writeInto,
+} from "./cp-file.ts";
 import { copyTree } from "./cp-tree.ts";
 import { findMachine } from "./find.ts";
 
 const STANDARD = "-";
+/** A link, to a file where output is redirected to one. */
+const STANDARD_OUTPUT = "/dev/stdout";
 
 export interface CopyOptions {
   readonly recursive?: boolean;
@@ -67,13 +81,14 @@ async function download(call: Call, source: CopyEnd & { readonly kind: "machine"
     throw isOfDirectory(error) ? new Failure(`${shown} is a directory`, copyAll(shown, to)) : error;
   });
   const size = Number(answer.headers.get("content-length"));
-  if (to === STANDARD) {
+  const path = resolve(call.world.directory, to);
+  if (to === STANDARD || path === STANDARD_OUTPUT) {
     await pipeline(contentOf(answer, source), call.world.streams.output, { end: false });
     return;
   }
-  const path = resolve(call.world.directory, to);
   const target = (await isDirectory(path)) ? resolve(path, basename(source.path)) : path;
-  await save(answer, source, { target, meter: meter(call, shown, size) });
+  const write = (await isSpecial(target)) ? writeInto : save;
+  await write(answer, source, { target, meter: meter(call, shown, size) });
 }
 
 async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "machine" }): Promise<void> {
