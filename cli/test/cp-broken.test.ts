@@ -85,3 +85,11 @@ test("a copy to a socket is refused", async (t) => {
   assert.match(errors, /^error: \S+socket: it is a socket or a device that is not there\n$/);
   assert.ok(lstatSync(join(directory, "socket")).isSocket());
 });
+
+test("a destination that ends with a slash is a directory, and not made as a file", async (t) => {
+  const { cp, directory } = await against(t, reply(200, "content".repeat(1_000_000)));
+  const { code, errors } = await cp("hello:/file", "none/");
+  assert.equal(code, 1);
+  assert.match(errors, /^error: none\/ is not a directory\n/);
+  assert.deepEqual(readdirSync(directory), []);
+});

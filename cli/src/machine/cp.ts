@@ -86,7 +86,12 @@ async function download(call: Call, source: CopyEnd & { readonly kind: "machine"
     await pipeline(contentOf(answer, source), call.world.streams.output, { end: false });
     return;
   }
-  const target = (await isDirectory(path)) ? resolve(path, basename(source.path)) : path;
+  const isInside = await isDirectory(path);
+  if (!isInside && to.endsWith("/")) {
+    await answer.body?.cancel();
+    throw new Failure(`${to} is not a directory`, "make it first, or leave out the / at its end");
+  }
+  const target = isInside ? resolve(path, basename(source.path)) : path;
   const write = (await isSpecial(target)) ? writeInto : save;
   await write(answer, source, { target, meter: meter(call, shown, size) });
 }
