@@ -93,3 +93,26 @@ test("a destination that ends with a slash is a directory, and not made as a fil
   assert.match(errors, /^error: none\/ is not a directory\n/);
   assert.deepEqual(readdirSync(directory), []);
 });
+
+test("the first file that cannot be copied ends the copy of a directory, also files that are being copied", {
+  timeout: 30_000,
+}, async (t) => {
+  const names = Array.from({ length: 50 }, (_, index) => `file${index}`);
+  const asked: string[] = [];
+  const { cp, directory } = await against(t, (arrived, answer) => {
+    const path = arrived.url.replace(/.*\/files\//, "");
+    if (path.endsWith("?list=true")) return replyJson(names.map((name) => ({ name, kind: "file" })))(arrived, answer);
+    asked.push(path);
+    // The others never end.
+    if (path === "tree/file3") reply(403, "missing scope: machine:files")(arrived, answer);
+    else answer.writeHead(200).write("some of it");
+  });
+  const { code, errors } = await cp("-r", "hello:/tree", "tree");
+  assert.equal(code, 1);
+  assert.match(errors, /^error: missing scope/);
+  assert.deepEqual(
+    asked.sort(),
+    names.slice(0, 4).map((name) => `tree/${name}`),
+  );
+  assert.deepEqual(readdirSync(join(directory, "tree")), []);
+});

@@ -99,14 +99,17 @@ class Tree {
       if (error.code !== "EEXIST") throw localFailure(error, to);
       if (!(await lstat(to)).isDirectory()) throw new Failure(`${to} exists and is not a directory`);
     });
-    await eachOf(entries, async ({ name, kind }) => {
+    await eachOf(entries, async ({ name, kind }, signal) => {
       if (!isPlainName(name))
         throw new Failure(`${from} has a file named ${JSON.stringify(name)}, which is not a valid file name`);
       if (kind === "directory") return;
       if (kind !== "file") this.#leftOut += 1;
       else {
         const path = posix.join(from, name);
-        await save(await this.#read(path), this.#file(path), { target: join(to, name), meter: this.#meter() });
+        await save(await this.#read(path, { signal }), this.#file(path), {
+          target: join(to, name),
+          meter: this.#meter(),
+        });
       }
     });
     for (const { name, kind } of entries)
@@ -115,13 +118,13 @@ class Tree {
 
   async #list(path: string, depth: number): Promise<readonly Entry[]> {
     if (depth > DEPTH_MAX) throw new Failure(`${path} is nested too deeply`);
-    const answer = await this.#read(path, { list: true });
+    const answer = await this.#read(path, { query: { list: true } });
     const text = await answer.text().catch(() => Promise.reject(brokenOff(this.#file(path))));
     return JSON.parse(text) as readonly Entry[];
   }
 
-  #read(path: string, query: { readonly list?: boolean } = {}): Promise<Response> {
-    return inMachine(this.#file(path), () => this.#flotilla.readFileAt(this.#id, path, { query }));
+  #read(path: string, options: Parameters<Flotilla["readFileAt"]>[2] = {}): Promise<Response> {
+    return inMachine(this.#file(path), () => this.#flotilla.readFileAt(this.#id, path, options));
   }
 
   #file(path: string): MachineFile {
@@ -153,21 +156,21 @@ class Tree {
       Promise.reject(localFailure(error, from)),
     );
     if (entries.length === 0) this.#emptyDirectories.push(to);
-    await eachOf(entries, async (entry) => {
-      if (entry.isFile()) await this.#send(join(from, entry.name), posix.join(to, entry.name));
+    await eachOf(entries, async (entry, signal) => {
+      if (entry.isFile()) await this.#send(join(from, entry.name), posix.join(to, entry.name), signal);
       else if (!entry.isDirectory()) this.#leftOut += 1;
     });
     for (const entry of entries)
       if (entry.isDirectory()) await this.#uploadInto(join(from, entry.name), posix.join(to, entry.name), depth + 1);
   }
 
-  async #send(from: string, to: string): Promise<void> {
+  async #send(from: string, to: string, signal: AbortSignal): Promise<void> {
     const { mode } = await lstat(from);
     const content = createReadStream(from);
     const meter = this.#meter();
     content.on("error", (error) => meter.destroy(localFailure(error, from)));
     const body = Readable.toWeb(content.pipe(meter)) as ReadableStream<Uint8Array>;
-    await inMachine(this.#file(to), () => this.#flotilla.putFileAt(this.#id, to, body));
+    await inMachine(this.#file(to), () => this.#flotilla.putFileAt(this.#id, to, body, { signal }));
     if ((mode & EXECUTABLE) !== 0) this.#executables.push(to);
   }
 
@@ -199,11 +202,23 @@ class Tree {
   }
 }
 
-/** Does the work for each item, a few concurrently; the first failure ends it. */
-async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+/** Does the work for each item, a few concurrently; the first failure ends it, and aborts what runs. */
+async function eachOf<T>(items: readonly T[], work: (item: T, signal: AbortSignal) => Promise<void>): Promise<void> {
   const left = items.values();
+  const failed = new AbortController();
   const worker = async (): Promise<void> => {
-    for (const item of left) await work(item);
+    for (const item of left) {
+      if (failed.signal.aborted) return;
+      await work(item, failed.signal);
+    }
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  const ended = async (): Promise<void> => {
+    try {
+      await worker();
+    } catch (error) {
+      failed.abort();
+      throw error;
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, ended));
 }
