@@ -75,6 +75,9 @@ export function failureOf(
 ): Failure | null {
   if (error instanceof Failure) return error;
   if (!(error instanceof FlotillaError)) return null;
+  // What was to be sent could not be read.
+  const cause = innermostCause(error);
+  if (cause instanceof Failure) return cause;
   // With a status there was an answer that broke off: its own text says what that means.
   if (error.code === "unreachable" && error.status === 0) return unreachable(error, connection);
   if (/^\s*</.test(error.text))

@@ -5,7 +5,18 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, constants, lstatSync, openSync, readdirSync, readFileSync, readSync, symlinkSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -115,4 +126,16 @@ test("the first file that cannot be copied ends the copy of a directory, also fi
     names.slice(0, 4).map((name) => `tree/${name}`),
   );
   assert.deepEqual(readdirSync(join(directory, "tree")), []);
+});
+
+test("a local file that cannot be read is named, and the server is not blamed", async (t) => {
+  const { cp, directory } = await against(t, reply(404, "file not found", { "x-error-code": "not_found" }));
+  // Its first page is not mapped, so each read of it fails.
+  const unreadable = await cp("/proc/self/mem", "hello:/file");
+  assert.deepEqual([unreadable.code, unreadable.errors], [1, "error: /proc/self/mem: the disk reports an error\n"]);
+  mkdirSync(join(directory, "tree"));
+  writeFileSync(Buffer.concat([Buffer.from(join(directory, "tree/")), Buffer.from([0xff])]), "");
+  const { code, errors } = await cp("-r", "tree", "hello:/tree");
+  assert.equal(code, 1);
+  assert.match(errors, /^error: \S+\/tree\/\ufffd: no such file or directory\n$/);
 });

@@ -8,7 +8,7 @@ import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
 import { rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import type { Transform } from "node:stream";
+import { Readable, type Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { FlotillaError } from "@flotilla/sdk";
 import { Failure, localFailure } from "../failure.ts";
@@ -61,6 +61,13 @@ export async function* contentOf(answer: Response, file: MachineFile): AsyncGene
 
 export const brokenOff = (file: MachineFile): Failure =>
   new Failure(`the connection broke while ${fileText(file)} was read`, "try again");
+
+/** What `source` reads from a local file, as the body of a request, through `meter`. Fails with a Failure that names the file. */
+export function bodyOf(source: Readable, path: string, meter: Transform): ReadableStream<Uint8Array> {
+  // Without this, a file that cannot be read would leave the request waiting for more.
+  source.on("error", (error: Error) => meter.destroy(localFailure(error, path)));
+  return Readable.toWeb(source.pipe(meter)) as ReadableStream<Uint8Array>;
+}
 
 /** Writes a file of a machine to `target`, through `meter`. */
 export async function save(answer: Response, file: MachineFile, to: Target): Promise<void> {

@@ -14,13 +14,14 @@
 import { createReadStream } from "node:fs";
 import { lstat, mkdir, readdir } from "node:fs/promises";
 import { basename, join, posix, resolve } from "node:path";
-import { Readable, Transform } from "node:stream";
+import { Transform } from "node:stream";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, localFailure } from "../failure.ts";
 import type { Progress } from "../output.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import {
+  bodyOf,
   brokenOff,
   type CopyEnd,
   EXECUTABLE,
@@ -165,11 +166,8 @@ class Tree {
   }
 
   async #send(from: string, to: string, signal: AbortSignal): Promise<void> {
-    const { mode } = await lstat(from);
-    const content = createReadStream(from);
-    const meter = this.#meter();
-    content.on("error", (error) => meter.destroy(localFailure(error, from)));
-    const body = Readable.toWeb(content.pipe(meter)) as ReadableStream<Uint8Array>;
+    const { mode } = await lstat(from).catch((error: unknown) => Promise.reject(localFailure(error, from)));
+    const body = bodyOf(createReadStream(from), from, this.#meter());
     await inMachine(this.#file(to), () => this.#flotilla.putFileAt(this.#id, to, body, { signal }));
     if ((mode & EXECUTABLE) !== 0) this.#executables.push(to);
   }

@@ -14,13 +14,14 @@
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { basename, posix, resolve } from "node:path";
-import { Readable, Transform } from "node:stream";
+import { Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, localFailure, usage } from "../failure.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import {
+  bodyOf,
   type CopyEnd,
   contentOf,
   EXECUTABLE,
@@ -106,9 +107,7 @@ async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "
   const target = await inMachine(to, () => targetOf(flotilla, id, to.path, basename(path)));
   const source = facts === null ? call.world.streams.input : createReadStream(path);
   const counted = meter(call, `${to.machine}:${target}`, facts?.size ?? null);
-  // Without this, a file that cannot be read would leave the request waiting for more.
-  source.on("error", (error: Error) => counted.destroy(localFailure(error, path)));
-  const content = Readable.toWeb(source.pipe(counted)) as ReadableStream<Uint8Array>;
+  const content = bodyOf(source, path, counted);
   await inMachine({ machine: to.machine, path: target }, () => flotilla.putFileAt(id, target, content));
   if (facts !== null && (facts.mode & EXECUTABLE) !== 0) await makeExecutable(flotilla, id, target);
 }
