@@ -5,6 +5,7 @@
  * Always:
  * - It supports what the SDK needs: a method, headers, a body of text, bytes or a stream, and a signal.
  * - An answer may take as long as it likes to begin, and between its pieces. Node's `fetch` fails after 300 s.
+ * - A body that is a stream is cancelled when the call has ended before it was sent.
  * - A redirect is not followed here: the global `fetch` makes the call again and follows it.
  * - At most two pieces of an answer, each of at most READ_BYTES, are held for a reader that does not read.
  * - Nothing is loaded in browsers: the running process is asked for Node's modules, so bundlers do not see them.
@@ -70,6 +71,10 @@ export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
     const request = send(url, { method: init.method ?? "GET", headers, ...(signal ? { signal } : {}) });
     request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
     request.on("response", (message) => {
+      // What is refused before it has arrived is not sent to its end: the server might never read it.
+      message.once("close", () => {
+        if (!request.writableEnded) request.destroy();
+      });
       const isRedirect = REDIRECTS.includes(message.statusCode ?? 0) && message.headers.location !== undefined;
       if (!isRedirect || body instanceof ReadableStream) return resolve(responseOf(message));
       message.resume();
@@ -79,6 +84,7 @@ export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
     if (body instanceof ReadableStream) {
       const source = readable.fromWeb(body);
       source.on("error", (error) => request.destroy(error));
+      request.on("close", () => source.destroy());
       source.pipe(request);
     } else request.end(body ?? undefined);
   });

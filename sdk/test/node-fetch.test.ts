@@ -95,6 +95,35 @@ forBoth("pieces that a reader keeps do not change when more is read", async (t, 
     );
 });
 
+test("a body that is refused before it was sent is cancelled, and so is one whose call is", {
+  timeout: 20_000,
+}, async (t) => {
+  const server = createServer((request, answer) => {
+    // Nothing is read of it.
+    if (request.url?.endsWith("/refused")) answer.writeHead(422, { "x-error-code": "invalid_request" }).end("no");
+  }).listen(0, "127.0.0.1");
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  await once(server, "listening");
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const flotilla = new Flotilla({ url, fetch: nodeFetch });
+  for (const [name, timeoutMs, code] of [
+    ["refused", 20_000, "invalid_request"],
+    ["unanswered", 500, "timeout"],
+  ] as const) {
+    let isCancelled = false;
+    const endless = new ReadableStream<Uint8Array>({
+      pull: (controller) => controller.enqueue(new Uint8Array(MB)),
+      cancel: () => {
+        isCancelled = true;
+      },
+    });
+    const failure = await failureOf(flotilla.putFileAt("m", name, endless, { timeoutMs }));
+    assert.equal(failure.code, code);
+    await until(() => isCancelled, { what: `the end of the body that is ${name}` });
+  }
+});
+
 forBoth("a reader that does not read stops the sender, and gets everything when it reads", async (t, transport) => {
   let answer: ServerResponse | undefined;
   const peer = await startPeer(t, (_arrived, reply) => {
