@@ -6,7 +6,7 @@
 export interface CallOptions<Query = undefined> {
   /** The endpoint's query parameters, where it has any. */
   query?: Query | undefined;
-  /** Cancels the call; the method then throws a FlotillaError with code `aborted`. */
+  /** Cancels the call; the method, or the iteration of its output, then throws a FlotillaError with code `aborted`. */
   signal?: AbortSignal | undefined;
   /** Ends the call after this time with code `timeout`. For a streamed answer: the time until the answer begins. */
   timeoutMs?: number | undefined;

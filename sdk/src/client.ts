@@ -161,7 +161,8 @@ export class Flotilla extends Methods {
     json: MachineCommandRequest,
     options: CallOptions,
   ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
-    return readExecEvents(await this.call({ method: "POST", path, json, answer: "output" }, framed(options)));
+    const answer = await this.call<Response>({ method: "POST", path, json, answer: "output" }, framed(options));
+    return readExecEvents(answer, options.signal);
   }
 
   /** `execInSession` with streamed output, for readExecEvents. */

@@ -8,7 +8,7 @@
  * - Ending the iteration early (`break`) ends the call, and with it the command.
  * - Lines end at `\n` alone: a `\r` is part of the data.
  */
-import { FlotillaError } from "./errors.ts";
+import { FlotillaError, type NoAnswerCode } from "./errors.ts";
 import { EXEC_FRAMES_TYPE, FrameReader } from "./exec-frames.ts";
 
 export interface StreamEvent {
@@ -57,9 +57,12 @@ const valueOf = (line: string, name: string): string =>
 /**
  * The events of an answer to `execStream`, of binary frames or of events with query `output: "b64"`: bytes as the command
  * wrote them, then its exit code. Throws a FlotillaError when the command's end is unknown: code `unreachable` when the
- * stream broke, `exec_failed` when the server gives a reason.
+ * stream broke, `aborted` when `signal`, the call's own, was, `exec_failed` when the server gives a reason.
  */
-export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEvent, void, undefined> {
+export async function* readExecEvents(
+  answer: Response,
+  signal?: AbortSignal,
+): AsyncGenerator<ExecEvent, void, undefined> {
   const hasFrames = answer.headers.get("content-type")?.startsWith(EXEC_FRAMES_TYPE) === true;
   try {
     for await (const event of hasFrames ? readFramed(answer) : readBase64(answer)) {
@@ -68,9 +71,8 @@ export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEven
     }
   } catch (error) {
     if (error instanceof FlotillaError) throw error;
-    throw failure(answer, "unreachable", "the connection broke while the command ran; its result is unknown", {
-      cause: error,
-    });
+    const [code, what] = howItBroke(signal);
+    throw failure(answer, code, `${what} while the command ran; its result is unknown`, { cause: error });
   }
   throw failure(answer, "unreachable", "the stream ended before the command's exit; its result is unknown");
 }
@@ -115,14 +117,19 @@ export interface LogRecord {
 
 /**
  * The lines of an answer to `listMachineLogs` with query `format: "json"`, as they arrive; with `follow` until the
- * machine is deleted. Throws a FlotillaError with code `unreachable` when the stream broke.
+ * machine is deleted. Throws a FlotillaError with code `unreachable` when the stream broke, and with `aborted` when
+ * `signal`, the call's own, was.
  */
-export async function* readLogRecords(answer: Response): AsyncGenerator<LogRecord, void, undefined> {
+export async function* readLogRecords(
+  answer: Response,
+  signal?: AbortSignal,
+): AsyncGenerator<LogRecord, void, undefined> {
   try {
     for await (const { data } of readEvents(answer)) yield JSON.parse(data) as LogRecord;
   } catch (error) {
-    const text = "the connection broke while the log was read; there may be more";
-    throw failure(answer, "unreachable", text, { cause: error, call: "GET logs" });
+    const [code, what] = howItBroke(signal);
+    const text = `${what} while the log was read; there may be more`;
+    throw failure(answer, code, text, { cause: error, call: "GET logs" });
   }
 }
 
@@ -140,6 +147,9 @@ function exitOf(data: string): ExecEvent {
   const { exitCode } = JSON.parse(data) as { exitCode: number };
   return { kind: "exit", exitCode };
 }
+
+const howItBroke = (signal: AbortSignal | undefined): readonly [code: NoAnswerCode, what: string] =>
+  signal?.aborted === true ? ["aborted", "its caller cancelled the call"] : ["unreachable", "the connection broke"];
 
 interface FailureFacts {
   readonly cause?: unknown;

@@ -83,6 +83,20 @@ test("a missing end of a command is an error with a code", async () => {
   }
 });
 
+test("a stream that its caller cancelled is an error with another code than one that broke", async () => {
+  const broken = () =>
+    new Response(new ReadableStream({ pull: (controller) => controller.error(new Error("reset by the peer")) }));
+  const cancelled = AbortSignal.abort();
+  const { signal } = new AbortController();
+  for (const [reading, code] of [
+    [readExecEvents(broken(), cancelled), "aborted"],
+    [readExecEvents(broken(), signal), "unreachable"],
+    [readLogRecords(broken(), cancelled), "aborted"],
+    [readLogRecords(broken()), "unreachable"],
+  ] as const)
+    await assert.rejects(all<unknown>(reading), { name: "FlotillaError", code });
+});
+
 test("ending the iteration ends the stream, and nothing is fetched ahead of the reader", async () => {
   let pulled = 0;
   let isCanceled = false;

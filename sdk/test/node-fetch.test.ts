@@ -184,7 +184,7 @@ forBoth("a call can be cancelled and times out before its answer, and cancelled 
   const broken = await failureOf(events.next());
   assert.deepEqual(
     [broken.code, broken.text],
-    ["unreachable", "the connection broke while the command ran; its result is unknown"],
+    ["aborted", "its caller cancelled the call while the command ran; its result is unknown"],
   );
 });
 
