@@ -20,8 +20,12 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Calls `end` after the time, unless the returned function was called before. */
+/** Timers overflow to 1 ms above this. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+/** Calls `end` after the time, unless the returned function was called before. Never for more than 24 days, as with Infinity. */
 export function after(ms: number, end: () => void): () => void {
+  if (ms > TIMER_MS_MAX) return () => {};
   const timer = setTimeout(end, ms);
   return () => clearTimeout(timer);
 }

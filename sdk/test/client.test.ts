@@ -173,6 +173,12 @@ test("a call without an answer says whether nothing listens, the timeout passed 
   assert.match(unused.text, /ECONNREFUSED/);
 });
 
+test("a timeout that is longer than a timer can be does not end the call", async (t) => {
+  const peer = await startPeer(t, replyJson([]));
+  for (const timeoutMs of [Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])
+    assert.deepEqual(await new Flotilla({ url: peer.url, timeoutMs }).listMachines(), []);
+});
+
 test("the timeout of a streamed answer ends when the answer begins", async (t) => {
   let end = () => {};
   const peer = await startPeer(
