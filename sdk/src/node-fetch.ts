@@ -26,6 +26,8 @@ const KEEP_ALIVE_MS = 30_000;
 /** How long an unused connection is kept; the default of Node's agents. */
 const UNUSED_MS = 5_000;
 const STATUSES_WITHOUT_BODY: readonly number[] = [204, 205, 304];
+/** No Response may have a status outside of these. */
+const [STATUS_MIN, STATUS_MAX] = [200, 599];
 const REDIRECTS: readonly number[] = [301, 302, 303, 307, 308];
 
 /** undefined in browsers. Bun and Deno have Node's modules too, and other sockets. */
@@ -75,7 +77,12 @@ export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
       message.once("close", () => {
         if (!request.writableEnded) request.destroy();
       });
-      const isRedirect = REDIRECTS.includes(message.statusCode ?? 0) && message.headers.location !== undefined;
+      const { statusCode = 0 } = message;
+      if (statusCode < STATUS_MIN || statusCode > STATUS_MAX) {
+        request.destroy();
+        return reject(new Error(`the answer has the status ${statusCode}`));
+      }
+      const isRedirect = REDIRECTS.includes(statusCode) && message.headers.location !== undefined;
       if (!isRedirect || body instanceof ReadableStream) return resolve(responseOf(message));
       message.resume();
       resolve(fetch(url, init));

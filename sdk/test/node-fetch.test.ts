@@ -95,6 +95,12 @@ forBoth("pieces that a reader keeps do not change when more is read", async (t, 
     );
 });
 
+test("an answer whose status no Response may have is an error of its call", { timeout: 20_000 }, async (t) => {
+  const peer = await startPeer(t, reply(700, "odd"));
+  const odd = await failureOf(new Flotilla({ url: peer.url, fetch: nodeFetch }).streamExec("m", command));
+  assert.deepEqual([odd.code, odd.status], ["unreachable", 0]);
+});
+
 test("a body that is refused before it was sent is cancelled, and so is one whose call is", {
   timeout: 20_000,
 }, async (t) => {
