@@ -6,9 +6,12 @@
 export interface CallOptions<Query = undefined> {
   /** The endpoint's query parameters, where it has any. */
   query?: Query | undefined;
-  /** Cancels the call; the method, or the iteration of its output, then throws a FlotillaError with code `aborted`. */
+  /** Cancels the call; the method, or the iteration of its output, then throws a FlotillaError with code `aborted`. A socket is closed. */
   signal?: AbortSignal | undefined;
-  /** Ends the call after this time with code `timeout`. For a streamed answer: the time until the answer begins. */
+  /**
+   * Ends the call after this time with code `timeout`. For a streamed answer: the time until the answer begins; for a
+   * socket, which is closed: until it is open.
+   */
   timeoutMs?: number | undefined;
   /** For POST: a repeated call with the same key within 24 hours gets the first call's answer and changes nothing. */
   idempotencyKey?: string | undefined;

@@ -242,6 +242,9 @@ export class Flotilla extends Methods {
 
   /** In Node the key is sent in a header. A browser's WebSocket has no headers, so there it is a query parameter. */
   protected override openSocket(path: string, options: AnyOptions): WebSocket {
+    // A socket that is closed at once would be so before its caller can listen for that.
+    if (options.signal?.aborted === true)
+      throw noAnswer(options.signal.reason, { name: `GET ${path}`, url: this.url, timedOut: false, isAborted: true });
     return this.#openSocketWith(this.#apiKey, path, options);
   }
 
@@ -249,11 +252,25 @@ export class Flotilla extends Methods {
     const isBrowser = "document" in globalThis;
     const query = { ...(options.query as object | undefined), ...(isBrowser && key ? { access_token: key } : {}) };
     const address = this.#address(path, query).replace(/^http/, "ws");
-    if (isBrowser) return new WebSocket(address);
+    const timeoutMs = options.timeoutMs ?? this.#timeoutMs;
+    if (isBrowser) return endWith(new WebSocket(address), options.signal, timeoutMs);
     const headers = { ...options.headers, ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) };
     // In Node the second parameter may hold request headers; the standard allows only subprotocols there.
-    return new WebSocket(address, { headers });
+    return endWith(new WebSocket(address, { headers }), options.signal, timeoutMs);
   }
+}
+
+/** Closes the socket when the signal is aborted, and when it is not open after the time. */
+function endWith(socket: WebSocket, signal: AbortSignal | undefined, timeoutMs: number | undefined): WebSocket {
+  const close = (): void => socket.close();
+  const stopTimer = timeoutMs === undefined ? () => {} : after(timeoutMs, close);
+  socket.addEventListener("open", stopTimer);
+  socket.addEventListener("close", () => {
+    stopTimer();
+    signal?.removeEventListener("abort", close);
+  });
+  signal?.addEventListener("abort", close);
+  return socket;
 }
 
 /** `fetch` would show the key in its error. */

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { Flotilla, FlotillaError } from "../src/client.ts";
 import { reply, replyJson, startPeer } from "./peer.ts";
 
@@ -218,30 +218,51 @@ test("a key that cannot be sent is refused before any call, and is not in the er
     });
 });
 
-test("the terminal's socket carries the key in a header, not in the address", async (t) => {
+/** A server that accepts the first sockets, as many as given, and leaves the others unanswered. */
+async function startSockets(t: TestContext, acceptedMax: number) {
   const server = createServer();
-  const seen = new Promise<{ url: string; authorization: string }>((resolve) => {
-    server.on("upgrade", (request, socket) => {
-      const accept = createHash("sha1")
-        .update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
-        .digest("base64");
-      socket.write(
-        `HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`,
-      );
-      resolve({ url: request.url ?? "", authorization: request.headers.authorization ?? "" });
-      t.after(() => socket.destroy());
-    });
+  const asked: (readonly [url: string | undefined, authorization: string | undefined])[] = [];
+  server.on("upgrade", ({ url, headers }, socket) => {
+    t.after(() => socket.destroy());
+    socket.on("error", () => undefined);
+    asked.push([url, headers.authorization]);
+    if (asked.length > acceptedMax) return;
+    const accept = createHash("sha1")
+      .update(`${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+      .digest("base64");
+    socket.write(
+      `HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`,
+    );
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.after(() => server.close());
-  const { port } = server.address() as AddressInfo;
-  const flotilla = new Flotilla({ url: `http://127.0.0.1:${port}`, apiKey: "smk_x" });
-  const socket = flotilla.openTerminal("mach-1", { query: { cols: 80 } });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked };
+}
+
+const happens = (socket: WebSocket, event: "open" | "close"): Promise<void> =>
+  new Promise((resolve) => socket.addEventListener(event, () => resolve()));
+
+test("the terminal's socket carries the key in a header, not in the address", async (t) => {
+  const { url, asked } = await startSockets(t, 1);
+  const socket = new Flotilla({ url, apiKey: "smk_x" }).openTerminal("mach-1", { query: { cols: 80 } });
   t.after(() => socket.close());
-  assert.deepEqual(await seen, {
-    url: "/v1/machines/mach-1/exec/interactive?cols=80",
-    authorization: "Bearer smk_x",
-  });
+  await happens(socket, "open");
+  assert.deepEqual(asked, [["/v1/machines/mach-1/exec/interactive?cols=80", "Bearer smk_x"]]);
+});
+
+test("a socket is closed when its signal is aborted, and when it is not open in time", {
+  timeout: 20_000,
+}, async (t) => {
+  const { url } = await startSockets(t, 1);
+  const flotilla = new Flotilla({ url });
+  const controller = new AbortController();
+  const open = flotilla.openTerminal("mach-1", { signal: controller.signal, timeoutMs: 10_000 });
+  await happens(open, "open");
+  controller.abort();
+  assert.equal(open.readyState, WebSocket.CLOSING);
+  assert.throws(() => flotilla.openTerminal("mach-1", { signal: AbortSignal.abort() }), { code: "aborted", status: 0 });
+  await happens(flotilla.openTerminal("mach-1", { timeoutMs: 20 }), "close");
+  await happens(new Flotilla({ url, timeoutMs: 20 }).openTerminal("mach-1"), "close");
 });
 
 const connectToken = (token: string, forMs: number) =>
