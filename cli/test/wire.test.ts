@@ -349,6 +349,23 @@ test("login tries the key, saves it for its owner alone, and saves no key that t
   assert.match(noTerminal.errors, /no terminal to ask for the key on\n.*--key-stdin/);
 });
 
+test("an operation is watched on while its server, or what is behind a proxy, is away", async (t) => {
+  const operation = { id: "op-1", kind: "image pull", resource: { kind: "image", id: "x", name: "x" }, error: null };
+  let asked = 0;
+  const { run } = await against(t, {
+    "POST /v1/images/pull": replyJson({ ...operation, status: "running", steps: [] }, 202),
+    // The SDK itself repeats a call three times.
+    "GET /v1/operations/op-1": (arrived, answer) => {
+      const [status, headers] = [asked < 5 ? 502 : 503, { "retry-after": "0" }];
+      asked += 1;
+      const found = asked > 10 && replyJson({ ...operation, status: "succeeded", steps: [] });
+      (found || reply(status, "<html>not now</html>", headers))(arrived, answer);
+    },
+  });
+  const { code, output, errors } = await run(["image", "pull", "x"]);
+  assert.deepEqual([code, String(output), errors, asked], [0, "x\n", "image pull of x: op-1\n", 11]);
+});
+
 test("an archive is imported unchanged, and a missing file is reported", async (t) => {
   const { peer, run } = await against(t, { "POST /v1/images/import": replyJson({ reference: "local/x" }) });
   const file = join(temporaryHome(t), "x.tar");

@@ -11,6 +11,7 @@ import { Failure } from "../failure.ts";
 const PERIOD_MS = 500;
 /** The longest restart of a server. */
 const UNREACHABLE_MAX_MS = 30_000;
+const AWAY_STATUSES: readonly number[] = [502, 503, 504];
 export const EXIT_INTERRUPTED = 130;
 
 /** The ended operation, or null when the watching was stopped. Throws a Failure when it did not succeed. */
@@ -53,12 +54,15 @@ async function read(call: Call, flotilla: Flotilla, id: string, signal: AbortSig
     try {
       return await flotilla.getOperation(id, { signal });
     } catch (error) {
-      const isUnreachable = error instanceof FlotillaError && error.code === "unreachable";
-      if (!isUnreachable || signal.aborted || clock.monotonic() - since > UNREACHABLE_MAX_MS) throw error;
+      if (!isAway(error) || signal.aborted || clock.monotonic() - since > UNREACHABLE_MAX_MS) throw error;
     }
     await clock.sleep(PERIOD_MS, signal);
   }
 }
+
+/** Whether nothing answered, or only that the server, or what is behind a proxy, does not now. */
+const isAway = (error: unknown): boolean =>
+  error instanceof FlotillaError && (error.code === "unreachable" || AWAY_STATUSES.includes(error.status));
 
 /** The running step; of several steps, how many are done. */
 function lineOf(operation: Operation): string {
