@@ -5,7 +5,7 @@
  * Always:
  * - An event is yielded as soon as it is complete, a piece of a frame as it arrives.
  * - Nothing is fetched ahead of the reader, so a slow reader slows the sender and no memory is held.
- * - Ending the iteration early (`break`) ends the call, and with it the command.
+ * - Ending the iteration early (`break`, `return`) ends the call, and with it the command.
  * - Lines end at `\n` alone: a `\r` is part of the data.
  */
 import { FlotillaError, type NoAnswerCode } from "./errors.ts";
@@ -59,9 +59,20 @@ const valueOf = (line: string, name: string): string =>
  * wrote them, then its exit code. Throws a FlotillaError when the command's end is unknown: code `unreachable` when the
  * stream broke, `aborted` when `signal`, the call's own, was, `exec_failed` when the server gives a reason.
  */
-export async function* readExecEvents(
+export function readExecEvents(answer: Response, signal?: AbortSignal): AsyncGenerator<ExecEvent, void, undefined> {
+  const events = execEvents(answer, signal);
+  // A generator that was not begun ends without running any of its code, and the command would run on.
+  const end = events.return.bind(events);
+  events.return = async (value) => {
+    if (answer.body?.locked === false) await answer.body.cancel().catch(() => undefined);
+    return end(value);
+  };
+  return events;
+}
+
+async function* execEvents(
   answer: Response,
-  signal?: AbortSignal,
+  signal: AbortSignal | undefined,
 ): AsyncGenerator<ExecEvent, void, undefined> {
   const hasFrames = answer.headers.get("content-type")?.startsWith(EXEC_FRAMES_TYPE) === true;
   try {

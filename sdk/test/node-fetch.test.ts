@@ -167,6 +167,11 @@ forBoth("ending the iteration early breaks the connection", async (t, transport)
     break;
   }
   await until(() => isBroken, { what: "the end of the connection" });
+  isBroken = false;
+  const unread = await flotilla.streamExec("m", command);
+  assert.deepEqual(await unread.return(), { done: true, value: undefined });
+  await until(() => isBroken, { what: "the end of the connection, of which nothing was read" });
+  assert.equal((await unread.next()).done, true);
 });
 
 forBoth("a call can be cancelled and times out before its answer, and cancelled during it", async (t, transport) => {
