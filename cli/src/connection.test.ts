@@ -63,6 +63,19 @@ test("an unreadable key file, a saved file of another kind and a bad address are
   assert.throws(() => resolveConnection(home(t, { [SAVED]: "{}" }), {}), /flotilla login|holds no address/);
 });
 
+test("a saved file of another kind does not matter to a call that names address and key", (t) => {
+  const environment = home(t, { [SAVED]: "{", key: "smk_file\n" });
+  const [url, apiKeyFile] = ["http://a:1", join(environment.HOME, "key")];
+  assert.deepEqual(resolveConnection(environment, { url, apiKeyFile }), {
+    url,
+    key: "smk_file",
+    keySource: apiKeyFile,
+  });
+  assert.equal(resolveConnection({ ...environment, FLOTILLA_URL: url, FLOTILLA_API_KEY: "k" }, {}).key, "k");
+  assert.throws(() => resolveConnection(environment, { url }), Failure);
+  assert.throws(() => resolveConnection(environment, { apiKeyFile }), Failure);
+});
+
 test("a new terminal finds a server without settings only at the default address with the default directory's key", (t) => {
   const plain = home(t, { [ADMIN]: "smk_admin" });
   const dataDirectory = join(plain.HOME, ".local/share/flotilla");

@@ -36,12 +36,14 @@ export function savedPath(environment: Environment): string {
 }
 
 /**
- * Throws a Failure when a file cannot be read that was named explicitly or was saved, and for an address or a key that
- * cannot be one.
+ * Throws a Failure when a file that was named explicitly cannot be read, when a saved one that is needed has something
+ * else in it, and for an address or a key that cannot be one.
  */
 export function resolveConnection(environment: Environment, options: ConnectionOptions): Connection {
-  const saved = readSaved(savedPath(environment));
   const isNamed = options.url !== undefined || Boolean(environment[settings.serverUrl.env]);
+  const hasKey = options.apiKeyFile !== undefined || Boolean(environment[settings.apiKey.env]);
+  // A saved file that cannot be used does not matter to a call that names both.
+  const saved = isNamed && hasKey ? null : readSaved(savedPath(environment));
   const url = isNamed || saved === null ? readUrl(environment, options) : saved.url;
   const found = resolveKey(environment, options, url, saved);
   if (found.key !== null) requireKey(found.key, found.keySource ?? "");
