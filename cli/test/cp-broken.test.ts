@@ -21,7 +21,8 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { type Reply, reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
-import { runCli, temporaryHome } from "./run-cli.ts";
+import { until } from "../../test/support/until.ts";
+import { startCli, temporaryHome } from "./run-cli.ts";
 
 const ID = `mach-${"ab".repeat(16)}`;
 
@@ -33,8 +34,8 @@ async function against(t: TestContext, files: Reply) {
   );
   const environment = { FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_test" };
   const directory = temporaryHome(t);
-  const cp = (...argv: readonly string[]) => runCli(t, ["machine", "cp", ...argv], { environment, directory });
-  return { peer, directory, cp };
+  const start = (...argv: readonly string[]) => startCli(t, ["machine", "cp", ...argv], { environment, directory });
+  return { directory, start, cp: (...argv: readonly string[]) => start(...argv).ran };
 }
 
 /** As much of the content, and then the connection breaks. */
@@ -138,4 +139,24 @@ test("a local file that cannot be read is named, and the server is not blamed", 
   const { code, errors } = await cp("-r", "tree", "hello:/tree");
   assert.equal(code, 1);
   assert.match(errors, /^error: \S+\/tree\/\ufffd: no such file or directory\n$/);
+});
+
+test("a copy that is interrupted leaves no part of a file", { timeout: 30_000 }, async (t) => {
+  const { start, directory } = await against(t, (arrived, answer) => {
+    if (arrived.url.endsWith("?list=true")) replyJson([{ name: "file", kind: "file" }])(arrived, answer);
+    // It never ends.
+    else answer.writeHead(200).write("some of it");
+  });
+  mkdirSync(join(directory, "tree"));
+  for (const [argv, into] of [
+    [["hello:/file", "."], directory],
+    [["-r", "hello:/tree", "."], join(directory, "tree")],
+  ] as const) {
+    const before = readdirSync(into).length;
+    const { child, ran } = start(...argv);
+    await until(() => readdirSync(into).length > before, { what: "the part of a file" });
+    child.kill("SIGINT");
+    const { code, errors } = await ran;
+    assert.deepEqual([code, errors, readdirSync(into).length], [130, "", before]);
+  }
 });

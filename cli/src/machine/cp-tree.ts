@@ -31,6 +31,7 @@ import {
   type MachineFile,
   megabytes,
   save,
+  stoppable,
 } from "./cp-file.ts";
 import { findMachine } from "./find.ts";
 
@@ -45,16 +46,21 @@ interface Entry {
   readonly kind: string;
 }
 
-export async function copyTree(call: Call, source: CopyEnd, destination: CopyEnd): Promise<void> {
+export async function copyTree(call: Call, source: CopyEnd, destination: CopyEnd): Promise<number> {
   const machine = source.kind === "machine" ? source : destination;
-  if (machine.kind !== "machine") return;
+  if (machine.kind !== "machine") return 0;
   const flotilla = call.flotilla(nodeFetch);
   const { id } = await findMachine(flotilla, machine.machine);
   using progress = call.output.progress(`copying ${source.path}`);
   const tree = new Tree(call, { flotilla, id, machine: machine.machine, progress });
-  if (source.kind === "machine") await tree.download(source.path, resolve(call.world.directory, destination.path));
-  else await tree.upload(resolve(call.world.directory, source.path), destination.path);
+  if (source.kind === "machine") {
+    const to = resolve(call.world.directory, destination.path);
+    const stopping = new AbortController();
+    const code = await stoppable(call, stopping, () => tree.download(source.path, to, stopping.signal));
+    if (code !== 0) return code;
+  } else await tree.upload(resolve(call.world.directory, source.path), destination.path);
   tree.tell();
+  return 0;
 }
 
 /** Whether a name can only denote a file in its directory. Pure. */
@@ -85,13 +91,13 @@ class Tree {
     this.#progress = to.progress;
   }
 
-  async download(from: string, to: string): Promise<void> {
+  async download(from: string, to: string, stopped: AbortSignal): Promise<void> {
     const target = (await isDirectory(to)) ? join(to, basename(from)) : to;
-    await this.#downloadInto(from, target, 0);
+    await this.#downloadInto(from, target, { depth: 0, stopped });
   }
 
-  async #downloadInto(from: string, to: string, depth: number): Promise<void> {
-    const entries = await this.#list(from, depth).catch((error: unknown) => {
+  async #downloadInto(from: string, to: string, at: { readonly depth: number; readonly stopped: AbortSignal }) {
+    const entries = await this.#list(from, at.depth, at.stopped).catch((error: unknown) => {
       const isFile = error instanceof FlotillaError && error.code === "conflict" && /is none itself/.test(error.text);
       throw isFile ? new Failure(`${fileText(this.#file(from))} is not a directory`, "leave out -r") : error;
     });
@@ -100,26 +106,25 @@ class Tree {
       if (error.code !== "EEXIST") throw localFailure(error, to);
       if (!(await lstat(to)).isDirectory()) throw new Failure(`${to} exists and is not a directory`);
     });
-    await eachOf(entries, async ({ name, kind }, signal) => {
+    await eachOf(entries, async ({ name, kind }, failed) => {
       if (!isPlainName(name))
         throw new Failure(`${from} has a file named ${JSON.stringify(name)}, which is not a valid file name`);
       if (kind === "directory") return;
       if (kind !== "file") this.#leftOut += 1;
       else {
         const path = posix.join(from, name);
-        await save(await this.#read(path, { signal }), this.#file(path), {
-          target: join(to, name),
-          meter: this.#meter(),
-        });
+        const answer = await this.#read(path, { signal: AbortSignal.any([failed, at.stopped]) });
+        await save(answer, this.#file(path), { target: join(to, name), meter: this.#meter() });
       }
     });
     for (const { name, kind } of entries)
-      if (kind === "directory") await this.#downloadInto(posix.join(from, name), join(to, name), depth + 1);
+      if (kind === "directory")
+        await this.#downloadInto(posix.join(from, name), join(to, name), { ...at, depth: at.depth + 1 });
   }
 
-  async #list(path: string, depth: number): Promise<readonly Entry[]> {
+  async #list(path: string, depth: number, signal?: AbortSignal): Promise<readonly Entry[]> {
     if (depth > DEPTH_MAX) throw new Failure(`${path} is nested too deeply`);
-    const answer = await this.#read(path, { query: { list: true } });
+    const answer = await this.#read(path, { query: { list: true }, signal });
     const text = await answer.text().catch(() => Promise.reject(brokenOff(this.#file(path))));
     return JSON.parse(text) as readonly Entry[];
   }

@@ -6,6 +6,7 @@
  * - Bytes are streamed, of any number.
  * - A file on either side keeps its old content until the new content is complete.
  * - A local device or named pipe is written to, and never replaced by a file.
+ * - An interrupted download leaves no part of a file.
  * - A directory as destination gets a file with the source's name.
  * - An executable stays executable.
  *
@@ -31,6 +32,7 @@ import {
   isSpecial,
   megabytes,
   save,
+  stoppable,
   writeInto,
 } from "./cp-file.ts";
 import { copyTree } from "./cp-tree.ts";
@@ -44,7 +46,7 @@ export interface CopyOptions {
   readonly recursive?: boolean;
 }
 
-export async function run(call: Call, operands: readonly string[], options: CopyOptions): Promise<void> {
+export async function run(call: Call, operands: readonly string[], options: CopyOptions): Promise<number | void> {
   const [source, destination] = operands.map(parseCopyEnd);
   if (source?.kind === "machine" && source.path === "/")
     throw usage(`${fileText(source)} cannot be copied as a whole`, "name a file or a directory in it");
@@ -74,18 +76,22 @@ export function parseCopyEnd(text: string): CopyEnd {
   return { kind: "machine", machine, path: isDirectory && plain !== "/" ? `${plain}/` : plain };
 }
 
-async function download(call: Call, source: CopyEnd & { readonly kind: "machine" }, to: string): Promise<void> {
+async function download(call: Call, source: CopyEnd & { readonly kind: "machine" }, to: string): Promise<number> {
   const flotilla = call.flotilla(nodeFetch);
   const { id } = await findMachine(flotilla, source.machine);
   const shown = fileText(source);
-  const answer = await inMachine(source, () => flotilla.readFileAt(id, source.path)).catch((error: unknown) => {
-    throw isOfDirectory(error) ? new Failure(`${shown} is a directory`, copyAll(shown, to)) : error;
-  });
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  const answer = await inMachine(source, () => flotilla.readFileAt(id, source.path, { signal })).catch(
+    (error: unknown) => {
+      throw isOfDirectory(error) ? new Failure(`${shown} is a directory`, copyAll(shown, to)) : error;
+    },
+  );
   const size = Number(answer.headers.get("content-length"));
   const path = resolve(call.world.directory, to);
   if (to === STANDARD || path === STANDARD_OUTPUT) {
     await pipeline(contentOf(answer, source), call.world.streams.output, { end: false });
-    return;
+    return 0;
   }
   const isInside = await isDirectory(path);
   if (!isInside && to.endsWith("/")) {
@@ -93,8 +99,10 @@ async function download(call: Call, source: CopyEnd & { readonly kind: "machine"
     throw new Failure(`${to} is not a directory`, "make it first, or leave out the / at its end");
   }
   const target = isInside ? resolve(path, basename(source.path)) : path;
-  const write = (await isSpecial(target)) ? writeInto : save;
-  await write(answer, source, { target, meter: meter(call, shown, size) });
+  const counted = { target, meter: meter(call, shown, size) };
+  if (!(await isSpecial(target))) return await stoppable(call, stopping, () => save(answer, source, counted));
+  await writeInto(answer, source, counted);
+  return 0;
 }
 
 async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "machine" }): Promise<void> {
