@@ -18,7 +18,7 @@ const machine = (await client.post("/v1/machines", { source, ports: [{ port: 80 
 /** What remains of a server that dies before its answer is stored, when the lease has run out. */
 const lose = (key: string): Promise<number> =>
   db.execute(sql`
-    UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() WHERE idempotency_key = ${key}`);
+    UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() - interval '1 second' WHERE idempotency_key = ${key}`);
 
 /** The number of rows in each table that a create may write. */
 const counts = () =>
@@ -64,6 +64,19 @@ test("an operation that was begun before the server died is the answer to the re
   assert.equal(pull.again.id, pull.first.id);
   const drain = await repeated(`/v1/nodes/${node.id}/drain`, {});
   assert.equal(drain.again.operationId, drain.first.operationId);
+});
+
+test("a secret that was rotated before the server died is the answer to the repetition, and the one before still signs", async () => {
+  const made = await client.post("/v1/webhooks", { url: "https://receiver.example/hook" });
+  const secretsOf = async (): Promise<readonly unknown[]> =>
+    await db.query(sql`SELECT secret, previous_secret FROM webhooks WHERE id = ${made.json.id}`);
+  const key = "lost-rotation";
+  const rotate = () => client.post(`/v1/webhooks/${made.json.id}/secret`, {}, { headers: { "idempotency-key": key } });
+  const first = await rotate();
+  const rotated = await secretsOf();
+  await lose(key);
+  assert.deepEqual((await rotate()).json, first.json);
+  assert.deepEqual(await secretsOf(), rotated);
 });
 
 test("a secret of a repetition works, and cannot be computed from the database and another key", async () => {

@@ -9,6 +9,7 @@ import type { Context } from "../context.ts";
 import type { Secrets } from "../secrets.ts";
 import { insertTest, requeue } from "./delivery-store.ts";
 import {
+  findSealedSecret,
   findWebhook,
   insertWebhook,
   rewind,
@@ -22,7 +23,7 @@ import { type DeliveryRecord, testDelivery, type WebhookRecord } from "./view.ts
 
 export interface WebhookParts {
   readonly context: Context;
-  readonly secrets: Pick<Secrets, "seal">;
+  readonly secrets: Pick<Secrets, "open" | "seal">;
   readonly targets: WebhookTargets;
 }
 
@@ -70,7 +71,10 @@ export async function changeWebhook(
   return changed;
 }
 
-/** `keepPreviousHours` 0: the previous secret ends immediately. */
+/**
+ * `keepPreviousHours` 0: the previous secret ends immediately. A repetition, with the secret that the webhook has already, changes
+ * nothing: its receiver may still have only the previous one.
+ */
 export async function rotate(
   { context, secrets }: WebhookParts,
   name: WebhookName,
@@ -79,10 +83,23 @@ export async function rotate(
     keepPreviousHours = PREVIOUS_HOURS_DEFAULT,
   }: { readonly secret: string; readonly keepPreviousHours?: number },
 ): Promise<void> {
+  const known = await findSealedSecret(context.db, name);
+  if (known === undefined) return missing(name);
+  if (holds(secrets, name.id, known, secret)) return;
   const now = context.clock.now();
   const previousUntil = keepPreviousHours === 0 ? null : now + keepPreviousHours * HOUR_MS;
   const sealed = secrets.seal(name.id, { secret });
   if (!(await rotateSecret(context.db, name, { secret: sealed, previousUntil, now }))) missing(name);
+}
+
+/** Whether it is this secret that is sealed. false also when another server's key sealed it. */
+function holds(secrets: Pick<Secrets, "open">, id: string, sealed: Buffer, secret: string): boolean {
+  try {
+    return secrets.open(id, sealed)["secret"] === secret;
+  } catch (error) {
+    if (error instanceof Refusal) return false;
+    throw error;
+  }
 }
 
 export async function sendTest(context: Context, name: WebhookName, eventId: string): Promise<DeliveryRecord> {

@@ -112,6 +112,13 @@ export async function removeWebhook(db: Queryable, { tenantId, id }: WebhookName
   return (await db.execute(sql`DELETE FROM webhooks WHERE id = ${id} AND tenant_id = ${tenantId}`)) > 0;
 }
 
+/** The newest secret, encrypted. undefined: there is no webhook. */
+export async function findSealedSecret(db: Queryable, { tenantId, id }: WebhookName): Promise<Buffer | undefined> {
+  const row = await db.queryOne<{ secret: Buffer }>(sql`
+    SELECT secret FROM webhooks WHERE id = ${id} AND tenant_id = ${tenantId}`);
+  return row?.secret;
+}
+
 /**
  * The newest secret becomes the previous one until `previousUntil`; null: it ends, and so does the
  * lease of a server that signs with it. false: there is no webhook.
