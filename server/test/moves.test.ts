@@ -344,6 +344,18 @@ test("a stop during a move discards the memory that is on its way, and a start b
   await client.delete(`/v1/machines/${id}`);
 });
 
+test("a move that has ended is the answer to the repetition of its request", async () => {
+  const { id, to } = await machine();
+  const headers = { "idempotency-key": "lost-move" };
+  const first = await client.post(`/v1/machines/${id}/move`, { nodeId: to }, { headers });
+  assert.equal((await ended(first.json.id)).status, "succeeded");
+  // As if the server had died before it kept the answer.
+  await context.db.execute(sql`
+    UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() - interval '1 second' WHERE idempotency_key = 'lost-move'`);
+  const again = await client.post(`/v1/machines/${id}/move`, { nodeId: to }, { headers });
+  assert.deepEqual([again.status, again.json.id, again.json.status], [202, first.json.id, "succeeded"], again.text);
+});
+
 test("a failed machine stays failed while it moves, and may be started afterwards", async () => {
   const { id, to } = await machine({}, { restart: "never" });
   // The answer may be lost with the guest.

@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client, context } = server;
@@ -64,6 +65,26 @@ test("an operation that was begun before the server died is the answer to the re
   assert.equal(pull.again.id, pull.first.id);
   const drain = await repeated(`/v1/nodes/${node.id}/drain`, {});
   assert.equal(drain.again.operationId, drain.first.operationId);
+});
+
+test("a drain that was canceled before the repetition does not begin again", async () => {
+  const key = "lost-drain";
+  const path = `/v1/nodes/${node.id}/drain`;
+  const drain = () => client.post(path, {}, { headers: { "idempotency-key": key } });
+  const canceled = async (): Promise<void> => {
+    const { operationId } = (await client.delete(path)).json;
+    // null: none was running.
+    if (operationId !== null)
+      await until(async () => (await client.get(`/v1/operations/${operationId}`)).json.status !== "running");
+    assert.equal((await client.delete(path)).json.status, "ready");
+  };
+  // That of the test before may run.
+  await canceled();
+  const { operationId } = (await drain()).json;
+  await canceled();
+  await lose(key);
+  const again = await drain();
+  assert.deepEqual([again.status, again.json.operationId, again.json.status], [200, operationId, "ready"]);
 });
 
 test("a secret that was rotated before the server died is the answer to the repetition, and the one before still signs", async () => {

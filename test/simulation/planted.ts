@@ -319,8 +319,8 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/nodes/drain.ts",
-        from: "const begun = await context.db.transaction(async (transaction) => {",
-        to: "const begun = await (async (work: any) => await work(context.db))(async (transaction: any) => {",
+        from: "const beginning = context.db.transaction(async (transaction) => {",
+        to: "const beginning = (async (work: any) => await work(context.db))(async (transaction: any) => {",
       },
     ],
   },

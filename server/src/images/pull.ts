@@ -14,7 +14,7 @@ import type { NodeImage } from "@flotilla/contract/link";
 import { NodeUnreachable } from "../link/refusals.ts";
 import { noteImage } from "../nodes/image-store.ts";
 import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
-import { beginOperation } from "../operations/begin.ts";
+import { beginOnce, beginOperation } from "../operations/begin.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
 import type { Services } from "../services.ts";
@@ -35,16 +35,20 @@ interface PullInput {
 
 const stepOn = (nodeId: string): string => `pull to ${nodeId}`;
 
+interface PullRequest {
+  readonly operationId: string;
+  readonly tenantId: string;
+  readonly reference: string;
+  readonly nodeId: string | null;
+}
+
+type RequestServices = Pick<Services, "context" | "registries">;
+
 /** Requests a pull to one node, or to all that are ready. */
-export async function requestPull(
-  { context, registries }: Pick<Services, "context" | "registries">,
-  request: {
-    readonly operationId: string;
-    readonly tenantId: string;
-    readonly reference: string;
-    readonly nodeId: string | null;
-  },
-): Promise<OperationRecord> {
+export const requestPull = (services: RequestServices, request: PullRequest): Promise<OperationRecord> =>
+  beginOnce(services.context, request, () => begin(services, request));
+
+async function begin({ context, registries }: RequestServices, request: PullRequest): Promise<OperationRecord> {
   const { tenantId, reference } = request;
   checkReference(registries, reference);
   const nodes = chooseNodes(await listNodes(context.db), request.nodeId);

@@ -1,12 +1,13 @@
 /**
  * Requests a move of a machine to another node, as an operation. worker.ts does it.
  *
- * Always: a machine has one move at a time. A request for a machine that is being moved returns the running operation.
+ * Always: a machine has one move at a time. A request for a machine that is being moved returns the running operation, and the
+ * repetition of one that has moved it that operation.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Queryable } from "../db/database.ts";
 import { writeOperation } from "../operations/begin.ts";
-import { findRunningOperation, type OperationRecord } from "../operations/store.ts";
+import { findOperation, findRunningOperation, type OperationRecord } from "../operations/store.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineNotFound } from "../machines/start.ts";
@@ -40,6 +41,10 @@ export async function requestMove(services: MachineServices, request: MoveReques
   const { machineId, nodeId } = request;
   const machine = await cache.readAny(machineId);
   if (machine === undefined || machine.deletedAt !== null) throw machineNotFound(machineId);
+  if (machine.movedBy === request.operationId) {
+    const ended = await findOperation(context.db, { tenantId: request.tenantId, id: request.operationId });
+    if (ended !== undefined) return ended;
+  }
   const running = await findMove(context.db, request);
   if (running !== undefined) return running;
   refuseUnmovable(machine);

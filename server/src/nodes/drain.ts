@@ -2,13 +2,13 @@
  * Requests the drain of a node, as an operation, and cancels it. drain-worker.ts does the work.
  *
  * Always: a node is `draining` only while an operation works on it: both are written in one transaction. A request for a node that is
- * being drained returns the running operation.
+ * being drained returns the running operation, and a repetition the one that it began, also when that has ended.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { writeOperation } from "../operations/begin.ts";
-import { findRunningOperation, requestCancel } from "../operations/store.ts";
+import { findRunningOperation, type OperationRecord, requestCancel } from "../operations/store.ts";
 import { DRAIN_STEPS, type DrainInput } from "./drain-worker.ts";
 import { beginDrain, findNode, type NodeRecord, reopenNode } from "./store.ts";
 
@@ -16,6 +16,16 @@ const DEADLINE_SECONDS_DEFAULT = 600;
 const DEADLINE_SECONDS_MAX = 7 * 24 * 3600;
 /** Longer than all machines of a large host take to be moved. */
 const MOVES_MS_MAX = 7 * 24 * 3600_000;
+
+/** Takes back the beginning of a drain by a repeated request, whose operation has ended: nothing would end the drain. */
+class HasEnded extends Error {
+  readonly operation: OperationRecord;
+
+  constructor(operation: OperationRecord) {
+    super("the drain of this request has ended");
+    this.operation = operation;
+  }
+}
 
 export interface Draining {
   readonly node: NodeRecord;
@@ -44,7 +54,7 @@ export async function requestDrain(
     steps: Object.values(DRAIN_STEPS),
     deadlineMs: seconds * 1000 + MOVES_MS_MAX,
   } as const;
-  const begun = await context.db.transaction(async (transaction) => {
+  const beginning = context.db.transaction(async (transaction) => {
     // Locks the node, so of several callers the first makes the operation and the others find it.
     const node = await beginDrain(transaction, nodeId);
     if (node === undefined) return undefined;
@@ -52,8 +62,14 @@ export async function requestDrain(
     // Its end makes the node ready, which must not happen during another drain.
     if (running?.isCancelRequested === true)
       throw new Refusal("conflict", `the drain of node ${nodeId} is being canceled; try again in a few seconds`);
-    const operationId = running?.id ?? (await writeOperation(context, transaction, drain)).id;
-    return { node, operationId, isNew: running === undefined };
+    const operation = running ?? (await writeOperation(context, transaction, drain));
+    if (operation.status !== "running") throw new HasEnded(operation);
+    return { node, operationId: operation.id, isNew: running === undefined };
+  });
+  const begun = await beginning.catch(async (error: unknown) => {
+    if (!(error instanceof HasEnded)) throw error;
+    const node = await findNode(context.db, nodeId);
+    return node && { node, operationId: error.operation.id, isNew: false };
   });
   if (begun === undefined) throw await notDrainable(context, nodeId);
   await context.db.notify("nodes", nodeId);

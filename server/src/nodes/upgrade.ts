@@ -5,7 +5,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineServices } from "../machines/services.ts";
-import { writeOperation } from "../operations/begin.ts";
+import { beginOnce, writeOperation } from "../operations/begin.ts";
 import { findRunningOperation, type OperationRecord } from "../operations/store.ts";
 import { findNode, listNodes, lockUpgrades } from "./store.ts";
 import { vmmStepOf, VMMS_MS_MAX } from "./vmm-worker.ts";
@@ -24,10 +24,12 @@ export interface UpgradeRequest {
 }
 
 /** Throws a Refusal when a named node cannot be upgraded now, or none can. */
-export async function requestUpgrade(
+export const requestUpgrade = (
   { context }: Pick<MachineServices, "context">,
   request: UpgradeRequest,
-): Promise<OperationRecord> {
+): Promise<OperationRecord> => beginOnce(context, request, () => begin(context, request));
+
+async function begin(context: MachineServices["context"], request: UpgradeRequest): Promise<OperationRecord> {
   const nodeIds = await chooseNodes(context.db, request.nodeIds);
   const { vmms } = request;
   const input: UpgradeInput = { nodeIds, vmms };

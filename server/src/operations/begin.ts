@@ -28,6 +28,24 @@ export interface OperationRequest {
 const RUNNING_PER_TENANT_MAX = 100;
 const RETRY_AFTER_SECONDS = 10;
 
+/**
+ * What `begin` returns, which requests an operation. If that is refused, because what the operation did or what happened since does not
+ * permit another: the operation that the same request began before.
+ */
+export async function beginOnce(
+  { db }: Pick<Context, "db">,
+  { operationId: id, tenantId }: { readonly operationId: string; readonly tenantId: string },
+  begin: () => Promise<OperationRecord>,
+): Promise<OperationRecord> {
+  try {
+    return await begin();
+  } catch (error) {
+    const known = error instanceof Refusal ? await findOperation(db, { id, tenantId }) : undefined;
+    if (known === undefined) throw error;
+    return known;
+  }
+}
+
 export async function beginOperation(context: Context, request: OperationRequest): Promise<OperationRecord> {
   const operation = await writeOperation(context, context.db, request);
   await context.db.notify("operations", operation.id);
