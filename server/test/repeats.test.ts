@@ -142,3 +142,20 @@ test("a repetition is answered also at the ceiling of the machine's own limits",
   await lose(key);
   assert.deepEqual((await send()).json, first.json);
 });
+
+test("a repetition that the budget refuses is the same request later, and makes nothing twice", async () => {
+  const budget = (monthlyBudgetMicros: number) => ({ budgetPolicy: "block", monthlyBudgetMicros });
+  const plan = (await client.post("/v1/plans", { name: "budget of repetitions", ...budget(1_000) })).json.id;
+  const tenantId = (await client.post("/v1/tenants", { name: "repeats", planId: plan })).json.id;
+  const own = client.withKey((await client.post("/v1/apikeys", { tenantId })).json.key);
+  const key = "lost-and-refused";
+  const create = () => own.post("/v1/machines", { source }, { headers: { "idempotency-key": key } });
+  const first = await create();
+  assert.equal(first.status, 201, first.text);
+  await lose(key);
+  await client.patch(`/v1/plans/${plan}`, budget(0));
+  assert.equal((await create()).status, 402);
+  await client.patch(`/v1/plans/${plan}`, budget(1_000));
+  assert.equal((await create()).json.id, first.json.id);
+  assert.equal((await own.get("/v1/machines")).json.length, 1);
+});

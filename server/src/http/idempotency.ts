@@ -9,7 +9,8 @@
  *   lease ended, when the database is back.
  * - Answers that callers retry with the same key are not remembered: 429, 402 and every 5xx.
  * - Ids and secrets of what a request makes come from its `seed`, which is in the row before the request runs, and stays
- *   when the request is lost or fails with a 5xx. So a repetition makes the same, and the primary key shows what exists.
+ *   when the request is lost or fails with a 5xx, whatever a repetition is answered with. So a repetition makes the same, and the
+ *   primary key shows what exists.
  *   Nothing is made twice, even if the database or a server dies in between. Commands have no such id: a lost one may run
  *   again.
  * - Kept answers are encrypted with a key derived from the API key, which the server does not keep. An answer may hold a
@@ -90,7 +91,9 @@ export async function idempotently(
   const renewing = renew(context, request, owner, finished.signal);
   try {
     const answer = await work(row.seed);
-    await remember({ context, use }, request, owner, answer);
+    // An earlier run may have made something.
+    const isFirst = row.seed === owner;
+    await remember({ context, use }, { ...request, owner, isFirst }, answer);
     return answer;
   } finally {
     finished.abort();
@@ -101,14 +104,12 @@ export async function idempotently(
 /** The request has run, so a database failure now must not turn its answer into a refusal: it is kept later. */
 async function remember(
   { context, use }: IdempotencyParts,
-  request: IdempotentRequest,
-  owner: string,
+  held: IdempotentRequest & { readonly owner: string; readonly isFirst: boolean },
   answer: WireAnswer,
 ): Promise<void> {
-  const held = { ...request, owner };
   const settle = async (): Promise<unknown> => {
-    if (isKept(answer.status)) return await keep({ context, use }, request, owner, answer);
-    if (answer.status < 500) return await releaseKey(context.db, held);
+    if (isKept(answer.status)) return await keep({ context, use }, held, held.owner, answer);
+    if (answer.status < 500 && held.isFirst) return await releaseKey(context.db, held);
     return await endLease(context.db, held, context.clock.now());
   };
   try {
