@@ -179,6 +179,32 @@ test("receivers that refuse, hang, redirect or send without end delay no other w
   );
 });
 
+test("a receiver that answers slowly gets no further request in its turn when that is over", async () => {
+  const sliceMs = 100;
+  const slow = await startTestServer({ ...options, webhookTimes: { ...options.webhookTimes, sliceMs } });
+  const { db, clock } = slow.context;
+  const held: ServerResponse[] = [];
+  const receiver = await startReceiver((_, response) => {
+    held.push(response);
+    return null;
+  });
+  const { id } = (await slow.client.post("/v1/webhooks", { url: receiver.url })).json;
+  const turn = async (): Promise<number | undefined> =>
+    (await db.queryOne<{ turn: number }>(sql`SELECT turn FROM webhooks WHERE id = ${id}`))?.turn;
+  // Two of each of two machines.
+  await db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT 'ev-' || n, t.id, 'mach-' || n % 2, 'info', 'slow', now() FROM tenants t, generate_series(1, 4) n WHERE t.name = 'default'`);
+  await until(() => held.length === 2, { what: "the first of each machine" });
+  const begunAt = clock.monotonic();
+  const first = await turn();
+  await until(() => clock.monotonic() - begunAt > sliceMs, { what: "the turn to be over" });
+  for (const response of held.splice(0)) response.writeHead(200).end();
+  await until(() => held.length === 2, { what: "the second of each machine" });
+  assert.ok((await turn()) !== first, "they were sent in the same turn");
+  for (const response of held) response.writeHead(200).end();
+});
+
 test("410 disables a webhook with an event that says so, and enabling it continues where it ended", async () => {
   const tenant = await newTenant();
   const receiver = await startReceiver(() => 410);

@@ -1,13 +1,13 @@
 /**
  * Delivers for the webhooks that this server has leased.
  *
- * A lease is a turn of at most SLICE_MS: read new events into the queue, attempt what is due, record the outcomes, end
- * the lease. Then the webhook waits behind the others, so receivers that answer slowly delay no other webhook by more
- * than their turns.
+ * A lease is a turn: read new events into the queue, attempt what is due, record the outcomes, end the lease. Then the webhook
+ * waits behind the others, so receivers that answer slowly delay no other webhook by more than their turns.
  *
  * Always:
  * - At most CONCURRENCY requests run for one webhook, and one for a receiver that is down; at most LEASES_MAX webhooks
  *   at a time.
+ * - After SLICE_MS a turn begins no further attempt: it ends with those that are under way.
  * - Events of one resource are sent one after the other, each when the one before has been accepted.
  * - An outcome is recorded only while the lease lasts. A server that loses it cuts its requests off.
  *
@@ -68,10 +68,11 @@ export interface DeliveryOptions {
   readonly times?: WebhookTimes | undefined;
 }
 
-/** Instead of RETRY_MS and LEASE_MS. For tests. */
+/** Instead of RETRY_MS, LEASE_MS and SLICE_MS. For tests. */
 export interface WebhookTimes {
   readonly retryMs: number;
   readonly leaseMs: number;
+  readonly sliceMs?: number;
 }
 
 export class WebhookRunner {
@@ -139,6 +140,8 @@ class Turn {
   #cursor: number | null;
   #failures: number;
   #isOver = false;
+  /** By the monotonic clock. */
+  readonly #until: number;
 
   constructor(options: DeliveryOptions, webhook: LeasedWebhook, stopping: AbortSignal) {
     this.#options = options;
@@ -146,6 +149,11 @@ class Turn {
     this.#signal = AbortSignal.any([this.#lost.signal, stopping]);
     this.#cursor = webhook.cursor;
     this.#failures = webhook.failures;
+    this.#until = options.context.clock.monotonic() + (options.times?.sliceMs ?? SLICE_MS);
+  }
+
+  get #isLate(): boolean {
+    return this.#options.context.clock.monotonic() >= this.#until;
   }
 
   /** Throws a Refusal when this server has another key than the one that sealed them. */
@@ -185,8 +193,7 @@ class Turn {
 
   async #deliverAll(): Promise<void> {
     const { clock } = this.#options.context;
-    const until = clock.monotonic() + SLICE_MS;
-    for (let pauses = 0; !this.#isOver && clock.monotonic() < until; ) {
+    for (let pauses = 0; !this.#isOver && !this.#isLate; ) {
       this.#signal.throwIfAborted();
       if (!isDown(this.#failures)) await this.#read();
       const due = await this.#listDue();
@@ -228,22 +235,22 @@ class Turn {
     });
   }
 
-  /** Attempts each resource's deliveries in order, those of CONCURRENCY resources at the same time. */
+  /** Attempts each resource's deliveries in order, those of CONCURRENCY resources at the same time, until the turn is over. */
   async #attemptAll(due: readonly DueDelivery[]): Promise<void> {
     const chains = [...Map.groupBy(due, ({ resourceId }) => resourceId).values()];
     await mapAtMost(CONCURRENCY, chains, async (chain) => {
-      if (!this.#isOver && !isDown(this.#failures)) await this.#attemptChain(chain);
+      if (!this.#isOver && !this.#isLate && !isDown(this.#failures)) await this.#attemptChain(chain);
     });
   }
 
-  /** One after the other, until one fails. */
+  /** One after the other, until one fails or the turn is over. */
   async #attemptChain(chain: readonly DueDelivery[]): Promise<void> {
     const outcomes: Outcome[] = [];
     try {
       for (const delivery of chain) {
         const result = await this.#send(delivery);
         outcomes.push(this.#outcomeOf(delivery, result));
-        if (!result.isDelivered) break;
+        if (!result.isDelivered || this.#isLate) break;
       }
     } finally {
       // What was accepted before the signal is recorded, so that it is not sent again.
