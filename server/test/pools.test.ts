@@ -183,6 +183,38 @@ test("a claim that is refused leaves no machine", async () => {
   await until(async () => (await poolOf(id, by)).busyCount === 2, { what: "the refused claims to be forgotten" });
 });
 
+test("claims that are refused again and again leave no rows, which later claims would read", async () => {
+  const plan = await client.post("/v1/plans", { name: "no machines", maxMachines: 0 });
+  const owner = await client.post("/v1/tenants", { name: "none", planId: plan.json.id });
+  const by = client.withKey((await client.post("/v1/apikeys", { tenantId: owner.json.id })).json.key);
+  const id = await pool({ targetSize: 0 }, by);
+  for (let count = 0; count < 3; count += 1) assert.equal((await by.post(`/v1/pools/${id}/claim`)).status, 422);
+  await context.db.execute(sql`
+    UPDATE pool_machines SET claimed_at = claimed_at - interval '1 minute' WHERE pool_id = ${id}`);
+  await until(
+    async () => (await context.db.query(sql`SELECT 1 FROM pool_machines WHERE pool_id = ${id}`)).length === 0,
+    { what: "the refused claims to be forgotten" },
+  );
+});
+
+test("a repeated claim gets the machine that was made for it, also when its row was forgotten", async () => {
+  const id = await pool({ targetSize: 0 });
+  const headers = { "idempotency-key": "claim-forgotten" };
+  const made = await client.post(`/v1/pools/${id}/claim`, undefined, { headers });
+  assert.equal(made.status, 200, made.text);
+  await context.db.execute(sql`DELETE FROM pool_machines WHERE machine_id = ${made.json.id}`);
+  await context.db.execute(sql`UPDATE pools SET target_size = 1 WHERE id = ${id}`);
+  await waits(id, 1);
+  // As if the server had died before it kept the answer.
+  await context.db.execute(sql`
+    UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() - interval '1 second'
+    WHERE idempotency_key = 'claim-forgotten'`);
+  const again = await client.post(`/v1/pools/${id}/claim`, undefined, { headers });
+  assert.deepEqual([again.status, again.json.id], [200, made.json.id]);
+  assert.deepEqual([(await poolOf(id)).idleCount, (await poolOf(id)).busyCount], [1, 1]);
+  await client.call("DELETE", `/v1/pools/${id}`);
+});
+
 test("a claim that is refused does not delete a machine that has run: another copy of the claim was answered with it", async () => {
   const fresh = await createMachine(client);
   const used = await createMachine(client);

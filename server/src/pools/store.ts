@@ -34,8 +34,11 @@ export interface PoolName {
   readonly id: string;
 }
 
-/** A claimed machine that was not made within this time will not be. */
-const CLAIMED_UNMADE_MS = 60 * 60_000;
+/**
+ * The row of a claim whose machine was not made within this time is forgotten: the claim was refused, or its server has died. Each later
+ * claim reads those that are left. If the machine is made nevertheless, a repetition finds it by its id.
+ */
+const CLAIMED_UNMADE_MS = 60_000;
 
 const COLUMNS = sql`
   p.id, p.tenant_id AS "tenantId", p.created_by AS "createdBy", p.image, p.cpus, p.memory_mb AS "memoryMb",
@@ -228,7 +231,9 @@ export async function claimMember(
     WITH claimed AS (
       SELECT w.machine_id FROM pool_machines w
       JOIN pools p ON p.id = w.pool_id AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
-      WHERE w.claim_id = ${claimId} AND w.pool_id = ${poolId}),
+      WHERE w.claim_id = ${claimId} AND w.pool_id = ${poolId}
+      UNION SELECT m.id FROM machines m JOIN pools p ON p.id = ${poolId} AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
+      WHERE m.id = ${claimId} AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL),
     taken AS (
       UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz, claim_id = ${claimId}
       WHERE NOT EXISTS (SELECT 1 FROM claimed) AND machine_id = (
