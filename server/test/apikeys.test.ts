@@ -7,6 +7,7 @@ import { readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
+import { purgeKeys } from "../src/apikeys/store.ts";
 import { sql } from "../src/db/database.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -315,4 +316,23 @@ test("a tenant has a bounded number of keys, also when made concurrently, and of
     sql`UPDATE api_keys SET expires_at = now() - interval '1 day' WHERE tenant_id = ${tenantId} AND id LIKE 'good%'`,
   );
   assert.equal((await own.post("/v1/apikeys", {})).status, 200, "those that have expired do not count");
+});
+
+test("rows of keys that have expired are bounded, and removed 30 days later", async () => {
+  const tenantId = (await client.post("/v1/tenants", { name: "short-lived" })).json.id as string;
+  const own = client.withKey((await mint({ tenantId })).key);
+  const creator = (await own.get("/v1/me")).json.subject as string;
+  await db.execute(sql`
+    INSERT INTO api_keys (id, tenant_id, key_hash, scopes, created_by, created_at, expires_at)
+    SELECT 'short' || n, ${tenantId}, sha256(('short' || n)::bytea), ARRAY['machine:read'], ${creator}, now() - interval '2 days',
+      now() - interval '1 day' FROM generate_series(1, 1005) n`);
+  const expired = async (): Promise<number> =>
+    ((await own.get("/v1/apikeys")).json as { id: string }[]).filter(({ id }) => id.startsWith("short")).length;
+  assert.equal((await own.post("/v1/apikeys", { expiresInSeconds: 60 })).status, 200);
+  assert.equal(await expired(), 1_000);
+  const inDays = (days: number): number => server.context.clock.now() + days * 24 * 60 * 60_000;
+  await purgeKeys(db, inDays(28), 10_000);
+  assert.equal(await expired(), 1_000);
+  await purgeKeys(db, inDays(30), 10_000);
+  assert.equal(await expired(), 0);
 });

@@ -52,8 +52,8 @@ export async function insertKey(db: Queryable, key: NewApiKey, max: number): Pro
     creator AS (SELECT id FROM api_keys WHERE id = ${key.createdBy} AND revoked_at IS NULL FOR SHARE),
     purged AS (
       DELETE FROM api_keys WHERE id IN (
-        SELECT k.id FROM api_keys k WHERE ${REMOVABLE} AND k.tenant_id = ${key.tenantId}
-        ORDER BY k.revoked_at DESC OFFSET ${max} LIMIT ${PURGED_AT_ONCE})),
+        SELECT k.id FROM api_keys k WHERE ${REMOVABLE} AND ${ENDED_AT} <= ${instantOf(key.createdAt)} AND k.tenant_id = ${key.tenantId}
+        ORDER BY ${ENDED_AT} DESC OFFSET ${max} LIMIT ${PURGED_AT_ONCE})),
     inserted AS (
       INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description, created_by, created_at, expires_at)
       SELECT ${key.id}, tenant_id, ${key.hash}, ${key.scopes}, ${key.description}, creator.id, ${instantOf(key.createdAt)}::timestamptz,
@@ -70,23 +70,26 @@ export async function insertKey(db: Queryable, key: NewApiKey, max: number): Pro
 }
 
 const PURGED_AT_ONCE = 10;
-/** Revoked keys are kept this long, so that the creator of a machine has a name. */
-const REVOKED_KEPT_MS = 30 * 24 * 60 * 60_000;
+/** Revoked and expired keys are kept this long, so that the creator of a machine has a name. */
+const ENDED_KEPT_MS = 30 * 24 * 60 * 60_000;
+
+/** When `k` was revoked, or expires; null: neither. */
+const ENDED_AT = sql`least(k.revoked_at, k.expires_at)`;
 
 /**
- * Whether `k` can be removed: revoked, without keys made by it, not named by a stored answer, and not an operator's. The file
+ * Whether `k` can be removed once it has ended: without keys made by it, not named by a stored answer, and not an operator's. The file
  * of the admin key may still hold that one, and a removed key would be registered again.
  */
-const REMOVABLE = sql`k.revoked_at IS NOT NULL AND k.created_by IS NOT NULL AND NOT k.scopes && ARRAY['*']
+const REMOVABLE = sql`(k.revoked_at IS NOT NULL OR k.expires_at IS NOT NULL) AND k.created_by IS NOT NULL AND NOT k.scopes && ARRAY['*']
   AND NOT EXISTS (SELECT FROM api_keys child WHERE child.created_by = k.id)
   AND NOT EXISTS (SELECT FROM idempotency_keys i WHERE i.key_id = k.id)`;
 
-/** Removes keys that were revoked 30 days ago. Returns how many there were. */
+/** Removes keys that were revoked or expired 30 days ago. Returns how many there were. */
 export function purgeKeys(db: Queryable, now: number, limit: number): Promise<number> {
   return db.execute(sql`
     DELETE FROM api_keys WHERE id IN (
-      SELECT k.id FROM api_keys k WHERE ${REMOVABLE} AND k.revoked_at < ${instantOf(now - REVOKED_KEPT_MS)}
-      ORDER BY k.revoked_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
+      SELECT k.id FROM api_keys k WHERE ${REMOVABLE} AND ${ENDED_AT} < ${instantOf(now - ENDED_KEPT_MS)}
+      ORDER BY ${ENDED_AT} LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 
 /** A key that is not revoked, locked. `tenantId` null: any tenant's. */

@@ -1251,11 +1251,11 @@ CREATE TABLE webhooks (
 
 CREATE EXTENSION btree_gist;
 
+CREATE INDEX api_keys_ended ON public.api_keys USING btree (LEAST(revoked_at, expires_at)) WHERE ((revoked_at IS NOT NULL) OR (expires_at IS NOT NULL));
+
 CREATE INDEX api_keys_of_creator ON public.api_keys USING btree (created_by) WHERE (created_by IS NOT NULL);
 
 CREATE INDEX api_keys_of_tenant ON public.api_keys USING btree (tenant_id, created_at);
-
-CREATE INDEX api_keys_revoked ON public.api_keys USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
 
 CREATE INDEX audit_log_of_key ON public.audit_log USING btree (key_id, at);
 

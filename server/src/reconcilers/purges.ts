@@ -25,7 +25,7 @@ const PURGES: Readonly<Record<string, (context: Context, max: number) => Promise
   operations: purgeOperations,
   /** Idempotency keys and the answers kept under them, after 24 hours. */
   idempotencyKeys: ({ db, clock }, max) => removeExpiredKeys(db, clock.now(), max),
-  /** API keys, 30 days after they were revoked. */
+  /** API keys, 30 days after they were revoked or expired. */
   keys: ({ db, clock }, max) => purgeKeys(db, clock.now(), max),
   /** Connect tokens that have expired. */
   connectTokens: purgeConnectTokens,
