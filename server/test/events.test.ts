@@ -5,8 +5,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import pg from "pg";
+import { followEvents } from "../src/events/follow.ts";
 import { listTenantEvents, reorderRestoredEvents } from "../src/events/store.ts";
 import { type Database, sql, type Statement } from "../src/db/database.ts";
+import { currentHolder, forHolder } from "../src/db/holder.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -263,4 +265,18 @@ test("events are followed as a stream, which continues after the last one that w
   const ofMachine = await followed(2, { query: `&machine=${machine}` });
   assert.ok(ofMachine.every(({ data }) => data.machineId === machine));
   assert.equal((await follower.get("/v1/events?follow=true&cursor=x")).status, 422);
+});
+
+test("a follower's looks count for its tenant, also after its request was answered", async () => {
+  const holders: (string | null)[] = [];
+  const db = Object.create(context.db, {
+    query: { value: (statement: Statement) => (holders.push(currentHolder()), context.db.query(statement)) },
+  }) as Database;
+  const clock = { ...context.clock, sleep: (_ms: number, signal?: AbortSignal) => context.clock.sleep(1, signal) };
+  const asked = { tenantId: TENANT, machineId: null, after: null };
+  const answer = await forHolder(TENANT, () => followEvents({ ...context, db, clock }, asked));
+  answer.resume();
+  await until(() => holders.length > 2, { what: "two looks after the first" });
+  answer.destroy();
+  assert.deepEqual([...new Set(holders)], [TENANT]);
 });

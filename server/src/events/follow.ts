@@ -3,10 +3,12 @@
  *
  * Always:
  * - The `id` of each is its cursor, so a reader that connects again with the last one (`Last-Event-ID`) misses none, on any server.
+ * - Looks for new events take their turns among the statements of their tenant, however many follow.
  * - A slow reader makes reads wait. A database that does not answer delays events, and does not end the stream.
  */
 import type { TenantEvent } from "@flotilla/contract/events";
 import type { Context } from "../context.ts";
+import { forHolder } from "../db/holder.ts";
 import { LastingAnswer } from "../http/lasting-answer.ts";
 import { listTenantEvents, type TenantEventsPage } from "./store.ts";
 import { type TenantEventRecord, tenantEvent } from "./view.ts";
@@ -20,7 +22,9 @@ export async function followEvents(
   { clock, db }: Context,
   asked: Omit<TenantEventsPage, "limit">,
 ): Promise<LastingAnswer> {
-  const read = (after: number | null) => listTenantEvents(db, { ...asked, after, limit: PAGE });
+  // They come after the request, which counts for its tenant only until it is answered.
+  const read = (after: number | null) =>
+    forHolder(asked.tenantId, () => listTenantEvents(db, { ...asked, after, limit: PAGE }));
   const first = await read(asked.after);
   const answer = new LastingAnswer(clock, (reason) => {
     const text = reason ?? "the server stops; follow the events again to continue";
