@@ -392,7 +392,7 @@ export const machineEndpoints = {
     summary: "The machine's timeline, oldest first",
     description:
       "Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together share " +
-      "one line, so that the timeline of a busy machine stays readable.",
+      "one line, so that the timeline of a busy machine stays readable. Without limit and cursor: the newest 1000.",
     access: ["machine:read"],
     query: Type.Object({ ...pageQuery }),
     answers: { 200: json(Type.Array(EventInfo)) },

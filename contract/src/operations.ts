@@ -62,6 +62,7 @@ export const operationEndpoints = {
     path: "/v1/operations",
     family: "operations",
     summary: "List the tenant's operations of the last 30 days, newest first",
+    description: "1000 at once without a limit.",
     access: "anyKey",
     query: Type.Object({
       limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),

@@ -332,7 +332,8 @@ export abstract class Methods {
    * The machine's timeline, oldest first.
    *
    * Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together
-   * share one line, so that the timeline of a busy machine stays readable.
+   * share one line, so that the timeline of a busy machine stays readable. Without limit and cursor: the newest
+   * 1000.
    *
    * `GET /v1/machines/{id}/events`; needs scope machine:read.
    * Refuses with not_found.
@@ -1437,6 +1438,8 @@ export abstract class Methods {
 
   /**
    * List the tenant's operations of the last 30 days, newest first.
+   *
+   * 1000 at once without a limit.
    *
    * `GET /v1/operations`; needs any key.
    * Refuses with invalid_body.

@@ -267,6 +267,25 @@ test("events are followed as a stream, which continues after the last one that w
   assert.equal((await follower.get("/v1/events?follow=true&cursor=x")).status, 422);
 });
 
+test("a machine's timeline has its newest thousand events without a limit, and all of them in pages", async () => {
+  const machine = await created();
+  await context.db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT 'ev-long-' || n, ${TENANT}, ${machine}, 'info', n::text, now() + n * interval '1 ms' FROM generate_series(1, 1005) n`);
+  const path = `/v1/machines/${machine}/events`;
+  const newest = (await follower.get(path)).json as readonly Read[];
+  assert.deepEqual(
+    newest.map(({ message }) => Number(message)),
+    Array.from({ length: 1_000 }, (_, at) => at + 6),
+  );
+  const first = await follower.get(`${path}?limit=1000`);
+  const next = /^<([^>]+)>; rel="next"$/.exec(first.headers.get("link") ?? "")?.[1] ?? "";
+  const all = [...first.json, ...(await follower.get(next)).json] as readonly Read[];
+  assert.deepEqual(all.slice(-1_000), newest);
+  assert.ok(all.length >= 1_005, `${all.length} events`);
+  await follower.delete(`/v1/machines/${machine}`);
+});
+
 test("a follower's looks count for its tenant, also after its request was answered", async () => {
   const holders: (string | null)[] = [];
   const db = Object.create(context.db, {

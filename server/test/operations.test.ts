@@ -241,6 +241,20 @@ test("a tenant may have a hundred running operations, and a refusal beyond that 
   );
 });
 
+test("a list without a limit has the newest thousand, and names the next page", async () => {
+  const { id } = (await client.post("/v1/tenants", { name: "diligent" })).json;
+  const own = client.withKey((await client.post("/v1/apikeys", { tenantId: id })).json.key);
+  await context.db.execute(sql`
+    INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt)
+    SELECT 'op-d' || lpad(n::text, 31, '0'), ${id}, ${KIND}, 'succeeded', 'machine', 'x', '{}', '[]', now() - n * interval '1 s', now(), now(), 1
+    FROM generate_series(1, 1005) n`);
+  const listed = await own.get("/v1/operations");
+  assert.equal(listed.json.length, 1_000);
+  assert.equal(listed.json[0].id, `op-d${"1".padStart(31, "0")}`);
+  const next = /^<([^>]+)>; rel="next"$/.exec(listed.headers.get("link") ?? "")?.[1] ?? "";
+  assert.equal((await own.get(next)).json.length, 5);
+});
+
 test("operations are deleted thirty days after they ended, running ones never", async () => {
   const before = (await client.get("/v1/operations")).json.length;
   const running = await begin();

@@ -86,7 +86,7 @@ export interface TimelinePage {
   readonly machineId: string;
   /** Only events after the one with this position. */
   readonly after: number | null;
-  readonly limit: number | null;
+  readonly limit: number;
 }
 
 /**
@@ -103,6 +103,18 @@ export function listTimeline(
       SELECT coalesce(max(created_at), '-infinity'), coalesce(max(position), 0) FROM tenant_events
       WHERE machine_id = ${machineId} AND position = ${after}::bigint)
     ORDER BY created_at, position LIMIT ${limit}`);
+}
+
+/** The newest events of a machine's timeline, oldest first. */
+export function listNewest(
+  db: Queryable,
+  { machineId, limit }: Pick<TimelinePage, "machineId" | "limit">,
+): Promise<readonly EventRecord[]> {
+  return db.query(sql`
+    SELECT position, id, level, message, created_at AS "createdAt" FROM (
+      SELECT position, id, level, message, created_at FROM tenant_events WHERE machine_id = ${machineId}
+      ORDER BY created_at DESC, position DESC LIMIT ${limit}::int) newest
+    ORDER BY created_at, position`);
 }
 
 export interface TenantEventsPage {

@@ -7,7 +7,7 @@ import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { Static } from "@flotilla/contract/schema";
 import type { Caller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
-import { listTimeline } from "../events/store.ts";
+import { listNewest, listTimeline } from "../events/store.ts";
 import { eventInfo } from "../events/view.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { createMachine } from "./create.ts";
@@ -106,6 +106,9 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
   };
 }
 
+/** A machine may have many of the last 30 days, and all of them would be in memory at once. */
+const EVENTS_DEFAULT = 1000;
+
 /** A request for a machine's events. */
 interface TimelineRequest {
   readonly caller: Caller;
@@ -117,11 +120,15 @@ async function timelineOf({ cache, context }: MachineServices, { caller, params,
   const name = { tenantId: caller.tenantId, id: params.id };
   const machine = cache.current(name) ?? (await cache.read(name));
   if (machine === undefined) throw machineNotFound(params.id);
-  const limit = query.limit ?? null;
+  const { limit = EVENTS_DEFAULT, cursor } = query;
+  if (query.limit === undefined && cursor === undefined) {
+    const newest = await listNewest(context.db, { machineId: machine.id, limit });
+    return { status: 200, headers: {}, body: newest.map(eventInfo) } as const;
+  }
   const found = await listTimeline(context.db, {
     machineId: machine.id,
-    after: parseSequence(query.cursor),
-    limit: limit === null ? null : limit + 1,
+    after: parseSequence(cursor),
+    limit: limit + 1,
   });
   const { items, headers } = page(found, limit, `/v1/machines/${machine.id}/events`, {
     cursorOf: ({ position }) => String(position),

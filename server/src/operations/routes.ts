@@ -8,17 +8,16 @@ import { page, parsePosition, positionOf } from "../http/paging.ts";
 import { findOperation, listOperations, requestCancel } from "./store.ts";
 import { operationInfo } from "./view.ts";
 
+/** A tenant may have many of the last 30 days, and all of them would be in memory at once. */
+const LIMIT_DEFAULT = 1000;
+
 export function operationHandlers(context: Context): HandlersOf<"listOperations" | "getOperation" | "cancelOperation"> {
   const { db } = context;
   return {
     async listOperations({ caller, query }) {
-      const limit = query.limit ?? null;
+      const { limit = LIMIT_DEFAULT } = query;
       const after = parsePosition(query.cursor, "operation");
-      const found = await listOperations(db, {
-        tenantId: caller.tenantId,
-        after,
-        limit: limit === null ? null : limit + 1,
-      });
+      const found = await listOperations(db, { tenantId: caller.tenantId, after, limit: limit + 1 });
       const { items, headers } = page(found, limit, "/v1/operations", { cursorOf: positionOf });
       return { status: 200, headers, body: items.map(operationInfo) };
     },

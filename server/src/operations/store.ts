@@ -91,7 +91,7 @@ export async function listOperations(
   options: {
     readonly tenantId: string;
     readonly after: { readonly createdAt: number; readonly id: string } | null;
-    readonly limit: number | null;
+    readonly limit: number;
   },
 ): Promise<readonly OperationRecord[]> {
   const { tenantId, after, limit } = options;
