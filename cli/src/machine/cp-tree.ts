@@ -15,6 +15,7 @@ import { createReadStream } from "node:fs";
 import { lstat, mkdir, readdir } from "node:fs/promises";
 import { basename, join, posix, resolve } from "node:path";
 import { Transform } from "node:stream";
+import { mapAtMost } from "@flotilla/base/concurrency";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, localFailure } from "../failure.ts";
@@ -207,21 +208,11 @@ class Tree {
 
 /** Does the work for each item, a few concurrently; the first failure ends it, and aborts what runs. */
 async function eachOf<T>(items: readonly T[], work: (item: T, signal: AbortSignal) => Promise<void>): Promise<void> {
-  const left = items.values();
   const failed = new AbortController();
-  const worker = async (): Promise<void> => {
-    for (const item of left) {
-      if (failed.signal.aborted) return;
-      await work(item, failed.signal);
-    }
-  };
-  const ended = async (): Promise<void> => {
-    try {
-      await worker();
-    } catch (error) {
+  await mapAtMost(AT_ONCE, items, (item) =>
+    work(item, failed.signal).catch((error: unknown) => {
       failed.abort();
       throw error;
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, ended));
+    }),
+  );
 }
