@@ -17,8 +17,8 @@ import { type CreateResult, resultOf, runMode } from "./create-modes.ts";
 import { BenchFleet } from "./fleet.ts";
 import { measureRows, type Row } from "./rows.ts";
 import { percentile, percentilesOf, roundMs } from "./statistics.ts";
+import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
-const EXIT_INTERRUPTED = 130;
 /** Four calls each, all at the same time: what a default plan's rate limit allows as a burst. */
 const COUNT_MAX = 300;
 

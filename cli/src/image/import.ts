@@ -20,11 +20,12 @@ export async function run(call: Call, [file = "", reference = ""]: readonly stri
   await importArchive(call, file, { reference, nodeId: options.node });
 }
 
-/** Sends the archive and prints the image's name. */
+/** Sends the archive and prints the image's name. `signal` ends it. */
 export async function importArchive(
   call: Call,
   file: string,
   query: { readonly reference: string; readonly nodeId?: string | undefined },
+  signal?: AbortSignal,
 ): Promise<void> {
   await using archive = await open(file).catch((error: unknown) => {
     throw usage(`${file}: ${fileErrorText(error) ?? ownMessageOf(error)}`);
@@ -33,7 +34,7 @@ export async function importArchive(
   if (facts.isDirectory()) throw usage(`${file} is a directory`, "name an archive, such as one that `tar -cf` makes");
   using _progress = call.output.progress(`importing ${query.reference} (${renderBytes(facts.size)})`);
   const body = Readable.toWeb(archive.createReadStream()) as ReadableStream<Uint8Array>;
-  const images = await call.flotilla(nodeFetch).importImage(body, { query });
+  const images = await call.flotilla(nodeFetch).importImage(body, { query, signal });
   if (call.output.isJson) return call.output.json(images);
   call.output.line(query.reference);
 }

@@ -5,7 +5,8 @@
  * The server does the work: Ctrl-C ends the waiting, not the fetching.
  */
 import type { Call } from "../call.ts";
-import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";
+import { watchOperation } from "../operation/watch.ts";
+import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
 export interface PullOptions {
   readonly node?: string;

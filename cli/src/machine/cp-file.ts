@@ -11,9 +11,7 @@ import { dirname, join } from "node:path";
 import { Readable, type Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { FlotillaError } from "@flotilla/sdk";
-import type { Call } from "../call.ts";
 import { Failure, localFailure } from "../failure.ts";
-import { EXIT_INTERRUPTED } from "../operation/watch.ts";
 
 /** One side of the copy. */
 export type CopyEnd =
@@ -91,27 +89,6 @@ export interface Target {
   /** An absolute path. */
   readonly target: string;
   readonly meter: Transform;
-}
-
-/**
- * Copies until the program is asked to stop, which aborts `stopping`, so that no part of a file is left. Returns the exit
- * code.
- */
-export async function stoppable(
-  { world }: Call,
-  stopping: AbortController,
-  copy: () => Promise<void>,
-): Promise<number> {
-  const forget = world.onStopSignal(() => stopping.abort());
-  try {
-    await copy();
-    return 0;
-  } catch (error) {
-    if (stopping.signal.aborted) return EXIT_INTERRUPTED;
-    throw error;
-  } finally {
-    forget();
-  }
 }
 
 /** Writes a file of a machine into what is at `target` already. */

@@ -32,8 +32,8 @@ import {
   type MachineFile,
   megabytes,
   save,
-  stoppable,
 } from "./cp-file.ts";
+import { stoppable } from "../stoppable.ts";
 import { findMachine } from "./find.ts";
 
 /** Files copied concurrently. */

@@ -32,10 +32,10 @@ import {
   isSpecial,
   megabytes,
   save,
-  stoppable,
   writeInto,
 } from "./cp-file.ts";
 import { copyTree } from "./cp-tree.ts";
+import { stoppable } from "../stoppable.ts";
 import { findMachine } from "./find.ts";
 
 const STANDARD = "-";

@@ -4,7 +4,8 @@
  * The server does the work: Ctrl-C ends the waiting, not the move; `flotilla operation cancel` ends the move.
  */
 import type { Call } from "../call.ts";
-import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";
+import { watchOperation } from "../operation/watch.ts";
+import { EXIT_INTERRUPTED } from "../stoppable.ts";
 import { findMachineId } from "./find.ts";
 
 export interface MoveOptions {

@@ -4,7 +4,8 @@
  * Machines that have moved stay where they are.
  */
 import type { Call } from "../call.ts";
-import { EXIT_INTERRUPTED, watchToItsEnd } from "../operation/watch.ts";
+import { watchToItsEnd } from "../operation/watch.ts";
+import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
 export async function run(call: Call, [id = ""]: readonly string[]) {
   const flotilla = call.flotilla();

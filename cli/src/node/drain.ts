@@ -6,7 +6,8 @@
 import type { DrainPlan } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { clean, renderBytes, renderSpan } from "../table.ts";
-import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";
+import { watchOperation } from "../operation/watch.ts";
+import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
 export interface DrainOptions {
   readonly deadline?: number;

@@ -6,7 +6,8 @@
  */
 import type { Call } from "../call.ts";
 import { usage } from "../failure.ts";
-import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";
+import { watchOperation } from "../operation/watch.ts";
+import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
 export interface UpgradeOptions {
   readonly rolling?: boolean;

@@ -12,7 +12,6 @@ const PERIOD_MS = 500;
 /** The longest restart of a server. */
 const UNREACHABLE_MAX_MS = 30_000;
 const AWAY_STATUSES: readonly number[] = [502, 503, 504];
-export const EXIT_INTERRUPTED = 130;
 
 /** The ended operation, or null when the watching was stopped. Throws a Failure when it did not succeed. */
 export async function watchOperation(call: Call, flotilla: Flotilla, begun: Operation): Promise<Operation | null> {
