@@ -50,6 +50,16 @@ test("an error of QEMU rejects with its description and the command's name", asy
   qmp.close();
 });
 
+test("an error whose description is not a text rejects all the same", async () => {
+  const desc = '{"toString": 1, "valueOf": 1}';
+  const { host } = scripted((request) =>
+    request.execute === "cont" ? `{"error": {"desc": ${desc}}, "id": ${request.id}}\n` : empty(request),
+  );
+  const qmp = await Qmp.connect(host, () => {}, never);
+  await assert.rejects(qmp.execute("cont"), /^Error: cont: an error without a description$/);
+  qmp.close();
+});
+
 test("pending commands are rejected when the VMM ends", async () => {
   const { host, vmm } = scripted((request) => (request.execute === "stop" ? "" : empty(request)));
   const qmp = await Qmp.connect(host, () => {}, never);

@@ -118,7 +118,8 @@ export class Qmp {
     }
     const { error } = message;
     if (isRecord(error)) {
-      return this.#settle(message["id"], (pending) => pending.reject(new Error(String(error["desc"]))));
+      const text = textOf(error["desc"]) ?? "an error without a description";
+      return this.#settle(message["id"], (pending) => pending.reject(new Error(text)));
     }
     this.#settle(message["id"], (pending) => pending.resolve(message["return"]));
   }
@@ -142,6 +143,9 @@ export class Qmp {
 
 /** The id under which the greeting, which has no request, is awaited. */
 const GREETING_ID = 0;
+
+/** A text of the VMM; null: it is none. String() would throw for an object that has no text. */
+export const textOf = (value: unknown): string | null => (typeof value === "string" ? value : null);
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);

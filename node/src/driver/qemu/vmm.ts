@@ -26,7 +26,7 @@ import { CONSOLE_BYTES, CONSOLE_ID } from "./argv.ts";
 import { explainExit, lastMessage, shutdownReasonIn } from "./exit-reason.ts";
 import { VmmFence } from "./fence.ts";
 import { isAlive, killNow } from "./processes.ts";
-import type { Qmp, QmpEvent } from "./qmp.ts";
+import { type Qmp, type QmpEvent, textOf } from "./qmp.ts";
 
 export interface VmmOptions {
   readonly record: VmRecord;
@@ -50,6 +50,8 @@ const QUICK_POLLS_MAX = 400;
 const QUIT_MS = 2_000;
 const RESUME_MS = 3_000;
 const LOG_TAIL_BYTES = 8_192;
+/** The reasons that QEMU has: `guest-shutdown`, `host-qmp-quit` and others. */
+const REASON = /^[a-z-]{1,40}$/;
 /** How long to wait for the last output of a VMM that is about to be killed. */
 const LAST_OUTPUT_MS = 500;
 
@@ -128,7 +130,7 @@ export class Vmm {
 
   readonly onEvent = (event: QmpEvent): void => {
     // Only the first reason counts: ending the VMM causes another.
-    if (event.name === "SHUTDOWN" && this.#shutdownReason === null) void this.#end(String(event.data["reason"]));
+    if (event.name === "SHUTDOWN" && this.#shutdownReason === null) void this.#end(reasonIn(event));
     if (event.name === "BLOCK_IO_ERROR" && event.data["action"] === "stop") void this.#resumeLater();
   };
 
@@ -286,7 +288,7 @@ export class Vmm {
         this.#log.debug({ reason: messageOf(error) }, "the guest's console could not be read");
         return "";
       });
-    this.#console = `${this.#console}${String(text)}`.slice(-CONSOLE_BYTES);
+    this.#console = `${this.#console}${textOf(text) ?? ""}`.slice(-CONSOLE_BYTES);
   }
 
   /** The VMM may have replaced its log by anything, so links are not followed and reads never block. */
@@ -306,6 +308,12 @@ export class Vmm {
       return "";
     }
   }
+}
+
+/** Why a VMM shuts down. One that was taken over by its guest may say anything. */
+function reasonIn({ data }: QmpEvent): string {
+  const reason = textOf(data["reason"]);
+  return reason !== null && REASON.test(reason) ? reason : "unknown";
 }
 
 async function statusOf(qmp: Qmp): Promise<unknown> {
