@@ -273,9 +273,16 @@ class BulkOutput extends Readable {
     for (let at = 0; at < length && !this.destroyed; at += FLUSH_BYTES) {
       const bytes = Buffer.allocUnsafeSlow(Math.min(FLUSH_BYTES, length - at));
       await this.#window.read(slot, at, bytes);
-      if (at + FLUSH_BYTES >= length) this.#inner.stdin.write(BULK_ACKNOWLEDGED);
+      if (at + FLUSH_BYTES >= length) this.#acknowledge();
       await this.#deliver(bytes);
     }
+  }
+
+  /** A worker waits for acknowledgements before it sends more than its slots, so only few can be on their way. */
+  #acknowledge(): void {
+    const { stdin } = this.#inner;
+    if (stdin.writableLength >= this.#window.slots) throw new GuestProtocolError("pieces before slots were free");
+    stdin.write(BULK_ACKNOWLEDGED);
   }
 
   /** Passes bytes to the reader. Resolves when it accepts more. */

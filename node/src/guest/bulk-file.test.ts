@@ -1,0 +1,45 @@
+/**
+ * The host's end of a transfer over the bulk disk, against a guest's worker that violates the protocol.
+ */
+import assert from "node:assert/strict";
+import { PassThrough, Writable } from "node:stream";
+import { test } from "node:test";
+import { encodeBulkRecord } from "@flotilla/contract/guest/bulk";
+import type { BulkWindow } from "./bulk-disk.ts";
+import { overBulkDisk } from "./bulk-file.ts";
+import type { GuestExec } from "./guest.ts";
+
+const SLOTS = 4;
+
+test("a worker that sends pieces and takes no acknowledgement ends its transfer, and holds no memory", async () => {
+  const window: BulkWindow = {
+    device: "vdb",
+    offset: 0,
+    bytes: SLOTS * 1024 * 1024,
+    slots: SLOTS,
+    write: async () => {},
+    read: async () => {},
+    release: () => {},
+  };
+  // As the input of a command to which its guest gives no credit.
+  const stdin = new Writable({ write: () => {} });
+  const stdout = new PassThrough();
+  const exit = Promise.withResolvers<{ readonly exitCode: number }>();
+  const inner: GuestExec = {
+    pid: Promise.resolve(1),
+    stdin,
+    stdout,
+    stderr: new PassThrough(),
+    exit: exit.promise,
+    resize: () => {},
+    signal: () => {},
+    kill: () => exit.resolve({ exitCode: 137 }),
+  };
+  const transfer = overBulkDisk(inner, window, false);
+  transfer.stdout.resume();
+  stdout.write("f 0644 1000 0\n");
+  for (let count = 0; count < 1000; count += 1) stdout.write(encodeBulkRecord({ length: 1, slot: 0 }));
+  stdout.end(() => exit.resolve({ exitCode: 0 }));
+  await assert.rejects(transfer.exit, /pieces before slots were free/);
+  assert(stdin.writableLength <= SLOTS);
+});
