@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
 import {
+  CHANNELS_MAX,
   encodeFrame,
   FRAME_PAYLOAD_BYTES_MAX,
   FrameDecoder,
@@ -12,11 +13,12 @@ import {
   HOST_FRAMES,
   OUTPUT_FRAME_COST_BYTES,
   OUTPUT_WINDOW_BYTES,
+  RESUME_KEY_BYTES,
   STDIN_WINDOW_BYTES,
 } from "@flotilla/contract/guest/frame";
 import { FieldReader, FieldWriter } from "@flotilla/contract/guest/messages";
 import { connectGuest } from "@flotilla/node/guest/client";
-import type { Guest, GuestExec } from "@flotilla/node/guest/guest";
+import type { Guest, GuestExec, ResumedExec } from "@flotilla/node/guest/guest";
 import fc from "fast-check";
 import { request, until } from "./agent.ts";
 
@@ -96,6 +98,46 @@ test("connecting can be cancelled, and a connection that ends is reported", asyn
   far.resume();
   await assert.rejects(ending, /its channel was closed/);
   await assert.rejects(connectGuest(second, { helloTimeoutMs: 60_000 }), /its channel was closed/);
+});
+
+const KEYS = ["aa", "bb"].map((byte) => byte.repeat(RESUME_KEY_BYTES));
+
+/** As helloAnswer, of a guest with connections of an earlier host on the first channels for them. */
+function withConnections(question: Buffer, { connectionsMax }: { readonly connectionsMax: number }): Buffer {
+  const entries = KEYS.map((key, index) => {
+    const channel = Buffer.alloc(4);
+    channel.writeUInt32LE(CHANNELS_MAX + 1 + index);
+    return Buffer.concat([channel, Buffer.from(key, "hex")]);
+  });
+  const fields = new FieldWriter()
+    .u32("protocol", 1)
+    .u32("isConfigured", 1)
+    .u32("connectionsMax", connectionsMax)
+    .bytes("keptConnections", Buffer.concat(entries))
+    .end();
+  return encodeFrame({ type: GUEST_FRAMES.helloAnswer, channel: 0 }, Buffer.concat([question, fields]));
+}
+
+const resumed = (guest: Guest, resumeKey: string): ResumedExec => {
+  const exec = guest.resumeConnection?.({ resumeKey, stdoutOffset: 0, stderrOffset: 0 });
+  assert(exec !== undefined);
+  return exec;
+};
+
+test("a guest that kept more connections than it says it opens gets new ones when those have ended", async () => {
+  const { guest, socket, received } = await scripted((question) => withConnections(question, { connectionsMax: 1 }));
+  const execs = KEYS.map((key) => resumed(guest, key).exec);
+  assert.throws(
+    () => guest.connect?.({ port: 80, resumeKey: "cc".repeat(RESUME_KEY_BYTES) }),
+    /maximum of 1 connections/,
+  );
+  for (const channel of [CHANNELS_MAX + 2, CHANNELS_MAX + 1])
+    socket.write(say("exit", new FieldWriter().u32("exitCode", 0), channel));
+  await Promise.all(execs.map(({ exit }) => exit));
+  guest.connect?.({ port: 80, resumeKey: "cc".repeat(RESUME_KEY_BYTES) });
+  await until(() => received.some(({ type }) => type === HOST_FRAMES.connect));
+  assert.equal(received.find(({ type }) => type === HOST_FRAMES.connect)?.channel, CHANNELS_MAX + 1);
+  guest.close();
 });
 
 test("a guest that floods with zeros after its hello is disconnected", async () => {

@@ -398,9 +398,9 @@ class GuestClient implements Guest {
     if (this.#lostBecause !== undefined) throw this.#lostError();
     const { ended, kept, max } = range;
     if (!range.hasRoom) throw new GuestBusy(`the guest already runs its maximum of ${max} ${range.what}`);
-    // What ended does not prevent new commands, even if its caller does not read.
-    const [oldest] = ended;
-    if (oldest !== undefined && range.used + kept.size >= max) this.#release(...oldest);
+    // What ended does not prevent new commands, even if its caller does not read. More than one may be too many: a guest may
+    // have more connections of an earlier host than it says it opens.
+    for (const oldest of ended) if (range.used + kept.size >= max) this.#release(...oldest);
     for (;;) {
       const channel = range.next();
       if (!this.#execs.has(channel) && !range.isWaiting(channel)) return channel;
