@@ -140,6 +140,28 @@ test("a guest that kept more connections than it says it opens gets new ones whe
   guest.close();
 });
 
+const CONTINUED = CHANNELS_MAX + 1;
+const answersToResume: Record<string, readonly Buffer[]> = {
+  "a start": [
+    say("started", new FieldWriter().u32("pid", 0), CONTINUED),
+    say("exit", new FieldWriter().u32("exitCode", 0), CONTINUED),
+  ],
+  "credit for input": [say("stdinCredit", new FieldWriter().u32("bytes", 1), CONTINUED)],
+  "less input than none": [say("resumed", new FieldWriter().u64("stdinOffset", 0).u32("bytes", 0), CONTINUED)],
+};
+
+for (const [what, frames] of Object.entries(answersToResume)) {
+  test(`a guest that answers ${what} when it is to continue a connection is disconnected`, {
+    timeout: 10_000,
+  }, async () => {
+    const { guest, socket } = await scripted((question) => withConnections(question, { connectionsMax: 2 }));
+    const rejected = assert.rejects(resumed(guest, KEYS[0] ?? "").stdinOffset, /violated the protocol/);
+    for (const frame of frames) socket.write(frame);
+    assert.match(await guest.closed, /violated the protocol/);
+    await rejected;
+  });
+}
+
 test("a guest that floods with zeros after its hello is disconnected", async () => {
   const { guest, socket } = await scripted();
   // More than twice what completes any frame.

@@ -203,7 +203,7 @@ export class ClientExec implements GuestExec {
 
   /** The guest reports that the command runs. */
   start(pid: number): void {
-    if (this.#hasStarted) throw new GuestProtocolError("a command started twice");
+    if (this.#hasStarted || this.#stdinOffset !== null) throw new GuestProtocolError("a command started twice");
     this.#hasStarted = true;
     this.#pidPromise.resolve(pid);
   }
@@ -217,12 +217,13 @@ export class ClientExec implements GuestExec {
   /** The guest continues a command of an earlier host: it has `offset` bytes of its input, and may get `credit` more. */
   resumed(offset: number, credit: number): void {
     if (this.#stdinOffset === null || this.#hasStarted) throw new GuestProtocolError("a command that was not resumed");
-    if (credit > STDIN_WINDOW_BYTES || !Number.isSafeInteger(offset))
+    // What the guest has and has not written to its command yet is credited later.
+    const takenBytes = offset - (STDIN_WINDOW_BYTES - credit);
+    if (credit > STDIN_WINDOW_BYTES || takenBytes < 0 || !Number.isSafeInteger(offset))
       throw new GuestProtocolError("wrong input credit");
     this.#hasStarted = true;
     this.#stdinCredit = credit;
-    // What the guest has and has not written to its command yet is credited later.
-    this.#stdinTakenBytes = offset - (STDIN_WINDOW_BYTES - credit);
+    this.#stdinTakenBytes = takenBytes;
     this.#stdinOffset.resolve(offset);
     this.#sendStdin();
   }
@@ -247,11 +248,17 @@ export class ClientExec implements GuestExec {
   }
 
   receive(name: OutputName, payload: Buffer): void {
-    if (this.#stdinOffset !== null && !this.#hasStarted) throw new GuestProtocolError("output before it was resumed");
+    this.#assertResumed("output");
     this[name].accept(payload);
   }
 
+  /** A command of an earlier host was resumed before the guest sends anything else of it. */
+  #assertResumed(what: string): void {
+    if (this.#stdinOffset !== null && !this.#hasStarted) throw new GuestProtocolError(`${what} before it was resumed`);
+  }
+
   creditStdin(bytes: number): void {
+    this.#assertResumed("credit");
     this.#stdinCredit += bytes;
     if (this.#stdinCredit > STDIN_WINDOW_BYTES) throw new GuestProtocolError("credit for input that was not sent");
     this.#stdinTakenBytes += bytes;
