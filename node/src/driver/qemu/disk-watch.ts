@@ -114,7 +114,7 @@ class QemuDiskWatch implements DiskWatch {
     const { clock } = this.#launcher;
     const { bootDirectory } = this.#boot;
     const path = join(bootDirectory, SOCKET_NAME);
-    await rm(path, { force: true, recursive: true });
+    await rm(path, { force: true });
     const exportName = COPY_NODE;
     await qmp.execute("nbd-server-start", { addr: { type: "unix", data: { path: join(VIEW.boot, SOCKET_NAME) } } });
     const exported = { type: "nbd", id: COPY_NODE, "node-name": COPY_NODE, name: exportName, bitmaps: [BITMAP] };
@@ -131,11 +131,14 @@ class QemuDiskWatch implements DiskWatch {
     }
   }
 
-  /** Also what an earlier agent left. */
+  /**
+   * Also what an earlier agent left. The directory is the VMM's, which may make a directory of it a link to one of the host's
+   * meanwhile: so none is removed with what is in it.
+   */
   async #removeCopy(qmp: Qmp): Promise<void> {
     await qmp.execute("nbd-server-stop").catch(() => undefined);
     await qmp.execute("blockdev-del", { "node-name": COPY_NODE }).catch(() => undefined);
-    await rm(join(this.#boot.bootDirectory, SOCKET_NAME), { force: true, recursive: true });
+    await rm(join(this.#boot.bootDirectory, SOCKET_NAME), { force: true }).catch(() => undefined);
   }
 }
 

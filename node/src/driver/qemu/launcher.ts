@@ -7,7 +7,7 @@
  */
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
-import { chmod, chown, link, open, rm, stat } from "node:fs/promises";
+import { chmod, lchown, link, open, rm, stat } from "node:fs/promises";
 import { basename, dirname, extname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "@flotilla/base/clock";
@@ -125,7 +125,8 @@ export class Launcher {
   /** Gives `owned` files and sockets to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
   async makeReachable(uid: number, owned: readonly string[], read: readonly string[]): Promise<void> {
     if (!this.isRoot) return;
-    for (const path of [...owned, ...read.filter(isSocket)]) await chown(path, uid, uid);
+    // A VMM may have put a link in place of a file in its directory.
+    for (const path of [...owned, ...read.filter(isSocket)]) await lchown(path, uid, uid);
     const directories = new Set<string>();
     for (const file of [...owned, ...read]) {
       for (let place = dirname(this.#inside(file)); place !== "."; place = dirname(place)) {

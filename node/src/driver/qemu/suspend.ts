@@ -259,7 +259,8 @@ async function identityOf(path: string): Promise<string> {
  */
 export async function devicesState(qmp: Qmp, bootDirectory: string, { releasesDisk = false } = {}): Promise<Buffer> {
   const path = join(bootDirectory, DEVICES_NAME);
-  await rm(path, { force: true, recursive: true });
+  // Not recursively: the VMM could make a directory of it a link to one of the host's meanwhile.
+  await rm(path, { force: true });
   // Without `live` QEMU keeps the disks, so that it can be repeated, and the guest can continue.
   await qmp.execute("xen-save-devices-state", { filename: join(VIEW.boot, DEVICES_NAME), live: releasesDisk });
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
