@@ -179,6 +179,16 @@ export class Launcher {
     const limits = vmmLimits({ ...launch, hasTwin }, this.#options.tuning.memoryMb);
     launch.mayBegin?.();
     const group = await this.#makeGroup(launch.bootId, limits);
+    try {
+      return await this.#spawnIn(group, limits, launch);
+    } catch (error) {
+      // It has no VMM with which it would end.
+      await group?.remove();
+      throw error;
+    }
+  }
+
+  async #spawnIn(group: NewVmmGroup | null, limits: VmmLimits, launch: Launch): Promise<Vmm> {
     const fencedUntil = launch.isFenced === true ? firstFence(this.#options.lease) : null;
     const argv = await this.#argv(launch, { limits, group, fencedUntil });
     const logPath = join(launch.bootDirectory, "vmm.log");
