@@ -63,7 +63,8 @@ async function tryToListen(
   const server = createServer((socket) => {
     socket.on("error", () => socket.destroy());
     const isLast = isStopping();
-    socket.end(isLast ? "stopping" : "running");
+    // Closed once the answer is sent: any user of the host can connect, and may never close its end.
+    socket.end(isLast ? "stopping" : "running", () => socket.destroy());
     if (isLast) onWaiting?.();
   });
   try {

@@ -2,7 +2,9 @@
  * One process at a time holds a directory; the next one waits while the holder is stopping.
  */
 import assert from "node:assert/strict";
-import { mkdtemp, rm } from "node:fs/promises";
+import { once } from "node:events";
+import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -39,6 +41,25 @@ test("a process waits for a holder that is stopping", async () => {
   await waits.promise;
   unlock();
   (await next)();
+});
+
+test("a process that asks for the directory and does not close its connection holds nothing of the holder", async () => {
+  const unlock = await lockDirectory(directory, OPTIONS);
+  const { dev, ino } = await stat(directory);
+  const descriptors = async (): Promise<number> => (await readdir("/proc/self/fd")).length;
+  const before = await descriptors();
+  const sockets = await Promise.all(
+    Array.from({ length: 20 }, async () => {
+      const socket = connect({ path: `\0flotilla-test-${dev}-${ino}`, allowHalfOpen: true });
+      const [answer] = (await once(socket, "data")) as [Buffer];
+      assert.equal(String(answer), "running");
+      return socket;
+    }),
+  );
+  for (const socket of sockets) if (!socket.readableEnded) await once(socket, "end");
+  assert.equal((await descriptors()) - before, sockets.length);
+  for (const socket of sockets) socket.destroy();
+  unlock();
 });
 
 test("programs with different names do not exclude each other", async () => {
