@@ -68,7 +68,8 @@ export function parseNetworks(value: string): readonly string[] {
   return networks;
 }
 
-const IPV4 = /^\d{1,3}(\.\d{1,3}){3}$/;
+/** Without zeros in front, which make a number octal in a URL, and which Node refuses in an address. */
+const IPV4 = /^(0|[1-9]\d{0,2})(\.(0|[1-9]\d{0,2})){3}$/;
 
 /** Items separated by commas. */
 export const parseList = (value: string): readonly string[] =>
