@@ -280,6 +280,32 @@ describe("VMs from a template", { skip: skipReason }, () => {
     assert.equal(await place.sweep(), 0);
   });
 
+  test("a start from a template that fails leaves no VM of it, also when the machine then boots", async () => {
+    await (await prepare({ kind: "none" })).discard();
+    const machine = { ...(await place.machine("mach-late", 718_000)), memoryMb: 192 };
+    const late = new Error("it must not begin any more");
+    const never = (): never => {
+      throw late;
+    };
+    await assert.rejects(
+      driver.boot({ ...place.bootOf(machine, "boot-never"), mayBegin: never }, deadline()),
+      /any more/,
+    );
+    assert.deepEqual(await driver.find(), []);
+    let calls = 0;
+    const notFirst = (): void => {
+      calls += 1;
+      if (calls === 1) throw late;
+    };
+    const vm = await driver.boot({ ...place.bootOf(machine, "boot-second"), mayBegin: notFirst }, deadline());
+    assert.deepEqual([vm.origin, calls], ["boot", 2]);
+    assert.deepEqual(
+      (await driver.find()).map(({ record }) => record.pid),
+      [vm.record.pid],
+    );
+    await vm.kill();
+  });
+
   test("discarding leaves nothing", async () => {
     const prepared = await prepare({ kind: "none" });
     await prepared.discard();

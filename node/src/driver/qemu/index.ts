@@ -433,7 +433,13 @@ class QemuDriver implements Driver {
         isFrequent: false,
         makeScratchDisk: null,
       };
-      return await (await prepareVm(restored, this.#context(template, "template"), signal)).start(request);
+      const prepared = await prepareVm(restored, this.#context(template, "template"), signal);
+      return await prepared.start(request).catch(async (error: unknown) => {
+        await prepared.discard();
+        // For the boot that follows.
+        await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
+        throw error;
+      });
     } catch (error) {
       signal.throwIfAborted();
       this.#log.warn({ reason: messageOf(error) }, "a template could not be used; the machine boots instead");
