@@ -2,6 +2,7 @@
  * The host's end of a transfer over the bulk disk, against a guest's worker that violates the protocol.
  */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { PassThrough, Writable } from "node:stream";
 import { test } from "node:test";
 import { encodeBulkRecord } from "@flotilla/contract/guest/bulk";
@@ -11,18 +12,22 @@ import type { GuestExec } from "./guest.ts";
 
 const SLOTS = 4;
 
-test("a worker that sends pieces and takes no acknowledgement ends its transfer, and holds no memory", async () => {
+/** A transfer to the host whose worker is scripted: its records are written to `stdout`. */
+function scripted({ givesCredit }: { readonly givesCredit: boolean }) {
+  let reads = 0;
   const window: BulkWindow = {
     device: "vdb",
     offset: 0,
     bytes: SLOTS * 1024 * 1024,
     slots: SLOTS,
     write: async () => {},
-    read: async () => {},
+    read: async () => {
+      reads += 1;
+    },
     release: () => {},
   };
-  // As the input of a command to which its guest gives no credit.
-  const stdin = new Writable({ write: () => {} });
+  // Without credit of its guest, a command's input takes nothing.
+  const stdin = new Writable({ write: (_bytes, _encoding, done) => void (givesCredit && done()) });
   const stdout = new PassThrough();
   const exit = Promise.withResolvers<{ readonly exitCode: number }>();
   const inner: GuestExec = {
@@ -37,9 +42,29 @@ test("a worker that sends pieces and takes no acknowledgement ends its transfer,
   };
   const transfer = overBulkDisk(inner, window, false);
   transfer.stdout.resume();
+  return { transfer, stdin, stdout, exit, readsSoFar: () => reads };
+}
+
+test("a worker that sends pieces and takes no acknowledgement ends its transfer, and holds no memory", async () => {
+  const { transfer, stdin, stdout, exit } = scripted({ givesCredit: false });
   stdout.write("f 0644 1000 0\n");
   for (let count = 0; count < 1000; count += 1) stdout.write(encodeBulkRecord({ length: 1, slot: 0 }));
   stdout.end(() => exit.resolve({ exitCode: 0 }));
   await assert.rejects(transfer.exit, /pieces before slots were free/);
   assert(stdin.writableLength <= SLOTS);
+});
+
+test("what a killed worker still announces is not read from the disk", async () => {
+  const { transfer, stdout, readsSoFar } = scripted({ givesCredit: true });
+  stdout.write("f 0644 1000 0\n");
+  stdout.write(encodeBulkRecord({ length: 1, slot: 0 }));
+  await once(transfer.stdout, "data");
+  transfer.kill();
+  await transfer.exit;
+  const before = readsSoFar();
+  const ended = once(transfer.stdout, "end");
+  for (let count = 0; count < 1000; count += 1) stdout.write(encodeBulkRecord({ length: 1, slot: 0 }));
+  stdout.end();
+  await ended;
+  assert(readsSoFar() <= before + 1);
 });

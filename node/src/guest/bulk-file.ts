@@ -59,6 +59,7 @@ export function overBulkDisk(inner: GuestExec, window: BulkWindow, isWrite: bool
     resize: (size) => inner.resize(size),
     signal: (signal) => inner.signal(signal),
     kill: (graceMs) => {
+      output.isUnwanted = true;
       killed.resolve();
       inner.kill(graceMs);
     },
@@ -193,6 +194,8 @@ class BulkOutput extends Readable {
   readonly finished: Promise<void>;
   /** Why it ended early. */
   fault: Error | null = null;
+  /** The worker was killed: what its guest still announces is not read from the disk. */
+  isUnwanted = false;
   readonly #inner: GuestExec;
   readonly #window: BulkWindow;
   readonly #input: BulkInput | null;
@@ -270,7 +273,7 @@ class BulkOutput extends Readable {
   }
 
   async #readPiece(slot: number, length: number): Promise<void> {
-    for (let at = 0; at < length && !this.destroyed; at += FLUSH_BYTES) {
+    for (let at = 0; at < length && !this.destroyed && !this.isUnwanted; at += FLUSH_BYTES) {
       const bytes = Buffer.allocUnsafeSlow(Math.min(FLUSH_BYTES, length - at));
       await this.#window.read(slot, at, bytes);
       if (at + FLUSH_BYTES >= length) this.#acknowledge();
