@@ -4,6 +4,8 @@
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { Qmp, type QmpEvent } from "./qmp.ts";
 
 const GREETING = '{"QMP": {"version": {}, "capabilities": []}}\r\n';
@@ -83,6 +85,26 @@ for (const [what, bytes] of [
     assert.match(await qmp.closed, /control channel broke/);
   });
 }
+
+test("a line that comes byte by byte costs little more than its bytes", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  const held = (): number => {
+    collect();
+    const { heapUsed, external } = process.memoryUsage();
+    return heapUsed + external;
+  };
+  const { host, vmm } = scripted(empty);
+  const qmp = await Qmp.connect(host, () => {}, never);
+  const before = held();
+  for (let count = 1; count <= 100_000; count += 1) {
+    host.push(Buffer.allocUnsafeSlow(1).fill(" "));
+    if (count % 1_000 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert(held() - before < 8_000_000);
+  vmm.write('{"return": {}, "id": 99}\n');
+  assert.match(await qmp.closed, /matches no command/);
+});
 
 test("cancelling before the greeting rejects", async () => {
   const [host] = duplexPair();

@@ -12,6 +12,8 @@ import { messageOf } from "@flotilla/base/errors";
 
 /** The longest legitimate line is the console's ring buffer as JSON escapes. */
 const LINE_BYTES_MAX = 1_048_576;
+/** More chunks of a line are put together: a buffer costs some hundred bytes, however few it holds. */
+const CHUNKS_MAX = 1_000;
 
 export interface QmpEvent {
   readonly name: string;
@@ -100,6 +102,7 @@ export class Qmp {
     if (start === chunk.length) return;
     this.#partial.push(chunk.subarray(start));
     this.#partialBytes += chunk.length - start;
+    if (this.#partial.length > CHUNKS_MAX) this.#partial = [Buffer.concat(this.#partial)];
     if (this.#partialBytes > LINE_BYTES_MAX) this.#fail("a line is too long");
   }
 
