@@ -63,13 +63,17 @@ export async function replaceVm(
   const source = await openSource(old.vmm, range, { launcher, hasBase });
   try {
     const parts = await startWaiting(next, { memory, replaces: old.vmm.record, launcher, signal });
-    // Its namespace was that of the old VMM, and not of another process that has its id now.
-    if (!isAlive(old.vmm.record)) {
+    try {
+      // Its namespace was that of the old VMM, and not of another process that has its id now.
+      if (!isAlive(old.vmm.record)) throw new Error("the machine's VMM has ended");
+      // Before the guest runs there.
+      if (next.fence === "on") await parts.vmm.fence.arm();
+    } catch (error) {
+      // Its caller has nothing yet with which to end it.
+      await parts.pages.close();
       await parts.vmm.kill();
-      throw new Error("the machine's VMM has ended");
+      throw error;
     }
-    // Before the guest runs there.
-    if (next.fence === "on") await parts.vmm.fence.arm();
     return new QemuNextVm(old, request, { source, parts, context });
   } catch (error) {
     source.end();
