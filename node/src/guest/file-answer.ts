@@ -23,9 +23,11 @@ export interface FileStatus extends FileFacts {
 }
 
 const KINDS = { f: "file", d: "directory", l: "link", o: "other" } as const;
-const STATUS = /^([fdlo]) ([0-7]{4}) (\d{1,15}) (-?\d{1,15})$/;
+/** Sizes and times are as large as a file system of the guest allows: some have 64 bits. */
+const STATUS = /^([fdlo]) ([0-7]{4}) (\d{1,20}) (-?\d{1,20})$/;
 /** The latest instant that a Date can hold. */
 const TIME_MS_MAX = 8.64e15;
+const SIZE_MAX = Number.MAX_SAFE_INTEGER;
 const DETAIL_CHARACTERS_MAX = 300;
 /** An entry of a directory: its status, its name and two zero bytes. */
 const ENTRY_BYTES_MAX = 8 * 1024;
@@ -39,7 +41,7 @@ export function parseStatus(line: string): FileStatus {
   const [, kind, mode = "", size, modified] = STATUS.exec(line) ?? [];
   if (kind === undefined) throw garbage();
   const modifiedAt = Math.max(0, Math.min(Number(modified), TIME_MS_MAX));
-  return { kind: KINDS[kind as keyof typeof KINDS], mode, size: Number(size), modifiedAt };
+  return { kind: KINDS[kind as keyof typeof KINDS], mode, size: Math.min(Number(size), SIZE_MAX), modifiedAt };
 }
 
 /** Parses the complete entries of a directory. `rest` belongs before the next bytes. Throws FileFailure. */
