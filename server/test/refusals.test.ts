@@ -34,6 +34,22 @@ test("a connection may ask a few times at once, and ends when it asks for more",
   }
 });
 
+test("an upgrade that is asked for before the answer to an earlier request is served as a plain request", async () => {
+  const upgrade = { connection: "upgrade", upgrade: "websocket" };
+  const path = `/v1/machines/mach-${"0".repeat(32)}/exec/interactive`;
+  for (const [earlier, status] of [
+    [{}, 200],
+    [{ expect: "something" }, 417],
+  ] as const) {
+    const caller = await wire(server.url);
+    caller.send(head("GET", "/docs", null, earlier) + head("GET", path, client.key, upgrade));
+    const isOver = (): boolean => caller.isClosed() || caller.received().includes("call it with a WebSocket client");
+    await until(isOver, { what: `the second answer, or the end of the connection, after status ${status}` });
+    assert.match(caller.received(), new RegExp(`^HTTP/1.1 ${status} `));
+    caller.socket.destroy();
+  }
+});
+
 test("the documents of the server are whole, with the same content each time", async () => {
   for (const path of ["/openapi.json", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"]) {
     const [first, second] = await Promise.all([client.get(path), client.get(path)]);

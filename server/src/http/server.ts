@@ -5,6 +5,7 @@
  * - A `%` in a path that does not begin an escape is taken literally.
  * - acceptors.ts accepts the connections of the public listener.
  * - connections.ts decides which connections of the public listener are held; those of nodes are separate and not counted.
+ * - An upgrade that is asked for before the answers to earlier requests of its connection is ignored, as HTTP allows.
  * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then aborts them.
  */
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
@@ -138,7 +139,7 @@ function makeServer(
     keepAliveTimeout: keepAliveMs,
     headersTimeout: headMs,
     connectionsCheckingInterval: Math.min(headMs, HEAD_LOOK_MS),
-    shouldUpgradeCallback: (message) => isUpgrade(message, ingress.owns(message)),
+    shouldUpgradeCallback: (message) => !isAnswering(message.socket) && isUpgrade(message, ingress.owns(message)),
   });
   server.on("clientError", (error, socket) =>
     // A connection of this server's: Node calls it a Duplex because others can be handed in.
@@ -146,6 +147,13 @@ function makeServer(
   );
   return server;
 }
+
+/**
+ * Whether an earlier request of the connection still waits for its answer, which needs the connection: such an upgrade is not
+ * served as one. Node keeps no public note of it.
+ */
+const isAnswering = (socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean =>
+  (socket._httpMessage ?? null) !== null;
 
 interface Found {
   readonly entry: PathEntry | Page | undefined;
