@@ -1,10 +1,10 @@
 /**
- * What a terminal's client may send, and what it means.
+ * What a terminal's client may send, and what it means; what fits into a close frame.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { readMessage } from "./frames.ts";
+import { closeReason, readMessage } from "./frames.ts";
 
 const text = (value: string) => readMessage(Buffer.from(value), false);
 const typed = (value: string) => ({ kind: "typed", bytes: Buffer.from(value) });
@@ -47,6 +47,18 @@ test("whatever comes is understood as something", () => {
   fc.assert(
     fc.property(fc.oneof(fc.string({ unit: "binary" }), fc.json()), fc.boolean(), (data, isBinary) => {
       assert.match(readMessage(Buffer.from(data), isBinary).kind, /^(typed|resize|nothing)$/);
+    }),
+  );
+});
+
+test("a reason fits into a close frame, in any script", () => {
+  assert.equal(closeReason("the server stops"), "the server stops");
+  assert.equal(closeReason("ü".repeat(100)), "ü".repeat(61));
+  fc.assert(
+    fc.property(fc.string({ unit: "binary", maxLength: 200 }), (reason) => {
+      const cut = closeReason(reason);
+      assert.ok(Buffer.byteLength(cut) <= 123 && reason.startsWith(cut));
+      assert.ok(cut === reason || Buffer.byteLength(cut) > 119, cut);
     }),
   );
 });

@@ -1,5 +1,5 @@
 /**
- * Parses one WebSocket message of a terminal's client. Pure.
+ * The frames of a terminal's WebSocket: parses one message of its client, and fits a text into a close frame. Pure.
  *
  * Always: every message has a meaning: what is not a command of the protocol is input.
  */
@@ -12,6 +12,15 @@ export type ClientMessage =
 
 /** The largest number of columns and rows; the same as in the query of the request. */
 const SIDE_MAX = 10_000;
+
+/** The standard allows a close frame so many bytes for its reason. */
+const CLOSE_REASON_BYTES_MAX = 123;
+
+/** The beginning of a text, as much as a close frame takes. */
+export function closeReason(text: string): string {
+  const { read } = new TextEncoder().encodeInto(text, new Uint8Array(CLOSE_REASON_BYTES_MAX));
+  return text.slice(0, read);
+}
 
 export function readMessage(data: Buffer, isBinary: boolean): ClientMessage {
   if (isBinary || data[0] !== 0x7b) return { kind: "typed", bytes: data };

@@ -12,7 +12,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { WebSocket } from "ws";
 import type { OpenExec } from "../../link/open-exec.ts";
-import { readMessage } from "./frames.ts";
+import { closeReason, readMessage } from "./frames.ts";
 
 /** Max bytes buffered for a client before its program's output is paused. */
 const OUTPUT_BYTES_MAX = 256 * 1024;
@@ -22,8 +22,6 @@ const CLOSE_NORMAL = 1000;
 const CLOSE_DENIED = 1008;
 const CLOSE_FAULT = 1011;
 const CLOSE_RESTART = 1012;
-/** The standard allows 123 bytes. */
-const CLOSE_REASON_CHARACTERS_MAX = 100;
 
 export interface TerminalOptions {
   /** Aborted when the server begins to stop. */
@@ -43,7 +41,7 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
   };
   const deny = (): void => {
     const { reason } = signal as { reason: unknown };
-    if (reason instanceof Refusal) socket.close(CLOSE_DENIED, reason.message.slice(0, CLOSE_REASON_CHARACTERS_MAX));
+    if (reason instanceof Refusal) socket.close(CLOSE_DENIED, closeReason(reason.message));
     exec.close();
   };
   socket.on("close", () => exec.close());
@@ -57,8 +55,7 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
     ({ exitCode } = await exec.run({ onOutput: (_, chunk) => send(socket, chunk) }));
     end(socket, exitCode, { code: CLOSE_NORMAL, reason: "" });
   } catch (error) {
-    const reason = ownMessageOf(error);
-    end(socket, CODE_UNKNOWN, { code: CLOSE_FAULT, reason: reason.slice(0, CLOSE_REASON_CHARACTERS_MAX) });
+    end(socket, CODE_UNKNOWN, { code: CLOSE_FAULT, reason: closeReason(ownMessageOf(error)) });
   } finally {
     closing.removeEventListener("abort", stop);
     signal.removeEventListener("abort", deny);
