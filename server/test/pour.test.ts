@@ -3,12 +3,13 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type IncomingMessage, request as httpRequest } from "node:http";
+import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Readable } from "node:stream";
 import { test } from "node:test";
 import { endOfTurn } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
+import { head, wire } from "../../test/support/wire.ts";
 import { pour } from "../src/http/pour.ts";
 
 for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
@@ -44,3 +45,32 @@ for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
     assert.ok(Buffer.concat(got).equals(Buffer.concat(pieces)));
   });
 }
+
+test("small pieces of an answer that waits for an earlier one on its connection all arrive", async (t) => {
+  const body = new Readable({ read: () => undefined });
+  const asked = Promise.withResolvers<void>();
+  const earlier = Promise.withResolvers<ServerResponse>();
+  const server = createServer((request, response) => {
+    if (request.url === "/earlier") return earlier.resolve(response);
+    response.writeHead(200);
+    void pour(body, response);
+    asked.resolve();
+  });
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const caller = await wire(`http://127.0.0.1:${port}`);
+  caller.send(head("GET", "/earlier", null) + head("GET", "/later", null));
+  await asked.promise;
+  for (let bytes = 0; !body.isPaused() && bytes < 1024 * 1024; bytes += 30_000) {
+    body.push(Buffer.alloc(30_000, "x"));
+    await endOfTurn();
+  }
+  assert.ok(body.isPaused(), "nothing paused the body");
+  (await earlier.promise).end();
+  body.push("the last piece");
+  body.push(null);
+  await until(() => caller.received().includes("the last piece"), { what: "the end of the later answer" });
+});

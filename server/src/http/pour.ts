@@ -9,6 +9,7 @@
  * - A stream that fails breaks the connection, and a connection that breaks destroys the stream.
  */
 import type { ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Readable } from "node:stream";
 
 /** More than the socket's own high-water mark, so that a `drain` follows. */
@@ -33,7 +34,9 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
     if (!body.isPaused()) return;
     if (response.writableLength < HELD_BYTES) body.resume();
     // A response emits `drain` only if a single chunk was large, whatever waits in its socket (Node 24).
-    else socket?.once("drain", resume);
+    else if (socket !== null) socket.once("drain", resume);
+    // It waits for the answer to an earlier request of the connection. All of it is then written into the socket at once.
+    else response.once("socket", (given: Socket) => given.once("drain", resume));
   };
   const resume = (): void => void body.resume();
   body.on("data", (chunk: Buffer | string) => {
