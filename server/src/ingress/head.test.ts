@@ -39,6 +39,12 @@ test("no share cookie, key or token of ours reaches a guest, however the head is
   assert.deepEqual(sent("Bearer smk_short"), ["Bearer smk_short"], "what is not ours is the guest's");
 });
 
+test("a header without a value reaches the guest, but for a cookie header of which nothing is left", () => {
+  const head = requestHead(["Accept-Encoding", "", "Cookie", "flotilla_share=x", "X-Empty", ""], "GET", FACTS);
+  assert.deepEqual(head.slice(0, 4), ["Accept-Encoding", "", "X-Empty", ""]);
+  assert.deepEqual(valuesOf(head, "cookie"), []);
+});
+
 test("no key or token of ours reaches a guest in any other header either, and what is not ours does", () => {
   for (const token of [CONNECT_TOKEN, SHARE_TOKEN, KEY]) {
     const escaped = encodeURIComponent(encodeURIComponent(`/x?access_token=${token}`));

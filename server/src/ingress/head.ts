@@ -82,7 +82,8 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
     last.set(lower, lower === "x-forwarded-for" && last.has(lower) ? `${last.get(lower)}, ${value}` : value);
     if (dropped.has(lower)) continue;
     const kept = lower === "cookie" ? withoutOwnCookies(value) : value;
-    if (kept !== "") out.push(name, kept);
+    // An empty value may have a meaning, such as that of `accept-encoding`.
+    if (kept !== "" || lower !== "cookie") out.push(name, kept);
   }
   if (!isFramed && ["POST", "PUT", "PATCH"].includes(method)) out.push("content-length", "0");
   const proto = last.get("x-forwarded-proto") ?? "";
