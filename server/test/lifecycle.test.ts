@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
+import { listIdle } from "../src/machines/lifetime/store.ts";
 import type { Report } from "../src/reconcilers/driver.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { startMachineServer } from "./support/machine-server.ts";
@@ -117,6 +118,24 @@ test("a machine that never becomes ready is stopped too, after ten minutes", asy
   await sweep();
   await until(async () => (await get(id)).state === "stopped");
   assert.ok((await messages(id)).includes("auto-stop: the machine was idle for 60 s"));
+});
+
+test("idle machines of a node that does not report keep no others from being stopped", async () => {
+  const [lost = "", idle = ""] = [
+    await machine({ autoStopSeconds: 60 }),
+    await machine({ autoStopSeconds: 60 }),
+  ].sort();
+  await context.db.execute(sql`
+    INSERT INTO nodes (id, address, status, credential_hash, registered_at)
+    VALUES ('node-lost', 'http://127.0.0.1:9', 'unreachable', sha256('lost'), now())`);
+  await context.db.execute(sql`UPDATE machines SET node_id = 'node-lost' WHERE id = ${lost}`);
+  for (const id of [lost, idle]) await makeOlder(id, 3600);
+  const found = await listIdle(context, { limit: 1, idleMinSeconds: 15 });
+  // The server's own loop may have stopped the other one by now.
+  assert.ok(found.every(({ id }) => id !== lost));
+  await sweep();
+  await until(async () => (await get(idle)).state === "stopped");
+  assert.equal((await client.call("DELETE", `/v1/machines/${lost}`)).status, 204);
 });
 
 test("every use of a machine counts as activity, and is shown", async () => {

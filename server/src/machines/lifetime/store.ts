@@ -4,8 +4,9 @@
  */
 import type { Context } from "../../context.ts";
 import { sql } from "../../db/database.ts";
-import type { MachineName } from "../record.ts";
 import { instantOf } from "../../db/instant.ts";
+import type { MachineName } from "../record.ts";
+import { UNREACHABLE_STATUSES } from "../state.ts";
 
 /** Machines that are older than their ttl, in any state; 0 means none. */
 export function listExpired(context: Context, limit: number): Promise<readonly MachineName[]> {
@@ -29,7 +30,8 @@ export function listSuspended(context: Context, limit: number): Promise<readonly
 const UNREADY_SECONDS = 600;
 
 /**
- * Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. A machine that is not ready is idle since
+ * Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. Not those on nodes that do not report, whose
+ * activity is unknown: as many of them as `limit` would keep all others from their turn. A machine that is not ready is idle since
  * its start was requested, and for UNREADY_SECONDS at least.
  */
 export function listIdle(
@@ -38,8 +40,9 @@ export function listIdle(
 ): Promise<readonly MachineName[]> {
   const now = instantOf(context.clock.now());
   return context.db.query<MachineName>(sql`
-    SELECT id, tenant_id AS "tenantId" FROM machines
+    SELECT id, tenant_id AS "tenantId" FROM machines m
     WHERE auto_stop_seconds > 0 AND desired_state = 'running' AND observed_state = 'running'
+      AND NOT EXISTS (SELECT FROM nodes n WHERE n.id = m.node_id AND n.status = ANY(${[...UNREACHABLE_STATUSES]}::text[]))
       AND extract(epoch FROM ${now}::timestamptz - greatest(coalesce(ready_at, desired_at), last_activity_at))
         >= greatest(auto_stop_seconds, CASE WHEN ready_at IS NULL THEN ${UNREADY_SECONDS}::int ELSE ${idleMinSeconds}::int END)
     ORDER BY id LIMIT ${limit}`);
