@@ -195,10 +195,13 @@ function readResult(work: FileExec, content: Content, part: FilePart): NodeFile 
 class Content extends Readable {
   onDestroy: () => void = () => undefined;
   #bytes = 0;
+  /** null: not known yet. */
+  #expected: number | null = null;
   #resume: (() => void) | null = null;
 
   accept(chunk: Uint8Array): void | Promise<void> {
     this.#bytes += chunk.byteLength;
+    this.#refuseMore();
     if (this.destroyed || this.push(chunk)) return;
     return new Promise((resolve) => {
       this.#resume = resolve;
@@ -207,10 +210,17 @@ class Content extends Readable {
 
   /** Ends with the work if the expected number of bytes has arrived by then. */
   expect(count: number, done: Promise<void>): void {
+    this.#expected = count;
+    this.#refuseMore();
     done.then(
       () => (this.#bytes === count ? this.push(null) : this.destroy(new Error("a file changed while it was read"))),
       (error: unknown) => this.destroy(errorOf(error)),
     );
+  }
+
+  /** A caller would take the rest for the beginning of the next answer on its connection. */
+  #refuseMore(): void {
+    if (this.#bytes > (this.#expected ?? this.#bytes)) this.destroy(garbage());
   }
 
   override _read(): void {

@@ -11,7 +11,13 @@
 import { PassThrough, Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
 import { Refusal } from "@flotilla/contract/errors";
-import { FILE_ENTRIES_MAX, FILE_FACTS_HEADER, FILE_SILENCE_MAX_MS, type FilePart } from "@flotilla/contract/link-files";
+import {
+  FILE_ENTRIES_MAX,
+  FILE_FACTS_HEADER,
+  FILE_SILENCE_MAX_MS,
+  type FilePart,
+  locateInFile,
+} from "@flotilla/contract/link-files";
 import type { FileFacts, FileWritten, ListedFile } from "@flotilla/contract/link/files";
 import { readFileFacts, readFileListLine, readFileWritten } from "@flotilla/contract/link/generated";
 import { passBody } from "./pass-body.ts";
@@ -108,7 +114,8 @@ async function read(link: NodeLink, node: NodeAddress, call: FileCall, part: Fil
     const facts = readFileFacts(JSON.parse(String(headers[FILE_FACTS_HEADER])));
     const turn = (work: () => boolean) => link.turns.run(call.tenantId, work);
     const broken = (error: Error) => link.cutOff(node.nodeId, call.machineId, "file", error);
-    return { facts, content: new Content(body, { turn, broken, close: () => gone.abort() }) };
+    const bytes = locateInFile(part, facts.size)?.count ?? 0;
+    return { facts, content: new Content(body, { bytes, turn, broken, close: () => gone.abort() }) };
   } catch (error) {
     gone.abort();
     throw link.cutOff(node.nodeId, call.machineId, "file", error);
@@ -116,21 +123,27 @@ async function read(link: NodeLink, node: NodeAddress, call: FileCall, part: Fil
 }
 
 interface ContentParts {
+  readonly bytes: number;
   readonly turn: Turn;
   readonly broken: (error: Error) => Error;
   readonly close: () => void;
 }
 
-/** The node's answer, in turns. */
+/** The node's answer, in turns: as many bytes as its facts say, or an error. */
 class Content extends Readable {
   readonly #source: Readable;
   readonly #close: () => void;
   readonly #more: () => void;
 
-  constructor(source: Readable, { turn, broken, close }: ContentParts) {
+  constructor(source: Readable, { bytes, turn, broken, close }: ContentParts) {
     super();
     this.#source = source;
     this.#close = close;
+    let left = bytes;
+    const refuse = (): unknown =>
+      this.destroy(broken(new Error(`the content of the file does not have ${bytes} bytes`)));
+    source.on("data", (chunk: Buffer) => (left -= chunk.byteLength) < 0 && refuse());
+    source.on("end", () => left > 0 && refuse());
     this.#more = pushInTurns(source, this, turn);
     source.on("error", (error: Error) => this.destroyed || this.destroy(broken(error)));
   }
