@@ -16,6 +16,7 @@ import { withOlderNodes } from "../src/link/files-over-exec.ts";
 import { NodeLink } from "../src/link/node-link.ts";
 import { type NodeRefused, NodeUnreachable, NotRunning } from "../src/link/refusals.ts";
 import { createLog } from "../src/log.ts";
+import { until } from "../../test/support/until.ts";
 
 type Answer = (response: ServerResponse, request: IncomingMessage) => void;
 
@@ -71,6 +72,15 @@ test("what a node refuses has its own error, and leaves content complete for ano
   await assert.rejects(files.write(call(), { sha256: null, bytes: 5 }), NotRunning);
   await assert.rejects(files.list(call()), NotRunning);
   await assert.rejects(files.remove(call()), NotRunning);
+});
+
+test("a refusal that has no end is not read on, and what is not text is left out of it", async () => {
+  let refused: NodeRefused | undefined;
+  read((response) => response.writeHead(500).write(`a\0b${"x".repeat(1024 * 1024)}`)).catch((error: NodeRefused) => {
+    refused = error;
+  });
+  const { code, message } = await until(() => refused, { what: "the refusal" });
+  assert.deepEqual([code, message.slice(0, 4), message.length], ["internal", "abxx", 499]);
 });
 
 test("a read without valid facts, and one that ends early, are never taken for the file", async () => {

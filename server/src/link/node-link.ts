@@ -9,7 +9,7 @@
  * - A connection between hosts that was idle for REMOTE_KEEP_ALIVE_MS is not used again.
  * - Idempotent requests are repeated once when their connection broke, because the agent may have been restarted. A command
  *   is never repeated.
- * - Everything that a node sends is bounded: JSON by size, frames by the codec.
+ * - Everything that a node sends is bounded: JSON and refusals by size, frames by the codec.
  */
 import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -40,6 +40,7 @@ const REMOTE_KEEP_ALIVE_MS = 4_000;
 /** A node sends nothing while it unpacks an image, which takes ten minutes at most. */
 const IMAGE_SILENCE_MAX_MS = 15 * 60_000;
 const LINE_CHARACTERS_MAX = 64 * 1024;
+const REFUSAL_CHARACTERS_MAX = 64 * 1024;
 
 interface JsonRequest {
   readonly method: "GET" | "PUT";
@@ -228,7 +229,7 @@ export class NodeLink {
         signal,
       });
       if (statusCode === 200) return { headers, body };
-      throw refusalOf(node.nodeId, statusCode, await body.text());
+      throw refusalOf(node.nodeId, statusCode, await beginningOf(body));
     } catch (error) {
       if (error instanceof Refusal || error instanceof NotRunning || error instanceof NodeRefused) throw error;
       if (signal.aborted) throw error;
@@ -309,6 +310,17 @@ export class NodeLink {
       throw new NodeUnreachable(node.nodeId, error);
     }
   }
+}
+
+/** The text of a refusal. If it is too long, the rest is not read, and the connection ends. */
+async function beginningOf(body: NodeStream): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    text += decoder.decode(chunk, { stream: true });
+    if (text.length > REFUSAL_CHARACTERS_MAX) break;
+  }
+  return text;
 }
 
 async function* linesOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<string, undefined> {

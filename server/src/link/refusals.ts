@@ -7,6 +7,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { LinkError } from "@flotilla/contract/link";
 import { readLinkError } from "@flotilla/contract/link/generated";
+import { clipped } from "@flotilla/contract/link/read";
 
 const MESSAGE_CHARACTERS_MAX = 500;
 
@@ -74,6 +75,7 @@ function linkError(text: string): LinkError {
   try {
     return readLinkError(JSON.parse(text));
   } catch {
-    return { code: "internal", message: text.slice(0, MESSAGE_CHARACTERS_MAX) };
+    // It may become a part of an event, and PostgreSQL refuses what is not text.
+    return { code: "internal", message: clipped(text, "the answer of a node", MESSAGE_CHARACTERS_MAX) };
   }
 }
