@@ -9,7 +9,7 @@
  * - A connection between hosts that was idle for REMOTE_KEEP_ALIVE_MS is not used again.
  * - Idempotent requests are repeated once when their connection broke, because the agent may have been restarted. A command
  *   is never repeated.
- * - Everything that a node sends is bounded: JSON and refusals by size, frames by the codec.
+ * - Everything that a node sends is bounded: JSON and refusals by size, frames by the codec. So is the time that JSON takes.
  */
 import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -30,6 +30,8 @@ export interface NodeAddress {
 }
 
 const ANSWER_TIMEOUT_MS = 10_000;
+/** How long a JSON answer may arrive, in addition to a pause of ANSWER_TIMEOUT_MS. */
+const JSON_MS_MAX = 60_000;
 const JSON_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
 /**
@@ -294,8 +296,10 @@ export class NodeLink {
     });
     const chunks: Buffer[] = [];
     let bytes = 0;
+    const until = this.clock.monotonic() + JSON_MS_MAX;
     for await (const chunk of body as AsyncIterable<Buffer>) {
       bytes += chunk.byteLength;
+      if (this.clock.monotonic() > until) throw new Error("the answer comes too slowly");
       if (bytes > JSON_BYTES_MAX) throw new Error(`the answer is larger than ${JSON_BYTES_MAX} bytes`);
       chunks.push(chunk);
     }

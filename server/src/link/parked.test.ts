@@ -75,6 +75,22 @@ test("after one silent connection the others that were silent too are discarded,
   parked.close();
 });
 
+test("a call does not wait longer for a node that parks one connection after another and agrees on none", async () => {
+  let elapsedMs = 0;
+  const parked = new ParkedConnections({ ...clock, monotonic: () => (elapsedMs += 100) });
+  let count = 0;
+  const park = (): void => {
+    count += 1;
+    const end = new End((byte) => (byte === CLAIM ? [0] : []));
+    if (count < 2_000) end.once("close", park);
+    parked.park("a", end);
+  };
+  for (let n = 0; n < 8; n += 1) park();
+  await assert.rejects(parked.take("a"), /node a has no connection/);
+  assert.ok(count < 200, `it parked ${count}`);
+  parked.close();
+});
+
 test("a call waits for a node that is about to park one, and not for another node's", async () => {
   const parked = new ParkedConnections(clock);
   const taking = parked.take("a");

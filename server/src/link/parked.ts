@@ -95,7 +95,7 @@ export class ParkedConnections {
     if (waiter !== undefined) waiter.give(this.#unpark(entry));
   }
 
-  /** A connection on which the node expects requests. Rejects when the node has none in time. */
+  /** A connection on which the node expects requests. Rejects when the node has none that works in time. */
   async take(nodeId: string): Promise<Duplex> {
     const now = (): number => this.#clock.monotonic();
     const deadline = now() + CLAIM_MS + this.#waitMs();
@@ -106,6 +106,8 @@ export class ParkedConnections {
       if (answer === "agreed") return socket;
       socket.destroy();
       if (answer === "silent") this.#destroySilent(nodeId, claimedAt);
+      // A node could park such connections without an end.
+      if (now() >= deadline) throw new Error(`node ${nodeId} has no connection to this server that works`);
     }
   }
 
