@@ -173,7 +173,8 @@ function holdsCredential(value: string): boolean {
 /** undefined: a cookie that a guest must not set. Without `Domain` it belongs to the host that set it only. */
 function scopedCookie(value: string, prefix: string): string | undefined {
   const [pair = "", ...attributes] = value.split(";");
-  if (pair.split("=", 1)[0]?.trim() === SHARE_COOKIE) return undefined;
+  // Browsers send back a cookie that begins with `=` without that sign.
+  if (pair.replace(/^\s*=/, "").split("=", 1)[0]?.trim() === SHARE_COOKIE) return undefined;
   const path = attributes.find((attribute) => /^\s*path\s*=/i.test(attribute));
   const kept = attributes.filter((attribute) => !/^\s*(domain|path)\s*(=|$)/i.test(attribute));
   const asked = path?.slice(path.indexOf("=") + 1).trim() ?? "";
