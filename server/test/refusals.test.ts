@@ -50,6 +50,15 @@ test("an upgrade that is asked for before the answer to an earlier request is se
   }
 });
 
+test("what follows a request and is not HTTP ends its answer, and adds nothing to it", async () => {
+  const caller = await wire(server.url);
+  caller.send(head("GET", "/v1/events?follow=true", client.key));
+  await until(() => caller.received().includes(" 200 "), { what: "the beginning of the stream" });
+  caller.send("this is not HTTP\r\n\r\n");
+  await until(() => caller.isClosed(), { what: "the end of the connection" });
+  assert.equal(caller.received().split("HTTP/1.1 ").length, 2, caller.received());
+});
+
 test("the documents of the server are whole, with the same content each time", async () => {
   for (const path of ["/openapi.json", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"]) {
     const [first, second] = await Promise.all([client.get(path), client.get(path)]);

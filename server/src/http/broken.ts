@@ -13,8 +13,10 @@ export function answerBrokenRequest(
   socket: Socket,
   { connections, requestIds }: { readonly connections: Connections; readonly requestIds: RequestIds },
 ): void {
-  // A connection that sent nothing, or that already has its answer, is closed without one.
-  if (error.code === "ECONNRESET" || !socket.writable || socket.bytesRead === 0) {
+  // A connection that sent nothing, or that already has its answer, is closed without one; also one that has a part of an answer.
+  const answer = answerOf(socket);
+  const hasPart = answer?.headersSent === true && !answer.writableEnded;
+  if (error.code === "ECONNRESET" || hasPart || !socket.writable || socket.bytesRead === 0) {
     socket.destroy();
     return;
   }
@@ -27,6 +29,12 @@ export function answerBrokenRequest(
       `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`,
   );
 }
+
+/**
+ * The answer to the first request of a connection that has none yet; null: all have theirs. Node keeps no public note of it.
+ */
+export const answerOf = (socket: Socket & { readonly _httpMessage?: ServerResponse | null }): ServerResponse | null =>
+  socket._httpMessage ?? null;
 
 const BROKEN: Readonly<Record<string, { readonly status: string; readonly code: ErrorCode }>> = {
   HPE_HEADER_OVERFLOW: { status: "431 Request Header Fields Too Large", code: "invalid_request" },

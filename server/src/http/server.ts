@@ -17,7 +17,7 @@ import type { ListenAddress } from "@flotilla/contract/setting-values";
 import findMyWay from "find-my-way";
 import { acceptAt, closed } from "./acceptors.ts";
 import { HEAD_MS_MAX } from "./bounds.ts";
-import { answerBrokenRequest, handleExpectations } from "./broken.ts";
+import { answerBrokenRequest, answerOf, handleExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
 import type { HandleParts, Incoming } from "./exchange.ts";
@@ -139,7 +139,8 @@ function makeServer(
     keepAliveTimeout: keepAliveMs,
     headersTimeout: headMs,
     connectionsCheckingInterval: Math.min(headMs, HEAD_LOOK_MS),
-    shouldUpgradeCallback: (message) => !isAnswering(message.socket) && isUpgrade(message, ingress.owns(message)),
+    // An answer to an earlier request needs the connection.
+    shouldUpgradeCallback: (message) => answerOf(message.socket) === null && isUpgrade(message, ingress.owns(message)),
   });
   server.on("clientError", (error, socket) =>
     // A connection of this server's: Node calls it a Duplex because others can be handed in.
@@ -147,13 +148,6 @@ function makeServer(
   );
   return server;
 }
-
-/**
- * Whether an earlier request of the connection still waits for its answer, which needs the connection: such an upgrade is not
- * served as one. Node keeps no public note of it.
- */
-const isAnswering = (socket: Socket & { readonly _httpMessage?: ServerResponse | null }): boolean =>
-  (socket._httpMessage ?? null) !== null;
 
 interface Found {
   readonly entry: PathEntry | Page | undefined;
