@@ -172,6 +172,8 @@ test("refusals are plain answers before the upgrade, each with its request id", 
     [{ id: broken }, 503, /FAKE_BOOT_FAIL/],
     [{ raw: { "sec-websocket-version": "8" } }, 400, /version 13/],
     [{ raw: { "sec-websocket-key": "short" } }, 400, /needs a key/],
+    [{ raw: { "sec-websocket-protocol": "a,,b" } }, 400, /list of different names/],
+    [{ raw: { "sec-websocket-protocol": "a, a" } }, 400, /list of different names/],
   ];
   for (const [options, status, text] of cases) {
     const answer = await refusal(options);

@@ -44,11 +44,18 @@ export function isUpgrade({ method, url, headers }: IncomingMessage, isForMachin
   );
 }
 
-/** Throws a Refusal when the request cannot become a WebSocket. */
+/** Names of protocols, each a token of RFC 9110. */
+const PROTOCOLS = /^[\w!#$%&'*+.^`|~-]+(?:[\t ]*,[\t ]*[\w!#$%&'*+.^`|~-]+)*$/;
+
+/** Throws a Refusal when the request cannot become a WebSocket: what the library refuses itself has no request id. */
 export function checkHandshake(upgrade: Upgrade | undefined): void {
   if (upgrade === undefined)
     throw new Refusal("invalid_request", "this path opens a WebSocket; call it with a WebSocket client");
   const { "sec-websocket-key": key, "sec-websocket-version": version } = upgrade.message.headers;
+  const { "sec-websocket-protocol": protocols } = upgrade.message.headers;
+  const names = protocols?.split(",").map((name) => name.trim()) ?? [];
+  if (protocols !== undefined && (!PROTOCOLS.test(protocols) || new Set(names).size < names.length))
+    throw new Refusal("invalid_request", "sec-websocket-protocol is not a list of different names; leave it out");
   if (version !== "13" || !/^[+/0-9A-Za-z]{22}==$/.test(key ?? ""))
     throw new Refusal("invalid_request", "the WebSocket handshake needs a key, and version 13", {
       "sec-websocket-version": "13",
