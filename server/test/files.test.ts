@@ -10,6 +10,7 @@ import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { startMachineServer } from "./support/machine-server.ts";
 import { until } from "../../test/support/until.ts";
+import { head, wire } from "../../test/support/wire.ts";
 
 const { server, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;
@@ -84,6 +85,19 @@ test("a compressed body is refused with what to do, and `identity` is not an enc
   const plain = await raw("PUT", "/workspace/packed", { body: packed, headers: { "content-encoding": "identity" } });
   assert.equal(plain.status, 204);
   assert.deepEqual((await raw("GET", "/workspace/packed")).body, packed);
+});
+
+test("a transfer coding other than chunked is refused, and what it made of a body is not written", async () => {
+  const isAnswered = async (coding: string, answer: RegExp): Promise<void> => {
+    const caller = await wire(server.url);
+    const path = `/v1/machines/${shared}/files/workspace/coded`;
+    caller.send(`${head("PUT", path, client.key, { "transfer-encoding": coding })}4\r\nabcd\r\n0\r\n\r\n`);
+    await until(() => answer.test(caller.received()), { what: `the answer to ${coding}` });
+  };
+  await isAnswered("gzip, chunked", / 400 [^]*Transfer-Encoding other than chunked/);
+  assert.equal((await raw("GET", "/workspace/coded")).status, 404);
+  await isAnswered("Chunked", / 204 /);
+  assert.equal((await raw("GET", "/workspace/coded")).body.toString(), "abcd");
 });
 
 test("an upload that declares no body is an empty file", async () => {

@@ -1,6 +1,6 @@
 /**
- * What happens to every request, in this order: request id → host → route → key → rate → tenant → scope → open requests →
- * target → body → validate → turn → idempotency → handler → encode → log.
+ * What happens to every request, in this order: request id → host, transfer coding → route → key → rate → tenant → scope →
+ * open requests → target → body → validate → turn → idempotency → handler → encode → log.
  *
  * Always:
  * - Callers without a key learn nothing: unknown paths also return 401.
@@ -141,6 +141,7 @@ function sendOut(
 /** The steps of a request. Each one throws a Refusal or passes it to the next. */
 function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Outgoing {
   checkHost(exchange.message);
+  checkTransferCoding(exchange.message);
   if (exchange.isForMachine) return answerForMachine(parts, exchange);
   const route = findRoute(exchange);
   if (exchange.isFromNodes) checkIsForNodes(route);
@@ -185,6 +186,13 @@ function checkHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void {
   if (hosts > 1) throw new Refusal("invalid_request", "the request has more than one Host header; send one");
   if (hosts === 0 && httpVersionMinor > 0)
     throw new Refusal("invalid_request", "the request has no Host header, which HTTP/1.1 asks for");
+}
+
+/** Only `chunked` is taken off here. What another coding made of a body would be taken for the body, here or by a guest. */
+function checkTransferCoding({ headers: { "transfer-encoding": coding } }: IncomingMessage): void {
+  if (coding === undefined || /^chunked$/i.test(coding)) return;
+  const text = "the body has a Transfer-Encoding other than chunked, which is not supported; send it without one";
+  throw new Refusal("invalid_request", text, { connection: "close" });
 }
 
 /** undefined: no such path, or not with this method; only callers with a key learn which of the two. */
