@@ -51,7 +51,9 @@ export class BodyWatch {
     let heardAt = 0;
     this.#add(message, (now) => {
       if (message.complete || message.destroyed) return false;
-      const isWaitedFor = message.readableFlowing === true;
+      // By events, or by an iterator, which has taken all that came.
+      const isIterated = message.listenerCount("readable") > 0 && message.readableLength === 0;
+      const isWaitedFor = message.readableFlowing === true || isIterated;
       if (!isWaitedFor || message.socket.bytesRead !== bytes) {
         bytes = message.socket.bytesRead;
         heardAt = now;
