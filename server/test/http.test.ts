@@ -39,8 +39,10 @@ test("with a key an unknown path answers 404", async () => {
 test("health, description and documentation are public, and only for GET", async () => {
   for (const path of ["/health", "/livez", "/readyz", "/openapi.json", "/docs", "/docs/swagger-ui-bundle.js"]) {
     assert.equal((await anonymous.get(path)).status, 200, path);
-    const posted = await anonymous.post(path);
-    assert.deepEqual([posted.status, posted.headers.get("allow")], [405, "GET, HEAD"], path);
+    for (const method of ["POST", "PROPFIND"]) {
+      const refused = await anonymous.call(method, path);
+      assert.deepEqual([refused.status, refused.headers.get("allow")], [405, "GET, HEAD"], `${method} ${path}`);
+    }
   }
 });
 

@@ -39,8 +39,6 @@ export interface HttpServer {
 
 /** How often connections are looked at whose head does not come. */
 const HEAD_LOOK_MS = 5_000;
-/** A request with another method gets the answer of an unknown path. */
-const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 /** A parameter may be the path of a file. */
 const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
@@ -99,8 +97,8 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
     if (closing.signal.aborted) response.setHeader("connection", "close");
     if (!connections.began(message.socket, response)) return;
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
-    const { url = "/", method = "" } = message;
-    const { entry, params } = METHODS.has(method) ? find(url) : NOWHERE;
+    const { url = "/" } = message;
+    const { entry, params } = find(url);
     const isFromNodes = remoteNodes.has(message.socket) || nodes.some((listener) => listener.has(message.socket));
     const certificate = remoteNodes.get(message.socket) ?? null;
     handleSafely(parts, { message, response, params, entry, url, upgrade, isFromNodes, certificate }, presence);
