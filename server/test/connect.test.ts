@@ -70,13 +70,13 @@ function send(
 }
 
 test("every method is forwarded with its path, query and body, and the guest's answer is returned", async () => {
-  for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+  for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "MKCOL"]) {
     const answer = await send(method, at("/a%2Fb//c?q=%20x&q=2"));
     assert.equal(answer.statusCode, 200, method);
     const told = JSON.parse(await text(answer)) as { method: string; url: string };
     assert.deepEqual([told.method, told.url], [method, "/a%2Fb//c?q=%20x&q=2"]);
   }
-  for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+  for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"]) {
     const answer = await send(method, at("/echo"), { body: "the body", headers: { "content-length": "8" } });
     assert.equal(await text(answer), "the body", method);
   }

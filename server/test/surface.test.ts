@@ -183,7 +183,7 @@ test("an unsupported method answers 405 and lists the supported ones", async () 
   for (const [path, of] of paths) {
     const methods = of.map((endpoint) => endpoint.method);
     for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"]) {
-      if ((methods as readonly string[]).includes(method)) continue;
+      if ((methods as readonly string[]).includes(method) || of.some((endpoint) => endpoint.isBridge)) continue;
       const answer = await admin.call(method, samplePath(path));
       assert.equal(answer.status, 405, `${method} ${path}`);
       for (const served of methods) assert.ok(answer.headers.get("allow")?.includes(served), `${method} ${path}`);

@@ -18,7 +18,7 @@ import { holdsOwnCredential } from "../auth/keys.ts";
 import type { Outgoing } from "./encode.ts";
 import { callerOf, type Exchange, type HandleParts } from "./exchange.ts";
 import { refusal } from "./failure.ts";
-import type { Route } from "./route-table.ts";
+import { type Route, routeOf } from "./route-table.ts";
 
 const WORTH_KNOWING: readonly string[] = ["expired_key", "missing_scope", "payment_required"] satisfies ErrorCode[];
 const RESOURCE_CHARACTERS_MAX = 128;
@@ -29,7 +29,7 @@ const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
 export function audited(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Outgoing | Promise<Outgoing> {
   const { entry, message } = exchange;
   if (exchange.isForMachine || entry === undefined || !("routes" in entry)) return outgoing;
-  const route = entry.routes[message.method ?? ""];
+  const route = routeOf(entry, message.method);
   if (route === undefined || route.endpoint.isBridge === true) return outgoing;
   const errorCode = outgoing.headers["x-error-code"] ?? null;
   const key = keyOf(parts, exchange, errorCode) ?? nodeActor(exchange, route);

@@ -36,7 +36,7 @@ import type { Page } from "./page.ts";
 import { PROCESSING_MS, sendProcessing, wantsProcessing } from "./processing.ts";
 import { logAnswered } from "./request-log.ts";
 import { rightOf } from "./right.ts";
-import type { Route } from "./route-table.ts";
+import { type Route, routeOf } from "./route-table.ts";
 import { checkHandshake } from "./upgrade.ts";
 
 const STATUS_CALLER_GONE = 499;
@@ -203,7 +203,7 @@ function findRoute({ entry, message }: Exchange): Route | "page" | undefined {
     if (message.method === "GET" || message.method === "HEAD") return "page";
     throw new Refusal("method_not_allowed", "this path only serves GET", { allow: "GET, HEAD" });
   }
-  const route = entry.routes[message.method ?? ""];
+  const route = routeOf(entry, message.method);
   if (route !== undefined) return route;
   const isPublic = Object.values(entry.routes).some((other) => other.endpoint.access === "public");
   if (isPublic) throw unroutable({ entry, message });
@@ -327,7 +327,7 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
 
 function logRequest({ context, observe }: HandleParts, exchange: Exchange, status: number): void {
   const { entry, message, isForMachine, startedAt } = exchange;
-  const route = entry !== undefined && "routes" in entry ? entry.routes[message.method ?? ""] : undefined;
+  const route = entry !== undefined && "routes" in entry ? routeOf(entry, message.method) : undefined;
   const name = isForMachine ? "ingress" : (route?.name ?? "none");
   const elapsedMs = context.clock.monotonic() - startedAt;
   observe({ name, status, seconds: elapsedMs / 1000 });

@@ -27,6 +27,8 @@ export interface PathEntry {
   /** In the router's form: `/v1/machines/:id/files/*`. */
   readonly url: string;
   readonly routes: Readonly<Record<string, Route>>;
+  /** For methods that are not in `routes`: a bridge forwards them all, and the description has no name for most. */
+  readonly others: Route | undefined;
   /** For the `Allow` header. */
   readonly allow: string;
 }
@@ -50,8 +52,15 @@ export function buildRouteTable(
       if (endpoint.method === "GET") routes["HEAD"] ??= route;
     }
   }
-  return [...byUrl].map(([url, routes]) => ({ url, routes, allow: Object.keys(routes).join(", ") }));
+  return [...byUrl].map(([url, routes]) => {
+    const others = Object.values(routes).find(({ endpoint }) => endpoint.isBridge && endpoint.body !== undefined);
+    return { url, routes, others, allow: Object.keys(routes).join(", ") };
+  });
 }
+
+/** What serves a method under a path; undefined: nothing does. */
+export const routeOf = ({ routes, others }: PathEntry, method: string | undefined): Route | undefined =>
+  routes[method ?? ""] ?? others;
 
 function makeRoute(
   name: EndpointName,
