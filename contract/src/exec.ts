@@ -189,8 +189,12 @@ export const execEndpoints = {
       env: Type.Optional(
         Type.Array(text({ maxLength: 8192 }), { maxItems: 256, description: "`NAME=value`; repeat for more" }),
       ),
-      cols: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000 })),
-      rows: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000 })),
+      cols: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: 10_000, description: "0, as of a terminal whose size is not known: 80" }),
+      ),
+      rows: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: 10_000, description: "0, as of a terminal whose size is not known: 24" }),
+      ),
       access_token: Type.Optional(Type.String()),
     }),
     answers: { 101: empty("switching to WebSocket") },

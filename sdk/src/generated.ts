@@ -3100,7 +3100,9 @@ export interface OpenTerminalQuery {
   user?: string | undefined;
   /** `NAME=value`; repeat for more */
   env?: readonly string[] | undefined;
+  /** 0, as of a terminal whose size is not known: 80 */
   cols?: number | undefined;
+  /** 0, as of a terminal whose size is not known: 24 */
   rows?: number | undefined;
   access_token?: string | undefined;
 }

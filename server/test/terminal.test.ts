@@ -134,10 +134,13 @@ test("text frames type, resize, or are typed unchanged", async () => {
 });
 
 test("the default size is 80 by 24, and other programs run by their path", async () => {
-  const sized = await open();
-  sized.type("stty size\nexit\n");
-  await sized.closed;
-  assert.equal(sized.output(), "24 80\n");
+  // A client whose own terminal has no size yet sends zeros.
+  for (const query of ["", "?cols=0&rows=0"]) {
+    const sized = await open({ query });
+    sized.type("stty size\nexit\n");
+    await sized.closed;
+    assert.equal(sized.output(), "24 80\n", query);
+  }
   for (const name of ["cmd", "command"]) {
     const missing = await open({ query: `?${name}=${encodeURIComponent("/bin/no such -l")}` });
     await missing.closed;
@@ -167,7 +170,7 @@ test("refusals are plain answers before the upgrade, each with its request id", 
     [{ headers: reader }, 403, /^missing scope: machine:exec$/],
     [{ headers: { authorization: `Bearer ${foreign}` } }, 404, /was not found/],
     [{ id: "mach-none" }, 404, /mach-none was not found/],
-    [{ query: "?cols=0" }, 422, /cols/],
+    [{ query: "?cols=-1" }, 422, /cols/],
     [{ query: "?rows=x" }, 422, /rows/],
     [{ id: broken }, 503, /FAKE_BOOT_FAIL/],
     [{ raw: { "sec-websocket-version": "8" } }, 400, /version 13/],

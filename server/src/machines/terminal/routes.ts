@@ -34,7 +34,7 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
         timeoutMs: TERMINAL_MS_MAX,
         isBackground: false,
         hasStdin: true,
-        terminal: { cols: query.cols ?? COLS_DEFAULT, rows: query.rows ?? ROWS_DEFAULT },
+        terminal: { cols: query.cols || COLS_DEFAULT, rows: query.rows || ROWS_DEFAULT },
         resumeKey: resumeKeyOf(context),
       };
       const { id } = params;
