@@ -96,11 +96,17 @@ async function keepAlive(socket: WebSocket, clock: Clock): Promise<void> {
   };
   for (const event of ["message", "ping", "pong"]) socket.on(event, markSeen);
   socket.on("close", () => closed.abort());
+  let pingAt = clock.monotonic() + PING_PERIOD_MS;
   while (!closed.signal.aborted) {
-    await clock.sleep(PING_PERIOD_MS, closed.signal);
+    // Not only at pings: what answers them is silent for a little less than a whole number of periods.
+    const nextAt = Math.min(pingAt, lastSeenAt + SILENCE_MS_MAX);
+    await clock.sleep(nextAt - clock.monotonic(), closed.signal);
     if (closed.signal.aborted) return;
     if (socket.isPaused) markSeen();
-    if (clock.monotonic() - lastSeenAt >= SILENCE_MS_MAX) return socket.terminate();
+    const now = clock.monotonic();
+    if (now - lastSeenAt >= SILENCE_MS_MAX) return socket.terminate();
+    if (now < pingAt) continue;
+    pingAt = now + PING_PERIOD_MS;
     if (socket.readyState === socket.OPEN) socket.ping();
   }
 }
