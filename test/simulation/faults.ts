@@ -87,12 +87,17 @@ export class Faults {
     if (random.happens(0.4)) for (const node of nodes) node.rate = random.between(0.98, 1.02);
   }
 
-  /** Something goes wrong at random. `isRare`: faults of each sort come as often, so that each meets what there is now. */
-  inject(isRare: boolean): void {
+  /**
+   * Something goes wrong at random. `isRare`: faults of each sort come as often, so that each meets what there is now. `nodeName`:
+   * the node that a fault of a node concerns more often than others; null: none does.
+   */
+  inject(isRare: boolean, nodeName: string | null): void {
     const { world, network, databases, nodes, servers } = this.#cluster;
     const { random } = world;
     const server = random.pick([...servers.values()]);
-    const node = random.pick(nodes);
+    const picked = random.pick(nodes);
+    const preferred = nodes.find(({ name }) => name === nodeName);
+    const node = preferred !== undefined && random.happens(0.5) ? preferred : picked;
     const faults: Readonly<Record<Injected, () => void>> = {
       "server killed": () => this.#restartServer(server, () => server.program.kill()),
       "server killed in a write": () =>

@@ -89,6 +89,14 @@ export const hasRareState = ({ nodes, machines }: Rows): boolean =>
   nodes.some(({ isHeld, isLost, reserve }) => isHeld || isLost || reserve > 0) ||
   machines.some(({ fence, isDeleted }) => fence === "lifting" && !isDeleted);
 
+/** Its node does not know that yet. */
+const isReplaced = ({ id, observedState }: Rows["machines"][number], replaced: ReadonlySet<string>): boolean =>
+  observedState !== "absent" && replaced.has(id);
+
+/** A node that has a replaced machine, so that a fault of a node can meet this seldom state; null: none has. */
+export const nodeOfReplaced = ({ machines }: Rows, replaced: ReadonlySet<string>): string | null =>
+  machines.find((machine) => isReplaced(machine, replaced))?.nodeId ?? null;
+
 /** The states that a fault meets now. `replaced`: machines. `node`: the one that it concerns; null: all. */
 export function statesMet(rows: Rows, replaced: ReadonlySet<string>, node: string | null): readonly string[] {
   const concerns = (...nodes: readonly (string | null)[]): boolean => node === null || nodes.includes(node);
@@ -112,10 +120,7 @@ export function statesMet(rows: Rows, replaced: ReadonlySet<string>, node: strin
     ...machines
       .filter(({ fence, isDeleted }) => fence === "lifting" && !isDeleted)
       .map(() => "machine whose fence is lifted"),
-    // Its node does not know that yet.
-    ...machines
-      .filter(({ id, observedState }) => observedState !== "absent" && replaced.has(id))
-      .map(() => "machine replaced"),
+    ...machines.filter((machine) => isReplaced(machine, replaced)).map(() => "machine replaced"),
     ...nodes.filter(({ isHeld }) => isHeld).map(() => "node held"),
     ...nodes.filter(({ isLost }) => isLost).map(() => "node lost"),
     ...nodes.filter(({ reserve }) => reserve > 0).map(() => "node with a reserve"),

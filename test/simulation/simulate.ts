@@ -7,7 +7,7 @@ import { Cluster, SERVERS } from "./cluster.ts";
 import type { RealDatabase } from "./database.ts";
 import { type Fault, Faults } from "./faults.ts";
 import { checkRuns, checkStep, shortReserve, whatIsOpen } from "./invariants.ts";
-import { hasBriefState, hasRareState, statesMet } from "./met.ts";
+import { hasBriefState, hasRareState, nodeOfReplaced, statesMet } from "./met.ts";
 import { Requests } from "./requests.ts";
 import { readRows, readRuns, type Rows } from "./rows.ts";
 import { Violation } from "./world.ts";
@@ -90,9 +90,10 @@ class Run {
     const pausing = this.#faults.isSlow ? 0.2 : 0;
     for (let step = 0; step < steps; step += 1) {
       // What lasts for a moment only meets a fault when one comes then.
-      const isBrief = this.#rows !== null && hasBriefState(this.#rows);
+      const node = this.#rows && nodeOfReplaced(this.#rows, cluster.replacing.replaced);
+      const isBrief = this.#rows !== null && (hasBriefState(this.#rows) || node !== null);
       const isRare = this.#rows !== null && hasRareState(this.#rows);
-      if (random.happens(isBrief ? 0.7 : isRare ? 0.45 : 0.3)) this.#faults.inject(isBrief || isRare);
+      if (random.happens(isBrief ? 0.7 : isRare ? 0.45 : 0.3)) this.#faults.inject(isBrief || isRare, node);
       else this.requests.request(this.#rows);
       if (random.happens(pausing)) await world.until(random.between(0, PAUSE_MS_MAX));
       else
