@@ -7,9 +7,12 @@
 #include "file-worker.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define SECONDS_MAX (LLONG_MAX / 1000 - 1)
 
 void file_send(const void *bytes, size_t length)
 {
@@ -68,7 +71,12 @@ static char kind_of(mode_t mode)
 
 int file_print_status(char *text, size_t size, const struct stat *status, uint64_t bytes, char end)
 {
-	long long modified_ms = (long long)status->st_mtim.tv_sec * 1000 + status->st_mtim.tv_nsec / 1000000;
+	long long seconds = status->st_mtim.tv_sec;
+
+	/* Some file systems have times that milliseconds do not hold. */
+	if (seconds > SECONDS_MAX || seconds < -SECONDS_MAX)
+		seconds = seconds > 0 ? SECONDS_MAX : -SECONDS_MAX;
+	long long modified_ms = seconds * 1000 + status->st_mtim.tv_nsec / 1000000;
 
 	return snprintf(text, size, "%c %04o %llu %lld%c", kind_of(status->st_mode), status->st_mode & 07777,
 			(unsigned long long)bytes, modified_ms, end);

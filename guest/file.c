@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent-limits.h"
 #include "bulk.h"
 #include "cgroup.h"
 #include "exec.h"
@@ -120,7 +121,7 @@ static _Noreturn void stat_file(const struct file_request *request)
 /* Each entry has the format of the first line, with a zero byte instead of the line's end, its name, and a zero byte. */
 static _Noreturn void list_directory(const struct file_request *request)
 {
-	char text[FILE_STATUS_BYTES_MAX + 512];
+	char text[FILE_STATUS_BYTES_MAX + PATH_BYTES_MAX];
 	struct stat status;
 	DIR *directory = opendir(request->path);
 
@@ -131,6 +132,9 @@ static _Noreturn void list_directory(const struct file_request *request)
 		size_t length = strlen(entry->d_name);
 
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		/* A file system of a user (FUSE) may have names that are longer than NAME_MAX, but none that no path can contain. */
+		if (length >= PATH_BYTES_MAX)
 			continue;
 		if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
 			continue; /* it has just been removed */
