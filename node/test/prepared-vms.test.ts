@@ -20,11 +20,17 @@ async function waitingBoots(node: TestNode): Promise<readonly string[]> {
   return found.filter(({ startedFor }) => startedFor === "prepared").map(({ record }) => record.bootId);
 }
 
-test("a machine uses a prepared VM together with its disk, and no prepared VM outlives its agent", async () => {
-  await using directory = await temporaryDirectory();
-  const node = await startTestNode(directory.path, { preparing: async () => {} });
+/** A node on which the VMs for the default size wait. */
+async function nodeWithWaiting(directory: string): Promise<TestNode> {
+  const node = await startTestNode(directory, { preparing: async () => {} });
   await node.deps.prepared.begin();
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
+  return node;
+}
+
+test("a machine uses a prepared VM together with its disk, and no prepared VM outlives its agent", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await nodeWithWaiting(directory.path);
   const size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
   const started = await node.want(A, 1, "running", { spec: size });
   assert.deepEqual([started.state, started.timings?.vm], ["running", "prepared"]);
@@ -262,9 +268,7 @@ test("a reserve says what is in its way, and another one is kept meanwhile", asy
 
 test("a start that fails with a prepared VM costs the node no user", async () => {
   await using directory = await temporaryDirectory();
-  const node = await startTestNode(directory.path, { preparing: async () => {} });
-  await node.deps.prepared.begin();
-  await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
+  const node = await nodeWithWaiting(directory.path);
   const spec = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
   for (const generation of [1, 2]) {
     const { state } = await node.want(A, generation, "running", { spec, env: { FAKE_BOOT_FAIL: "1" } });

@@ -52,7 +52,7 @@ const RETRY_MS_MIN = 200;
 /** Well below the time after which a node counts as lost, so that a server that was restarted sees its nodes soon. */
 const RETRY_MS_MAX = 3_000;
 const EVENTS_PER_REPORT_MAX = 1_000;
-/** Between two lists of images. A report costs the node, the server and the database a few milliseconds each. */
+/** Between two lists of images: a report costs the node, the server and the database something, and nothing waits for it. */
 const IMAGES_PERIOD_MS = 1_000;
 /** Images are listed at most for this part of the time: tenants that fetch one after another may have thousands. */
 const LISTING_SHARE = 1 / 20;
