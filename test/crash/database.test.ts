@@ -16,6 +16,8 @@ import { until } from "../support/until.ts";
 
 const KILLS_MAX = 50;
 const WRITERS = 4;
+/** Of each writer; then it revokes its oldest key for each new one, because a tenant may have so many and no more. */
+const KEYS_MAX = 20;
 const PAUSE_MS_MAX = 200;
 /** On a busy machine fewer kills fit; the diagnostic line has the number. */
 const BUDGET_MS = 30_000;
@@ -75,45 +77,86 @@ after(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
+/** Makes API keys and revokes them until `isWriting` is false, and remembers what was acknowledged. */
+class Writers {
+  readonly present = new Set<string>();
+  readonly revoked = new Set<string>();
+  acknowledged = 0;
+  isWriting = true;
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly #answers = new Map<number | "broken", number>();
+
+  constructor(headers: Readonly<Record<string, string>>) {
+    this.#headers = headers;
+  }
+
+  get answers(): string {
+    return [...this.#answers].map(([status, times]) => `${times} x ${status}`).join(", ");
+  }
+
+  has(status: number): boolean {
+    return this.#answers.has(status);
+  }
+
+  async write(writer: number): Promise<void> {
+    const keys: string[] = [];
+    while (this.isWriting) {
+      const oldest = keys.length < KEYS_MAX ? undefined : keys.shift();
+      const isAcknowledged =
+        oldest === undefined ? await this.#create(writer, (id) => keys.push(id)) : await this.#revoke(oldest);
+      if (isAcknowledged) this.acknowledged++;
+      else await until(isReady, { what: "the server to be ready", deadlineMs: 20_000 }).catch(() => undefined);
+    }
+  }
+
+  async #create(writer: number, onCreated: (id: string) => void): Promise<boolean> {
+    const body = JSON.stringify({ description: `writer ${writer}`, scopes: ["machine:read"] });
+    const answer = await this.#send("POST", "/v1/apikeys", body);
+    if (answer.status !== 200) return false;
+    const { id } = JSON.parse(answer.text) as { id: string };
+    this.present.add(id);
+    onCreated(id);
+    return true;
+  }
+
+  /** Without an answer the key may be there or not. */
+  async #revoke(id: string): Promise<boolean> {
+    this.present.delete(id);
+    const { status } = await this.#send("DELETE", `/v1/apikeys/${id}`);
+    if (status === 204) this.revoked.add(id);
+    return status === 204;
+  }
+
+  async #send(method: string, path: string, body?: string): Promise<{ status: number | "broken"; text: string }> {
+    const answer = await fetch(url + path, { method, headers: this.#headers, ...(body !== undefined && { body }) })
+      .then(async (response) => ({ status: response.status, text: await response.text() }))
+      // The connection broke with the server: not acknowledged.
+      .catch(() => ({ status: "broken" as const, text: "" }));
+    this.#answers.set(answer.status, (this.#answers.get(answer.status) ?? 0) + 1);
+    return answer;
+  }
+}
+
 test("kills of server and database under writes lose nothing that was acknowledged", async (context) => {
   await start();
   const key = (await readFile(join(directory, "admin.key"), "utf8")).trim();
   const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
-  const acknowledged: string[] = [];
-  const statuses = new Map<number | "broken", number>();
-  let isWriting = true;
+  const writers = new Writers(headers);
   let hasEnded = false;
-
-  const write = async (writer: number): Promise<void> => {
-    for (let count = 0; isWriting; count++) {
-      const body = JSON.stringify({ description: `${writer}-${count}`, scopes: ["machine:read"] });
-      let status: number | "broken" = "broken";
-      try {
-        const response = await fetch(`${url}/v1/apikeys`, { method: "POST", headers, body });
-        const text = await response.text();
-        status = response.status;
-        if (status === 200) acknowledged.push((JSON.parse(text) as { id: string }).id);
-      } catch {
-        // The connection broke with the server: not acknowledged.
-      }
-      statuses.set(status, (statuses.get(status) ?? 0) + 1);
-      if (status !== 200)
-        await until(isReady, { what: "the server to be ready", deadlineMs: 20_000 }).catch(() => undefined);
-    }
-  };
   context.after(() => {
-    isWriting = false;
-    if (!hasEnded) context.diagnostic(`the servers' last errors: ${problems.slice(-5_000)}`);
+    writers.isWriting = false;
+    if (!hasEnded)
+      context.diagnostic(`answers: ${writers.answers}; the servers' last errors: ${problems.slice(-5_000)}`);
   });
-  const writers = Array.from({ length: WRITERS }, (_, index) => write(index));
+  const writing = Array.from({ length: WRITERS }, (_, index) => writers.write(index));
 
   const kills = { server: 0, database: 0, both: 0 };
   const startedAt = performance.now();
   for (let count = 0; count < KILLS_MAX; count++) {
     if (count >= KILLS_MIN && performance.now() - startedAt > BUDGET_MS) break;
-    const before = acknowledged.length;
+    const before = writers.acknowledged;
     // PostgreSQL flushes each file of its directory before it recovers, which takes long on a disk that others write to.
-    await until(() => acknowledged.length > before, { deadlineMs: 60_000, what: "a write after the last kill" });
+    await until(() => writers.acknowledged > before, { deadlineMs: 60_000, what: "a write after the last kill" });
     const moment = performance.now() + randomInt(PAUSE_MS_MAX);
     await until(() => performance.now() >= moment, { what: "the moment of the kill" });
     const what = (["server", "database", "both"] as const)[randomInt(3)] ?? "both";
@@ -129,19 +172,20 @@ test("kills of server and database under writes lose nothing that was acknowledg
       if (what === "server") assert.equal(await postgresPid(), pid, "the running database was adopted");
     }
   }
-  isWriting = false;
-  await Promise.all(writers);
+  writers.isWriting = false;
+  await Promise.all(writing);
   await until(isReady, { what: "the server to be ready", deadlineMs: 20_000 });
   const listed = (await (await fetch(`${url}/v1/apikeys`, { headers })).json()) as { id: string }[];
-  const present = new Set(listed.map(({ id }) => id));
-  const lost = acknowledged.filter((id) => !present.has(id));
-  const answers = [...statuses].map(([status, times]) => `${times} x ${status}`).join(", ");
+  const ids = new Set(listed.map(({ id }) => id));
+  const { present, revoked, acknowledged, answers } = writers;
+  const lost = [...present].filter((id) => !ids.has(id));
+  const returned = [...revoked].filter((id) => ids.has(id));
   context.diagnostic(
-    `kills: ${kills.server} server, ${kills.database} database, ${kills.both} both; ` +
-      `acknowledged ${acknowledged.length}, lost ${lost.length}; answers: ${answers}`,
+    `kills: ${kills.server} server, ${kills.database} database, ${kills.both} both; acknowledged ${acknowledged}, ` +
+      `${revoked.size} of them revocations; lost ${lost.length}; answers: ${answers}`,
   );
-  assert.deepEqual(lost, []);
-  assert.ok(!statuses.has(500), `a request was answered with 500: ${answers}`);
+  assert.deepEqual({ lost, returned }, { lost: [], returned: [] });
+  assert.ok(!writers.has(500), `a request was answered with 500: ${answers}`);
   hasEnded = true;
 });
 
