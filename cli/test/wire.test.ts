@@ -366,6 +366,40 @@ test("an operation is watched on while its server, or what is behind a proxy, is
   assert.deepEqual([code, String(output), errors, asked], [0, "x\n", "image pull of x: op-1\n", 11]);
 });
 
+test("events are followed on while the server, or what is behind a proxy, is away", async (t) => {
+  const machine = { id: "mach-1", name: "box" };
+  const event = (id: string, message: string) => ({
+    id,
+    cursor: id,
+    machineId: machine.id,
+    level: "info",
+    message,
+    createdAt: "2026-01-02T03:04:05.000Z",
+  });
+  /** The first event, ten refusals (the SDK itself repeats a call three times), the second event, the end. */
+  const inTurn = (first: object[], second: object[]): Reply => {
+    let asked = 0;
+    return (arrived, answer) => {
+      asked += 1;
+      const away = reply(asked < 6 ? 502 : 503, "<html>not now</html>", { "retry-after": "0" });
+      const here = asked === 1 ? replyJson(first) : replyJson(second);
+      (asked > 12 ? reply(404) : asked === 1 || asked === 12 ? here : away)(arrived, answer);
+    };
+  };
+  const [one, two] = [event("1", "machine started"), event("2", "machine stopped")];
+  const { run } = await against(t, {
+    "GET /v1/machines": replyJson([machine]),
+    "GET /v1/machines/mach-1/events": inTurn([one], [one, two]),
+    "GET /v1/events": inTurn([one], [two]),
+  });
+  const line = ({ createdAt, message }: typeof one, about: string) => `${createdAt}  info   ${about}${message}\n`;
+  const ofMachine = await run(["machine", "events", "box", "--follow"]);
+  assert.deepEqual([ofMachine.code, String(ofMachine.output)], [0, line(one, "") + line(two, "")], ofMachine.errors);
+  const ofTenant = await run(["events", "--follow"]);
+  const whole = line(one, "mach-1  ") + line(two, "mach-1  ");
+  assert.deepEqual([ofTenant.code, String(ofTenant.output)], [1, whole], ofTenant.errors);
+});
+
 test("an archive is imported unchanged, and a missing file is reported", async (t) => {
   const { peer, run } = await against(t, { "POST /v1/images/import": replyJson({ reference: "local/x" }) });
   const file = join(temporaryHome(t), "x.tar");

@@ -2,13 +2,14 @@
  * `flotilla events`: what happened to the tenant's machines and webhooks, oldest first; with --follow also new events.
  *
  * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow asks
- * again with the cursor of the last event, so it misses none.
+ * again with the cursor of the last event, so it misses none, also when the server restarts.
  */
 import type { Flotilla, TenantEvent } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import { findMachineId } from "../machine/find.ts";
 import type { Style } from "../output.ts";
+import { whileAway } from "../server-away.ts";
 import { clean } from "../table.ts";
 
 const STYLES: Readonly<Record<TenantEvent["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
@@ -25,9 +26,10 @@ export async function run(call: Call, _operands: readonly string[], options: Ten
   const flotilla = call.flotilla();
   const filter = options.machine === undefined ? {} : { machine: await machineId(flotilla, options.machine) };
   const all: TenantEvent[] = [];
-  for (let cursor = options.from; ; ) {
+  for (let cursor = options.from, isFirst = true; ; isFirst = false) {
     const query = { ...filter, limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
-    const events = await flotilla.listEvents({ query });
+    const ask = () => flotilla.listEvents({ query });
+    const events = isFirst ? await ask() : await whileAway(call, ask);
     cursor = events.at(-1)?.cursor ?? cursor;
     if (call.output.isJson && options.follow !== true) all.push(...events);
     else await show(call, events);

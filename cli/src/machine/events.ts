@@ -7,6 +7,7 @@
 import { type EventInfo, type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import type { Style } from "../output.ts";
+import { whileAway } from "../server-away.ts";
 import { clean } from "../table.ts";
 import { findMachineId } from "./find.ts";
 
@@ -26,7 +27,7 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
   for (const event of first) show(call, event);
 }
 
-/** Ends when the machine is deleted. With --json each event is one line. */
+/** Ends when the machine is deleted, not when the server restarts. With --json each event is one line. */
 async function follow(call: Call, flotilla: Flotilla, id: string, first: readonly EventInfo[]): Promise<void> {
   const seen = new Set<string>();
   for (let events = first; ; ) {
@@ -37,7 +38,7 @@ async function follow(call: Call, flotilla: Flotilla, id: string, first: readonl
     }
     await call.world.clock.sleep(POLL_MS);
     try {
-      events = await flotilla.listMachineEvents(id);
+      events = await whileAway(call, () => flotilla.listMachineEvents(id));
     } catch (error) {
       if (error instanceof FlotillaError && error.status === 404) return;
       throw error;

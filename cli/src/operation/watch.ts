@@ -4,14 +4,12 @@
  * Always: the operation runs on the server. When watching is stopped (Ctrl-C), a note says that the operation
  * continues. A server that is unreachable for a moment is asked again.
  */
-import { type Flotilla, FlotillaError, type Operation } from "@flotilla/sdk";
+import type { Flotilla, Operation } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
+import { whileAway } from "../server-away.ts";
 
 const PERIOD_MS = 500;
-/** The longest restart of a server. */
-const UNREACHABLE_MAX_MS = 30_000;
-const AWAY_STATUSES: readonly number[] = [502, 503, 504];
 
 /** The ended operation, or null when the watching was stopped. Throws a Failure when it did not succeed. */
 export async function watchOperation(call: Call, flotilla: Flotilla, begun: Operation): Promise<Operation | null> {
@@ -31,7 +29,8 @@ export async function watchToItsEnd(call: Call, flotilla: Flotilla, begun: Opera
     while (operation.status === "running") {
       await call.world.clock.sleep(PERIOD_MS, stopped.signal);
       if (stopped.signal.aborted) break;
-      operation = await read(call, flotilla, begun.id, stopped.signal);
+      const { signal } = stopped;
+      operation = await whileAway(call, () => flotilla.getOperation(begun.id, { signal }), signal);
       progress.say(lineOf(operation));
     }
     if (operation.status !== "running") return operation;
@@ -45,23 +44,6 @@ export async function watchToItsEnd(call: Call, flotilla: Flotilla, begun: Opera
 }
 
 const titleOf = ({ kind, resource }: Operation): string => `${kind} of ${resource.name ?? resource.id}`;
-
-async function read(call: Call, flotilla: Flotilla, id: string, signal: AbortSignal): Promise<Operation> {
-  const { clock } = call.world;
-  const since = clock.monotonic();
-  for (;;) {
-    try {
-      return await flotilla.getOperation(id, { signal });
-    } catch (error) {
-      if (!isAway(error) || signal.aborted || clock.monotonic() - since > UNREACHABLE_MAX_MS) throw error;
-    }
-    await clock.sleep(PERIOD_MS, signal);
-  }
-}
-
-/** Whether nothing answered, or only that the server, or what is behind a proxy, does not now. */
-const isAway = (error: unknown): boolean =>
-  error instanceof FlotillaError && (error.code === "unreachable" || AWAY_STATUSES.includes(error.status));
 
 /** The running step; of several steps, how many are done. */
 function lineOf(operation: Operation): string {

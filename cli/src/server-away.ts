@@ -1,0 +1,28 @@
+/**
+ * Asks a server again that does not answer for a moment, as while it restarts. For commands that wait or follow: their first call is
+ * not repeated, so that a wrong address is reported at once.
+ */
+import { FlotillaError } from "@flotilla/sdk";
+import type { Call } from "./call.ts";
+
+const ASK_AGAIN_MS = 500;
+/** The longest restart of a server. */
+const AWAY_MAX_MS = 30_000;
+const AWAY_STATUSES: readonly number[] = [502, 503, 504];
+
+/** The first answer of `ask`. Throws what it throws for another reason, when the server is away for too long, and once `signal` is aborted. */
+export async function whileAway<T>({ world }: Call, ask: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  const since = world.clock.monotonic();
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!isAway(error) || signal?.aborted === true || world.clock.monotonic() - since > AWAY_MAX_MS) throw error;
+    }
+    await world.clock.sleep(ASK_AGAIN_MS, signal);
+  }
+}
+
+/** Whether nothing answered, or only that the server, or what is behind a proxy, does not now. */
+const isAway = (error: unknown): boolean =>
+  error instanceof FlotillaError && (error.code === "unreachable" || AWAY_STATUSES.includes(error.status));
