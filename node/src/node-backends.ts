@@ -112,6 +112,7 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
       await images.ensureLocalBusybox().catch((error: unknown) => {
         log.warn({ error }, "local/busybox could not be built; other images are not affected");
       });
+      images.keepCollecting();
     },
     [Symbol.asyncDispose]: async () => {
       await network[Symbol.asyncDispose]();

@@ -135,9 +135,9 @@ describe("the limit of the cache", { skip: skipReason }, () => {
     const one = await store.images.ensure(`${registry.host}/one`, anyArch);
     await store.images.ensure(`${registry.host}/two`, anyArch);
     const images = await store.reopen({ cacheBytesMax: ROOM_FOR_ONE });
-    assert.deepEqual(await images.collectGarbage(new Set()), { removed: 0, freedBytes: 0 }, "both were just used");
+    assert.deepEqual(await images.collect(), { removed: 0, freedBytes: 0 }, "both were just used");
     shift.ms += 10 * 60_000;
-    assert.deepEqual(await images.collectGarbage(new Set()), { removed: 1, freedBytes: one.sizeBytes });
+    assert.deepEqual(await images.collect(), { removed: 1, freedBytes: one.sizeBytes });
     assert.equal(await images.findByDigest(one.digest), undefined);
     assert.equal((await images.list()).length, 1);
     for (const part of ["unpacked", "references"]) assert.equal((await left(store.directory, part)).length, 1, part);

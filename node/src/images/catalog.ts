@@ -117,7 +117,7 @@ export class Catalog {
   list(tenantId: string | null = null): readonly UnpackedImage[] {
     const records = [...this.#references.values()];
     const isShown = (name: string, owner: string | null): boolean =>
-      tenantId === null || owner === tenantId || name.startsWith("local/");
+      tenantId === null || owner === tenantId || isLocalName(name);
     const named = records
       .filter((record) => isShown(record.name, ownerOf(record)))
       .map((record) => this.findByDigest(record.digest, record.name, ownerOf(record)));
@@ -132,6 +132,11 @@ export class Catalog {
 
   images(): readonly (ImageRecord & { readonly lastUsedAt: number })[] {
     return [...this.#images.values()];
+  }
+
+  /** The digests that a local reference points to. */
+  localDigests(): ReadonlySet<string> {
+    return new Set([...this.#references.values()].filter(({ name }) => isLocalName(name)).map(({ digest }) => digest));
   }
 
   /** Epoch milliseconds. Infinity: the image is not here any more. */
@@ -241,6 +246,8 @@ export class Catalog {
 function keyOf({ name, arch, owner }: ReferenceKey): string {
   return typeof owner === "string" ? `${arch} ${name} ${owner}` : `${arch} ${name}`;
 }
+
+const isLocalName = (name: string): boolean => name.startsWith("local/");
 
 const unnamed = (source: string, digest: string): string => `${source}@${digest}`;
 

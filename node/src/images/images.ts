@@ -81,6 +81,4 @@ export interface Images {
   importArchive(path: string, reference: string): Promise<UnpackedImage>;
   /** Calls back after an image has come or gone. */
   watch(onChange: () => void): void;
-  /** Removes images that no machine's disk depends on, least recently used first, until `freeBytesMin` are free. */
-  collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }>;
 }

@@ -6,6 +6,7 @@ import { access, mkdir, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
+import { until } from "../../../test/support/until.ts";
 import { temporaryDirectory } from "../../test/support/in-process.ts";
 import { makeLog } from "../log.ts";
 import type { UnpackedImage } from "./images.ts";
@@ -16,7 +17,7 @@ const digestOf = (letter: string): string => `sha256:${letter.repeat(64)}`;
 const nameOf = (letter: string): string => `docker.io/library/${letter}:latest`;
 
 /** An image and a reference to it. That of a later letter was used later; all were used last year. */
-async function addImage(directory: string, letter: string): Promise<string> {
+async function addImage(directory: string, letter: string, name = nameOf(letter)): Promise<string> {
   const digest = digestOf(letter);
   const path = join(directory, "unpacked", digest.replace(":", "-"));
   await mkdir(path, { recursive: true });
@@ -27,7 +28,7 @@ async function addImage(directory: string, letter: string): Promise<string> {
   const usedAt = (systemClock.now() - YEAR_MS) / 1000 + letter.charCodeAt(0);
   await utimes(join(path, "image.json"), usedAt, usedAt);
   await mkdir(join(directory, "references"), { recursive: true });
-  const reference = { owner: null, name: nameOf(letter), arch: "amd64", digest };
+  const reference = { owner: null, name, arch: "amd64", digest };
   await writeFile(join(directory, "references", `${letter}.json`), JSON.stringify(reference));
   return join(path, "root.ext4");
 }
@@ -49,7 +50,7 @@ test("an image that a machine asks for while others are being removed stays", as
   const asked: Promise<UnpackedImage>[] = [];
   // When the first one is being removed.
   images.watch(() => asked.push(images.ensure(nameOf("b"), { arch: null, tenantId: null })));
-  assert.deepEqual(await images.collectGarbage(new Set()), { removed: 1, freedBytes: 100 });
+  assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
   assert.deepEqual(
     (await Promise.all(asked)).map((image) => image.rootPath),
     [rootPath],
@@ -58,11 +59,29 @@ test("an image that a machine asks for while others are being removed stays", as
   assert.equal(await images.findByDigest(digestOf("a")), undefined);
 });
 
+test("a local image is never removed for others, because no registry has it", async () => {
+  await using directory = await temporaryDirectory();
+  const rootPath = await addImage(directory.path, "a", "local/tools:latest");
+  await addImage(directory.path, "b");
+  await using images = await open(directory.path);
+  assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
+  assert.equal((await images.find("local/tools", null))?.rootPath, rootPath);
+  assert.deepEqual(await images.collect(), { removed: 0, freedBytes: 0 });
+});
+
+test("images above the limit are removed while the node runs, without a pull", async () => {
+  await using directory = await temporaryDirectory();
+  for (const letter of ["a", "b"]) await addImage(directory.path, letter);
+  await using images = await open(directory.path);
+  images.keepCollecting();
+  await until(async () => (await images.list()).length === 0, { what: "both to be removed" });
+});
+
 test("of two collections at once each image is removed by one", async () => {
   await using directory = await temporaryDirectory();
   for (const letter of ["a", "b", "c"]) await addImage(directory.path, letter);
   await using images = await open(directory.path);
-  const both = await Promise.all([images.collectGarbage(new Set()), images.collectGarbage(new Set())]);
+  const both = await Promise.all([images.collect(), images.collect()]);
   assert.equal(both[0].removed + both[1].removed, 3);
   assert.deepEqual(await images.list(), []);
 });

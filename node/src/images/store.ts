@@ -10,7 +10,7 @@
  * - "has" is per tenant: an image that only other tenants pulled is requested from the registry again, and used without a
  *   second download if the registry serves its manifest to this tenant;
  * - local images are available to every tenant;
- * - images that a machine's disk depends on are never removed.
+ * - images that a machine's disk depends on are never removed, nor are local ones: no registry has them.
  *
  * Opening removes what a crash left. One process per directory.
  */
@@ -65,10 +65,22 @@ export interface ImagesOptions {
   readonly resolve?: Resolve;
 }
 
+export interface Collected {
+  readonly removed: number;
+  readonly freedBytes: number;
+}
+
+/** Machines whose disk is full are paused until this has made room. */
+const COLLECT_MS = 5_000;
+
 /** What the node agent uses besides `Images`. */
 export interface NodeImages extends Images, AsyncDisposable {
   /** Builds `local/busybox` from the busybox in the cache directory; undefined when set-up put none there. */
   ensureLocalBusybox(): Promise<UnpackedImage | undefined>;
+  /** Collects every few seconds from now on, until this is disposed. */
+  keepCollecting(): void;
+  /** Removes images that may go, least recently used first, while they use more than their limit or of the disk's reserve. */
+  collect(): Promise<Collected>;
 }
 
 /** Opens the image directory and removes what a crash left in it. */
@@ -234,11 +246,22 @@ class ImageStore implements NodeImages {
     return tar === undefined ? undefined : await this.importArchive(tar, "local/busybox");
   }
 
-  async collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }> {
+  keepCollecting(): void {
+    const { clock, log } = this.#options;
+    const { signal } = this.#closing;
+    const keep = async (): Promise<void> => {
+      while (!signal.aborted) {
+        await this.collect().catch((error: unknown) => log.warn({ error }, "unused images could not be removed"));
+        await clock.sleep(COLLECT_MS, signal);
+      }
+    };
+    void keep();
+  }
+
+  async collect(): Promise<Collected> {
     return this.#collecting(async () => {
-      const digestsInUse = () => Promise.resolve(inUse);
       const shortBytes = await this.#shortBytes({ peakBytes: 0, keptBytes: 0 });
-      return this.#collect(await this.#leaving(digestsInUse, shortBytes), digestsInUse);
+      return shortBytes > 0 ? this.#remove(await this.#leaving(shortBytes)) : { removed: 0, freedBytes: 0 };
     });
   }
 
@@ -249,14 +272,13 @@ class ImageStore implements NodeImages {
 
   async #makeRoom(space: SpaceNeeded): Promise<void> {
     if ((await this.#shortBytes(space)) <= 0) return;
-    const { digestsInUse } = this.#options;
     const stillShort = await this.#collecting(async () => {
       const shortBytes = await this.#shortBytes(space);
-      const leaving = await this.#leaving(digestsInUse, shortBytes);
+      const leaving = await this.#leaving(shortBytes);
       // No image is removed for one that does not fit anyway.
       const lackingBytes = shortBytes - (await this.#bytesOnDisk(leaving));
       if (lackingBytes > 0) return lackingBytes;
-      await this.#collect(leaving, digestsInUse);
+      await this.#remove(leaving);
       return await this.#shortBytes(space);
     });
     if (stillShort <= 0) return;
@@ -279,8 +301,8 @@ class ImageStore implements NodeImages {
   }
 
   /** The images to remove, with when they were last used until now. */
-  async #leaving(digestsInUse: ImagesOptions["digestsInUse"], bytesToFree: number): Promise<readonly Candidate[]> {
-    const inUse = await digestsInUse();
+  async #leaving(bytesToFree: number): Promise<readonly Candidate[]> {
+    const inUse = new Set([...(await this.#options.digestsInUse()), ...this.#catalog.localDigests()]);
     const now = this.#options.clock.now();
     return planCollection(this.#catalog.images(), { inUse, bytesToFree, now }).map((image) => ({ ...image }));
   }
@@ -295,14 +317,11 @@ class ImageStore implements NodeImages {
     return bytes;
   }
 
-  async #collect(
-    leaving: readonly Candidate[],
-    digestsInUse: ImagesOptions["digestsInUse"],
-  ): Promise<{ readonly removed: number; readonly freedBytes: number }> {
+  async #remove(leaving: readonly Candidate[]): Promise<Collected> {
     let [removed, freedBytes] = [0, 0];
     for (const { digest, sizeBytes, lastUsedAt } of leaving) {
       // Removing the ones before takes time, in which a machine may have asked for this one.
-      if ((await digestsInUse()).has(digest) || this.#catalog.lastUsedAt(digest) !== lastUsedAt) continue;
+      if ((await this.#options.digestsInUse()).has(digest) || this.#catalog.lastUsedAt(digest) !== lastUsedAt) continue;
       await this.#discard(digest);
       removed += 1;
       freedBytes += sizeBytes;

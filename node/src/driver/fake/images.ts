@@ -115,10 +115,6 @@ export class FakeImages implements Images {
     return Promise.resolve("root.ext4");
   }
 
-  async collectGarbage(): Promise<{ readonly removed: number; readonly freedBytes: number }> {
-    return { removed: 0, freedBytes: 0 };
-  }
-
   #remember(reference: string, tenantId: string | null = null): UnpackedImage {
     const key = keyOf(reference, tenantId);
     const owner = isLocalName(reference) ? null : tenantId;
