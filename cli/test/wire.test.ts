@@ -400,6 +400,16 @@ test("events are followed on while the server, or what is behind a proxy, is awa
   assert.deepEqual([ofTenant.code, String(ofTenant.output)], [1, whole], ofTenant.errors);
 });
 
+test("local images are removed by name, from all nodes or from one", async (t) => {
+  const { peer, run } = await against(t, { "DELETE /v1/images": reply(204) });
+  const { code, output } = await run(["image", "rm", "local/a", "local/b:1", "--node", "node-a"]);
+  assert.deepEqual([code, String(output)], [0, "local/a\nlocal/b:1\n"]);
+  assert.deepEqual(
+    peer.arrived.map(({ url }) => url),
+    ["/v1/images?reference=local%2Fa&nodeId=node-a", "/v1/images?reference=local%2Fb%3A1&nodeId=node-a"],
+  );
+});
+
 test("an archive is imported unchanged, and a missing file is reported", async (t) => {
   const { peer, run } = await against(t, { "POST /v1/images/import": replyJson({ reference: "local/x" }) });
   const file = join(temporaryHome(t), "x.tar");

@@ -2,7 +2,7 @@
  * Images cached on nodes. References resolve as container engines do (`alpine` is `docker.io/library/alpine:latest`);
  * `local/<name>[:tag]` names an image made or imported on a node and is never pulled.
  */
-import { endpoint, json } from "./endpoint.ts";
+import { empty, endpoint, json } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
 import { Operation } from "./operations.ts";
 import { int32, int64, nullable, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
@@ -64,6 +64,24 @@ export const imageEndpoints = {
     body: { kind: "bytes" },
     answers: { 200: json(ImageInfo) },
     errors: ["invalid_request", "invalid_body", "not_found", "unavailable", "no_space"],
+    isExtra: true,
+  }),
+  deleteImage: endpoint({
+    method: "DELETE",
+    path: "/v1/images",
+    family: "images",
+    summary: "Remove a local image from one node or from all",
+    description:
+      "Its space is free at once, unless a machine's disk depends on it, or it was used in the last two minutes: then once it may be " +
+      "removed for others. Images of registries are removed by themselves when room is needed. 503 when a node does not answer: it may " +
+      "still have the image, and a repetition removes it there.",
+    access: ["admin"],
+    query: Type.Object({
+      reference: text({ minLength: 1, maxLength: 512, description: "such as `local/tools:1`" }),
+      nodeId: Type.Optional(text({ maxLength: 128 })),
+    }),
+    answers: { 204: empty() },
+    errors: ["invalid_request", "invalid_body", "not_found", "unavailable"],
     isExtra: true,
   }),
   listMachineImages: endpoint({

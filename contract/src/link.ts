@@ -14,6 +14,7 @@
  *     POST   /v1/agent                        RestartRequest → RestartAnswer, before the agent restarts in place; 409 it cannot
  *     GET    /v1/images?tenantId=…            → NodeImage[]: that tenant's and local ones; without it all
  *     PUT    /v1/images                       PullRequest → ImageProgress, one a line; POST /v1/images/import?reference=…: an archive → the same
+ *     DELETE /v1/images?reference=…           204, whether or not the node had that local image
  *
  * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` (contract/src/nodes.ts) with Heartbeat.
  *

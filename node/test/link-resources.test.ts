@@ -147,6 +147,7 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   listImages: null,
   pullImage: { path: "/v1/images", first: PULL, isSilent: true },
   importImage: { path: "/v1/images/import?reference=local/half", first: "half", isUpload: true },
+  removeImage: null,
   outgoing: null,
   releaseOutgoing: null,
   // Machine A runs, and no move was begun.

@@ -1053,6 +1053,20 @@ export abstract class Methods {
   }
 
   /**
+   * Remove a local image from one node or from all.
+   *
+   * Its space is free at once, unless a machine's disk depends on it, or it was used in the last two minutes: then
+   * once it may be removed for others. Images of registries are removed by themselves when room is needed. 503 when
+   * a node does not answer: it may still have the image, and a repetition removes it there.
+   *
+   * `DELETE /v1/images`; needs scope admin.
+   * Refuses with invalid_request, invalid_body, not_found, unavailable.
+   */
+  deleteImage(options: CallOptions<DeleteImageQuery> = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: "/v1/images", answer: "empty" }, options);
+  }
+
+  /**
    * The image of the machine, as cached on its node.
    *
    * `GET /v1/machines/{id}/images`; needs scope machine:read.
@@ -2148,6 +2162,12 @@ export interface CreateWebhookRequest {
 export interface DeleteApiKeyQuery {
   /** also every key made with it, with one of those, and so on */
   cascade?: boolean | undefined;
+}
+
+export interface DeleteImageQuery {
+  /** such as `local/tools:1` */
+  reference: string;
+  nodeId?: string | undefined;
 }
 
 export interface DeleteMachineQuery {

@@ -57,6 +57,24 @@ test("an imported archive is an image of the node, and a machine's own images ar
   );
 });
 
+test("a local image is removed by name, and only a local one that a node has", async () => {
+  const remove = (query: string) => client.delete(`/v1/images?reference=${query}`);
+  const imported = await client.call("POST", "/v1/images/import?reference=local/gone:1", { raw: "bytes" });
+  assert.equal(imported.status, 200, imported.text);
+  const absent = await remove("local/gone:1&nodeId=node-x");
+  assert.deepEqual([absent.status, absent.headers.get("x-error-code")], [404, "not_found"]);
+  assert.equal((await remove("local/gone:1")).status, 204);
+  const all = (await client.get("/v1/images")).json;
+  assert.equal(JSON.stringify(all).includes("local/gone"), false);
+  assert.match((await remove("local/gone:1")).text, /no node has the image local\/gone:1/);
+  const foreign = await remove("alpine");
+  assert.equal(foreign.status, 400);
+  assert.match(foreign.text, /alpine is not a local image/);
+  assert.equal((await remove("local/A B")).status, 400);
+  const stranger = await tenantClient("remover");
+  assert.equal((await stranger.delete("/v1/images?reference=local/tools:1")).status, 403);
+});
+
 test("an image that does not fit on the node's disk is refused with 507, not as the caller's mistake", async () => {
   const refused = await client.call("POST", "/v1/images/import?reference=local/too-large", { raw: "bytes" });
   assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [507, "no_space"]);

@@ -42,6 +42,8 @@ class PlayedNode {
   asked = 0;
   /** What it answers when it is asked. */
   images: readonly object[] = [];
+  /** Its answer when it is to remove an image. */
+  removal: { readonly status: number; readonly body?: object } = { status: 204 };
   /** It answers when this has settled. */
   answering: () => Promise<void> = () => Promise.resolve();
   #credential = "";
@@ -53,6 +55,8 @@ class PlayedNode {
 
   async enter(link?: object): Promise<void> {
     const listener = createServer(async ({ method, url = "" }, response) => {
+      if (method === "DELETE")
+        return void response.writeHead(this.removal.status).end(JSON.stringify(this.removal.body));
       if (method === "GET") {
         this.asked += 1;
         await this.answering();
@@ -117,11 +121,26 @@ test("a machine of a local image is started where a node reports it, and no node
   assert.deepEqual([a.asked, b.asked], [0, 0]);
 });
 
+test("a node that does not remove a local image still counts as having it, and is named", async () => {
+  await a.report({ sequence: 3, isComplete: false, held: [image("local/both")], removed: [] });
+  await b.report({ sequence: 3, isComplete: false, held: [image("local/both")], removed: [] });
+  // As an agent that has no such route.
+  b.removal = { status: 404, body: { code: "not_found", message: "no route DELETE /v1/images" } };
+  const remove = () => client.delete("/v1/images?reference=local/both");
+  const refused = await remove();
+  assert.equal(refused.status, 503);
+  assert.match(refused.text, /was not removed: the agent of node node-b is of an earlier version/);
+  for (let round = 0; round < 3; round += 1) assert.equal(await startedOn("local/both"), "node-b");
+  b.removal = { status: 204 };
+  assert.equal((await remove()).status, 204);
+  assert.equal((await remove()).status, 404);
+});
+
 test("a report that comes late changes nothing, and one of a new incarnation replaces everything", async () => {
   await b.report({ sequence: 1, isComplete: true, held: [image("local/only")], removed: [] });
   assert.equal(await startedOn("local/only"), "node-a");
   await b.report({ sequence: 1, isComplete: true, held: [image("local/only")], removed: [] }, "agent-2");
-  await a.report({ sequence: 3, isComplete: true, held: [image("local/old")], removed: [] });
+  await a.report({ sequence: 4, isComplete: true, held: [image("local/old")], removed: [] });
   assert.deepEqual([await startedOn("local/only"), await startedOn("local/old")], ["node-b", "node-a"]);
 });
 

@@ -7,7 +7,7 @@ import type { Command } from "commander";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addImageCommands(tree: Tree, root: Command): void {
-  const image = addNoun(root, "image", "see, fetch, make and import images");
+  const image = addNoun(root, "image", "see, fetch, make, import and remove images");
   addVerb(tree, image, { usage: "ls", summary: "list the images that nodes have", load: () => import("./ls.ts") });
   addVerb(tree, image, {
     usage: "pull <reference>",
@@ -33,5 +33,11 @@ Needs Debian's packages, but no image registry. The image is then used like any 
     summary: "give an archive (OCI layout, docker save, root file system tar) a name of the form local/…",
     options: (command) => command.option("--node <id>", "import to this node only (needed when there are several)"),
     load: () => import("./import.ts"),
+  });
+  addVerb(tree, image, {
+    usage: "rm <reference...>",
+    summary: "remove local images; those of registries are removed when room is needed",
+    options: (command) => command.option("--node <id>", "remove from this node only"),
+    load: () => import("./rm.ts"),
   });
 }

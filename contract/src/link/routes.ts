@@ -30,6 +30,8 @@ export const LINK_ROUTES = {
   listImages: { method: "GET", path: "/v1/images" },
   pullImage: { method: "PUT", path: "/v1/images" },
   importImage: { method: "POST", path: "/v1/images/import" },
+  /** An older node has no such route. */
+  removeImage: { method: "DELETE", path: "/v1/images" },
   outgoing: { method: "GET", path: "/v1/machines/{id}/outgoing" },
   releaseOutgoing: { method: "DELETE", path: "/v1/machines/{id}/outgoing" },
   outgoingFile: { method: "GET", path: "/v1/machines/{id}/outgoing/{file}" },

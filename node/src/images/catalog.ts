@@ -92,6 +92,11 @@ export class Catalog {
     return record === undefined ? undefined : this.findByDigest(record.digest, name, owner);
   }
 
+  /** The digests that any reference points to. */
+  namedDigests(): ReadonlySet<string> {
+    return new Set([...this.#references.values()].map(({ digest }) => digest));
+  }
+
   /** Whether one of the owner's references points to the digest. */
   hasReference(owner: string | null, digest: string): boolean {
     return [...this.#references.values()].some((record) => record.digest === digest && ownerOf(record) === owner);
@@ -174,11 +179,30 @@ export class Catalog {
   /** The last of several at once counts. */
   async setReference({ name, arch, owner }: ReferenceKey, digest: string): Promise<void> {
     const record: ReferenceRecord = { owner: owner ?? null, name, arch, digest };
-    const key = keyOf(record);
-    const written = (this.#writes.get(key) ?? Promise.resolve()).then(() => this.#writeReference(record));
+    await this.#inTurn(record, () => this.#writeReference(record));
+  }
+
+  /** Removes the references of this name that belong to no tenant, of all architectures. Resolves with the digests that they pointed to. */
+  async removeReferences(name: string): Promise<ReadonlySet<string>> {
+    const found = [...this.#references.values()].filter((record) => record.name === name && ownerOf(record) === null);
+    for (const record of found) await this.#inTurn(record, () => this.#removeReference(record));
+    return new Set(found.map(({ digest }) => digest));
+  }
+
+  /** Writes of one reference, one after the other. */
+  async #inTurn(reference: ReferenceKey, write: () => Promise<void>): Promise<void> {
+    const key = keyOf(reference);
+    const written = (this.#writes.get(key) ?? Promise.resolve()).then(write);
     const settled = written.catch(() => undefined);
     this.#writes.set(key, settled);
     await written.finally(() => this.#writes.get(key) === settled && this.#writes.delete(key));
+  }
+
+  async #removeReference(record: ReferenceRecord): Promise<void> {
+    await rm(this.#referencePath(record), { force: true });
+    await syncToDisk(join(this.#directory, "references"));
+    this.#references.delete(keyOf(record));
+    this.#onChange();
   }
 
   async #writeReference(record: ReferenceRecord): Promise<void> {

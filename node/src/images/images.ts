@@ -79,6 +79,11 @@ export interface Images {
   list(tenantId?: string | null): Promise<readonly NodeImage[]>;
   /** Imports an OCI layout (tar), a docker archive or a root file system tar as `local/<name>[:tag]`. */
   importArchive(path: string, reference: string): Promise<UnpackedImage>;
+  /**
+   * Removes a local image's references, and the image if nothing uses it: otherwise it goes once it may. Throws an Error for users when the
+   * reference names no local image.
+   */
+  removeLocal(reference: string): Promise<void>;
   /** Calls back after an image has come or gone. */
   watch(onChange: () => void): void;
 }

@@ -33,11 +33,11 @@ async function addImage(directory: string, letter: string, name = nameOf(letter)
   return join(path, "root.ext4");
 }
 
-const open = (directory: string) =>
+const open = (directory: string, used: readonly string[] = []) =>
   openImages({
     ...{ directory, cacheDirectory: directory, arch: "amd64", cacheBytesMax: 0 },
     ...{ allowedRegistries: [], mirrors: new Map(), insecureRegistries: [], credentialsPath: null },
-    digestsInUse: () => Promise.resolve(new Set()),
+    digestsInUse: () => Promise.resolve(new Set(used.map(digestOf))),
     clock: systemClock,
     log: makeLog({ level: "silent", clock: systemClock }),
   });
@@ -67,6 +67,25 @@ test("a local image is never removed for others, because no registry has it", as
   assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
   assert.equal((await images.find("local/tools", null))?.rootPath, rootPath);
   assert.deepEqual(await images.collect(), { removed: 0, freedBytes: 0 });
+});
+
+test("a local image is removed by its name, at once or when no machine uses it any more", async () => {
+  await using directory = await temporaryDirectory();
+  await addImage(directory.path, "a", "local/tools:1");
+  const rootPath = await addImage(directory.path, "b", "local/used:latest");
+  const used = ["b"];
+  await using images = await open(directory.path, used);
+  await images.removeLocal("local/tools:1");
+  assert.equal(await images.findByDigest(digestOf("a")), undefined);
+  await images.removeLocal("local/used");
+  assert.equal(await images.find("local/used", null), undefined);
+  await access(rootPath);
+  await images.removeLocal("local/never");
+  await assert.rejects(images.removeLocal("alpine"), /^Error: docker.io\/library\/alpine:latest is not a local image/);
+  used.pop();
+  assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
+  await using again = await open(directory.path);
+  assert.deepEqual(await again.list(), []);
 });
 
 test("images above the limit are removed while the node runs, without a pull", async () => {

@@ -240,6 +240,17 @@ class ImageStore implements NodeImages {
     }
   }
 
+  async removeLocal(text: string): Promise<void> {
+    const { name, isLocal } = parseReference(text);
+    if (!isLocal) throw new Error(`${name} is not a local image, and is removed by itself when room is needed`);
+    await this.#collecting(async () => {
+      const digests = await this.#catalog.removeReferences(name);
+      const named = this.#catalog.namedDigests();
+      const isLeft = (digest: string): boolean => digests.has(digest) && !named.has(digest);
+      return this.#remove(await this.#leaving(Number.POSITIVE_INFINITY, isLeft));
+    });
+  }
+
   async ensureLocalBusybox(): Promise<UnpackedImage | undefined> {
     await using work = await this.#builder.begin();
     const tar = await makeBusyboxTar(join(this.#options.cacheDirectory, "images", "busybox"), work.path);
@@ -301,10 +312,14 @@ class ImageStore implements NodeImages {
   }
 
   /** The images to remove, with when they were last used until now. */
-  async #leaving(bytesToFree: number): Promise<readonly Candidate[]> {
+  async #leaving(
+    bytesToFree: number,
+    mayLeave: (digest: string) => boolean = () => true,
+  ): Promise<readonly Candidate[]> {
     const inUse = new Set([...(await this.#options.digestsInUse()), ...this.#catalog.localDigests()]);
     const now = this.#options.clock.now();
-    return planCollection(this.#catalog.images(), { inUse, bytesToFree, now }).map((image) => ({ ...image }));
+    const candidates = this.#catalog.images().filter(({ digest }) => mayLeave(digest));
+    return planCollection(candidates, { inUse, bytesToFree, now }).map((image) => ({ ...image }));
   }
 
   /** What removing them frees: also the file systems for smaller disks, and those that came from other nodes. */

@@ -1,5 +1,5 @@
 /**
- * Images of the node on the link: what there is, pulls, and archives to import.
+ * Images of the node on the link: what there is, pulls, archives to import, and local images to remove.
  *
  * Owns an archive while it is imported: a file in the agent's directory of temporary files, which the next agent empties.
  */
@@ -56,6 +56,12 @@ export async function importImage(
     await rm(path, { force: true });
   }
   response.end();
+}
+
+export async function removeImage({ response, query }: Exchange, { images }: ImageParts): Promise<void> {
+  const { reference } = readPullRequest({ reference: query.get("reference") });
+  await images.removeLocal(reference);
+  response.writeHead(204).end();
 }
 
 type WriteLine = (line: ImageProgress) => void;

@@ -46,7 +46,7 @@ import type { Exchange } from "./exchange.ts";
 import { type LinkExecOptions, serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
 import { type AgentRestart, restartAgent, resumeAll, suspendAll } from "./host.ts";
-import { importImage, listImages, pullImage } from "./images.ts";
+import { importImage, listImages, pullImage, removeImage } from "./images.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
 import {
   beginIncoming,
@@ -163,6 +163,7 @@ class Link {
     listImages: (exchange) => listImages(exchange, this.#options),
     pullImage: (exchange) => pullImage(exchange, this.#options),
     importImage: (exchange) => importImage(exchange, this.#options),
+    removeImage: (exchange) => removeImage(exchange, this.#options),
     outgoing: (exchange) => serveOutgoing(exchange, this.#options),
     releaseOutgoing: (exchange) => releaseOutgoing(exchange, this.#options),
     outgoingFile: (exchange) => serveOutgoing(exchange, this.#options),

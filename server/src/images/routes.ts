@@ -1,5 +1,5 @@
 /**
- * The handlers of images: listing cached images, fetching images to nodes, and uploading an archive to a node.
+ * The handlers of images: listing cached images, fetching images to nodes, uploading an archive to a node, and removing one.
  *
  * Owns nothing: the nodes are asked for each request. A tenant sees the images it fetched itself and local images; an
  * admin sees all. A node that does not answer is left out of the list, unless no node answers.
@@ -20,12 +20,13 @@ import { operationInfo } from "../operations/view.ts";
 import type { Services } from "../services.ts";
 import { imageInfo, imagesOf, imagesOfNodes, textOf } from "./list.ts";
 import { requestPull } from "./pull.ts";
+import { removeImage } from "./remove.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 export function imageHandlers(
   services: Pick<Services, "context" | "link" | "registries">,
-): HandlersOf<"listImages" | "pullImage" | "importImage" | "listMachineImages" | "pullMachineImage"> {
+): HandlersOf<"listImages" | "pullImage" | "importImage" | "deleteImage" | "listMachineImages" | "pullMachineImage"> {
   const { context, link } = services;
   return {
     async listImages({ caller, query, signal }) {
@@ -72,6 +73,10 @@ export function imageHandlers(
       const image = await importTo(link, node, { reference: query.reference, archive: body, signal });
       await noteImage(context.db, node.id, image, null);
       return { status: 200, body: imageInfo(node.id, image) };
+    },
+    async deleteImage({ query, signal }) {
+      await removeImage(services, { reference: query.reference, nodeId: query.nodeId ?? null, signal });
+      return { status: 204 };
     },
   };
 }

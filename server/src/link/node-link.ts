@@ -45,7 +45,7 @@ const LINE_CHARACTERS_MAX = 64 * 1024;
 const REFUSAL_CHARACTERS_MAX = 64 * 1024;
 
 interface JsonRequest {
-  readonly method: "GET" | "PUT";
+  readonly method: "DELETE" | "GET" | "PUT";
   readonly path: string;
   readonly body?: unknown;
   /** How long the request asks the node to wait, in addition to the timeout of an answer. */
@@ -167,6 +167,13 @@ export class NodeLink {
       onFailure: (reason, code) =>
         new Refusal(code === "no_space" ? code : "invalid_request", `import of ${reference} failed: ${reason}`),
     });
+  }
+
+  /** Removes a local image from the node, if it has it. Throws NodeUnreachable and NodeRefused. */
+  async removeImage(node: NodeAddress, reference: string, signal: AbortSignal): Promise<void> {
+    const path = `/v1/images?reference=${encodeURIComponent(reference)}`;
+    const answer = await this.#json(node, { method: "DELETE", path, signal });
+    if (answer.status !== 204) throw refusalOf(node.nodeId, answer.status, answer.text);
   }
 
   /**

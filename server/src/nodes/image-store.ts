@@ -51,6 +51,21 @@ const rowsOf = (images: readonly ReportedImage[]): string =>
     })),
   );
 
+/** The nodes that have a local image, as they reported. */
+export const nodesWithLocalImage = async (db: Queryable, reference: string): Promise<readonly string[]> => {
+  const rows = await db.query<{ nodeId: string }>(sql`
+    SELECT DISTINCT node_id AS "nodeId" FROM node_images
+    WHERE reference = ${canonicalReference(reference)} AND tenant_id IS NULL ORDER BY node_id`);
+  return rows.map(({ nodeId }) => nodeId);
+};
+
+/** Forgets a local image that a node has just removed, so that no start right after it is placed there. */
+export async function forgetLocalImage(db: Queryable, nodeId: string, reference: string): Promise<void> {
+  await db.execute(sql`
+    DELETE FROM node_images
+    WHERE node_id = ${nodeId} AND reference = ${canonicalReference(reference)} AND tenant_id IS NULL`);
+}
+
 /** Notes an image that a node has just got through this server, so that a start right after it finds the node. */
 export async function noteImage(
   db: Queryable,

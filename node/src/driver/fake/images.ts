@@ -90,6 +90,13 @@ export class FakeImages implements Images {
     return this.#remember(reference);
   }
 
+  async removeLocal(reference: string): Promise<void> {
+    const name = canonicalReference(reference);
+    const found = [...this.#cached].filter(([, image]) => canonicalReference(image.reference) === name);
+    for (const [key] of found) this.#cached.delete(key);
+    if (found.length > 0) this.#onChange();
+  }
+
   watch(onChange: () => void): void {
     this.#onChange = onChange;
   }
