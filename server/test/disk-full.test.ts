@@ -1,13 +1,16 @@
 /**
- * A server whose disk is full: it reports that with a reason, loses nothing, and works again once there is room.
+ * A server whose disk is full: it reports that with a reason, loses nothing, starts, and works again once there is room.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { readSettings } from "../src/config.ts";
+import { startEmbeddedPostgres } from "../src/embedded-postgres/embedded.ts";
 import { createLog } from "../src/log.ts";
 import { startServer } from "../src/main.ts";
 import { until } from "../../test/support/until.ts";
@@ -95,4 +98,22 @@ test("a full disk is answered with its reason and never with a fault, and writte
   const headers = { authorization: `Bearer ${server.adminKey.key}` };
   const listed = await (await fetch(`${server.url}/v1/machines?limit=1000`, { headers })).text();
   for (const { status, name } of answers) assert.equal(listed.includes(`"${name}"`), status < 300, name);
+});
+
+test("a database whose disk became full while it did not run starts in its reserve", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, async (t) => {
+  const directory = join(makeDisk(t, "320m"), "postgres");
+  const start = () => startEmbeddedPostgres({ directory, clock: systemClock, log: createLog("silent"), randomBytes });
+  await (await start()).stop();
+  const reserve = join(directory, "reserve");
+  assert.ok(existsSync(reserve));
+  const filling = join(directory, "..", "filling");
+  fill(filling);
+  const postgres = await start();
+  t.after(() => postgres.stop());
+  assert.ok(postgres.isDiskFull());
+  assert.ok(!existsSync(reserve));
+  rmSync(filling);
+  await until(() => existsSync(reserve), { what: "a new reserve" });
 });

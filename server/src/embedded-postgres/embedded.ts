@@ -115,18 +115,20 @@ async function start(options: EmbeddedOptions, { unlock, waiting }: Held): Promi
     stopping: stopWith(options.signal),
     postmaster: { pid: running ?? 0, ended: null },
   };
+  const reserve = new DiskReserve(options);
   try {
+    // First: on a full disk PostgreSQL starts only when the reserve is released.
+    await reserve.start();
     await bringUp(state);
     await whileUnavailable(() => ensureDatabase(state), options);
   } catch (error) {
+    await reserve.stop();
     await shutDown(state, { waiting });
     closeSync(directoryFd);
     throw error;
   }
   if (running === state.postmaster.pid) options.log.info({ pid: running }, "adopted the running embedded PostgreSQL");
   const watching = watch(state);
-  const reserve = new DiskReserve(options);
-  await reserve.start();
   return {
     connection: state.connection,
     pid: () => state.postmaster.pid,
