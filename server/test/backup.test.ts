@@ -2,6 +2,8 @@
  * Backups of an external database, and restores into another: what is refused, what ends access, what is moved on.
  */
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { closeSync, openSync, statSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,6 +13,7 @@ import pg from "pg";
 import { makeBackup } from "../src/backup/backup.ts";
 import { restoreBackup } from "../src/backup/restore.ts";
 import { createLog } from "../src/log.ts";
+import { makeDisk } from "./support/disk.ts";
 import { freshDatabase } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -132,4 +135,26 @@ test("a database with tables, and a directory with another key, are refused and 
   await assert.rejects(restoreTo(target, "other"), /secrets\.key exists and is not that of the backup/);
   assert.deepEqual(await readdir(join(directory, "other")), ["secrets.key"]);
   assert.deepEqual(await query(target, "SELECT 1 FROM pg_tables WHERE schemaname = 'public'"), []);
+});
+
+test("a backup to standard output fails when the end of it finds no room", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, (t) => {
+  const program = join(import.meta.dirname, "../src/backup/main.ts");
+  // The socket's path goes through a descriptor of this process.
+  const databaseUrl = source.replace("self", String(process.pid));
+  const env = { ...process.env, DATABASE_URL: databaseUrl, FLOTILLA_DATA_DIR: join(directory, "source") };
+  const backupTo = (path: string) => {
+    const fd = openSync(path, "w", 0o600);
+    try {
+      return spawnSync(process.execPath, [program, "backup", "--to=-"], { env, stdio: ["ignore", fd, "pipe"] });
+    } finally {
+      closeSync(fd);
+    }
+  };
+  const whole = join(directory, "whole.tar.gz");
+  assert.equal(backupTo(whole).status, 0);
+  const disk = makeDisk(t, `${Math.floor((statSync(whole).size - 64) / 4096) * 4}k`);
+  const { status, stderr } = backupTo(join(disk, "cut-off"));
+  assert.deepEqual([status, /no space left/.test(String(stderr))], [1, true], String(stderr));
 });

@@ -2,29 +2,17 @@
  * A server whose disk is full: it reports that with a reason, loses nothing, starts, and works again once there is room.
  */
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { closeSync, existsSync, openSync, rmSync, writeSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { readSettings } from "../src/config.ts";
 import { startEmbeddedPostgres } from "../src/embedded-postgres/embedded.ts";
 import { createLog } from "../src/log.ts";
 import { startServer } from "../src/main.ts";
+import { makeDisk } from "./support/disk.ts";
 import { until } from "../../test/support/until.ts";
-
-/** A separate file system. */
-function makeDisk(t: TestContext, size: string): string {
-  const directory = mkdtempSync(join(tmpdir(), "flotilla-full-"));
-  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}`, "tmpfs", directory]);
-  t.after(() => {
-    execFileSync("umount", ["--lazy", directory]);
-    rmSync(directory, { recursive: true });
-  });
-  return directory;
-}
 
 /** Fills all remaining space. */
 function fill(path: string): void {

@@ -4,7 +4,9 @@
  * Prints what it did on standard output, or on standard error while a backup goes to standard output. A signal ends it: a backup
  * leaves no file then, and a restore can be repeated.
  */
+import { createWriteStream, fstatSync } from "node:fs";
 import { resolve } from "node:path";
+import type { Writable } from "node:stream";
 import { systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { API_VERSION } from "@flotilla/contract/openapi";
@@ -40,7 +42,7 @@ async function backup({ to, ...place }: OperatorSettings, signal: AbortSignal): 
   const name = to ?? `flotilla-${new Date(now).toISOString().slice(0, 19).replace(/[-:]/g, "")}Z.tar.gz`;
   const isStream = name === "-";
   if (isStream && process.stdout.isTTY) throw new Error("a backup is not written to a terminal: name a file with --to");
-  const sink = isStream ? process.stdout : resolve(name);
+  const sink = isStream ? standardOutput() : resolve(name);
   const made = await makeBackup({ ...place, to: sink, version: API_VERSION, now, signal, log: createLog("warn") });
   const rows = Object.values(made.rows).reduce((sum, each) => sum + each, 0);
   say(isStream ? process.stderr : process.stdout, [
@@ -48,6 +50,14 @@ async function backup({ to, ...place }: OperatorSettings, signal: AbortSignal): 
     `control plane of ${place.databaseUrl === null ? place.dataDirectory : "DATABASE_URL"}, cluster ${made.clusterId}, as of ${made.createdAt}: ${count(made.tables.length, "table")}, ${count(rows, "row")}, ${made.files.join(", ") || "no keys"}; SHA-256 of the content ${made.sha256}`,
     "It has secrets: keep it where only operators can read it. Disks and images of machines are not in it: they are on their nodes.",
   ]);
+}
+
+/** `process.stdout` on a file takes a write for whole of which only the beginning found room. */
+function standardOutput(): Writable {
+  // tidy-allow blocking: once, before the backup begins
+  const kind = fstatSync(process.stdout.fd);
+  if (kind.isFIFO() || kind.isSocket()) return process.stdout;
+  return createWriteStream("", { fd: process.stdout.fd, flush: kind.isFile() });
 }
 
 async function restore({ operands, revokesKeys, ...place }: OperatorSettings, signal: AbortSignal): Promise<void> {
