@@ -64,7 +64,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "tokens",
       ],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
-      backup: ["config.ts", "embedded-postgres", "log.ts", "nodes", "stop.ts"],
+      backup: ["config.ts", "embedded-postgres", "log.ts", "nodes", "secrets.ts", "stop.ts"],
       reconcilers: [
         "apikeys",
         "audit",

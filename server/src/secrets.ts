@@ -12,7 +12,8 @@ import { linkSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { Refusal } from "@flotilla/contract/errors";
 
 const KEY_BYTES = 32;
-const NAME_BYTES = 8;
+/** What is encrypted begins with so many bytes, which name the key. */
+export const KEY_NAME_BYTES = 8;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
@@ -40,14 +41,14 @@ export class Secrets {
   /** Throws a Refusal when this server has not the key with which it was sealed. */
   open(ownerId: string, sealed: Buffer): Values {
     const key = this.#key ?? this.#readKey();
-    if (key === undefined || !sealed.subarray(0, NAME_BYTES).equals(nameOf(key))) {
+    if (key === undefined || !sealed.subarray(0, KEY_NAME_BYTES).equals(nameOf(key))) {
       const text = `the secrets of ${ownerId} were encrypted with another key than this server's; give it the file secrets.key of the server that made ${ownerId}`;
       throw new Refusal("unavailable", text);
     }
-    const nonce = sealed.subarray(NAME_BYTES, NAME_BYTES + NONCE_BYTES);
-    const tag = sealed.subarray(NAME_BYTES + NONCE_BYTES, NAME_BYTES + NONCE_BYTES + TAG_BYTES);
+    const nonce = sealed.subarray(KEY_NAME_BYTES, KEY_NAME_BYTES + NONCE_BYTES);
+    const tag = sealed.subarray(KEY_NAME_BYTES + NONCE_BYTES, KEY_NAME_BYTES + NONCE_BYTES + TAG_BYTES);
     const cipher = createDecipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(ownerId)).setAuthTag(tag);
-    const rest = sealed.subarray(NAME_BYTES + NONCE_BYTES + TAG_BYTES);
+    const rest = sealed.subarray(KEY_NAME_BYTES + NONCE_BYTES + TAG_BYTES);
     return JSON.parse(Buffer.concat([cipher.update(rest), cipher.final()]).toString()) as Values;
   }
 
@@ -91,4 +92,4 @@ export class Secrets {
   }
 }
 
-const nameOf = (key: Buffer): Buffer => Buffer.from(hash("sha256", key, "hex"), "hex").subarray(0, NAME_BYTES);
+const nameOf = (key: Buffer): Buffer => Buffer.from(hash("sha256", key, "hex"), "hex").subarray(0, KEY_NAME_BYTES);

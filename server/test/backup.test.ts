@@ -3,8 +3,9 @@
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { closeSync, openSync, statSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -13,6 +14,7 @@ import pg from "pg";
 import { makeBackup } from "../src/backup/backup.ts";
 import { restoreBackup } from "../src/backup/restore.ts";
 import { createLog } from "../src/log.ts";
+import { Secrets } from "../src/secrets.ts";
 import { makeDisk } from "./support/disk.ts";
 import { freshDatabase } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -135,6 +137,28 @@ test("a database with tables, and a directory with another key, are refused and 
   await assert.rejects(restoreTo(target, "other"), /secrets\.key exists and is not that of the backup/);
   assert.deepEqual(await readdir(join(directory, "other")), ["secrets.key"]);
   assert.deepEqual(await query(target, "SELECT 1 FROM pg_tables WHERE schemaname = 'public'"), []);
+});
+
+test("a backup without the key of what is encrypted in the database is refused", async () => {
+  const databaseUrl = await freshDatabase();
+  const backup = async (name: string) => {
+    const dataDirectory = join(directory, name);
+    const to = join(dataDirectory, "backup.tar.gz");
+    await mkdir(dataDirectory, { recursive: true });
+    return await makeBackup({ ...place, dataDirectory, databaseUrl, to, version: "1", now: systemClock.now() });
+  };
+  await backup("nothing encrypted");
+  const key = join(directory, "key of the servers");
+  const secrets = new Secrets(key, randomBytes);
+  const sealed = secrets.seal("fleet authority f", { privateKey: "key" }).toString("hex");
+  await query(databaseUrl, `INSERT INTO fleet_authorities VALUES ('f', '', '\\x${sealed}', now())`);
+  await assert.rejects(backup("no key"), /has not the file secrets\.key with which/);
+  await mkdir(join(directory, "other key"));
+  new Secrets(join(directory, "other key", "secrets.key"), randomBytes).seal("m", {});
+  await assert.rejects(backup("other key"), /has not the file secrets\.key with which/);
+  assert.deepEqual(await readdir(join(directory, "other key")), ["secrets.key"]);
+  await copyFile(key, join(directory, "other key", "secrets.key"));
+  await backup("other key");
 });
 
 test("a backup to standard output fails when the end of it finds no room", {

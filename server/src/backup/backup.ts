@@ -12,9 +12,11 @@ import { createWriteStream } from "node:fs";
 import { link, readFile, rm, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { Writable } from "node:stream";
+import type pg from "pg";
+import { KEY_NAME_BYTES, Secrets } from "../secrets.ts";
 import { ArchiveWriter } from "./archive.ts";
 import { type DatabasePlace, withDatabase } from "./database.ts";
-import { type Dumped, dumpDatabase } from "./dump.ts";
+import { type Dumped, dumpDatabase, tablesOf } from "./dump.ts";
 import { KEPT_FILES, type KeptFile } from "./manifest.ts";
 import { refusePending } from "./pending.ts";
 import { syncDirectory } from "./sync-directory.ts";
@@ -64,11 +66,39 @@ const fileExists = (path: string): string => `${path} exists, and is not overwri
 
 async function writeTo({ version, now, ...place }: BackupOptions, sink: Writable): Promise<MadeBackup> {
   const archive = new ArchiveWriter(sink, now);
-  const files = { readFiles: () => readFiles(place.dataDirectory) };
-  const dumped = await withDatabase({ ...place, isServed: true }, (client) =>
-    dumpDatabase({ client, archive, version, ...files }),
-  );
+  const dumped = await withDatabase({ ...place, isServed: true }, (client) => {
+    const keys = async () => {
+      await refuseOtherKey(client, place.dataDirectory);
+      return await readFiles(place.dataDirectory);
+    };
+    return dumpDatabase({ client, archive, version, readFiles: keys });
+  });
   return { ...dumped, sha256: await archive.end(), bytes: archive.bytes };
+}
+
+/** Columns that are encrypted with the key of the installation. */
+const SEALED: readonly [table: string, column: string][] = [
+  ["machines", "secret_env"],
+  ["webhooks", "secret"],
+  ["fleet_authorities", "private_key"],
+];
+
+/** With the database of other hosts, the data directory may be another one than the servers'. A restore would lose every secret. */
+async function refuseOtherKey(client: pg.Client, dataDirectory: string): Promise<void> {
+  const tables = await tablesOf(client);
+  const names = SEALED.filter(([table, column]) =>
+    tables.some((each) => each.name === table && each.columns.includes(column)),
+  ).map(
+    ([table, column]) =>
+      `SELECT substring(${column} FOR ${KEY_NAME_BYTES}) AS name FROM ${table} WHERE ${column} IS NOT NULL`,
+  );
+  const { rows } = await client.query<{ name: Buffer }>(names.join(" UNION "));
+  const path = join(dataDirectory, "secrets.key");
+  const own = rows.length === 0 ? null : new Secrets(path, randomBytes).keyName;
+  if (rows.length === 0 || rows.some(({ name }) => own?.equals(name))) return;
+  throw new Error(
+    `${dataDirectory} has not the file secrets.key with which the secrets in the database were encrypted: name the data directory of one of its servers with --data-dir`,
+  );
 }
 
 async function readFiles(directory: string): Promise<ReadonlyMap<KeptFile, Buffer>> {
