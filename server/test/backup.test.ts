@@ -11,7 +11,8 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import pg from "pg";
-import { makeBackup } from "../src/backup/backup.ts";
+import { type MadeBackup, makeBackup } from "../src/backup/backup.ts";
+import { markPending } from "../src/backup/pending.ts";
 import { restoreBackup } from "../src/backup/restore.ts";
 import { createLog } from "../src/log.ts";
 import { Secrets } from "../src/secrets.ts";
@@ -22,6 +23,7 @@ import { until } from "../../test/support/until.ts";
 const directory = await mkdtemp(join(tmpdir(), "flotilla-backup-"));
 const source = await freshDatabase();
 const file = join(directory, "backup.tar.gz");
+let made: Promise<MadeBackup>;
 const place = { log: createLog("error"), signal: new AbortController().signal };
 
 async function query<Row extends object>(databaseUrl: string, text: string): Promise<readonly Row[]> {
@@ -58,7 +60,8 @@ before(async () => {
      ${invoiceOf("2026-01-01", 1)}`,
   );
   const now = systemClock.now();
-  await makeBackup({ ...place, dataDirectory, databaseUrl: source, to: file, version: "1", now });
+  made = makeBackup({ ...place, dataDirectory, databaseUrl: source, to: file, version: "1", now });
+  await made;
 });
 after(async () => await rm(directory, { recursive: true, force: true }));
 
@@ -127,6 +130,15 @@ test("numbers of invoices that were given since the backup name no other invoice
 test("a restore may end every key", async () => {
   const target = await freshDatabase({ isEmpty: true });
   const { access } = await restoreTo(target, "revoked", true);
+  assert.equal(access.keys, 0);
+});
+
+test("a restore that is continued ends every key, also if the interrupted one was not asked to", async () => {
+  const target = await freshDatabase({ isEmpty: true });
+  await restoreTo(target, "continued");
+  const { sha256 } = await made;
+  await markPending(join(directory, "continued"), sha256);
+  const { access } = await restoreTo(target, "continued", true);
   assert.equal(access.keys, 0);
 });
 

@@ -29,7 +29,7 @@ import {
   type Summary,
 } from "./manifest.ts";
 import { clearPending, markPending, readPending, writeDurably } from "./pending.ts";
-import { countAccess, type RestoredAccess } from "./settle.ts";
+import { countAccess, type RestoredAccess, revokeAccess } from "./settle.ts";
 
 export interface RestoreOptions extends Omit<DatabasePlace, "isServed"> {
   /** The backup's path. */
@@ -72,6 +72,9 @@ export async function restoreBackup(options: RestoreOptions): Promise<Restored> 
     if ((await refuseOtherDatabase(client, options, backup)) === "empty") {
       const entries = (): AsyncIterable<Entry> => readAgain(options, backup.sha256);
       await loadDatabase({ ...backup, client, entries, revokesKeys: options.revokesKeys });
+    } else if (options.revokesKeys) {
+      // The restore that was interrupted may not have been asked to.
+      await revokeAccess(client);
     }
     return await countAccess(client);
   });

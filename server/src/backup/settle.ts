@@ -56,7 +56,7 @@ export async function settle({ client, manifest, revokesKeys }: SettleOptions): 
   await recordRestore(client, manifest);
 }
 
-async function revokeAccess(client: pg.Client): Promise<void> {
+export async function revokeAccess(client: pg.Client): Promise<void> {
   await client.query("UPDATE api_keys SET revoked_at = now() WHERE revoked_at IS NULL");
   await client.query("DELETE FROM connect_tokens");
   await client.query("DELETE FROM machine_shares");
