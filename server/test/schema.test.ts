@@ -84,6 +84,21 @@ test("a failed migration leaves nothing of itself", async () => {
   assert.deepEqual(await migrate({ connection: { connectionString }, log }), []);
 });
 
+const next = async (text: string) => {
+  const known = await readMigrations();
+  return [...known, { version: known.length + 1, name: "9999_next", text }];
+};
+
+test("the locks of a server that stopped in a migration are released", async () => {
+  const connectionString = await freshDatabase();
+  const migrations = await next(
+    "CREATE TABLE bounds AS SELECT setting::int FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'",
+  );
+  await migrate({ connection: { connectionString }, log, migrations });
+  const [bound] = await rows<{ setting: number }>(connectionString, "SELECT setting FROM bounds");
+  assert.ok(bound !== undefined && bound.setting > 0 && bound.setting <= 30_000, `${bound?.setting} ms`);
+});
+
 test("what was recorded before costs had keys and labels gets those of its machine, and nothing else of it changes", async () => {
   const connectionString = await freshDatabase({ isEmpty: true });
   const connection = { connectionString };

@@ -15,7 +15,7 @@ import type { Log } from "@flotilla/base/log";
 import pg from "pg";
 import { DatabaseUnavailable } from "./database.ts";
 import { type ConnectionOptions, hostsOf } from "./hosts.ts";
-import { isConnectionLoss } from "./postgres.ts";
+import { isConnectionLoss, LOST_SERVER_BOUNDS } from "./postgres.ts";
 import { findPrimary } from "./primary.ts";
 
 export interface Migration {
@@ -48,7 +48,7 @@ export async function migrate(options: {
 }): Promise<readonly number[]> {
   const migrations = options.migrations ?? (await readMigrations());
   const { config } = await findPrimary({ hosts: hostsOf(options.connection), clock: systemClock, log: options.log });
-  const client = new pg.Client({ ...config, application_name: "flotilla migration" });
+  const client = new pg.Client({ ...config, ...LOST_SERVER_BOUNDS, application_name: "flotilla migration" });
   client.on("error", () => undefined);
   try {
     await client.connect();

@@ -56,6 +56,12 @@ const CONNECT_TIMEOUT_MS = 5_000;
 const IDLE_TRANSACTION_MS = 10_000;
 /** By the database, of a server that sends nothing, in seconds. */
 const KEEPALIVE = "-c tcp_keepalives_idle=15 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
+/** Of every connection with transactions. */
+export const LOST_SERVER_BOUNDS = {
+  idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
+  options: KEEPALIVE,
+  keepAlive: true,
+} satisfies pg.ClientConfig;
 /** How long connections have to end in order when the database is closed. */
 const CLOSE_MS = 2_000;
 const TRANSACTION_TRIES_MAX = 8;
@@ -205,9 +211,7 @@ function openPool(primary: Primary, max: number): pg.Pool {
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     statement_timeout: STATEMENT_TIMEOUT_MS,
     query_timeout: ANSWER_TIMEOUT_MS,
-    idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
-    options: KEEPALIVE,
-    keepAlive: true,
+    ...LOST_SERVER_BOUNDS,
     application_name: "flotilla",
     types,
   });
