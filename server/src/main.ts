@@ -103,7 +103,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const embedded = options.databaseUrl === null ? await startEmbedded(options, clock, log) : undefined;
     if (embedded !== undefined) undo.pushAlways(({ hurry }) => embedded.stop(hurry));
     const connection: ConnectionOptions = embedded?.connection ?? { connectionString: options.databaseUrl ?? "" };
-    await whileUnavailable(() => migrate({ connection, log }), patience);
+    await whileUnavailable(() => migrate({ connection, log, signal }), patience);
     // The database answers in real time, whatever clock this server has.
     const db = openDatabase({ connection, clock: systemClock, log });
     undo.push(() => db.close());

@@ -12,6 +12,7 @@ import pg from "pg";
 import { renderSchema } from "../../scripts/render-schema.ts";
 import { migrate, readMigrations } from "../src/db/migrate.ts";
 import { createLog } from "../src/log.ts";
+import { until } from "../../test/support/until.ts";
 import { freshDatabase, startTestServer } from "./support/server.ts";
 
 const log = createLog("silent");
@@ -97,6 +98,24 @@ test("the locks of a server that stopped in a migration are released", async () 
   await migrate({ connection: { connectionString }, log, migrations });
   const [bound] = await rows<{ setting: number }>(connectionString, "SELECT setting FROM bounds");
   assert.ok(bound !== undefined && bound.setting > 0 && bound.setting <= 30_000, `${bound?.setting} ms`);
+});
+
+test("a migration that waits for a table which is read for long keeps no other reader waiting", async () => {
+  const connectionString = await freshDatabase();
+  const reader = new pg.Client({ connectionString });
+  await reader.connect();
+  await reader.query("BEGIN; SELECT FROM tenants");
+  const migrations = await next("ALTER TABLE tenants ADD COLUMN next int");
+  const migrated = migrate({ connection: { connectionString }, log, migrations });
+  try {
+    const waiting =
+      "SELECT FROM pg_stat_activity WHERE application_name = 'flotilla migration' AND wait_event_type = 'Lock'";
+    await until(async () => (await rows(connectionString, waiting)).length === 1);
+    await rows(connectionString, "SET statement_timeout = '10s'; SELECT FROM tenants");
+  } finally {
+    await reader.end();
+  }
+  assert.deepEqual(await migrated, [migrations.length]);
 });
 
 test("what was recorded before costs had keys and labels gets those of its machine, and nothing else of it changes", async () => {

@@ -4,6 +4,7 @@
  * Always:
  * - Each file is one transaction, guarded twice: an advisory lock serializes servers that start together, and the row in
  *   schema_migrations is inserted first, so a file is never applied twice even without the lock.
+ * - No other server waits longer than TABLE_WAIT_MS for a table because a migration waits for it.
  * - Files are only added. A server refuses a database that has a newer file than this program.
  *
  * A crash leaves complete files applied and nothing of the next one.
@@ -26,6 +27,11 @@ export interface Migration {
 
 const MIGRATIONS_DIRECTORY = new URL("./migrations/", import.meta.url);
 const LOCK_ID = 4_603_211;
+/**
+ * While a migration waits for a table that a long transaction reads, such as a backup, all other statements on the table wait behind it. So
+ * it waits only so long, and as long for its next try.
+ */
+const TABLE_WAIT_MS = 2_000;
 const SERVER_VERSION_MIN = 150_000;
 
 /** All migrations of this program in order. Throws if a number is missing or occurs twice. */
@@ -45,6 +51,8 @@ export async function migrate(options: {
   readonly connection: ConnectionOptions;
   readonly log: Log;
   readonly migrations?: readonly Migration[];
+  /** Ends the wait for other transactions: the last error is thrown. */
+  readonly signal?: AbortSignal | undefined;
 }): Promise<readonly number[]> {
   const migrations = options.migrations ?? (await readMigrations());
   const { config } = await findPrimary({ hosts: hostsOf(options.connection), clock: systemClock, log: options.log });
@@ -58,7 +66,7 @@ export async function migrate(options: {
     const applied: number[] = [];
     for (const migration of migrations) {
       if (known.has(migration.version)) continue;
-      if (await inTransaction(client, () => apply(client, migration))) {
+      if (await applyWhenFree(client, migration, options)) {
         applied.push(migration.version);
         options.log.debug({ migration: migration.name }, "migration applied");
       }
@@ -85,6 +93,33 @@ async function inTransaction<T>(client: pg.Client, work: () => Promise<T>): Prom
     await client.query("ROLLBACK").catch(() => undefined);
     throw error;
   }
+}
+
+/** As `apply`, in its own transaction, as often as others keep it waiting. */
+async function applyWhenFree(
+  client: pg.Client,
+  migration: Migration,
+  { log, signal }: { readonly log: Log; readonly signal?: AbortSignal | undefined },
+): Promise<boolean> {
+  for (let hasWarned = false; ; hasWarned = true) {
+    try {
+      return await inTransaction(client, async () => {
+        await client.query(`SET LOCAL lock_timeout = ${TABLE_WAIT_MS}`);
+        return await apply(client, migration);
+      });
+    } catch (error) {
+      if (!isKeptWaiting(error) || signal?.aborted === true) throw error;
+      if (!hasWarned)
+        log.warn({ reason: ownMessageOf(error) }, "a migration waits for another transaction; trying again");
+      await systemClock.sleep(TABLE_WAIT_MS, signal);
+    }
+  }
+}
+
+/** `lock_not_available` or `deadlock_detected`. */
+function isKeptWaiting(error: unknown): boolean {
+  const { code } = ((error as Error).cause ?? error) as { readonly code?: unknown };
+  return code === "55P03" || code === "40P01";
 }
 
 /** Applies migrations in the caller's transaction, to a database that has those before them. Throws an Error for people. */
