@@ -5,10 +5,11 @@
  * Form: 8 bytes that name the key, 12 of nonce, 16 of tag, then the ciphertext of a JSON object.
  *
  * Always: the key is in a file that its owner alone can read, and not in the database; it is made for the first
- * secret. Servers of one database need the same file. A crash while it is made leaves no file, or a whole one.
+ * secret, and on the disk before that. Servers of one database need the same file. A crash while it is made leaves no file, or a whole one.
  */
 import { createCipheriv, createDecipheriv, hash } from "node:crypto";
-import { linkSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, fsyncSync, linkSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
 import { Refusal } from "@flotilla/contract/errors";
 
 const KEY_BYTES = 32;
@@ -72,6 +73,10 @@ export class Secrets {
     } finally {
       rmSync(temporary);
     }
+    // Its name as well: the database, which may be on another host, has the secret in a moment.
+    const directory = openSync(dirname(this.#path), "r");
+    fsyncSync(directory);
+    closeSync(directory);
     const made = this.#readKey();
     if (made === undefined) throw new Error(`${this.#path} was made and is gone`);
     return made;

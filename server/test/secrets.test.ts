@@ -3,7 +3,11 @@
  * is left once a machine is deleted.
  */
 import assert from "node:assert/strict";
-import { readFile, stat } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
@@ -90,4 +94,29 @@ test("a value encrypted for one machine or with another key cannot be decrypted"
   assert.throws(() => other.open("mach-1", sealed), /encrypted with another key/);
   other.seal("mach-1", {});
   assert.throws(() => other.open("mach-1", sealed), /encrypted with another key/);
+});
+
+test("a key that has encrypted something is there after the host lost its power", {
+  skip:
+    process.getuid?.() === 0 && existsSync("/dev/loop-control") ? false : "mounting a disk needs root and loop devices",
+}, async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-key-"));
+  const [disk, later, place] = [join(directory, "disk"), join(directory, "later"), join(directory, "place")];
+  await mkdir(place);
+  const run = (command: string, ...argv: readonly string[]) => execFileSync(command, argv);
+  t.after(() => rm(directory, { recursive: true }));
+  run("truncate", "--size=16M", disk);
+  run("mkfs.ext4", "-q", disk);
+  run("mount", "-o", "loop", disk, place);
+  try {
+    new Secrets(join(place, "secrets.key"), randomBytes).seal("mach-1", {});
+    // What the disk has now, without what the kernel would write later.
+    run("cp", "--reflink=never", disk, later);
+  } finally {
+    run("umount", place);
+  }
+  run("mount", "-o", "loop", later, place);
+  const found = await readdir(place);
+  run("umount", place);
+  assert.ok(found.includes("secrets.key"), String(found));
 });
