@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdir, mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -157,6 +157,14 @@ test("it is restarted after a kill", async () => {
   await until(async () => (await query(postgres.connection, "SELECT n FROM kept")).length === 1, {
     deadlineMs: 30_000,
   });
+  await postgres.stop();
+});
+
+test("a start waits for a recovery that takes longer than any other start", async () => {
+  await writeFile(join(directory, "data", "recovery.signal"), "");
+  const settings = [...options.settings, "restore_command=sleep 2; false"];
+  const postgres = await startEmbeddedPostgres({ ...options, clock: fastClock(20), settings });
+  assert.equal((await query(postgres.connection, "SELECT n FROM kept")).length, 1);
   await postgres.stop();
 });
 

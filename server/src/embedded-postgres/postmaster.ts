@@ -28,6 +28,7 @@ export interface PostmasterOptions {
   readonly settings?: readonly string[];
 }
 
+/** Without the time in which it recovers from its log, which depends on the disk. */
 const START_TIMEOUT_MS = 60_000;
 /**
  * The limit of a fast shutdown. Longer than a checkpoint takes; recovery from a crash does not stop for it
@@ -104,7 +105,7 @@ async function isAlive(pid: number, dataDirectory: string): Promise<boolean> {
 /** Starts it, or waits for the running one, until it accepts connections. */
 export async function bringUp(state: PostmasterState): Promise<void> {
   const { clock, directory } = state.options;
-  const deadline = clock.monotonic() + START_TIMEOUT_MS;
+  let deadline = clock.monotonic() + START_TIMEOUT_MS;
   let lastError: unknown;
   let starts = 0;
   while (clock.monotonic() < deadline && starts < STARTS_MAX && !state.stopping.signal.aborted) {
@@ -116,6 +117,8 @@ export async function bringUp(state: PostmasterState): Promise<void> {
     }
     lastError = await tryToConnect(state);
     if (lastError === undefined) return;
+    // Ended now, a recovery would begin again with the next start.
+    if (isComingUp(lastError)) deadline = clock.monotonic() + START_TIMEOUT_MS;
     await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
   }
   const reason = ownMessageOf(lastError);
@@ -171,6 +174,10 @@ async function removeStalePidFile(dataDirectory: string): Promise<void> {
   // A different text belongs to a server that a killed process of ours was starting.
   if ((await read()) === found) await rm(path, { force: true });
 }
+
+/** It runs, and does not accept connections yet (cannot_connect_now). */
+const isComingUp = (error: unknown): boolean =>
+  error instanceof pg.DatabaseError && error.code === "57P03" && !error.message.includes("shutting down");
 
 /** The error, or undefined when a connection was made; SCRAM proves that both sides know the password. */
 async function tryToConnect(state: PostmasterState): Promise<unknown> {
