@@ -2,7 +2,8 @@
  * The loops of the server on a real database: deadlines, deletions, purges, and the driver that runs them.
  */
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
 import { AtWork } from "../src/http/at-work.ts";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
@@ -22,7 +23,7 @@ import { openTestServices } from "./support/services.ts";
 import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-await startTestNode(server);
+const node = await startTestNode(server);
 const { client, context } = server;
 const source = { type: "image", reference: "local/busybox" };
 const { signal } = new AbortController();
@@ -68,6 +69,20 @@ test("a machine that was deleted thirty days ago is forgotten with its events, a
   assert.equal((await client.get(`/v1/machines/${young}/usage`)).status, 200);
   assert.deepEqual(await context.db.query(sql`SELECT id FROM tenant_events WHERE machine_id = ${old}`), []);
   assert.equal((await context.db.query(sql`SELECT boot_id FROM machine_runs WHERE machine_id = ${old}`)).length, 1);
+});
+
+test("a machine whose node was away since it was deleted is deleted there when the node is back, also after thirty days", async () => {
+  const id = await created();
+  await client.post(`/v1/machines/${id}/start`);
+  const hasFiles = async () => (await readdir(join(node.directory, "node", "machines"))).includes(id);
+  assert.ok(await hasFiles());
+  await node.kill();
+  await client.delete(`/v1/machines/${id}`);
+  await context.db.execute(sql`UPDATE machines SET deleted_at = now() - interval '31 days' WHERE id = ${id}`);
+  assert.equal((await purgeReconciler(context).activate(signal)).counts["machines"], 0);
+  await node.restart();
+  await until(async () => !(await hasFiles()), { what: "the machine's files to be removed" });
+  await until(async () => (await purgeReconciler(context).activate(signal)).counts["machines"] === 1);
 });
 
 test("two servers never claim the same machine at the same time", async () => {

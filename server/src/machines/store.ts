@@ -443,10 +443,14 @@ export async function settleMachine(db: Queryable, machine: MutableMachine): Pro
     UPDATE machines SET reconcile_at = NULL WHERE id = ${machine.id} AND revision = ${machine.revision}`);
 }
 
-/** Removes the rows of machines deleted more than TOMBSTONE_MS ago. Their events and runs stay. Returns how many. */
+/**
+ * Removes the rows of machines deleted more than TOMBSTONE_MS ago, except those that a node still has or may have: without the row, nothing
+ * would delete them there when it is back. Their events and runs stay. Returns how many.
+ */
 export function purgeTombstones(context: Context, limit: number): Promise<number> {
   return context.db.execute(sql`
     DELETE FROM machines WHERE id IN (
-      SELECT id FROM machines WHERE deleted_at < ${instantOf(context.clock.now() - TOMBSTONE_MS)}
+      SELECT id FROM machines m WHERE deleted_at < ${instantOf(context.clock.now() - TOMBSTONE_MS)} AND reconcile_at IS NULL
+        AND NOT EXISTS (SELECT FROM machine_copies c WHERE c.machine_id = m.id)
       ORDER BY deleted_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
