@@ -7,7 +7,7 @@ import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { after, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import pg from "pg";
@@ -84,6 +84,14 @@ test("it starts in a deep private directory, keeps its data across a stop, and l
   const second = await startEmbeddedPostgres(options);
   assert.deepEqual(await query(second.connection, "SELECT n FROM kept"), [{ n: 7 }]);
   await second.stop();
+});
+
+test("it starts in a directory that is named from the working directory", async () => {
+  const started = await startEmbeddedPostgres({
+    ...options,
+    directory: relative(".", join(home, "relative", "postgres")),
+  });
+  await started.stop();
 });
 
 test("its processes have the policy for batch work, also those of connections", async () => {

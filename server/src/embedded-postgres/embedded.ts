@@ -13,7 +13,7 @@
  */
 import { closeSync, openSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { lockDirectory } from "@flotilla/base/directory-lock";
 import type { Log } from "@flotilla/base/log";
@@ -58,7 +58,9 @@ const STOPPING_WAIT_MS = 45_000;
 const DATABASE = "flotilla";
 
 /** Starts or adopts the server; it accepts connections when this resolves. Throws an Error for users. */
-export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
+export async function startEmbeddedPostgres(given: EmbeddedOptions): Promise<EmbeddedPostgres> {
+  // Its programs have other working directories.
+  const options = { ...given, directory: resolve(given.directory) };
   await mkdir(options.directory, { recursive: true, mode: 0o711 });
   const waiting = new AbortController();
   const unlock = await lockDirectory(options.directory, {
