@@ -1,18 +1,22 @@
 /**
- * Files of machines that come from other nodes: requests that fall silent or fail at the start.
+ * Files of machines that come from other nodes: requests that fall silent or fail at the start, and machines that are removed as they arrive.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { test } from "node:test";
-import { systemClock } from "@flotilla/base/clock";
+import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import type { IncomingMachine } from "@flotilla/contract/link/moves";
 import { readBlocks } from "../src/images/blocks.ts";
 import { makeLog } from "../src/log.ts";
-import { Incoming } from "../src/machines/incoming.ts";
-import { machineIdOf, startTestNode, temporaryDirectory } from "./support/in-process.ts";
+import { Incoming, type ReceivedFile } from "../src/machines/incoming.ts";
+import { type OutgoingBlocks, outgoingBlocks } from "../src/machines/outgoing.ts";
+import { Supervisor } from "../src/machines/supervisor.ts";
+import { until } from "../../test/support/until.ts";
+import { machineIdOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const MOVE = `op-${"a".repeat(32)}`;
@@ -33,8 +37,9 @@ const REQUEST: IncomingMachine = {
   memoryBase: null,
 };
 
-async function scene(directory: string) {
-  const { fleet, deps } = await startTestNode(directory);
+const scene = async (directory: string): Promise<Incoming> => incomingOf(await startTestNode(directory), directory);
+
+async function incomingOf({ fleet, deps }: TestNode, directory: string): Promise<Incoming> {
   const log = makeLog({ level: "silent", clock: systemClock });
   const incoming = new Incoming({ directory: join(directory, "incoming"), fleet, deps, log });
   await incoming.open();
@@ -68,4 +73,62 @@ test("a move that could not be begun leaves nothing behind once it was discarded
   assert.deepEqual(incoming.moves, [MOVE]);
   await incoming.discard(MOVE);
   assert.deepEqual(incoming.moves, []);
+});
+
+/** Removes a machine at the first moment at which its directory has its name. */
+async function removeOnArrival({ fleet, deps }: TestNode, machineId: string): Promise<void> {
+  const directory = join(deps.machinesDirectory, machineId);
+  while (!existsSync(directory)) await endOfTurn();
+  const wait = { waitMs: 10_000, signal: new AbortController().signal };
+  await fleet.apply(machineId, { generation: 10, state: "absent", spec: null }, wait);
+}
+
+test("a machine that is removed at the moment of its arrival leaves neither its directory nor its user", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const incoming = await incomingOf(node, directory.path);
+  await incoming.begin(A, MOVE, REQUEST);
+  const path = join(directory.path, "sent");
+  await writeFile(path, randomBytes(8192));
+  await incoming.receive(A, MOVE, DISK, readBlocks(path, 0), () => undefined);
+  const removed = removeOnArrival(node, A);
+  await incoming.commit(A, MOVE, { hasMemory: false, follows: null }).catch(() => undefined);
+  await removed;
+  await until(async () => (await readdir(node.deps.machinesDirectory)).length === 0, {
+    what: "no directory",
+    deadlineMs: 2_000,
+  });
+  assert.equal(node.fleet.find(A), undefined);
+});
+
+test("a machine that is removed at the moment at which it arrives paused leaves no VM", async () => {
+  await using directory = await temporaryDirectory();
+  const [source, target] = [
+    await startTestNode(join(directory.path, "source")),
+    await startTestNode(join(directory.path, "target")),
+  ];
+  const incoming = await incomingOf(target, join(directory.path, "target"));
+  await source.want(A, 1, "running");
+  const [point, diskPoint] = ["1".repeat(32), "2".repeat(32)];
+  const machine = source.fleet.find(A);
+  assert.ok(machine instanceof Supervisor);
+  const send = (name: string, parts: Partial<OutgoingBlocks>): Promise<AsyncIterable<Buffer>> => {
+    const nothing = { from: 0, bytes: null, point: null, since: null, rest: null };
+    return outgoingBlocks(machine, { ...nothing, name, ...parts }, new AbortController().signal);
+  };
+  const receive = async (name: string, parts: Partial<ReceivedFile>, stream: AsyncIterable<Buffer>) =>
+    await incoming.receive(A, MOVE, { ...DISK, name, ...parts }, stream, () => undefined);
+  await incoming.begin(A, MOVE, REQUEST);
+  await receive("disk", { point: diskPoint }, await send("disk", { point: diskPoint }));
+  await receive("rounds", { point }, await send("rounds", { point }));
+  const rest = await send("rest", { point, rest: { diskPoint, generation: 2 } });
+  const removed = removeOnArrival(target, A);
+  await receive("rest", { point, generation: 2 }, rest).catch(() => undefined);
+  await removed;
+  await until(async () => (await readdir(target.deps.machinesDirectory)).length === 0, {
+    what: "no directory",
+    deadlineMs: 2_000,
+  });
+  assert.deepEqual(await target.driver.find(), []);
+  assert.equal(target.fleet.find(A), undefined);
 });

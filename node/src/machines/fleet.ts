@@ -8,6 +8,7 @@
  * - A request older than the removal of a machine does not make it again, as long as this process lives: a late request
  *   cannot outlive its connection. Of fenced machines also not after a restart: servers name those before the first of them begins.
  */
+import { rename } from "node:fs/promises";
 import { join } from "node:path";
 import {
   type AbsentMachine,
@@ -17,6 +18,7 @@ import {
   type SuspendedMachines,
 } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
+import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { Journal } from "./journal.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { SupervisorDeps, RemovedMachine, MachineDeps } from "./machine-deps.ts";
@@ -33,6 +35,8 @@ export interface Acceptance {
 export class Fleet {
   readonly #deps: SupervisorDeps;
   readonly #supervisors = new Map<string, Supervisor | UnreadableMachine>();
+  /** Machines whose directory gets its name at this moment. */
+  readonly #arriving = new Map<string, Promise<void>>();
   #isRestored = false;
   readonly #removed = new Map<string, number>();
 
@@ -67,15 +71,30 @@ export class Fleet {
   }
 
   /**
-   * Adds a stopped machine that came from another node. Throws when a newer request removed it already, or it is there.
+   * Adds a machine that came from another node: its directory, which is `staging`, gets its name. Requests for the machine wait until
+   * that is done. `onAdded`: called with it before any of them. Throws when a newer request removed the machine already, or it is there.
    */
-  admit(journal: Journal): Supervisor {
+  async admit(journal: Journal, staging: string, onAdded?: (machine: Supervisor) => void): Promise<Supervisor> {
     const { machineId, generation } = journal;
     if (this.find(machineId) !== undefined || (this.#removed.get(machineId) ?? 0) >= generation)
       throw new Error(`machine ${machineId} is on this node already, or was removed from it`);
-    const supervisor = this.restore(journal);
-    this.#deps.onChange(machineId);
-    return supervisor;
+    const added = Promise.withResolvers<void>();
+    this.#arriving.set(machineId, added.promise);
+    const { machinesDirectory } = this.#deps;
+    try {
+      await rename(staging, join(machinesDirectory, machineId));
+      // The machine is here, also if that is not durable yet.
+      const synced = syncToDisk(machinesDirectory);
+      await synced.catch(() => undefined);
+      const machine = this.restore(journal);
+      onAdded?.(machine);
+      this.#deps.onChange(machineId);
+      await synced;
+      return machine;
+    } finally {
+      this.#arriving.delete(machineId);
+      added.resolve();
+    }
   }
 
   /** The last generation of a machine that was removed by this process; 0: it was not. */
@@ -99,6 +118,8 @@ export class Fleet {
     desired: DesiredMachine,
     wait: { readonly waitMs: number; readonly signal: AbortSignal },
   ): Promise<Acceptance> {
+    const arriving = this.#arriving.get(machineId);
+    if (arriving !== undefined) await arriving;
     const supervisor = this.find(machineId) ?? this.#supervisorFor(machineId, desired);
     if (supervisor === "stale") return { outcome: "stale", observed: this.observe(machineId) };
     if (supervisor === "absent") {

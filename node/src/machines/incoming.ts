@@ -315,9 +315,7 @@ export class Incoming {
         if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
         const { rootPath } = await images.rootNamed(image, rootName);
         const complete = await this.#finish(move, { directory, rootPath, journal, memory: request.memory });
-        await rename(this.#staging(move), directory);
-        await syncToDisk(machinesDirectory);
-        const supervisor = fleet.admit(complete);
+        const supervisor = await fleet.admit(complete, this.#staging(move));
         await rm(this.#place(move), { recursive: true, force: true });
         deps.imagesArriving.delete(move);
         return supervisor.observe();

@@ -182,11 +182,11 @@ export class LiveArrivals {
       const [paused] = await Promise.all([vm.load(state), syncToDisk(diskPathOf(staging)), saved]);
       // It may have ended or been discarded meanwhile.
       if (this.#waiting.get(move) !== waiting) throw new Error("the VM that waited has ended");
-      await rename(staging, directory);
-      await syncToDisk(deps.machinesDirectory);
-      this.#waiting.delete(move);
-      vm.moved(join(bootsPathOf(directory), bootDirectoryName(bootId)));
-      fleet.admit(journal).holdPaused(paused);
+      await fleet.admit(journal, staging, (machine) => {
+        this.#waiting.delete(move);
+        vm.moved(join(bootsPathOf(directory), bootDirectoryName(bootId)));
+        machine.holdPaused(paused);
+      });
       return pausedAt;
     } catch (error) {
       await this.discard(move);
