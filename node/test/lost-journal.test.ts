@@ -2,15 +2,19 @@
  * Machines whose journal is missing, damaged or of another version: with the fake driver, whose disks and VMs are files.
  */
 import assert from "node:assert/strict";
-import { appendFile, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { appendFile, chown, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { Journal } from "../src/machines/journal.ts";
+import { needsRoot } from "./support/immovable.ts";
 import { listFiles, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const B = machineIdOf("b");
 const DATA = "what the machine wrote\n";
+
+const userOf = async (directory: string, machineId: string): Promise<number> =>
+  (JSON.parse(await readFile(join(directory, "machines", machineId, "journal.json"), "utf8")) as Journal).uid;
 
 /** How a journal is lost. */
 const LOSSES: Readonly<Record<string, (path: string) => Promise<void>>> = {
@@ -119,6 +123,20 @@ test("a machine whose journal and disk are both unusable is failed and keeps its
   assert.equal(await readFile(diskPath, "utf8"), "overwritten");
   const digests = (await node.images.list()).map(({ digest }) => digest);
   assert.deepEqual([...(await node.fleet.imagesInUse())].toSorted(), digests.toSorted());
+});
+
+test("the user of a machine that cannot be used is free only when it is removed", { skip: needsRoot }, async () => {
+  await using directory = await temporaryDirectory();
+  const { journalPath, diskPath } = await leaveMachine(directory.path, "stopped");
+  const { uid, ...journal } = JSON.parse(await readFile(journalPath, "utf8")) as Journal;
+  await chown(diskPath, uid, uid);
+  await writeFile(journalPath, JSON.stringify({ ...journal, uid, version: 99 }));
+  const node = await startTestNode(directory.path);
+  await node.want(B, 1, "running");
+  assert.notEqual(await userOf(directory.path, B), uid);
+  await node.want(A, 3, "absent");
+  await node.want(machineIdOf("c"), 1, "running");
+  assert.equal(await userOf(directory.path, machineIdOf("c")), uid);
 });
 
 test("a disk that an older journal does not mention is used, not replaced", async () => {

@@ -56,7 +56,7 @@ export async function recoverLost(
     vms: await vmsOf(deps, machineId),
   };
   const journal = kind === "newer" ? IS_NEWER : await makeJournal(deps, traces);
-  if (typeof journal === "string") keepUnreadable(fleet, deps, traces, `${reason}; ${journal}`);
+  if (typeof journal === "string") await keepUnreadable(fleet, deps, traces, `${reason}; ${journal}`);
   else {
     fleet.restore(journal);
     log.error(
@@ -77,14 +77,13 @@ interface Traces {
   readonly vms: readonly FoundVm[];
 }
 
-function keepUnreadable(
-  fleet: Fleet,
-  deps: MachineDeps,
-  { machineId, directory, imageDigest, vms }: Traces,
-  text: string,
-): void {
+async function keepUnreadable(fleet: Fleet, deps: MachineDeps, traces: Traces, text: string): Promise<void> {
+  const { machineId, directory, imageDigest, vms } = traces;
   const reason = `${text}; its files are kept in ${directory} on its node`;
-  fleet.keepUnreadable({ machineId, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
+  const owner = vms[0]?.uid ?? (await stat(diskPathOf(directory)).catch(() => null))?.uid;
+  // No other machine gets the user, who can read its files, and whose VMM may run.
+  const uid = owner !== undefined && deps.users.takeBack(owner) ? owner : null;
+  fleet.keepUnreadable({ machineId, uid, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
   deps.log.error({ machine: machineId, reason }, "a machine cannot be run; its files are kept as they are");
 }
 
@@ -100,12 +99,8 @@ export async function accountForDisk(fleet: Fleet, deps: MachineDeps, journal: J
   if (imageDigest !== null)
     return { ...journal, hasDisk: true, imageDigest, rootName: await rootNameOf(deps, directory) };
   const text = `its journal does not know of its disk, and ${HAS_NO_IMAGE}`;
-  keepUnreadable(
-    fleet,
-    deps,
-    { machineId: journal.machineId, directory, imageDigest, vms: await vmsOf(deps, journal.machineId) },
-    text,
-  );
+  const vms = await vmsOf(deps, journal.machineId);
+  await keepUnreadable(fleet, deps, { machineId: journal.machineId, directory, imageDigest, vms }, text);
   return undefined;
 }
 

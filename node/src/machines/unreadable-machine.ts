@@ -21,6 +21,8 @@ export interface UnreadableMachineOptions {
   readonly deps: SupervisorDeps;
   readonly machineId: string;
   readonly directory: string;
+  /** The user of its VMM and files; null: unknown, or that of another machine. */
+  readonly uid: number | null;
   /** A text for the machine's owner: what is wrong, and what to do. */
   readonly reason: string;
   /** Of its disk's image; null: unknown. */
@@ -100,12 +102,12 @@ export class UnreadableMachine {
 
   async #remove(): Promise<void> {
     if (this.#isRemoved) return;
-    const { deps, bootIds, directory, machineId } = this.#options;
+    const { deps, bootIds, directory, machineId, uid } = this.#options;
     for (const bootId of bootIds) deps.liveBoots.delete(bootId);
     await deps.driver.sweep(deps.liveBoots);
     await removeMachineFiles(directory);
     this.machineLog.close();
     this.#isRemoved = true;
-    deps.onRemoved({ machineId, generation: this.#generation, uid: null });
+    deps.onRemoved({ machineId, generation: this.#generation, uid });
   }
 }
