@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { readdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { test } from "node:test";
@@ -16,6 +16,7 @@ import { Incoming, type ReceivedFile } from "../src/machines/incoming.ts";
 import { type OutgoingBlocks, outgoingBlocks } from "../src/machines/outgoing.ts";
 import { Supervisor } from "../src/machines/supervisor.ts";
 import { until } from "../../test/support/until.ts";
+import { immovable, needsRoot } from "./support/immovable.ts";
 import { machineIdOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -72,6 +73,14 @@ test("a move that could not be begun leaves nothing behind once it was discarded
   await assert.rejects(incoming.begin(A, MOVE, REQUEST));
   assert.deepEqual(incoming.moves, [MOVE]);
   await incoming.discard(MOVE);
+  assert.deepEqual(incoming.moves, []);
+});
+
+test("files of a move that cannot be removed do not end the agent's start", { skip: needsRoot }, async () => {
+  await using directory = await temporaryDirectory();
+  await mkdir(join(directory.path, "incoming", MOVE), { recursive: true });
+  await using _left = await immovable(join(directory.path, "incoming", MOVE, "disk.early"));
+  const incoming = await scene(directory.path);
   assert.deepEqual(incoming.moves, []);
 });
 

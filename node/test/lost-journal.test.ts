@@ -6,7 +6,7 @@ import { appendFile, chown, readFile, rm, truncate, writeFile } from "node:fs/pr
 import { join } from "node:path";
 import { test } from "node:test";
 import type { Journal } from "../src/machines/journal.ts";
-import { needsRoot } from "./support/immovable.ts";
+import { immovable, needsRoot } from "./support/immovable.ts";
 import { listFiles, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -137,6 +137,50 @@ test("the user of a machine that cannot be used is free only when it is removed"
   await node.want(A, 3, "absent");
   await node.want(machineIdOf("c"), 1, "running");
   assert.equal(await userOf(directory.path, machineIdOf("c")), uid);
+});
+
+/** Journals whose content an agent cannot use, though they name the machine. */
+const UNUSABLE: Readonly<Record<string, object>> = {
+  "a boot without an id": { boot: {} },
+  "a disk of an impossible size": {
+    following: { bytes: 1e300, hasTop: false, isComplete: false, isMerged: false },
+  },
+};
+
+for (const [what, change] of Object.entries(UNUSABLE))
+  test(`a journal with ${what} fails its machine, which keeps its files, and no other`, async () => {
+    await using directory = await temporaryDirectory();
+    const { journalPath, diskPath, node: before } = await leaveMachine(directory.path, "running");
+    const journal = JSON.parse(await readFile(journalPath, "utf8")) as Journal;
+    await writeFile(journalPath, JSON.stringify({ ...journal, ...change }));
+    const vms = await before.driver.find();
+    const node = await startTestNode(directory.path);
+    assert.deepEqual(await node.driver.find(), vms);
+    assert.equal((await node.want(B, 1, "running")).state, "running");
+    const refused = await node.want(A, 3, "running");
+    assert.equal(refused.state, "failed");
+    assert.match(refused.reason ?? "", /repair what is named here and restart the node agent/);
+    assert.ok((await readFile(diskPath, "utf8")).endsWith(DATA));
+    assert.equal((await node.want(A, 4, "absent")).state, "absent");
+    assert.equal((await node.driver.find()).length, 1);
+  });
+
+test("what cannot be removed from a machine's directory neither fails it nor another", {
+  skip: needsRoot,
+}, async () => {
+  await using directory = await temporaryDirectory();
+  const { directory: own, journalPath } = await leaveMachine(directory.path, "stopped");
+  await using _left = await immovable(join(own, "memory.new"));
+  const node = await startTestNode(directory.path);
+  assert.equal((await node.want(A, 3, "running")).state, "running");
+  await node.want(A, 4, "stopped");
+  await node.fleet.release();
+
+  await rm(journalPath);
+  await rm(join(own, "disk"));
+  const after = await startTestNode(directory.path);
+  assert.equal((await after.want(B, 1, "running")).state, "running");
+  assert.match(after.fleet.observe(A).reason ?? "", /what is left of it cannot be removed.*repair what is named here/);
 });
 
 test("a disk that an older journal does not mention is used, not replaced", async () => {

@@ -9,11 +9,13 @@
  * 4. Resume every supervisor: one with a boot looks for its VM first (the plan's action is `adopt`).
  * 5. End every VM that belongs to no machine.
  *
- * Always: no disk is deleted here, and no VM that may belong to a machine is ended. If the process dies in the middle, the
- * next run does the same.
+ * Always: no disk is deleted here, and no VM that may belong to a machine is ended. Files of one machine that cannot be used or
+ * removed affect no other. If the process dies in the middle, the next run does the same.
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { RunEndCause } from "@flotilla/contract/runs";
 import type { Fleet } from "./fleet.ts";
 import { type Journal, readJournal, vmmIdOf } from "./journal.ts";
@@ -45,7 +47,7 @@ export interface Adoption {
   readonly removed: number;
 }
 
-/** Logs what it finds; throws only when the machines directory cannot be read or the driver cannot sweep. */
+/** Logs what it finds; throws only when the machines directory cannot be read or the driver cannot find VMs and sweep. */
 export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Adoption> {
   const { log, driver, liveBoots, machinesDirectory, runs } = deps;
   await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });
@@ -57,17 +59,19 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
       log.warn({ name: machineId }, "an unknown entry in the machines directory is left as it is");
       continue;
     }
-    const directory = join(machinesDirectory, machineId);
-    const read = await readJournal(directory, machineId);
-    if (read.kind !== "sound") lost.push({ machineId, kind: read.kind, reason: read.reason });
-    else {
-      removed += await removeUnaccounted(directory, read.journal);
-      const journal = await accountForDisk(fleet, deps, read.journal);
-      if (journal !== undefined) {
-        fleet.restore(journal);
-        recordRuns(deps, journal);
-        if (journal.boot !== null) boots.add(journal.boot.bootId);
-      }
+    const read = await readJournal(join(machinesDirectory, machineId), machineId);
+    if (read.kind !== "sound") {
+      lost.push({ machineId, kind: read.kind, reason: read.reason });
+      continue;
+    }
+    const { uid, boot } = read.journal;
+    if (boot !== null) boots.add(boot.bootId);
+    try {
+      removed += await restore(fleet, deps, read.journal);
+    } catch (error) {
+      const bootIds = [boot?.vmmId, boot?.bootId].filter((id) => typeof id === "string");
+      const reason = `its files cannot be used: ${messageOf(error)}`;
+      lost.push({ machineId, kind: "unusable", reason, known: { uid, bootIds } });
     }
   }
   for (const machine of lost) if (await recoverLost(fleet, deps, machine)) removed += 1;
@@ -80,6 +84,16 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
   const observed = await Promise.all(machines.map((machine) => machine.adopted(ADOPTION_WAIT_MS)));
   const running = observed.filter(({ state }) => state === "running").length;
   return { machines: machines.length, running, swept, removed };
+}
+
+/** Adds a machine whose journal could be read. Resolves with how much of its directory was removed. Rejects when its files cannot be used. */
+async function restore(fleet: Fleet, deps: MachineDeps, read: Journal): Promise<number> {
+  const removed = await removeUnaccounted(join(deps.machinesDirectory, read.machineId), read, deps.log);
+  const journal = await accountForDisk(fleet, deps, read);
+  if (journal === undefined) return removed;
+  fleet.restore(journal);
+  recordRuns(deps, journal);
+  return removed;
 }
 
 /**
@@ -96,8 +110,8 @@ function recordRuns({ runs }: MachineDeps, { machineId, boot, lastRun }: Journal
   runs.open({ bootId: boot.bootId, machineId, startedAt: boot.runningSince });
 }
 
-/** Removes everything but the disk from a machine's directory that its journal does not account for. */
-async function removeUnaccounted(directory: string, journal: Journal): Promise<number> {
+/** Removes everything but the disk from a machine's directory that its journal does not account for, if that is possible. */
+async function removeUnaccounted(directory: string, journal: Journal, log: Log): Promise<number> {
   const [memory, base] = MEMORY_NAMES;
   // The base of a machine that was suspended once is needed to suspend it again.
   const kept = journal.memory ? [memory, base] : journal.boot === null ? [] : [base];
@@ -108,8 +122,16 @@ async function removeUnaccounted(directory: string, journal: Journal): Promise<n
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))
     .filter((name) => name !== current)
     .map((name) => join(bootsPathOf(directory), name));
-  for (const path of [...files, ...boots]) await rm(path, { recursive: true, force: true });
-  return files.length + boots.length;
+  let removed = 0;
+  for (const path of [...files, ...boots]) {
+    try {
+      await rm(path, { recursive: true, force: true });
+      removed += 1;
+    } catch (error) {
+      log.warn({ machine: journal.machineId, path, reason: messageOf(error) }, "what an agent left cannot be removed");
+    }
+  }
+  return removed;
 }
 
 /** One sentence for the log and for tests. */

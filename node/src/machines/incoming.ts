@@ -20,6 +20,7 @@
 import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
+import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { readIncomingMachine } from "@flotilla/contract/link/generated";
@@ -94,12 +95,16 @@ export class Incoming {
     const { directory, deps, log } = this.#options;
     await mkdir(directory, { recursive: true, mode: 0o700 });
     for (const name of await readdir(directory)) {
-      const { mtimeMs } = await stat(join(directory, name));
-      const request = await this.#request(name).catch(() => null);
-      if (request === null || deps.clock.now() - mtimeMs > KEPT_MS) {
-        log.warn({ name }, "removed the files of a move that was not finished");
-        await rm(join(directory, name), { recursive: true, force: true });
-      } else deps.imagesArriving.set(name, request.image.digest);
+      try {
+        const { mtimeMs } = await stat(join(directory, name));
+        const request = await this.#request(name).catch(() => null);
+        if (request === null || deps.clock.now() - mtimeMs > KEPT_MS) {
+          await rm(join(directory, name), { recursive: true, force: true });
+          log.warn({ name }, "removed the files of a move that was not finished");
+        } else deps.imagesArriving.set(name, request.image.digest);
+      } catch (error) {
+        log.warn({ name, reason: messageOf(error) }, "the files of a move that was not finished cannot be removed");
+      }
     }
   }
 

@@ -21,41 +21,53 @@ import type { MachineDeps } from "./machine-deps.ts";
 
 export interface LostMachine {
   readonly machineId: string;
-  readonly kind: "missing" | "damaged" | "newer";
-  /** What is wrong with the journal. */
+  /** `unusable`: it can be read, but not used. */
+  readonly kind: "missing" | "damaged" | "newer" | "unusable";
+  /** What is wrong with the journal, or with the machine's directory. */
   readonly reason: string;
+  /** Of one that is unusable: its user, if that is known, and what may name its VMM. */
+  readonly known?: { readonly uid: number; readonly bootIds: readonly string[] };
 }
 
 const IS_NEWER =
   "start the later version of Flotilla again, or move journal.json away and restart the node agent, " +
   "which then recovers the machine from its disk";
+const IS_UNUSABLE = "repair what is named here and restart the node agent, or delete the machine";
 const HAS_NO_IMAGE =
   "its disk does not name its image; restore the journal from a backup and restart the node agent, " +
   "or delete the machine";
 
 /**
  * Resolves with whether there was nothing to keep. Call it after all readable journals are restored, so that no machine gets
- * the user of another one.
+ * the user of another one. Rejects only when the host's processes cannot be listed.
  */
-export async function recoverLost(
-  fleet: Fleet,
-  deps: MachineDeps,
-  { machineId, kind, reason }: LostMachine,
-): Promise<boolean> {
+export async function recoverLost(fleet: Fleet, deps: MachineDeps, lost: LostMachine): Promise<boolean> {
   const { log } = deps;
+  const { machineId, kind, reason, known } = lost;
   const directory = join(deps.machinesDirectory, machineId);
-  if (kind !== "newer" && (await isWorthless(directory))) {
-    log.warn({ directory }, "removed leftover files of an interrupted removal or creation of a machine");
-    await rm(directory, { recursive: true, force: true });
-    return true;
+  const isRecovered = kind === "missing" || kind === "damaged";
+  if (isRecovered && (await isWorthless(directory))) {
+    try {
+      await rm(directory, { recursive: true, force: true });
+      log.warn({ directory }, "removed leftover files of an interrupted removal or creation of a machine");
+      return true;
+    } catch (error) {
+      const text = `what is left of it cannot be removed: ${messageOf(error)}`;
+      return await recoverLost(fleet, deps, { machineId, kind: "unusable", reason: text });
+    }
   }
   const traces: Traces = {
     machineId,
     directory,
     imageDigest: await digestOf(deps, directory),
     vms: await vmsOf(deps, machineId),
+    ...(known && { known }),
   };
-  const journal = kind === "newer" ? IS_NEWER : await makeJournal(deps, traces);
+  const journal = isRecovered
+    ? await makeJournal(deps, traces).catch(messageOf)
+    : kind === "newer"
+      ? IS_NEWER
+      : IS_UNUSABLE;
   if (typeof journal === "string") await keepUnreadable(fleet, deps, traces, `${reason}; ${journal}`);
   else {
     fleet.restore(journal);
@@ -75,15 +87,17 @@ interface Traces {
   readonly imageDigest: string | null;
   /** VMs that may belong to it. */
   readonly vms: readonly FoundVm[];
+  readonly known?: LostMachine["known"];
 }
 
 async function keepUnreadable(fleet: Fleet, deps: MachineDeps, traces: Traces, text: string): Promise<void> {
-  const { machineId, directory, imageDigest, vms } = traces;
+  const { machineId, directory, imageDigest, vms, known } = traces;
   const reason = `${text}; its files are kept in ${directory} on its node`;
-  const owner = vms[0]?.uid ?? (await stat(diskPathOf(directory)).catch(() => null))?.uid;
+  const owner = known?.uid ?? vms[0]?.uid ?? (await stat(diskPathOf(directory)).catch(() => null))?.uid;
   // No other machine gets the user, who can read its files, and whose VMM may run.
   const uid = owner !== undefined && deps.users.takeBack(owner) ? owner : null;
-  fleet.keepUnreadable({ machineId, uid, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
+  const bootIds = [...new Set([...vms.map(({ record }) => record.bootId), ...(known?.bootIds ?? [])])];
+  fleet.keepUnreadable({ machineId, uid, reason, imageDigest, bootIds });
   deps.log.error({ machine: machineId, reason }, "a machine cannot be run; its files are kept as they are");
 }
 
