@@ -48,6 +48,21 @@ test("a machine starts, stops, starts again and is removed without a trace", asy
   assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
 });
 
+test("a machine whose directory cannot be made leaves its user to the next one", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const userOf = async (machineId: string): Promise<number> => {
+    await node.want(machineId, 1, "running");
+    const read = await readJournal(join(directory.path, "machines", machineId), machineId);
+    return read.kind === "sound" ? read.journal.uid : Number.NaN;
+  };
+  const first = await userOf(machineIdOf("c"));
+  // In its way, as a full disk is.
+  await writeFile(join(directory.path, "machines", A), "");
+  for (const generation of [1, 2, 3]) await assert.rejects(node.want(A, generation, "running"), /EEXIST/);
+  assert.equal(await userOf(B), first + 1);
+});
+
 test("a removal that is requested again and again while it happens logs no error and leaves nothing", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);

@@ -222,17 +222,15 @@ export class Fleet {
       return "absent";
     }
     if (generation <= removedAt) return "stale";
-    return this.#supervise({
-      machineId,
-      uid: this.#deps.users.take(),
-      generation: 0,
-      desired: "stopped",
-      spec: null,
-      imageDigest: null,
-      hasDisk: false,
-      boot: null,
-      ending: null,
-    });
+    const { users } = this.#deps;
+    const uid = users.take();
+    const nothing = { spec: null, imageDigest: null, hasDisk: false, boot: null, ending: null };
+    try {
+      return this.#supervise({ machineId, uid, generation: 0, desired: "stopped", ...nothing });
+    } catch (error) {
+      users.free(uid);
+      throw error;
+    }
   }
 
   #supervise(journal: Journal): Supervisor {
