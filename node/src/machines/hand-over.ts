@@ -97,12 +97,19 @@ export async function* handOver(
     ...{ generation, desired: "stopped", keepsMemory: true, keepsCommands: true, restarts: null, suspendRefusal: null },
     boot: { ...journal.boot, isPaused: true },
   });
+  const ensureLeaving = (): void => {
+    if (held.vm !== vm || !leaving.isUnderWay) throw new UnknownPoint("the machine is not handed over any more");
+  };
+  ensureLeaving();
   // The guest sends again what is not in the log.
   await machine.workload.release();
   yield* logsOf(watched, machine.directory);
   yield* pagesOf(watch, await watch.take());
-  if (held.vm !== vm || !leaving.isUnderWay) throw new UnknownPoint("the machine is not handed over any more");
+  ensureLeaving();
   const pausedAt = await vm.pause();
+  // A request that came meanwhile is for a machine that runs.
+  if (held.vm === vm && !leaving.isUnderWay) await vm.unpause();
+  ensureLeaving();
   held.notePaused(pausedAt);
   let rest = await watch.take();
   let state: Buffer | null = null;

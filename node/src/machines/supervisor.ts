@@ -25,6 +25,7 @@ import type { RootFile, UnpackedImage } from "../images/images.ts";
 import type { MoveRecord } from "../memory/move-stream.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import { diskRoot, requestOf } from "./actions/boot.ts";
+import { stay } from "./actions/moving.ts";
 import { discardMemory } from "./actions/suspend.ts";
 import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
 import { applyFence, isFenced, withFence } from "./fence.ts";
@@ -324,7 +325,6 @@ export class Supervisor {
     // Absent is final: a removal cannot be reversed.
     if (generation <= known.generation || known.desired === "absent") return "stale";
     if (known.generation > 0) this.#beforeSave ??= this.#observeNow();
-    machine.leaving.isUnderWay = false;
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({
       ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null },
@@ -334,6 +334,7 @@ export class Supervisor {
       keepsCommands:
         state === "absent" ? known.keepsCommands === true : state === "stopped" && keepsMemory && keepsCommands,
     });
+    stay(machine);
     this.#queue.interrupt(state);
     this.#queue.wake();
     try {
@@ -359,9 +360,8 @@ export class Supervisor {
 
   /** The server does not hand the machine over any more: its memory is saved instead. */
   #endLeaving(state: DesiredMachine["state"]): void {
-    const { leaving } = this.#machine;
-    if (!leaving.isUnderWay) return;
-    leaving.isUnderWay = false;
+    if (!this.#machine.leaving.isUnderWay) return;
+    stay(this.#machine);
     this.#queue.interrupt(state);
     this.#queue.wake();
   }

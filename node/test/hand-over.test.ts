@@ -1,0 +1,101 @@
+/**
+ * Machines that are handed over to another node while they run, when that ends early or what is desired changes in the middle.
+ */
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import type { Vm } from "../src/driver/driver.ts";
+import { UnknownPoint } from "../src/machines/disk-changes.ts";
+import type { Journal } from "../src/machines/journal.ts";
+import { type OutgoingBlocks, outgoingBlocks } from "../src/machines/outgoing.ts";
+import { bootDirectoryName } from "../src/machines/paths.ts";
+import { Supervisor } from "../src/machines/supervisor.ts";
+import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+const [POINT, DISK_POINT] = ["1".repeat(32), "2".repeat(32)];
+const REST = { point: POINT, diskPoint: DISK_POINT, generation: 2 };
+const SERVING = { spec: { command: ["sh", "-c", "echo one; sleep 1000"] } };
+const PIECE = `${"x".repeat(1023)}\n`.repeat(1024);
+
+/** A machine of which the other node has the disk and the memory. */
+async function sentMachine(node: TestNode): Promise<Supervisor> {
+  await node.want(A, 1, "running", SERVING);
+  const machine = node.fleet.find(A);
+  assert.ok(machine instanceof Supervisor);
+  const send = async (parts: Partial<OutgoingBlocks> & Pick<OutgoingBlocks, "name" | "point">): Promise<void> => {
+    const nothing = { from: 0, bytes: null, since: null, rest: null };
+    for await (const _bytes of await outgoingBlocks(machine, { ...nothing, ...parts }, AbortSignal.timeout(10_000)));
+  };
+  await send({ name: "disk", point: DISK_POINT });
+  await send({ name: "rounds", point: POINT });
+  return machine;
+}
+
+const journalOf = async (directory: string): Promise<Journal> =>
+  JSON.parse(await readFile(join(directory, "machines", A, "journal.json"), "utf8")) as Journal;
+
+/** Counts how often the output of the machine's workload begins to be read. */
+function countAttached({ guest }: Supervisor): () => number {
+  assert.ok(guest !== null);
+  const original = guest.workload.bind(guest);
+  let count = 0;
+  guest.workload = (request) => {
+    count += 1;
+    return original(request);
+  };
+  return () => count;
+}
+
+for (const next of ["running", "stopped"] as const)
+  test(`a machine whose stream ends before its pause and is to be ${next} has its log read again`, async () => {
+    await using directory = await temporaryDirectory();
+    const node = await startTestNode(directory.path);
+    const machine = await sentMachine(node);
+    const countOf = countAttached(machine);
+    await machine.machineLog.append(PIECE);
+    for await (const { kind } of await machine.handOver(REST)) if (kind === "log") break;
+    assert.equal(machine.isLeaving, true);
+    const seen = await node.want(A, 3, next, SERVING);
+    assert.deepEqual([seen.state, countOf()], [next, 1]);
+    await until(async () => (await journalOf(directory.path)).boot?.isPaused !== true, { what: "the journal" });
+    await node.want(A, 4, "stopped", SERVING);
+    // Nothing is watched any more of one that runs on.
+    assert.equal((await machine.points()).length > 0, next === "stopped");
+  });
+
+/** Has something done right after the machine's VM was paused, as a request that arrives during that. */
+function afterPause({ driver }: TestNode, work: () => Promise<unknown>): void {
+  const boot = driver.boot.bind(driver);
+  driver.boot = async (...request): Promise<Vm> => {
+    const vm = await boot(...request);
+    const pause = vm.pause?.bind(vm);
+    return Object.assign(vm, {
+      pause: async () => {
+        const pausedAt = await pause?.();
+        await work();
+        return pausedAt;
+      },
+    });
+  };
+}
+
+test("a machine that is to run here again while it is being paused runs on", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  afterPause(node, () => node.want(A, 3, "running", { ...SERVING, waitMs: 0 }));
+  const machine = await sentMachine(node);
+  const countOf = countAttached(machine);
+  const sent = (async () => {
+    for await (const _record of await machine.handOver(REST));
+  })();
+  await assert.rejects(sent, UnknownPoint);
+  await until(() => node.fleet.observe(A).state === "running", { what: "running", deadlineMs: 2_000 });
+  const { boot } = await journalOf(directory.path);
+  assert.ok(boot !== null && boot.isPaused !== true);
+  const bootDirectory = join(machine.directory, "boots", bootDirectoryName(boot.bootId));
+  const vm = JSON.parse(await readFile(join(bootDirectory, "vm.json"), "utf8")) as { readonly isPaused?: boolean };
+  assert.deepEqual([vm.isPaused, countOf()], [false, 1]);
+});
