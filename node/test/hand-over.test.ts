@@ -2,7 +2,7 @@
  * Machines that are handed over to another node while they run, when that ends early or what is desired changes in the middle.
  */
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
@@ -32,6 +32,12 @@ async function sentMachine(node: TestNode): Promise<Supervisor> {
   await send({ name: "disk", point: DISK_POINT });
   await send({ name: "rounds", point: POINT });
   return machine;
+}
+
+/** The paths of the files that this process has open. */
+async function openFiles(): Promise<readonly string[]> {
+  const names = await readdir("/proc/self/fd");
+  return await Promise.all(names.map((name) => readlink(`/proc/self/fd/${name}`).catch(() => "")));
 }
 
 const journalOf = async (directory: string): Promise<Journal> =>
@@ -98,4 +104,20 @@ test("a machine that is to run here again while it is being paused runs on", asy
   const bootDirectory = join(machine.directory, "boots", bootDirectoryName(boot.bootId));
   const vm = JSON.parse(await readFile(join(bootDirectory, "vm.json"), "utf8")) as { readonly isPaused?: boolean };
   assert.deepEqual([vm.isPaused, countOf()], [false, 1]);
+});
+
+test("the files of a stream that is not read to its end are closed", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const machine = await sentMachine(node);
+  for (let count = 0; count < 3; count += 1) await machine.machineLog.append(PIECE);
+  const { diskPoint, generation } = REST;
+  const part = { name: "rest", from: 0, bytes: null, since: null, point: POINT, rest: { diskPoint, generation } };
+  const stream = (await outgoingBlocks(machine, part, AbortSignal.timeout(10_000)))[Symbol.asyncIterator]();
+  await stream.next();
+  const ofLog = async (): Promise<readonly string[]> =>
+    (await openFiles()).filter((path) => path.startsWith(join(directory.path, "machines", A, "logs")));
+  assert.equal((await ofLog()).length, 1);
+  await stream.return?.();
+  assert.deepEqual(await ofLog(), []);
 });

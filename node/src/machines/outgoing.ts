@@ -132,13 +132,20 @@ export async function outgoingBlocks(
   return since === null ? readBlocks(path, from) : readExtents(path, await supervisor.changesSince(since));
 }
 
-/** The same records; rejects when the first one does. */
+/** The same records; rejects when the first one does. Also when nothing of it is read, their files are closed when it ends. */
 async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<MoveRecord>> {
   const iterator = records[Symbol.asyncIterator]();
-  const first = await iterator.next();
-  return (async function* () {
-    for (let next = first; next.done !== true; next = await iterator.next()) yield next.value;
-  })();
+  let first: IteratorResult<MoveRecord> | null = await iterator.next();
+  const next = async (): Promise<IteratorResult<MoveRecord>> => {
+    const record = first ?? (await iterator.next());
+    first = null;
+    return record;
+  };
+  const end = async (): Promise<IteratorResult<MoveRecord>> => {
+    await iterator.return?.();
+    return { done: true, value: undefined };
+  };
+  return { [Symbol.asyncIterator]: () => ({ next, return: end }) };
 }
 
 /** Throws UnknownPoint when the machine's files may change. Those that others share never do. */
