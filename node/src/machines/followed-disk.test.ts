@@ -2,13 +2,14 @@
  * A disk that follows its machine: what is asked for, what counts as arrived, and what another agent finds.
  */
 import assert from "node:assert/strict";
-import { appendFile, mkdtemp, open, readFile, rm, writeFile } from "node:fs/promises";
+import { appendFile, mkdtemp, open, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
+import { monotonic, onThisHost } from "../../../test/support/until.ts";
 import { type Extent, readExtents } from "../images/blocks.ts";
 import { makeLog } from "../log.ts";
 import { ContentDiffers } from "./content-differs.ts";
@@ -166,6 +167,32 @@ test("a file that a merge has made longer is served whole by this agent and the 
   await second.close();
   await rm(farMapPathOf(at.directory));
   await assert.rejects(at.disk().open(null), /bytes and not/, "a file that is still to arrive has its size");
+});
+
+test("what is to be sent next of a large disk that is almost there is found, and noted, in a moment", async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-followed-"));
+  t.after(() => rm(directory, { recursive: true }));
+  const bytes = 2 ** 43;
+  const parts = bytes / PART_BYTES;
+  await using far = await open(farPathOf(directory), "w");
+  await far.truncate(bytes);
+  await writeFile(farMapPathOf(directory), Buffer.alloc(parts, 1).fill(0, parts - 2));
+  const { ino } = await stat(farMapPathOf(directory));
+  const log = makeLog({ level: "silent", clock: systemClock });
+  const disk = new FollowedDisk({ directory, bytes, clock: systemClock, log });
+  t.after(() => disk.close());
+  await disk.open(null);
+  const startedAt = monotonic();
+  const [start, end] = [bytes - 2 * PART_BYTES, bytes - PART_BYTES];
+  assert.deepEqual((await disk.wanted("rest", 0, never)).wanted, { start, end: bytes });
+  for (let count = 0; count < 100; count += 1) await disk.wanted("rest", 0, never);
+  assert.ok(monotonic() - startedAt < onThisHost(500));
+  const records: Buffer[] = [];
+  for await (const record of readExtents(farPathOf(directory), [{ start, end }])) records.push(record);
+  await disk.receive({ start, end }, Readable.from(records), () => undefined, never);
+  assert.equal((await stat(farMapPathOf(directory))).ino, ino, "it is not written as a whole");
+  const map = await readFile(farMapPathOf(directory));
+  assert.deepEqual([map.byteLength, ...map.subarray(parts - 3)], [parts, 1, 1, 0]);
 });
 
 test("two readers wait for the same part without keeping the process busy", { timeout: 10_000 }, async () => {

@@ -17,7 +17,7 @@
  */
 import { chown, type FileHandle, link, open, readFile, rename, rm, stat } from "node:fs/promises";
 import { createServer, type Server, type Socket } from "node:net";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -58,6 +58,8 @@ export class FollowedDisk {
   readonly #options: FollowedDiskOptions;
   readonly #parts: Uint8Array;
   #arrived = 0;
+  /** Every part before this one is there. */
+  #firstMissing = 0;
   #receiving = 0;
   #isClosed = false;
   #opened: Promise<void> | null = null;
@@ -93,12 +95,13 @@ export class FollowedDisk {
   async #open(boot: { readonly directory: string; readonly uid: number } | null): Promise<void> {
     const { directory, bytes } = this.#options;
     const map = await readFile(farMapPathOf(directory)).catch(() => Buffer.alloc(0));
-    if (map.byteLength === this.#parts.length)
-      for (const [part, isHere] of map.entries()) if (isHere === 1) this.#note(part);
+    const isMap = map.byteLength === this.#parts.length;
+    if (isMap) for (const [part, isHere] of map.entries()) if (isHere === 1) this.#note(part);
     // Never made here: an empty one would be a lost disk. A merge that was begun makes it longer.
     const { size } = await stat(farPathOf(directory));
     if (this.isComplete ? size < bytes : size !== bytes)
       throw new Error(`the file of the machine's disk has ${size} bytes and not ${bytes}`);
+    if (!isMap) await makeMap(directory, this.#parts);
     const path = farSocketPathOf(directory);
     await rm(path, { force: true });
     const server = createServer((socket) => {
@@ -171,12 +174,19 @@ export class FollowedDisk {
       this.#parts[part] === 0 && now - (this.#awaited.get(part) ?? Number.NEGATIVE_INFINITY) > AWAITED_MS[kind];
     let start: number | undefined;
     if (kind === "read") start = [...this.#read].find(isFree);
-    else for (let part = 0; part < this.#parts.length && start === undefined; part += 1) if (isFree(part)) start = part;
+    else start = this.#firstFree(isFree);
     if (start === undefined) return null;
     let end = start + 1;
     while (kind === "rest" && end < this.#parts.length && end - start < PARTS_AT_A_TIME && isFree(end)) end += 1;
     for (let part = start; part < end; part += 1) this.#awaited.set(part, now);
     return { start: start * PART_BYTES, end: Math.min(end * PART_BYTES, this.#options.bytes) };
+  }
+
+  /** Of a large disk, what is there is most of it, and this is asked for each part. */
+  #firstFree(isFree: (part: number) => boolean): number | undefined {
+    while (this.#parts[this.#firstMissing] === 1) this.#firstMissing += 1;
+    for (let part = this.#firstMissing; part < this.#parts.length; part += 1) if (isFree(part)) return part;
+    return undefined;
   }
 
   /** Receives the blocks of an extent that was asked for. Throws ContentDiffers. */
@@ -200,7 +210,7 @@ export class FollowedDisk {
       if ((await writtenHash(path, written, signal)) !== written.sha256)
         throw new ContentDiffers("the content of a disk differs from what was sent; it is sent again");
       for (const part of parts) this.#note(part);
-      await this.#save();
+      await this.#save(parts);
       return written.sha256;
     } finally {
       this.#receiving -= 1;
@@ -253,17 +263,15 @@ export class FollowedDisk {
     this.#read.delete(part);
   }
 
-  /** One write at a time; of several changes during a write only the last is written. */
-  #save(): Promise<void> {
+  /** Notes in the map that parts are there, which are one after the other. One write at a time. */
+  #save(parts: readonly number[]): Promise<void> {
+    const [first = 0] = parts;
     this.#saving = this.#saving
       .catch(() => undefined)
       .then(async () => {
-        const path = farMapPathOf(this.#options.directory);
-        await using file = await open(`${path}.new`, "w", 0o600);
-        await file.writeFile(this.#parts);
+        await using file = await open(farMapPathOf(this.#options.directory), "r+");
+        await file.write(this.#parts, first, parts.length, first);
         await file.datasync();
-        await rename(`${path}.new`, path);
-        if (this.#arrived === this.#parts.length) await syncToDisk(dirname(path));
       });
     return this.#saving;
   }
@@ -286,6 +294,18 @@ export class FollowedDisk {
     this.#waiters = new Set();
     for (const resolve of waiters) resolve();
   }
+}
+
+/** In place from then on: a byte says the same before and after it is written, or that its part is there. */
+async function makeMap(directory: string, parts: Uint8Array): Promise<void> {
+  const path = farMapPathOf(directory);
+  {
+    await using file = await open(`${path}.new`, "w", 0o600);
+    await file.writeFile(parts);
+    await file.datasync();
+  }
+  await rename(`${path}.new`, path);
+  await syncToDisk(directory);
 }
 
 function partsOf({ start, end }: Extent, bytes: number): readonly number[] {
