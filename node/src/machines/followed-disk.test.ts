@@ -2,7 +2,7 @@
  * A disk that follows its machine: what is asked for, what counts as arrived, and what another agent finds.
  */
 import assert from "node:assert/strict";
-import { appendFile, mkdtemp, open, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, mkdtemp, open, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -167,6 +167,21 @@ test("a file that a merge has made longer is served whole by this agent and the 
   await second.close();
   await rm(farMapPathOf(at.directory));
   await assert.rejects(at.disk().open(null), /bytes and not/, "a file that is still to arrive has its size");
+});
+
+test("a part that the map does not name is not there, so the other node keeps its copy", async () => {
+  await using at = await place();
+  const disk = at.disk();
+  await disk.open(null);
+  for (let start = 0; start < BYTES - PART_BYTES; start += PART_BYTES) await at.send(disk, start, start + PART_BYTES);
+  const path = farMapPathOf(at.directory);
+  await rm(path);
+  await mkdir(`${path}.new`);
+  const last = (PARTS - 1) * PART_BYTES;
+  await assert.rejects(at.send(disk, last, BYTES));
+  assert.equal(disk.isComplete, false);
+  assert.deepEqual((await disk.wanted("rest", 0, never)).wanted, { start: last, end: BYTES });
+  await disk.close();
 });
 
 test("what is to be sent next of a large disk that is almost there is found, and noted, in a moment", async (t) => {

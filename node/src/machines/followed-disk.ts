@@ -8,7 +8,8 @@
  * Always:
  * - A part is there when it was compared with the hash of what the other node read, after it was synced. Nothing else is read by a VMM:
  *   a read waits for its parts, for as long as that takes.
- * - The map names only such parts, and is written after them. It may name fewer.
+ * - The map names only such parts, and is written after them. All of the disk is there only when the map says so, durably: then the
+ *   other node's copy is removed.
  * - No part that is there changes, before all of them are. A merge that ends early leaves the file longer, and with the same content
  *   below `disk.top`; a VMM that connects next gets the new size.
  *
@@ -209,8 +210,8 @@ export class FollowedDisk {
         throw new Error("the other node did not send all of a part of the disk");
       if ((await writtenHash(path, written, signal)) !== written.sha256)
         throw new ContentDiffers("the content of a disk differs from what was sent; it is sent again");
-      for (const part of parts) this.#note(part);
       await this.#save(parts);
+      for (const part of parts) this.#note(part);
       return written.sha256;
     } finally {
       this.#receiving -= 1;
@@ -263,14 +264,14 @@ export class FollowedDisk {
     this.#read.delete(part);
   }
 
-  /** Notes in the map that parts are there, which are one after the other. One write at a time. */
+  /** Writes into the map that parts are there, which are one after the other. One write at a time. */
   #save(parts: readonly number[]): Promise<void> {
     const [first = 0] = parts;
     this.#saving = this.#saving
       .catch(() => undefined)
       .then(async () => {
         await using file = await open(farMapPathOf(this.#options.directory), "r+");
-        await file.write(this.#parts, first, parts.length, first);
+        await file.write(new Uint8Array(parts.length).fill(1), 0, parts.length, first);
         await file.datasync();
       });
     return this.#saving;
