@@ -7,8 +7,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { promisify } from "node:util";
+import { endOfTurn } from "@flotilla/base/clock";
 import { serveNbd } from "./nbd-server.ts";
 
 const hasQemuIo = spawnSync("qemu-io", ["--version"]).status === 0;
@@ -72,4 +74,30 @@ test("a read waits until its part is there", options, async () => {
 test("it is read-only", options, async () => {
   using place = await served((offset, length) => Promise.resolve(contentAt(offset, length)));
   await assert.rejects(place.io("write 0 64k", []), /permission denied|read-only/i);
+});
+
+test("a client that reads no answers to requests that are refused is not read either", async () => {
+  const greeting = Buffer.alloc(20);
+  greeting.write("IHAVEOPT", 4);
+  greeting.writeUInt32BE(1, 12);
+  const trim = Buffer.alloc(28);
+  trim.writeUInt32BE(0x25_60_95_13, 0);
+  trim.writeUInt16BE(4, 6);
+  const many = Buffer.concat(Array.from({ length: 2048 }, () => trim));
+  let left = 300;
+  const client = new Duplex({
+    read() {
+      left -= 1;
+      this.push(left < 0 ? null : many);
+    },
+    // As a full socket.
+    write: () => undefined,
+  });
+  client.push(greeting);
+  const ended = serveNbd(client, { bytes: BYTES, read: () => Promise.resolve(Buffer.alloc(0)) }).catch(() => undefined);
+  for (let turn = 0; turn < 2_000 && left > 0; turn += 1) await endOfTurn();
+  assert.ok(client.writableLength < 2 ** 20, `${client.writableLength} bytes wait for a client that does not read`);
+  assert.ok(left > 0);
+  client.destroy();
+  await ended;
 });

@@ -55,7 +55,7 @@ export async function serveNbd(stream: Duplex, file: ServedFile): Promise<void> 
       if (command !== COMMAND.read || !isInside) {
         // The data of a write would follow; the protocol is out of step then.
         if (command === 1) throw new Error("the client of a disk writes, which it must not");
-        stream.write(reply(command === COMMAND.read ? INVALID : NOT_PERMITTED, handle));
+        await written(stream, reply(command === COMMAND.read ? INVALID : NOT_PERMITTED, handle), left.signal);
         continue;
       }
       const answered = answer(stream, file, { handle: Buffer.from(handle), offset, length }, left.signal);
@@ -113,11 +113,15 @@ async function answer(
 ): Promise<void> {
   try {
     const data = await file.read(offset, length, signal);
-    // A client that does not read gets no more.
-    if (!signal.aborted && !stream.write(Buffer.concat([reply(0, handle), data]))) await drained(stream, signal);
+    if (!signal.aborted) await written(stream, Buffer.concat([reply(0, handle), data]), signal);
   } catch (error) {
     if (!signal.aborted) stream.destroy(error as Error);
   }
+}
+
+/** A client that does not read gets no more. */
+function written(stream: Duplex, bytes: Buffer, signal: AbortSignal): Promise<void> | undefined {
+  return stream.write(bytes) ? undefined : drained(stream, signal);
 }
 
 function drained(stream: Duplex, signal: AbortSignal): Promise<void> {
