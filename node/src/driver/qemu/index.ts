@@ -50,7 +50,7 @@ import { assertTimer, GuestTimerError, MACHINE_TOLERANCES, withGoodTimer } from 
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
-import { findVmms, type FoundVmm, isAlive, killNow } from "./processes.ts";
+import { findVmms, type FoundVmm, isAlive, killNow, VmmFinder } from "./processes.ts";
 import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
 import { InstalledProgram } from "./program.ts";
 import { replaceVm } from "./replace.ts";
@@ -222,6 +222,7 @@ class QemuDriver implements Driver {
   readonly #tuning: Tuning;
   readonly #launcher: Launcher;
   readonly #templates: Templates;
+  readonly #vmms: VmmFinder;
   readonly #cgroups: Cgroups | null;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -244,6 +245,7 @@ class QemuDriver implements Driver {
     this.concurrentStartsMax = this.#tuning.concurrentStartsMax;
     this.lease = new FenceLease(options.clock);
     this.#launcher = new Launcher({ ...options, tuning: this.#tuning, lease: this.lease, log: this.#log });
+    this.#vmms = new VmmFinder(() => findVmms(options.nodeDirectory));
     const hasNetwork = options.network !== null;
     const ingredients = templateIngredients({ ...options, accelerator, hasNetwork });
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
@@ -297,7 +299,7 @@ class QemuDriver implements Driver {
   /** The VMM of a boot, with which nothing is done yet. */
   async #findVmm(request: BootRequest, record: VmRecord | null): Promise<Vmm | undefined> {
     const uid = this.#launcher.uidOf(request);
-    const all = await findVmms(this.#launcher.nodeDirectory);
+    const all = await this.#vmms.find();
     // An agent was killed while it replaced this VMM. The other one does not run, but has the machine's disk open.
     const others = all.filter(({ bootId, machineId }) => machineId === request.machineId && bootId !== request.bootId);
     for (const other of others) await this.#endNow(other);
@@ -397,14 +399,14 @@ class QemuDriver implements Driver {
   }
 
   async find(): Promise<readonly FoundVm[]> {
-    const found = await findVmms(this.#launcher.nodeDirectory);
+    const found = await this.#vmms.find();
     return found.map(({ bootId, pid, startTime, machineId, uid }) => {
       return { record: { bootId, pid, startTime }, startedFor: machineId, uid };
     });
   }
 
   async sweep(known: ReadonlySet<string>): Promise<number> {
-    const unknown = (await findVmms(this.#launcher.nodeDirectory)).filter(({ bootId }) => !known.has(bootId));
+    const unknown = (await this.#vmms.find()).filter(({ bootId }) => !known.has(bootId));
     for (const vmm of unknown) {
       this.#log.warn({ boot: vmm.bootId, pid: vmm.pid }, "killing a VM that is in no machine's journal");
       killNow(vmm);

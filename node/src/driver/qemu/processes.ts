@@ -21,6 +21,30 @@ export interface FoundVmm extends VmRecord {
   readonly uid: number;
 }
 
+/**
+ * Looks for the VMMs of a node directory. All who ask while it looks share the next look, which begins after that: when an agent starts,
+ * each machine asks at the same time, and to look is to read a file of every process of the host.
+ */
+export class VmmFinder {
+  readonly #look: () => Promise<readonly FoundVmm[]>;
+  #present: Promise<unknown> = Promise.resolve();
+  #next: Promise<readonly FoundVmm[]> | null = null;
+
+  constructor(look: () => Promise<readonly FoundVmm[]>) {
+    this.#look = look;
+  }
+
+  find(): Promise<readonly FoundVmm[]> {
+    this.#next ??= this.#present.then(() => {
+      this.#next = null;
+      const looking = this.#look();
+      this.#present = looking.catch(() => undefined);
+      return looking;
+    });
+    return this.#next;
+  }
+}
+
 /** All VMMs of a node directory. */
 export async function findVmms(nodeDirectory: string): Promise<readonly FoundVmm[]> {
   const pids = (await readdir("/proc")).map(Number).filter(Number.isSafeInteger);
@@ -32,7 +56,7 @@ async function asVmm(pid: number, nodeDirectory: string): Promise<FoundVmm | und
   try {
     const argv = (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
     const name = nameIn(argv, nodeDirectory);
-    const startTime = startTimeOf(pid);
+    const startTime = name && startTimeOf(pid);
     if (name === undefined || startTime === undefined) return undefined;
     return { ...name, pid, startTime, uid: (await stat(`/proc/${pid}`)).uid };
   } catch {
