@@ -45,6 +45,19 @@ test("an equal file of a template or of a machine gets another name, and one tha
   assert.equal(sha256, (await wanted(2)).sha256);
 });
 
+test("a file of another machine that cannot be read keeps no machine from coming", async (t) => {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-bases-"));
+  t.after(() => rm(directory, { recursive: true }));
+  const machinesDirectory = join(directory, "machines");
+  // Can be opened, and not read.
+  const unreadable = join(machinesDirectory, "one", "memory-base");
+  await mkdir(unreadable, { recursive: true });
+  const { size } = await stat(unreadable);
+  const bases = new MemoryBases({ driver: { memoryBases: () => Promise.resolve([]) }, machinesDirectory });
+  const base = { bytes: size, size, sha256: "a".repeat(64) };
+  assert.equal(await bases.linkEqual(base, join(directory, "linked"), signal), false);
+});
+
 test("a caller that leaves does not end the hash for another one, and the next gets the same", async (t) => {
   const directory = await mkdtemp(join(tmpdir(), "flotilla-bases-"));
   t.after(() => rm(directory, { recursive: true }));

@@ -46,9 +46,9 @@ export class MemoryBases {
         await rm(path, { force: true });
         await link(candidate, path);
         return true;
-      } catch (error) {
-        // It was removed meanwhile.
-        if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+      } catch {
+        // It was removed meanwhile, or its disk has an error there: the machine that comes has its own.
+        signal.throwIfAborted();
       }
     }
     return false;
