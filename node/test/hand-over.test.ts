@@ -106,6 +106,20 @@ test("a machine that is to run here again while it is being paused runs on", asy
   assert.deepEqual([vm.isPaused, countOf()], [false, 1]);
 });
 
+test("of two requests for the rest of a machine at the same time one is refused", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const machine = await sentMachine(node);
+  const take = async (): Promise<number> => {
+    let states = 0;
+    for await (const { kind } of await machine.handOver(REST)) if (kind === "state") states += 1;
+    return states;
+  };
+  const [first, second] = await Promise.allSettled([take(), take()]);
+  assert.deepEqual(first, { status: "fulfilled", value: 1 });
+  assert.ok(second.status === "rejected" && second.reason instanceof UnknownPoint);
+});
+
 test("the files of a stream that is not read to its end are closed", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);

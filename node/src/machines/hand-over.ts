@@ -88,6 +88,8 @@ export async function* handOver(
   const diskPath = diskPathOf(machine.directory);
   if (watched === null || watched.vm !== vm || watched.point !== point || !changes.knows(vm, diskPoint))
     throw new UnknownPoint("the machine's memory was not sent to the other node");
+  // Two streams would each lack the pages that the other one has.
+  watched.point = null;
   if (generation <= journal.generation || journal.boot === null) throw new UnknownPoint("the machine has changed");
   const { watch } = watched;
   const latestPoint = `${point.slice(0, 16)}${diskPoint.slice(0, 16)}`;
