@@ -10,6 +10,7 @@ import { systemClock } from "@flotilla/base/clock";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import { until } from "../../test/support/until.ts";
 import { UserIds } from "../src/host/user-ids.ts";
+import { immovable, needsRoot } from "./support/immovable.ts";
 import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -125,6 +126,20 @@ test("a prepared VM that ends is replaced, and nothing of it remains", async () 
   assert.deepEqual(new Set(await waitingBoots(node)), new Set(liveBoots));
   assert.equal((await readdir(join(directory.path, "prepared"))).length, 5);
   await node.fleet.release();
+});
+
+test("a file of a prepared VM that cannot be removed ends neither the agent nor its next start", {
+  skip: needsRoot,
+}, async () => {
+  await using directory = await temporaryDirectory();
+  const node = await nodeWithWaiting(directory.path);
+  const [name = ""] = await readdir(join(directory.path, "prepared"));
+  await using _left = await immovable(join(directory.path, "prepared", name, "vmm.log"));
+  await node.deps.prepared.discardWaiting();
+  await node.fleet.release();
+  const next = await startTestNode(directory.path, { preparing: async () => {} });
+  await next.deps.prepared.begin();
+  await until(async () => (await waitingBoots(next)).length >= 5, { what: "VMs to wait" });
 });
 
 test("prepared VMs are discarded for a machine that must boot, which is refused only if that is not enough", async () => {

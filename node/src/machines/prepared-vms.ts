@@ -56,10 +56,12 @@ export class PreparedVms {
 
   /** Starts to prepare VMs. Call it after unknown VMs have been swept. */
   async begin(): Promise<void> {
-    const { directory, driver, images, clock } = this.#options;
-    await rm(directory, { recursive: true, force: true });
+    const { directory, driver, images, clock, log } = this.#options;
+    await rm(directory, { recursive: true, force: true }).catch((error: unknown) =>
+      log.warn({ reason: messageOf(error) }, "what an earlier agent left of prepared VMs cannot be removed"),
+    );
     if (driver.prepare === null) return;
-    await mkdir(directory, { mode: 0o711 });
+    await mkdir(directory, { recursive: true, mode: 0o711 });
     const image = (await images.find(FIRST_IMAGE, null)) ?? null;
     this.#firstImage = image;
     const now = clock.monotonic();
@@ -131,12 +133,17 @@ export class PreparedVms {
     for (const { vm } of this.#kinds.takeAll()) await this.discard(vm);
   }
 
-  /** Ends a VM that is not needed, also one that was taken and not used. */
+  /** Ends a VM that is not needed, also one that was taken and not used. Never rejects: what cannot be ended now is when the agent ends. */
   async discard(vm: PreparedVm | undefined): Promise<void> {
     if (vm === undefined) return;
     // One that was taken belongs to the pool again until it has ended.
     this.#boots.add(vm.bootId);
-    await vm.discard();
+    try {
+      await vm.discard();
+    } catch (error) {
+      const facts = { boot: vm.bootId, reason: messageOf(error) };
+      return this.#options.log.warn(facts, "a prepared VM, or its directory, cannot be removed");
+    }
     this.#boots.delete(vm.bootId);
     this.#options.liveBoots.delete(vm.bootId);
     this.#options.users.free(vm.uid);
