@@ -7,12 +7,13 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import type { Vm } from "../src/driver/driver.ts";
+import { FakeDriver } from "../src/driver/fake/index.ts";
 import { UnknownPoint } from "../src/machines/disk-changes.ts";
 import type { Journal } from "../src/machines/journal.ts";
 import { type OutgoingBlocks, outgoingBlocks } from "../src/machines/outgoing.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { Supervisor } from "../src/machines/supervisor.ts";
-import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const [POINT, DISK_POINT] = ["1".repeat(32), "2".repeat(32)];
@@ -105,6 +106,25 @@ test("a machine that is to run here again while it is being paused runs on", asy
   const vm = JSON.parse(await readFile(join(bootDirectory, "vm.json"), "utf8")) as { readonly isPaused?: boolean };
   assert.deepEqual([vm.isPaused, countOf()], [false, 1]);
 });
+
+for (const next of ["running", "stopped"] as const)
+  test(`a paused machine whose VM does not answer the next agent, and that is to be ${next}, is so in the end`, async (t) => {
+    await using directory = await temporaryDirectory();
+    const clock = hurriedClock(20);
+    const first = await startTestNode(directory.path, { clock });
+    const machine = await sentMachine(first);
+    for await (const _record of await machine.handOver(REST));
+    const { bootId } = first.fleet.observe(A);
+    await first.fleet.release();
+    t.mock.method(FakeDriver.prototype, "adoptPaused", () => Promise.reject(new Error("it is silent")));
+    const node = await startTestNode(directory.path, { clock });
+    await until(() => node.logLines.filter((line) => line.includes("action failed")).length > 3, { what: "attempts" });
+    // Its memory may be needed until the server says how the move has ended.
+    assert.deepEqual([node.fleet.observe(A).bootId, (await node.driver.find()).length], [bootId, 1]);
+    const seen = await node.want(A, 3, next, { ...SERVING, waitMs: 600_000 });
+    assert.deepEqual([seen.state, seen.bootId === bootId], [next, false]);
+    assert.ok(node.events.some(({ message }) => /memory of the machine was lost.*does not answer/.test(message)));
+  });
 
 test("of two requests for the rest of a machine at the same time one is refused", async () => {
   await using directory = await temporaryDirectory();

@@ -58,7 +58,10 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   }
 }
 
-/** It was paused for a move, or about to be. It stays so: only the server knows whether the machine runs on another node. */
+/**
+ * It was paused for a move, or about to be. It stays so: only the server knows whether the machine runs on another node. One that does not
+ * answer is ended when the server has said that it is to run here, or to stop.
+ */
 async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortSignal): Promise<void> {
   const { held, deps } = machine;
   const deadline = deadlineSignal(deps.clock, ADOPT_DEADLINE_MS, signal);
@@ -66,12 +69,23 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
     const request = requestOf(machine, vmmIdOf(boot), null);
     const paused = await deps.driver.adoptPaused(request, boot.record, deadline.signal);
     if (paused !== "gone") {
+      machine.adoptAttempts = 0;
       held.holdPaused(paused);
       machine.log.info({ boot: boot.bootId }, "a VM that is paused for a move was adopted");
       return;
     }
     machine.event("warn", "the memory of the machine was lost: its VM ended while it was paused for a move");
     await recordGone(machine, boot);
+  } catch (error) {
+    signal.throwIfAborted();
+    const { desired, keepsMemory = false } = machine.journal;
+    machine.adoptAttempts += 1;
+    // One whose memory its move waits for may be needed.
+    if (machine.adoptAttempts < ADOPT_ATTEMPTS_MAX || (desired === "stopped" && keepsMemory)) throw error;
+    held.state = "unreachable";
+    const reason = `its VM was paused for a move and does not answer: ${messageOf(error)}`;
+    machine.event("warn", `the memory of the machine was lost: ${reason}`);
+    machine.crashed(reason);
   } finally {
     deadline.dispose();
   }
