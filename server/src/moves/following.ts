@@ -28,14 +28,15 @@ const RETRY_MS = 500;
 /** Less is not worth a line in the timeline. */
 const TROUBLE_MS = 5_000;
 
+/** `onTrouble`: called with whether nothing of it arrives, when that has changed. */
 export async function sendFollowing(
   services: MachineServices,
   disk: FollowingDisk,
-  stopping: AbortSignal,
+  { stopping, onTrouble }: { readonly stopping: AbortSignal; readonly onTrouble: (isStuck: boolean) => void },
 ): Promise<void> {
   const { context } = services;
   if (disk.isDeleted) return await finish(services, disk);
-  const sending = new Sending(services, disk, stopping);
+  const sending = new Sending(services, disk, { stopping, onTrouble });
   const isComplete = await sending.run();
   if (isComplete) {
     await finish(services, disk);
@@ -51,6 +52,7 @@ async function finish(services: MachineServices, disk: FollowingDisk): Promise<v
 class Sending {
   readonly #services: MachineServices;
   readonly #disk: FollowingDisk;
+  readonly #onTrouble: (isStuck: boolean) => void;
   readonly #ended = new AbortController();
   readonly #signal: AbortSignal;
   #isComplete = false;
@@ -58,9 +60,14 @@ class Sending {
   #stuckSince: number | null = null;
   #isNoted = false;
 
-  constructor(services: MachineServices, disk: FollowingDisk, stopping: AbortSignal) {
+  constructor(
+    services: MachineServices,
+    disk: FollowingDisk,
+    { stopping, onTrouble }: { readonly stopping: AbortSignal; readonly onTrouble: (isStuck: boolean) => void },
+  ) {
     this.#services = services;
     this.#disk = disk;
+    this.#onTrouble = onTrouble;
     this.#signal = AbortSignal.any([stopping, this.#ended.signal]);
   }
 
@@ -129,12 +136,16 @@ class Sending {
     this.#stuckSince ??= now;
     if (this.#isNoted || now - this.#stuckSince < TROUBLE_MS) return;
     this.#isNoted = true;
+    this.#onTrouble(true);
     const text = `its disk does not arrive from node ${this.#disk.nodeId}, and what reads the rest of it waits: ${message}`;
     activity.note(this.#disk.machineId, "warn", text);
   }
 
   #noteArrival(): void {
-    if (this.#isNoted) this.#services.activity.note(this.#disk.machineId, "info", "its disk arrives again");
+    if (this.#isNoted) {
+      this.#onTrouble(false);
+      this.#services.activity.note(this.#disk.machineId, "info", "its disk arrives again");
+    }
     this.#stuckSince = null;
     this.#isNoted = false;
   }
