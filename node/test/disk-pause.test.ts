@@ -2,10 +2,10 @@
  * Machines whose VMM pauses them because the host's disk is full, with the fake driver: what is reported, and how often.
  */
 import assert from "node:assert/strict";
-import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
+import { readVmFile, writeVmFile } from "../src/driver/fake/vm-file.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
@@ -14,6 +14,7 @@ const A = machineIdOf("a");
 const SPEED = 100;
 /** More than these. */
 const SETTLED_MS = 600;
+const HOUR_MS = 3_600_000;
 
 const pause = (ms: number): Promise<void> => hurriedClock(1).sleep(ms);
 
@@ -75,12 +76,18 @@ for (const desired of ["running", "stopped"] as const)
     const before = await startTestNode(directory.path, { clock });
     const { bootId } = await before.want(A, 1, "running");
     await before.fleet.release();
-    const path = join(directory.path, "machines", A, "boots", bootDirectoryName(bootId ?? ""), "vm.json");
-    const file = JSON.parse(await readFile(path, "utf8")) as object;
-    // Longer than three attempts to adopt it.
-    await writeFile(path, JSON.stringify({ ...file, outOfSpaceUntil: clock.now() + 120_000 }));
+    const boot = join(directory.path, "machines", A, "boots", bootDirectoryName(bootId ?? ""));
+    const file = await readVmFile(boot);
+    assert.ok(file !== undefined);
+    await writeVmFile(boot, { ...file, outOfSpaceUntil: clock.now() + HOUR_MS });
     const node = await startTestNode(directory.path, { clock });
-    await node.want(A, 2, desired);
+    await node.want(A, 2, desired, { waitMs: 0 });
+    if (desired === "running") {
+      // Three attempts without an answer are the end of a machine that is not paused.
+      const failed = (): number => node.logLines.filter((line) => line.includes("the guest is paused")).length;
+      await until(() => failed() > 3, { what: "attempts to adopt it" });
+      await writeVmFile(boot, file);
+    }
     const seen = await until(() => node.fleet.observe(A).state === desired && node.fleet.observe(A), { what: desired });
     if (desired === "running") {
       assert.equal(seen.bootId, bootId);
