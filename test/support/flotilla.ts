@@ -12,8 +12,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes, randomInt } from "node:crypto";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
-import { createWriteStream } from "node:fs";
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -96,14 +95,13 @@ export class Program {
     if (this.isRunning) throw new Error(`${this.name} runs already`);
     await mkdir(this.directory, { recursive: true });
     const [program, ...argv] = [...this.#launcher, process.execPath, resolve(ROOT, this.#main)];
+    // Its own file, not a pipe to this process: what it has written is in its log when it has ended, also when it was killed.
+    await using log = await open(this.logPath, "a");
     const child = spawn(program, argv, {
       env: { ...process.env, ...this.#environment },
-      stdio: ["ignore", "pipe", "pipe"],
+      stdio: ["ignore", log.fd, log.fd],
     });
-    const log = createWriteStream(this.logPath, { flags: "a" });
-    child.stdout.pipe(log, { end: false });
-    child.stderr.pipe(log, { end: false });
-    this.#ended = once(child, "exit").finally(() => log.end());
+    this.#ended = once(child, "exit");
     this.#process = child;
   }
 
