@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
-import { pause, until } from "../support/until.ts";
+import { onThisHost, until } from "../support/until.ts";
 
 async function startTwo(): Promise<Flotilla> {
   return await startFlotilla({ servers: 2, nodes: 2, databaseUrl: await sharedDatabaseUrl() });
@@ -48,7 +48,7 @@ test("a fetch whose server dies during it is finished by the other", async () =>
   const deadlineMs = 60_000;
   // So that server 1 works on it.
   await flotilla.servers[0]?.kill();
-  const asked = await flotilla.client(1).post("/v1/images/pull", { reference: "team/slow-4000" });
+  const asked = await flotilla.client(1).post("/v1/images/pull", { reference: `team/slow-${onThisHost(2_000)}` });
   const read = async (server: number) => (await flotilla.client(server).get(`/v1/operations/${asked.json.id}`)).json;
   const isPulling = async () => (await read(1)).steps[0].message?.startsWith("pulling layer");
   await until(isPulling, { what: "the fetch", deadlineMs });
@@ -68,12 +68,12 @@ test("a fetch whose server dies during it is finished by the other", async () =>
 
 test("a start whose server dies during it is finished by the other", async () => {
   await using flotilla = await startTwo();
-  const { id } = await flotilla.create({ env: { FAKE_BOOT_MS: "1500" } });
+  const { id } = await flotilla.create({ env: { FAKE_BOOT_MS: String(onThisHost(1_000)) } });
   const cut = flotilla.start(id, 1).then(
     () => "answered",
     () => "cut",
   );
-  await pause(400);
+  await until(async () => (await flotilla.get(id)).state === "creating", { what: "the start to begin" });
   await flotilla.servers[1]?.kill();
   assert.equal(await cut, "cut");
   assert.notEqual((await flotilla.get(id)).state, "stopped");
