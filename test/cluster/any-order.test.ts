@@ -7,18 +7,10 @@
  * FLOTILLA_PLAYS makes more runs.
  */
 import assert from "node:assert/strict";
-import { realpath } from "node:fs/promises";
 import { test } from "node:test";
-import { freshDatabase } from "../../server/test/support/server.ts";
 import { performMany, plays, type Stage } from "../support/any-order.ts";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { startFlotilla } from "../support/flotilla.ts";
-
-/** The database's socket as a path that is valid in every process. */
-async function sharedDatabaseUrl(): Promise<string> {
-  const url = await freshDatabase({ isEmpty: true });
-  const host = /@([^/]+)\//.exec(url)?.[1] ?? "";
-  return url.replace(host, encodeURIComponent(await realpath(decodeURIComponent(host))));
-}
 
 test("whatever users do with machines, in random order and concurrently, is answered as promised", async () => {
   await using flotilla = await startFlotilla({ servers: 2, databaseUrl: await sharedDatabaseUrl() });

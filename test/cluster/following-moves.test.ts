@@ -8,6 +8,7 @@ import assert from "node:assert/strict";
 import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
@@ -94,7 +95,7 @@ async function kill(flotilla: Flotilla, victim: "server" | "source" | "target", 
 }
 
 test("a disk follows its machine, while the server, its former node or its new node is killed", async (t) => {
-  await using flotilla = await startFlotilla({ nodes: 2 });
+  await using flotilla = await startFlotilla({ nodes: 2, databaseUrl: await sharedDatabaseUrl() });
   for (const victim of ["server", "source", "target"] as const)
     await t.test(`the ${victim} is killed`, async () => {
       const machine = await machineWithDisk(flotilla, true);

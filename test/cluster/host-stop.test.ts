@@ -7,11 +7,12 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCli } from "../../cli/test/run-cli.ts";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
 test("machines of a host that goes down are suspended as their owners say, stay as they are for them, and run again", async (t) => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const client = flotilla.client();
   const [kept, cold] = [await flotilla.create(), await flotilla.create()];
   for (const { id } of [kept, cold]) await flotilla.start(id);

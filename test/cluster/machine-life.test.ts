@@ -5,11 +5,12 @@ import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { startFlotilla } from "../support/flotilla.ts";
 import { monotonic, onThisHost, until } from "../support/until.ts";
 
 test("a machine is created, runs commands, stops, starts again and is deleted without a trace", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id, state } = await flotilla.create({ env: { GREETING: "hello" } });
   assert.equal(state, "stopped");
   assert.equal((await flotilla.start(id)).state, "started");
@@ -24,7 +25,7 @@ test("a machine is created, runs commands, stops, starts again and is deleted wi
 });
 
 test("a machine that cannot start says why on its timeline, and starts once the cause is gone", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create({ source: { type: "image", reference: "team/missing:1" } });
   const refused = await flotilla.client().post(`/v1/machines/${id}/start`);
   assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "image_not_found"]);
@@ -35,7 +36,7 @@ test("a machine that cannot start says why on its timeline, and starts once the 
 });
 
 test("a machine is deleted in every state it passes through", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const cases: [object, string][] = [
     [{ source: { type: "image", reference: "app:slow-60000" } }, "during its pull"],
     [{ env: { FAKE_BOOT_MS: "60000" } }, "during its boot"],
@@ -63,7 +64,7 @@ test("a machine is deleted in every state it passes through", async () => {
 });
 
 test("a guest that powers itself off leaves its machine stopped", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   await flotilla.client().post(`/v1/machines/${id}/exec`, { command: ["poweroff"] });

@@ -7,6 +7,7 @@ import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/pr
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
@@ -57,7 +58,7 @@ async function moved(flotilla: Flotilla, id: string): Promise<string> {
 }
 
 test("a machine whose memory cannot be watched is suspended for its move", async () => {
-  await using flotilla = await startFlotilla({ nodes: 2 });
+  await using flotilla = await startFlotilla({ nodes: 2, databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create({ env: { FAKE_NOT_LIVE: "1" } });
   await flotilla.start(id);
   assert.equal(await moved(flotilla, id), warm("its node cannot watch its memory"));
@@ -67,7 +68,11 @@ test("a machine whose memory cannot be watched is suspended for its move", async
 });
 
 test("a machine is suspended for its move to an older neighbour, and from it", async () => {
-  await using flotilla = await startFlotilla({ nodes: 2, nodeMain: await olderNeighbour() });
+  await using flotilla = await startFlotilla({
+    nodes: 2,
+    nodeMain: await olderNeighbour(),
+    databaseUrl: await sharedDatabaseUrl(),
+  });
   const { id } = await flotilla.create();
   const { nodeId } = await flotilla.start(id);
   const reasons = [warm("node node-1 takes no machine that runs"), warm("its node cannot watch its memory")];

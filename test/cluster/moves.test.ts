@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { open, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
@@ -90,7 +91,7 @@ const KILLS = [
 ] as const;
 
 test("a machine moves with its disk and its memory, while the server, its node or the target is killed", async (t) => {
-  await using flotilla = await startFlotilla({ nodes: 2 });
+  await using flotilla = await startFlotilla({ nodes: 2, databaseUrl: await sharedDatabaseUrl() });
   for (const { step, victim, what } of KILLS) {
     await t.test(`the ${victim} is killed ${what}`, async () => {
       const machine = await machineWithDisk(flotilla, true);
@@ -141,7 +142,7 @@ test("a machine moves with its disk and its memory, while the server, its node o
 });
 
 test("a drain moves all machines of its node, stopped and running, while the server is killed", async () => {
-  await using flotilla = await startFlotilla({ nodes: 2 });
+  await using flotilla = await startFlotilla({ nodes: 2, databaseUrl: await sharedDatabaseUrl() });
   const client = flotilla.client();
   await client.post("/v1/nodes/node-1/cordon");
   const machines = [
@@ -169,7 +170,7 @@ test("a drain moves all machines of its node, stopped and running, while the ser
 });
 
 test("memory that moved is loaded only with the disk that moved with it", async () => {
-  await using flotilla = await startFlotilla({ nodes: 2 });
+  await using flotilla = await startFlotilla({ nodes: 2, databaseUrl: await sharedDatabaseUrl() });
   const machine = await machineWithDisk(flotilla, true);
   const { id } = machine;
   assert.equal((await flotilla.client().post(`/v1/machines/${id}/stop?keepMemory=true`)).status, 200);

@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
@@ -62,7 +63,7 @@ const bootOf = async (flotilla: Flotilla, id: string): Promise<string> => {
 };
 
 test("machines get new VMMs as their owners permit it, and those that were left are named with the reason", async () => {
-  await using flotilla = await startFlotilla({ nodes: 1 });
+  await using flotilla = await startFlotilla({ nodes: 1, databaseUrl: await sharedDatabaseUrl() });
   const live = await machine(flotilla);
   const restarted = await machine(flotilla, { disruption: "restart" });
   const kept = await machine(flotilla, { disruption: "stop" });
@@ -100,7 +101,7 @@ test("machines get new VMMs as their owners permit it, and those that were left 
 });
 
 test("a server that dies while VMMs are replaced continues when it is back, and replaces the rest", async () => {
-  await using flotilla = await startFlotilla({ nodes: 1 });
+  await using flotilla = await startFlotilla({ nodes: 1, databaseUrl: await sharedDatabaseUrl() });
   // Each waits for the one before: two are replaced at the same time.
   const slow = { env: { FAKE_SUSPEND_MS: "3000" } };
   const machines: { readonly id: string; readonly boot: string }[] = [];
@@ -127,7 +128,7 @@ test("a server that dies while VMMs are replaced continues when it is back, and 
 });
 
 test("a canceled upgrade ends, and machines that were not replaced run on", async () => {
-  await using flotilla = await startFlotilla({ nodes: 1 });
+  await using flotilla = await startFlotilla({ nodes: 1, databaseUrl: await sharedDatabaseUrl() });
   const machines: { readonly id: string; readonly boot: string }[] = [];
   for (let count = 0; count < 4; count += 1)
     machines.push(await machine(flotilla, { env: { FAKE_SUSPEND_MS: "2000" } }));

@@ -6,11 +6,12 @@ import assert from "node:assert/strict";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { Program, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
 test("machines keep running while the server is down, and it shows their state when it is back", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const kept = await flotilla.create();
   const ending = await flotilla.create({ env: { FAKE_CRASH_AFTER_MS: "5000" }, restart: "never" });
   await flotilla.start(kept.id);
@@ -29,7 +30,7 @@ test("machines keep running while the server is down, and it shows their state w
 });
 
 test("an unreachable node shows on its machines, and they are back with it", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   await flotilla.nodes[0]?.kill();
@@ -42,7 +43,7 @@ test("an unreachable node shows on its machines, and they are back with it", asy
 });
 
 test("machines keep running when their agent is stopped, and the next agent adopts them", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   await flotilla.nodes[0]?.stop();
@@ -53,7 +54,7 @@ test("machines keep running when their agent is stopped, and the next agent adop
 });
 
 test("a second agent on the same directory is refused, and the first keeps running", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   const directory = flotilla.nodes[0]?.directory ?? "";
@@ -72,7 +73,7 @@ test("a second agent on the same directory is refused, and the first keeps runni
 });
 
 test("a machine whose journal is lost keeps running, or is in error and says what to do, and its disk is never replaced", async () => {
-  await using flotilla = await startFlotilla();
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const [running, stopped, later] = [await flotilla.create(), await flotilla.create(), await flotilla.create()];
   for (const { id } of [running, stopped, later]) await flotilla.start(id);
   await flotilla.client().post(`/v1/machines/${stopped.id}/stop`);

@@ -6,6 +6,7 @@ import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/pr
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
@@ -87,7 +88,11 @@ async function bootsOf(flotilla: Flotilla): Promise<ReadonlyMap<string, number>>
 
 test("nodes are upgraded one after the other; their machines run on, and their processes keep their ids", async () => {
   const installed = await installation();
-  await using flotilla = await startFlotilla({ nodes: 2, nodeMain: installed.main });
+  await using flotilla = await startFlotilla({
+    nodes: 2,
+    nodeMain: installed.main,
+    databaseUrl: await sharedDatabaseUrl(),
+  });
   const ids = await machines(flotilla);
   const pids = flotilla.nodes.map(({ pid }) => pid);
   await installed.install("9.8.7");
@@ -114,7 +119,11 @@ test("nodes are upgraded one after the other; their machines run on, and their p
 
 test("an installation that cannot run ends no agent, and the operation stops there", async () => {
   const installed = await installation();
-  await using flotilla = await startFlotilla({ nodes: 2, nodeMain: installed.main });
+  await using flotilla = await startFlotilla({
+    nodes: 2,
+    nodeMain: installed.main,
+    databaseUrl: await sharedDatabaseUrl(),
+  });
   const ids = await machines(flotilla);
   await installed.spoil();
   const failed = await ended(flotilla, await upgrade(flotilla));
@@ -136,7 +145,11 @@ test("an installation that cannot run ends no agent, and the operation stops the
 
 test("a server that dies during an upgrade continues it", async () => {
   const installed = await installation();
-  await using flotilla = await startFlotilla({ nodes: 2, nodeMain: installed.main });
+  await using flotilla = await startFlotilla({
+    nodes: 2,
+    nodeMain: installed.main,
+    databaseUrl: await sharedDatabaseUrl(),
+  });
   const ids = await machines(flotilla);
   await installed.install("9.8.7");
   const id = await upgrade(flotilla);
@@ -151,7 +164,11 @@ test("a server that dies during an upgrade continues it", async () => {
 
 test("nodes that cannot be upgraded from here are refused, with what to do", async () => {
   const installed = await installation();
-  await using flotilla = await startFlotilla({ nodes: 1, nodeMain: installed.main });
+  await using flotilla = await startFlotilla({
+    nodes: 1,
+    nodeMain: installed.main,
+    databaseUrl: await sharedDatabaseUrl(),
+  });
   const post = (body?: object) => flotilla.client().post("/v1/nodes/upgrade", body);
   assert.equal((await post({ nodeIds: ["nowhere"] })).status, 404);
   assert.equal((await post({ nodeIds: [] })).status, 422);
