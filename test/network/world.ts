@@ -19,7 +19,7 @@ import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
 import { makeLog } from "../../node/src/log.ts";
 import { type Network, openNetwork } from "../../node/src/network/network.ts";
 import { until } from "../support/until.ts";
-import { BOOT_DEADLINE_MS, cacheDirectory, NodePlace, shell } from "../vm/vm-fixture.ts";
+import { cacheDirectory, deadline, NodePlace, shell } from "../vm/vm-fixture.ts";
 
 export const HOST_ADDRESS = "198.51.100.1";
 /** Addresses of the outside; each answers HTTP at OUTSIDE_PORT with `<address> to <caller>`. */
@@ -118,7 +118,7 @@ export class World implements AsyncDisposable {
     const id = `mach-${this.#count}`;
     const machine = await this.place.machine(id, 700_000 + this.#count);
     const request = { ...this.place.bootOf(machine, `boot-${id}`), network, publishedPorts };
-    const vm = await this.driver.boot(request, AbortSignal.timeout(BOOT_DEADLINE_MS));
+    const vm = await this.driver.boot(request, deadline());
     await vm.guest.configure({
       hostname: id,
       machineId: String(this.#count).padStart(32, "0"),
@@ -137,7 +137,7 @@ export class World implements AsyncDisposable {
 
   /** The machine as a later agent adopts it. */
   async adopt({ vm, request }: TestMachine): Promise<TestMachine> {
-    const again = await this.driver.adopt(request, vm.record, AbortSignal.timeout(BOOT_DEADLINE_MS));
+    const again = await this.driver.adopt(request, vm.record, deadline());
     if (again === "gone") throw new Error("the VM is gone");
     return this.#testMachine(again, request);
   }
@@ -179,7 +179,7 @@ export class World implements AsyncDisposable {
         isFrequent: false,
         makeScratchDisk: null,
       },
-      AbortSignal.timeout(BOOT_DEADLINE_MS),
+      deadline(),
     );
     await prepared?.discard();
   }

@@ -8,7 +8,7 @@ import { systemClock } from "@flotilla/base/clock";
 import type { BootRequest } from "../../node/src/driver/driver.ts";
 import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
 import { makeLog } from "../../node/src/log.ts";
-import { accelerator, BOOT_DEADLINE_MS, cacheDirectory } from "./vm-fixture.ts";
+import { accelerator, cacheDirectory, deadline } from "./vm-fixture.ts";
 
 const { nodeDirectory, request } = JSON.parse(process.argv[2] ?? "") as { nodeDirectory: string; request: BootRequest };
 const log = makeLog({ level: "silent", clock: systemClock });
@@ -20,5 +20,5 @@ const driver = await openQemuDriver({
   clock: systemClock,
   log,
 });
-await driver.boot(request, AbortSignal.timeout(BOOT_DEADLINE_MS));
+await driver.boot(request, deadline());
 process.stdout.write("up\n");

@@ -9,9 +9,8 @@ import { text } from "node:stream/consumers";
 import type { Driver } from "../../node/src/driver/driver.ts";
 import type { Guest, GuestExec, GuestFileRequest } from "../../node/src/guest/guest.ts";
 import { until } from "../support/until.ts";
-import { BOOT_DEADLINE_MS, configure, NodePlace, shell, skipReason } from "./vm-fixture.ts";
+import { BOOT_DEADLINE_MS, configure, deadline, NodePlace, shell, skipReason } from "./vm-fixture.ts";
 
-const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
 const MIB = 1024 * 1024;
 
 const file = (guest: Guest, operation: GuestFileRequest["operation"], path: string): GuestExec =>

@@ -13,9 +13,8 @@ import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { Driver, PreparedDisk, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
 import { vmmsOf } from "../support/node-on-host.ts";
 import { until } from "../support/until.ts";
-import { BOOT_DEADLINE_MS, configure, NodePlace, shell, skipReason } from "./vm-fixture.ts";
+import { BOOT_DEADLINE_MS, configure, deadline, NodePlace, shell, skipReason } from "./vm-fixture.ts";
 
-const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
 /** Two of one secret would show; more on demand, at a second and a half each. */
 const MACHINES = Number(process.env["FLOTILLA_TEST_MACHINES"] ?? 16);
 

@@ -10,11 +10,11 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { type Driver, GuestPaused, type Vm } from "../../node/src/driver/driver.ts";
 import { readCgroupLayout } from "../../node/src/host/cgroups.ts";
-import { until } from "../support/until.ts";
+import { onThisHost, until } from "../support/until.ts";
 import {
   answersWithin,
-  BOOT_DEADLINE_MS,
   configure,
+  deadline,
   NodePlace,
   shell,
   shellAndForget,
@@ -22,9 +22,8 @@ import {
   skipReason,
 } from "./vm-fixture.ts";
 
-const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
 /** A file system that grew to 16 TiB before its machine ran took minutes. */
-const GROWN_AT_ONCE_MS = 30_000;
+const GROWN_AT_ONCE_MS = 15_000;
 
 function failAfter(ms: number): Promise<never> {
   return new Promise((_, reject) =>
@@ -72,7 +71,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
       place.bootOf(await place.machine("mach-vast", 700_009, diskGb), "boot-vast"),
       deadline(),
     );
-    await Promise.race([configure(vm.guest, driver, diskGb), failAfter(GROWN_AT_ONCE_MS)]);
+    await Promise.race([configure(vm.guest, driver, diskGb), failAfter(onThisHost(GROWN_AT_ONCE_MS))]);
     const sizeGb = async (): Promise<number> => {
       const [blocks, bytes] = (await shell(vm.guest, "busybox stat -f -c '%b %S' /")).split(" ").map(Number);
       return ((blocks ?? 0) * (bytes ?? 0)) / 2 ** 30;
@@ -182,8 +181,8 @@ describe("the qemu driver", { skip: skipReason }, () => {
       vm.guest,
       "busybox dd if=/dev/zero of=/file bs=1M count=40 2>/dev/null && sync && busybox stat -c %s /file",
     );
-    const isPaused = async (): Promise<boolean> => !(await answersWithin(vm.guest, 1_000));
-    await until(isPaused, { what: "the machine to wait for room", deadlineMs: 30_000 });
+    await until(() => pauses.length > 0, { what: "the machine to wait for room", deadlineMs: 30_000 });
+    assert.equal(await answersWithin(vm.guest, 1_000), false);
     assert.deepEqual(pauses, [true]);
     // A later watcher is notified as well.
     vm.watchDiskPause((isPaused) => pauses.push(isPaused));
@@ -203,12 +202,14 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const ballast = join(small.directory, "ballast");
     writeFileSync(ballast, Buffer.alloc(40 * 2 ** 20));
     await shellInBackground(first.guest, "busybox dd if=/dev/zero of=/file bs=1M count=40; sync; echo done > /end");
-    await until(async () => !(await answersWithin(first.guest, 1_000)), {
-      what: "the machine to wait for room",
-      deadlineMs: 30_000,
-    });
+    const pauses: boolean[] = [];
+    first.watchDiskPause((isPaused) => pauses.push(isPaused));
+    await until(() => pauses.length > 0, { what: "the machine to wait for room", deadlineMs: 30_000 });
     first.release();
-    await assert.rejects((await small.driver()).adopt(request, first.record, AbortSignal.timeout(5_000)), GuestPaused);
+    await assert.rejects(
+      (await small.driver()).adopt(request, first.record, AbortSignal.timeout(onThisHost(2_500))),
+      GuestPaused,
+    );
     rmSync(ballast);
     const vm = await (await small.driver()).adopt(request, first.record, deadline());
     if (vm === "gone") throw new Error("it was lost");
@@ -264,7 +265,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await other.sweep(new Set()), 0);
     lost.release();
     assert.equal(await (await place.driver()).sweep(new Set(["boot-known"])), 1);
-    assert.ok(await answersWithin(kept.guest, 5_000));
+    assert.ok(await answersWithin(kept.guest, onThisHost(5_000)));
     await kept.kill();
   });
 
@@ -272,7 +273,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const machine = await place.machine("mach-twice", 700_008);
     const first = await driver.boot(place.bootOf(machine, "boot-twice-1"), deadline());
     await assert.rejects(driver.boot(place.bootOf(machine, "boot-twice-2"), deadline()), /lock/);
-    assert.ok(await answersWithin(first.guest, 5_000));
+    assert.ok(await answersWithin(first.guest, onThisHost(5_000)));
     await first.kill();
     assert.equal(await driver.sweep(new Set()), 0);
   });

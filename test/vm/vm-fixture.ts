@@ -19,6 +19,7 @@ import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
 import type { Guest, GuestExecRequest } from "../../node/src/guest/guest.ts";
 import type { RootFile } from "../../node/src/images/images.ts";
 import { makeLog } from "../../node/src/log.ts";
+import { onThisHost } from "../support/until.ts";
 
 /** The accelerator named by FLOTILLA_ACCELERATOR: an emulated host of test/kvm knows that KVM works. */
 export const { cacheDirectory, accelerator } = parseSettings(["cacheDirectory", "accelerator"], process.env);
@@ -32,6 +33,8 @@ export const skipReason: string | false =
       : false;
 
 export const BOOT_DEADLINE_MS = 60_000;
+/** Aborted when a boot has taken too long. An emulated VM that is prepared has only what others leave of the processors. */
+export const deadline = (): AbortSignal => AbortSignal.timeout(onThisHost(BOOT_DEADLINE_MS));
 
 export class NodePlace implements AsyncDisposable {
   readonly directory: string;
