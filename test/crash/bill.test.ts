@@ -23,6 +23,7 @@ import {
   startUp,
 } from "../../cli/test/run-up.ts";
 import { Client } from "../../server/test/support/client.ts";
+import { endVmm } from "../support/flotilla.ts";
 import { monotonic, pause, until } from "../support/until.ts";
 import { LifetimeObserver, type VmmLifetime } from "../support/vmm-lifetimes.ts";
 
@@ -160,14 +161,14 @@ class Chaos {
     this.#isOver = true;
   }
 
+  /** A user may stop the machine before the signal is sent: then it was not a kill. */
   async #killVmm(): Promise<void> {
-    const running = (): VmmLifetime[] | false => {
-      const found = [...this.#observer.vmms.values()].filter((vmm) => vmm.endedAt === null && vmm.machineId !== null);
-      return found.length > 0 && found;
+    const isKilled = (): boolean => {
+      const running = [...this.#observer.vmms.values()].filter((vmm) => vmm.endedAt === null && vmm.machineId !== null);
+      const victim = running[randomInt(running.length || 1)];
+      return victim !== undefined && endVmm(victim.pid);
     };
-    const found = await until(running, { what: "a machine's VMM", deadlineMs: 60_000, everyMs: 20 });
-    const victim = found[randomInt(found.length)];
-    if (victim !== undefined) process.kill(victim.pid, "SIGKILL");
+    await until(isKilled, { what: "a machine's VMM", deadlineMs: 60_000, everyMs: 20 });
   }
 }
 
@@ -201,7 +202,7 @@ test("what real machines are billed is what their VMMs ran, while every process 
     );
     assert.ok(compared.runs >= MACHINES && chaos.proofs.length >= MACHINES, "too little happened to prove anything");
   } finally {
-    for (const { pid, endedAt } of observer.vmms.values()) if (endedAt === null) process.kill(pid, "SIGKILL");
+    for (const { pid, endedAt } of observer.vmms.values()) if (endedAt === null) endVmm(pid);
   }
 });
 

@@ -62,7 +62,6 @@ test("every client learns of its end, and nothing is left of its call, whichever
     await flight.finish();
   } finally {
     flight.end();
-    for (const { pid } of vmmsOf(directory)) process.kill(pid, "SIGKILL");
   }
 });
 
@@ -107,7 +106,9 @@ class Flight {
     process.kill(pid, "SIGKILL");
     const isReplaced = async () => Number((await readFile(pidFile, "utf8")).split("\n")[0]) !== pid;
     await until(isReplaced, { what: "PostgreSQL to be started again", deadlineMs: 60_000 });
-    await until(async () => (await fetch(`${this.#flotilla.urls[0]}/readyz`)).ok, { what: "the server to be ready" });
+    await until(async () => (await this.#flotilla.client().get("/readyz")).status === 200, {
+      what: "the server to be ready",
+    });
     assert.deepEqual(summaryOf(clients.filter(({ isOver }) => isOver)), [], "clients that PostgreSQL took along");
     await this.#leaveAll(clients, "postgres");
   }

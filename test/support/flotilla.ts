@@ -250,11 +250,12 @@ export class Flotilla implements AsyncDisposable {
   }
 }
 
-function endVmm(pid: number): void {
+/** Kills a VMM. false: it has just ended, as its node or a user may end it at any moment. */
+export function endVmm(pid: number): boolean {
   try {
-    process.kill(pid, "SIGKILL");
+    return process.kill(pid, "SIGKILL");
   } catch {
-    // It has just ended.
+    return false;
   }
 }
 

@@ -7,7 +7,7 @@ import { realpathSync } from "node:fs";
 import { test } from "node:test";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import { DONE, performMany, plays, type Stage } from "../support/any-order.ts";
-import { startFlotilla } from "../support/flotilla.ts";
+import { endVmm, startFlotilla } from "../support/flotilla.ts";
 import { vmmsOf } from "../support/node-on-host.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
@@ -26,17 +26,11 @@ test("real machines answer as promised, whatever is done with them", { skip: ski
     maxConcurrentMachines: 2,
     async killVm(_, id) {
       const vmm = ofMachines().find(({ machines }) => machines.includes(id));
-      if (vmm === undefined) return undefined;
-      process.kill(vmm.pid, "SIGKILL");
-      return DONE;
+      return vmm !== undefined && endVmm(vmm.pid) ? DONE : undefined;
     },
   };
-  try {
-    await until(() => vmmsOf(directory).length > 2, { what: "VMs to be prepared", deadlineMs: 120_000 });
-    await performMany(stage, plays({ stepsMax: 10, restarts: 2 }), { playsMax: 20, forMs: 25_000 });
-    await until(() => ofMachines().length === 0, { what: "the VMMs of deleted machines to end", deadlineMs: 20_000 });
-    assert.doesNotMatch((await flotilla.nodes[0]?.log()) ?? "", /run twice/);
-  } finally {
-    for (const { pid } of vmmsOf(directory)) process.kill(pid, "SIGKILL");
-  }
+  await until(() => vmmsOf(directory).length > 2, { what: "VMs to be prepared", deadlineMs: 120_000 });
+  await performMany(stage, plays({ stepsMax: 10, restarts: 2 }), { playsMax: 20, forMs: 25_000 });
+  await until(() => ofMachines().length === 0, { what: "the VMMs of deleted machines to end", deadlineMs: 20_000 });
+  assert.doesNotMatch((await flotilla.nodes[0]?.log()) ?? "", /run twice/);
 });
