@@ -83,12 +83,12 @@ class Exec {
 }
 
 async function runs(served: TestLink, env: Record<string, string> = {}): Promise<void> {
-  const answer = await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=5000`, {
+  const answer = await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=60000`, {
     generation: 1,
     state: "running",
     spec: specOf(A, { env }),
   });
-  assert.equal(answer.status, 200);
+  assert.deepEqual([answer.status, (answer.body as { state: string }).state], [200, "running"]);
 }
 
 const exec = (served: TestLink, argv: readonly string[], more: Partial<ExecStart> = {}): Exec => {
@@ -107,7 +107,7 @@ test("only the node agent's user may open the socket", async () => {
 test("an older generation is answered 409 with the observed machine", async () => {
   await using served = await startTestLink();
   await runs(served);
-  const newer = await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=5000`, {
+  const newer = await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=60000`, {
     generation: 3,
     state: "absent",
     spec: null,
@@ -285,7 +285,7 @@ test("an exec is refused when the machine does not exist or does not run", async
   await using served = await startTestLink();
   assert.equal((await answerOf(served, "POST", `/v1/machines/${A}/exec`)).status, 404);
   await runs(served);
-  await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=5000`, { generation: 2, state: "stopped", spec: specOf(A) });
+  await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=60000`, { generation: 2, state: "stopped", spec: specOf(A) });
   assert.equal((await answerOf(served, "POST", `/v1/machines/${A}/exec`)).status, 409);
 });
 

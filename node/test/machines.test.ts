@@ -7,7 +7,7 @@ import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
-import { until } from "../../test/support/until.ts";
+import { onThisHost, until } from "../../test/support/until.ts";
 import { type Journal, readJournal } from "../src/machines/journal.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import {
@@ -222,11 +222,13 @@ test("delete works at once during a pull, and during a boot", async () => {
   const slow = [{ image: "app:slow-60000" }, { env: { FAKE_BOOT_MS: "60000" } }];
   for (const [index, how] of slow.entries()) {
     const id = index === 0 ? A : B;
-    const busy = await node.want(id, 1, "running", { ...how, waitMs: 50 });
-    assert.equal(busy.state, index === 0 ? "preparing" : "booting");
+    await node.want(id, 1, "running", { ...how, waitMs: 0 });
+    const isBusy = () =>
+      index === 0 ? node.events.some(({ message }) => message.startsWith("pulling image")) : isBooting(node, id);
+    await until(isBusy, { what: index === 0 ? "the pull" : "the boot" });
     const startedAt = node.clock.monotonic();
     assert.equal((await node.want(id, 2, "absent")).state, "absent");
-    assert.ok(node.clock.monotonic() - startedAt < 2_000);
+    assert.ok(node.clock.monotonic() - startedAt < onThisHost(1_000));
   }
   assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
 });
@@ -234,7 +236,8 @@ test("delete works at once during a pull, and during a boot", async () => {
 test("stop works at once during a boot, and the machine starts afterwards", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
-  await node.want(A, 1, "running", { env: { FAKE_BOOT_MS: "60000" }, waitMs: 30 });
+  await node.want(A, 1, "running", { env: { FAKE_BOOT_MS: "60000" }, waitMs: 0 });
+  await until(() => isBooting(node, A), { what: "the boot" });
   const stopped = await node.want(A, 2, "stopped");
   assert.deepEqual([stopped.state, stopped.reason], ["stopped", null]);
   assert.equal((await node.want(A, 3, "running")).state, "running");
@@ -297,12 +300,14 @@ test("a restarted agent adopts running VMs, and runs nothing twice", async () =>
 test("an agent that died while a machine booted continues that boot, or boots again if it is gone", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
-  const booting = await first.want(A, 1, "running", { env: { FAKE_BOOT_MS: "400" }, waitMs: 60 });
-  assert.equal(booting.state, "booting");
+  const env = { FAKE_BOOT_MS: String(onThisHost(200)) };
+  await first.want(A, 1, "running", { env, waitMs: 0 });
+  await until(() => isBooting(first, A), { what: "the boot" });
+  const { bootId } = first.fleet.observe(A);
   await first.fleet.release();
   const second = await startTestNode(directory.path);
-  const running = await second.want(A, 1, "running", { env: { FAKE_BOOT_MS: "400" } });
-  assert.deepEqual([running.state, running.bootId], ["running", booting.bootId]);
+  const running = await second.want(A, 1, "running", { env });
+  assert.deepEqual([running.state, running.bootId], ["running", bootId]);
 
   const journalPath = join(directory.path, "machines", A, "journal.json");
   const journal = JSON.parse(await readFile(journalPath, "utf8")) as Journal;
@@ -322,7 +327,8 @@ test("a machine that an earlier agent was booting can be stopped at once", async
   const clock = { ...systemClock, sleep: () => new Promise<void>(() => {}) };
   const first = await startTestNode(directory.path, { clock });
   const slow = { env: { FAKE_BOOT_MS: "60000" } };
-  await first.want(A, 1, "running", { ...slow, waitMs: 60 });
+  await first.want(A, 1, "running", { ...slow, waitMs: 0 });
+  await until(() => isBooting(first, A), { what: "the boot" });
   await first.fleet.release();
   const second = await startTestNode(directory.path);
   assert.equal(second.fleet.observe(A).state, "booting");
@@ -398,6 +404,12 @@ async function journalsAreWritten(directory: string): Promise<void> {
     return a.boot?.runningSince !== null && b.boot === null && !files.some((file) => file.endsWith(".new"));
   };
   await until(areWritten, { what: "the journals to be on the disk" });
+}
+
+/** Whether its VM is on the disk, and its guest does not answer yet. */
+async function isBooting({ fleet, deps }: TestNode, id: string): Promise<boolean> {
+  const files = await listFiles(join(deps.machinesDirectory, id));
+  return fleet.observe(id).state === "booting" && files.some((file) => file.endsWith("vm.json"));
 }
 
 /** The machine is already running when it ends: the duration of its start does not matter. */

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { RESTARTS_MAX } from "@flotilla/contract/limits";
 import type { ObservedMachine } from "@flotilla/contract/link";
-import { until } from "../../test/support/until.ts";
+import { onThisHost, until } from "../../test/support/until.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
@@ -80,7 +80,7 @@ test("a machine that waits for its restart is stopped or removed at once", async
     await until(() => node.fleet.observe(A).progress?.includes("restarted in"), { what: "the pause" });
     const startedAt = node.clock.monotonic();
     assert.equal((await node.want(A, 2, state)).state, state);
-    assert.ok(node.clock.monotonic() - startedAt < 500);
+    assert.ok(node.clock.monotonic() - startedAt < onThisHost(250));
   }
 });
 

@@ -6,6 +6,7 @@ import { spawnSync } from "node:child_process";
 import { createServer, type Server as HttpServer } from "node:http";
 import { type AddressInfo, createServer as createNetServer, type Server } from "node:net";
 import { test } from "node:test";
+import { portToReturnTo } from "../../test/support/flotilla.ts";
 import { acceptAt, closed, openingName } from "../src/http/acceptors.ts";
 
 const HOST = "127.0.0.1";
@@ -29,12 +30,6 @@ async function accepting(port: number): Promise<Accepting> {
       await closing;
     },
   };
-}
-
-/** A port that is free now, and is not given to others for a while. */
-async function freePort(): Promise<number> {
-  await using first = await accepting(0);
-  return first.port;
 }
 
 test("connections that wait are accepted several in a round", async () => {
@@ -89,7 +84,7 @@ test("each of many callers is answered, and no connection is left when the serve
 });
 
 test("a port that any program uses is refused, and nothing is left open", async () => {
-  const port = await freePort();
+  const port = await portToReturnTo();
   const at = { host: HOST, port };
   // The last is another server that is just opening its sockets.
   for (const others of [at, { ...at, reusePort: true }, { path: openingName(at) }]) {
@@ -111,7 +106,7 @@ test("a port that any program uses is refused, and nothing is left open", async 
 
 test("of servers that start at about the same time on a port one listens", async () => {
   for (let turn = 0; turn < 200; turn += 1) {
-    const port = await freePort();
+    const port = await portToReturnTo();
     const first = accepting(port);
     for (let step = 0; step < turn % 10; step += 1) await new Promise(setImmediate);
     const all = await Promise.allSettled([first, accepting(port)]);

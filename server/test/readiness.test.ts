@@ -4,24 +4,16 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type AddressInfo, createServer, type Server } from "node:net";
+import { createServer, type Server } from "node:net";
 import { after, test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { portToReturnTo } from "../../test/support/flotilla.ts";
 import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const node = await startTestNode(server);
 const { client } = server;
-
-/** A free port on loopback, for a server that is started later. */
-async function freePort(): Promise<number> {
-  const probe = createServer();
-  await once(probe.listen(0, "127.0.0.1"), "listening");
-  const { port } = probe.address() as AddressInfo;
-  await once(probe.close(), "close");
-  return port;
-}
 
 async function listen(port: number): Promise<Server> {
   const listener = createServer((socket) => socket.on("error", () => socket.destroy()));
@@ -42,7 +34,7 @@ test("a machine without ports is ready in the answer to its start", async () => 
 });
 
 test("a machine with a port is ready from its first accepted connection until it stops, across an agent's death", async () => {
-  const port = await freePort();
+  const port = await portToReturnTo();
   const env = { FAKE_PORTS: `80=${port}` };
   const { id } = (await client.post("/v1/machines", { source, env, ports: [{ port: 80 }, { port: 81 }] })).json;
   const started = (await client.post(`/v1/machines/${id}/start`)).json;
