@@ -115,12 +115,11 @@ test("a tenant over its rate gets 429 with the time to wait, and others are not 
   const key = await client.post("/v1/apikeys", { tenantId: tenant.json.id });
   const hasty = client.withKey(key.json.key);
   const answers: Answer[] = [];
-  for (let count = 0; count < 8; count++) answers.push(await hasty.get("/v1/me"));
+  for (let count = 0; count < 5; count++) answers.push(await hasty.get("/v1/me"));
+  assert.ok(answers.every(({ status }) => status === 200));
+  // At the same time: one after the other each might have got the second that it needs.
+  answers.push(...(await Promise.all(Array.from({ length: 30 }, () => hasty.get("/v1/me")))));
   const refused = answers.find(({ status }) => status === 429);
-  assert.deepEqual(
-    answers.slice(0, 5).map(({ status }) => status),
-    [200, 200, 200, 200, 200],
-  );
   assert.match(refused?.headers.get("retry-after") ?? "", /^[1-9]\d*$/);
   assert.equal((await client.get("/v1/me")).status, 200);
 });

@@ -12,7 +12,7 @@ import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
 import { untilStatements } from "./support/statements.ts";
-import { until } from "../../test/support/until.ts";
+import { onThisHost, until } from "../../test/support/until.ts";
 
 const deadlineMs = 20_000;
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, appsUrl: "https://apps.example.com:8443" });
@@ -135,7 +135,7 @@ test("a request that comes while its machine starts waits for it", async () => {
     source: { type: "image", reference: "local/busybox" },
     public: true,
     ports: [{ port: 80 }],
-    env: { FAKE_BOOT_MS: "1500", FAKE_PORTS: `80=${guest.port}` },
+    env: { FAKE_BOOT_MS: String(onThisHost(750)), FAKE_PORTS: `80=${guest.port}` },
   });
   const { id } = made.json;
   assert.equal((await visit(server, `/proxy/${id}/`)).status, 503, "a request starts nothing");
@@ -158,7 +158,7 @@ test("a request that comes while its machine starts waits for it", async () => {
 
 test("a request that waits for a start is refused when that fails or is canceled", async () => {
   for (const [env, end] of [
-    [{ FAKE_BOOT_MS: "1000", FAKE_BOOT_FAIL: "1" }, () => undefined],
+    [{ FAKE_BOOT_MS: String(onThisHost(500)), FAKE_BOOT_FAIL: "1" }, () => undefined],
     [{ FAKE_BOOT_MS: "60000" }, (id: string) => client.post(`/v1/machines/${id}/stop`)],
     [{ FAKE_BOOT_MS: "60000" }, (id: string) => client.delete(`/v1/machines/${id}`)],
   ] as const) {

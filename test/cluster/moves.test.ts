@@ -156,7 +156,7 @@ test("a drain moves all machines of its node, stopped and running, while the ser
     ((await client.get("/v1/operations")).json as { kind: string; steps: { status: string }[] }[]).filter(
       ({ kind }) => kind === "machine move",
     );
-  await until(async () => (await moves()).some(({ steps }) => steps[2]?.status === "running"), PATIENT);
+  await until(async () => (await moves()).some(({ steps }) => (steps[2]?.status ?? "pending") !== "pending"), PATIENT);
   await flotilla.servers[0]?.kill();
   await flotilla.startServer();
   const done = await ended(flotilla, operationId);
