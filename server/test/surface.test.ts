@@ -39,14 +39,18 @@ function isForNodes({ access }: Endpoint): boolean {
   return access === "joinToken" || access === "nodeCredential";
 }
 
-/** Calls the endpoint with a valid body, for an id that does not exist. */
+let calls = 0;
+
+/** Calls the endpoint with a valid body, for an id that does not exist. From another address each time: so many refusals of one come later. */
 async function call(client: Client, endpoint: Endpoint, options: CallOptions & { id?: string } = {}): Promise<Answer> {
-  const { id, ...rest } = options;
+  calls += 1;
+  const { id, headers, ...rest } = options;
   const hasBody = "raw" in rest || "body" in rest || endpoint.body === undefined;
   const body = endpoint.body?.kind === "bytes" ? { raw: "bytes" } : { body: sampleBody(endpoint) };
   const answer = await client.call(endpoint.method, samplePath(endpoint.path, id), {
     ...(hasBody ? {} : body),
     ...rest,
+    headers: { "x-forwarded-for": `10.0.${calls >> 8}.${calls & 255}`, ...headers },
   });
   assert.match(answer.headers.get("x-request-id") ?? "", /^[A-Za-z0-9._-]{1,128}$/);
   assert.notEqual(answer.status, 500, `${endpoint.method} ${endpoint.path}: ${answer.text}`);
