@@ -41,6 +41,12 @@ test("a host allows its name in any notation, and a wildcard all names below it"
   }
 });
 
+test("a wildcard allows nothing that a resolver would take for another name", () => {
+  const policy = allow([], ["*.sub.test"]);
+  for (const name of ["evil.test\0.sub.test", "evil\\.sub.test", "evil.test/.sub.test", "é.sub.test", "a..sub.test"])
+    assert.ok(!allowsName(policy, name), name);
+});
+
 test("open and blocked machines have no lists, whatever else the specification says", () => {
   for (const mode of ["open", "blocked"] as const) {
     assert.deepEqual(policyOf({ mode, cidrs: ["10.0.0.0/8"], hosts: ["a.test"] }), { mode, networks: [], hosts: [] });

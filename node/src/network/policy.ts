@@ -15,7 +15,7 @@ export interface Policy {
   readonly hosts: readonly string[];
 }
 
-const HOST = /^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}$/;
+const NAME = /^([a-z0-9_]([a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}$/;
 
 /** Throws an Error that quotes the invalid entry. */
 export function policyOf({ mode, cidrs, hosts }: MachineSpec["network"]): Policy {
@@ -31,15 +31,18 @@ export function normalName(name: string): string {
   return name.toLowerCase().replace(/\.$/, "");
 }
 
-/** Whether `name`, in its normal form, is one of the policy's hosts. */
+/**
+ * Whether `name`, in its normal form, is one of the policy's hosts. A guest may query any bytes: a resolver would end the name at a zero
+ * byte, or read a backslash as an escape, and resolve a name that is not below the host.
+ */
 export function allowsName({ hosts }: Policy, name: string): boolean {
-  return hosts.some((host) =>
-    host.startsWith("*.") ? name.endsWith(host.slice(1)) && name.length > host.length - 1 : name === host,
+  return (
+    NAME.test(name) && hosts.some((host) => (host.startsWith("*.") ? name.endsWith(host.slice(1)) : name === host))
   );
 }
 
 function checkedHost(host: string): string {
-  if (host.length > 253 || !HOST.test(host))
+  if (host.length > 253 || !NAME.test(host.replace(/^\*\./, "")))
     throw new Error(`${JSON.stringify(host)} is not a host name; correct the machine's network`);
   return host;
 }
