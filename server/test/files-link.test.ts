@@ -9,6 +9,7 @@ import type { AddressInfo } from "node:net";
 import { Readable } from "node:stream";
 import { after, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
+import { Refusal } from "@flotilla/contract/errors";
 import { WHOLE_FILE } from "@flotilla/contract/link-files";
 import { encodeLinkFrame } from "@flotilla/contract/link-stream";
 import { filesOnNode } from "../src/link/files.ts";
@@ -70,7 +71,10 @@ test("what a node refuses has its own error, and leaves content complete for ano
   );
   answer = refusing(409, "not_running");
   await assert.rejects(files.write(call(), { sha256: null, bytes: 5 }), NotRunning);
-  await assert.rejects(files.list(call()), NotRunning);
+  await assert.rejects(
+    files.list(call(), () => undefined),
+    NotRunning,
+  );
   await assert.rejects(files.remove(call()), NotRunning);
 });
 
@@ -168,15 +172,34 @@ test("a write that its node ends early, garbles or never answers fails", async (
 test("a list is complete with its last line only", async () => {
   const entry = { name: "a", kind: "file", mode: "0644", size: 1, modifiedAt: 1 };
   const line = `${JSON.stringify({ kind: "entry", entry })}\n`;
-  const listing = (text: string): Promise<unknown> => {
+  const listing = async (text: string): Promise<unknown> => {
     answer = (response) => response.end(text);
-    return files.list(call());
+    const found: unknown[] = [];
+    await files.list(call(), (one) => found.push(one));
+    return found;
   };
   assert.deepEqual(await listing(`${line}${line}{"kind":"done"}\n`), [entry, entry]);
   for (const text of ["", line, `${line}{"kind":"done"}`, "garbage\n", "x".repeat(1_000_000), `${line}{}\n`])
     await assert.rejects(listing(text), CUT_OFF, text.slice(0, 20));
   const failed = `${line}${JSON.stringify({ kind: "failed", error: { code: "too_many_entries", message: "many" } })}\n`;
   await assert.rejects(listing(failed), (error: NodeRefused) => error.code === "too_many_entries");
+});
+
+test("a list whose entries have no room ends at the node", async () => {
+  const entry = { name: "a", kind: "file", mode: "0644", size: 1, modifiedAt: 1 };
+  const line = `${JSON.stringify({ kind: "entry", entry })}\n`;
+  const closed = new Promise((resolve) => {
+    answer = (response) => {
+      response.once("close", resolve);
+      response.write(line);
+    };
+  });
+  const refusal = new Refusal("rate_limited", "no room");
+  const take = (): never => {
+    throw refusal;
+  };
+  await assert.rejects(files.list(call(), take), refusal);
+  await closed;
 });
 
 test("a caller that leaves ends the operation at the node", async () => {

@@ -165,6 +165,19 @@ test("a path through .. means the same for writing and reading", async () => {
   assert.equal((await raw("GET", "?path=/workspace/nowhere&list=true")).status, 404);
 });
 
+test("a directory whose names are large together is refused, and not held", async () => {
+  const id = await machine();
+  // Each character takes six in JSON.
+  const env = { LONG: "\u0001".repeat(4_000) };
+  const command = Array.from({ length: 1_500 }, (_, index) => `echo >/workspace/${index}$LONG`).join("; ");
+  const made = await client.post(`/v1/machines/${id}/exec`, { command, env });
+  assert.equal(made.json.exitCode, 0, made.text);
+  const { status, headers, body } = await raw("GET", "/workspace?list=true", { id });
+  assert.equal(status, 409, body.toString("utf8", 0, 200));
+  assert.equal(headers["x-error-code"], "conflict");
+  assert.match(body.toString(), /the list of .* is larger than/);
+});
+
 test("directories are listed, and are not files", async () => {
   await raw("PUT", "/workspace/tree/one", { body: "1" });
   await raw("PUT", "/workspace/tree/deep/two", { body: "22" });

@@ -12,7 +12,7 @@ import type { FileRequest, LinkError } from "@flotilla/contract/link";
 import { FILE_ENTRIES_MAX, type FilePart, locateInFile, WHOLE_FILE } from "@flotilla/contract/link-files";
 import type { FileFacts, ListedFile } from "@flotilla/contract/link/files";
 import { LINK_PAYLOAD_BYTES_MAX } from "@flotilla/contract/link-stream";
-import type { FileAnnounced, FileCall, NodeFile, NodeFiles, NodeWrite } from "./files.ts";
+import type { FileAnnounced, FileCall, NodeFile, NodeFiles, NodeWrite, TakeEntry } from "./files.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NO_COMMAND, type OpenExec, openOnNode } from "./open-exec.ts";
 import { passBody } from "./pass-body.ts";
@@ -52,7 +52,7 @@ export function withOlderNodes(files: NodeFiles, link: NodeLink, node: NodeAddre
   return {
     read: (call, part) => either((how) => how.read(call, part)),
     write: (call, announced) => either((how) => how.write(call, announced)),
-    list: (call) => either((how) => how.list(call)),
+    list: (call, take) => either((how) => how.list(call, take)),
     remove: (call) => either((how) => how.remove(call)),
   };
 }
@@ -71,14 +71,18 @@ function filesOverExec(link: NodeLink, node: NodeAddress): NodeFiles {
       const turn = (step: () => boolean) => link.turns.run(call.tenantId, step);
       return { send: (body) => sendContent(work, body, announced, turn) } satisfies NodeWrite;
     },
-    async list(call) {
-      const found: ListedFile[] = [];
+    async list(call, take) {
       let rest: Buffer = Buffer.alloc(0);
+      let count = 0;
+      const takeOne = (entry: ListedFile): void => {
+        if ((count += 1) > FILE_ENTRIES_MAX)
+          throw failed("too_many_entries", `it has more than ${FILE_ENTRIES_MAX} entries`);
+        take(entry);
+      };
       const work = await begin(call, { operation: "list", ...WHOLE_FILE }, (chunk) => {
-        rest = parseEntries(Buffer.concat([rest, chunk]), found);
+        rest = parseEntries(Buffer.concat([rest, chunk]), takeOne);
       });
       await work.done;
-      return found;
     },
     async remove(call) {
       await (await begin(call, { operation: "remove", ...WHOLE_FILE }, () => undefined)).done;
@@ -96,17 +100,15 @@ function parseStatus(line: string): FileFacts & Pick<ListedFile, "kind"> {
   return { kind: KINDS[kind as keyof typeof KINDS], mode, size: Number(size), modifiedAt };
 }
 
-/** Adds the complete entries to `found`; returns the rest, which belongs before the next bytes. */
-function parseEntries(bytes: Buffer, found: ListedFile[]): Buffer {
+/** Takes the complete entries; returns the rest, which belongs before the next bytes. */
+function parseEntries(bytes: Buffer, take: TakeEntry): Buffer {
   for (let at = 0; ; ) {
     const statusEnd = bytes.indexOf(0, at);
     const nameEnd = statusEnd < 0 ? -1 : bytes.indexOf(0, statusEnd + 1);
     if (nameEnd < 0 && bytes.byteLength - at > ENTRY_BYTES_MAX) throw garbage();
     if (nameEnd < 0) return bytes.subarray(at);
     const { kind, mode, size, modifiedAt } = parseStatus(bytes.toString("latin1", at, statusEnd));
-    found.push({ name: bytes.toString("utf8", statusEnd + 1, nameEnd), kind, size, mode, modifiedAt });
-    if (found.length > FILE_ENTRIES_MAX)
-      throw failed("too_many_entries", `it has more than ${FILE_ENTRIES_MAX} entries`);
+    take({ name: bytes.toString("utf8", statusEnd + 1, nameEnd), kind, size, mode, modifiedAt });
     at = nameEnd + 1;
   }
 }

@@ -56,6 +56,9 @@ export interface FileAnnounced {
   readonly bytes: number | null;
 }
 
+/** Throws a Refusal or a NodeRefused, or nothing. */
+export type TakeEntry = (entry: ListedFile) => void;
+
 /** A write that the node has accepted. */
 export interface NodeWrite {
   /** Sends the content. Resolves with its SHA-256 when the file has it, on the machine's disk. Call once. */
@@ -69,8 +72,8 @@ export interface NodeWrite {
 export interface NodeFiles {
   read(call: FileCall, part: FilePart): Promise<NodeFile>;
   write(call: FileCall, announced: FileAnnounced): Promise<NodeWrite>;
-  /** The entries of a directory, in no order. */
-  list(call: FileCall): Promise<ListedFile[]>;
+  /** Calls back with each entry of a directory, in no order. What `take` throws ends it. */
+  list(call: FileCall, take: TakeEntry): Promise<void>;
   remove(call: FileCall): Promise<void>;
 }
 
@@ -78,7 +81,7 @@ export function filesOnNode(link: NodeLink, node: NodeAddress): NodeFiles {
   return {
     read: (call, part) => read(link, node, call, part),
     write: (call, announced) => write(link, node, call, announced),
-    list: (call) => list(link, node, call),
+    list: (call, take) => list(link, node, call, take),
     async remove(call) {
       const { body } = await open(link, node, call, { operation: "remove", body: JSON.stringify({ path: call.path }) });
       await body.dump();
@@ -235,13 +238,13 @@ async function outcomeOf(answer: Readable): Promise<FileWritten> {
   return readFileWritten(JSON.parse(text));
 }
 
-async function list(link: NodeLink, node: NodeAddress, call: FileCall): Promise<ListedFile[]> {
+async function list(link: NodeLink, node: NodeAddress, call: FileCall, take: TakeEntry): Promise<void> {
   const { body } = await open(link, node, call, { operation: "list", body: JSON.stringify({ path: call.path }) });
-  const lines = new ListLines();
+  const lines = new ListLines(take);
   try {
     for await (const chunk of body as AsyncIterable<Buffer>)
       await link.turns.run(call.tenantId, () => lines.accept(chunk));
-    if (lines.isDone) return lines.entries;
+    if (lines.isDone) return;
     throw new Error("the answer ended without a result");
   } catch (error) {
     if (error instanceof NodeRefused || error instanceof Refusal || call.signal.aborted) throw error;
@@ -250,10 +253,15 @@ async function list(link: NodeLink, node: NodeAddress, call: FileCall): Promise<
 }
 
 class ListLines {
-  readonly entries: ListedFile[] = [];
   isDone = false;
+  readonly #take: TakeEntry;
   readonly #decoder = new TextDecoder();
   #rest = "";
+  #count = 0;
+
+  constructor(take: TakeEntry) {
+    this.#take = take;
+  }
 
   accept(chunk: Buffer): void {
     const lines = (this.#rest + this.#decoder.decode(chunk, { stream: true })).split("\n");
@@ -263,7 +271,8 @@ class ListLines {
       const line = readFileListLine(JSON.parse(text));
       if (line.kind === "failed") throw new NodeRefused(200, line.error);
       if (line.kind === "done") this.isDone = true;
-      else if (this.entries.push(line.entry) > FILE_ENTRIES_MAX) throw new Error("the answer has too many entries");
+      else if ((this.#count += 1) > FILE_ENTRIES_MAX) throw new Error("the answer has too many entries");
+      else this.#take(line.entry);
     }
   }
 }

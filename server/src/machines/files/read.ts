@@ -7,10 +7,11 @@
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
-import type { FileEntry } from "@flotilla/contract/files";
 import { type FilePart, locateInFile, WHOLE_FILE } from "@flotilla/contract/link-files";
 import type { FileFacts } from "@flotilla/contract/link/files";
+import type { Budget } from "../../http/budget.ts";
 import type { MachineServices } from "../services.ts";
+import { Listing } from "./listing.ts";
 import { beginOnNode, type FileTarget, onNode } from "./work.ts";
 
 /** Files up to this size are held for their hash. */
@@ -61,10 +62,10 @@ function headersOf({ size, modifiedAt, mode }: FileFacts, count: number): Record
   };
 }
 
-/** The entries of a directory, by name. Throws a Refusal. */
-export async function listDirectory(services: MachineServices, target: FileTarget): Promise<readonly FileEntry[]> {
-  const found = await onNode(services, target, (files, call) => files.list(call));
-  return found
-    .map(({ modifiedAt, ...entry }) => ({ ...entry, modifiedAt: new Date(modifiedAt).toISOString() }))
-    .sort((one, other) => (one.name < other.name ? -1 : 1));
+/** The entries of a directory, by name, as JSON. Throws a Refusal. */
+export async function listDirectory(services: MachineServices, target: FileTarget, budget: Budget): Promise<string> {
+  const { tenantId, path } = target;
+  using listing = new Listing({ budget, tenantId, path });
+  await onNode(services, target, (files, call) => files.list(call, (entry) => listing.add(entry)));
+  return listing.toJson();
 }

@@ -8,6 +8,7 @@ import type { HandlersOf } from "../../http/handler.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../start.ts";
 import { findMachine } from "../store.ts";
+import { listingBudget } from "./listing.ts";
 import { parseRange } from "./range.ts";
 import { listDirectory, readFile } from "./read.ts";
 import type { FileTarget } from "./work.ts";
@@ -26,11 +27,12 @@ interface FileRequestParts {
 const PATH_BYTES_MAX = 4095;
 
 export function fileHandlers(services: MachineServices): FileHandlers {
+  const lists = listingBudget();
   const read = async (request: FileRequestParts, path: string | undefined, isList: boolean | undefined) => {
     const target = await targetOf(services, request, path);
     if (isList === true) {
-      const entries = await listDirectory(services, target);
-      return { status: 200, body: JSON.stringify(entries), contentType: "application/json" } as const;
+      const body = await listDirectory(services, target, lists);
+      return { status: 200, body, contentType: "application/json" } as const;
     }
     const { range, "if-range": ifRange } = request.headers;
     const part = ifRange === undefined ? parseRange(textOf(range)) : undefined;
