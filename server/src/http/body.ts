@@ -15,6 +15,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Budget } from "./budget.ts";
 import type { BodyWatch } from "./body-watch.ts";
 import { DRAIN_BYTES_MAX } from "./bounds.ts";
+import { Pieces } from "./pieces.ts";
 
 /** Thrown when the caller went away before its body was complete. No answer is possible. */
 export class CallerGone extends Error {
@@ -92,7 +93,13 @@ export function readBody(
   return new Promise((resolve, reject) => {
     const declared = Number(incoming.headers["content-length"] ?? Number.NaN);
     // Nothing is held of a body that is declared too large, and never more than is declared.
-    const gathered = new Gathered(share, declared > maxBytes ? 0 : Math.min(maxBytes, declared || maxBytes));
+    const gathered = new Pieces(declared > maxBytes ? 0 : Math.min(maxBytes, declared || maxBytes), (bytes) =>
+      share.grow(bytes),
+    );
+    const discard = (): void => {
+      gathered.clear();
+      share.letGo();
+    };
     let size = 0;
     const finish = (end: () => void): void => {
       watch.forget(incoming);
@@ -101,7 +108,7 @@ export function readBody(
     };
     const refuse = (refusal: Refusal): void =>
       finish(() => {
-        gathered.clear();
+        discard();
         // The rest is discarded, so that the caller gets to its answer.
         incoming.resume();
         reject(refusal);
@@ -113,7 +120,7 @@ export function readBody(
     const take = (chunk: Buffer): void => {
       size += chunk.length;
       if (size > maxBytes + DRAIN_BYTES_MAX) return refuse(tooLarge({ connection: "close" }));
-      if (size > maxBytes || declared > maxBytes) return gathered.clear();
+      if (size > maxBytes || declared > maxBytes) return discard();
       const refusal = gathered.add(chunk);
       if (refusal !== null) refuse(refusal);
     };
@@ -124,7 +131,7 @@ export function readBody(
       incoming.pause();
       lastTaken = taking.then(() => void incoming.resume(), reject);
     };
-    const complete = (): void => (size > maxBytes ? reject(tooLarge({})) : resolve(gathered.pieces()));
+    const complete = (): void => (size > maxBytes ? reject(tooLarge({})) : resolve(gathered.all()));
     watch.buffered(incoming, refuse);
     incoming.on("data", onData);
     incoming.on("end", () =>
@@ -145,73 +152,4 @@ export function readBody(
 export function joined(pieces: readonly Buffer[]): Buffer {
   const [first = NOTHING] = pieces;
   return pieces.length <= 1 ? first : Buffer.concat(pieces);
-}
-
-/** A smaller chunk is copied into a slab with others: a body of a million chunks is not a million objects. */
-const PIECE_BYTES_MIN = 4 * 1024;
-const SLAB_BYTES_MAX = 64 * 1024;
-
-/** The pieces of a body so far. */
-class Gathered {
-  readonly #share: BodyShare;
-  readonly #max: number;
-  readonly #pieces: Buffer[] = [];
-  #slab: Buffer = NOTHING;
-  #slabBytes = 0;
-  #size = 0;
-
-  constructor(share: BodyShare, max: number) {
-    this.#share = share;
-    this.#max = max;
-  }
-
-  /** null when there is room. */
-  add(chunk: Buffer): Refusal | null {
-    const isKept = chunk.length >= PIECE_BYTES_MIN || chunk.length === this.#max;
-    const refusal = isKept ? this.#keep(chunk) : this.#copy(chunk);
-    if (refusal === null) this.#size += chunk.length;
-    return refusal;
-  }
-
-  pieces(): readonly Buffer[] {
-    this.#endSlab();
-    return this.#pieces;
-  }
-
-  clear(): void {
-    this.#pieces.length = 0;
-    this.#slab = NOTHING;
-    this.#slabBytes = 0;
-    this.#size = 0;
-    this.#share.letGo();
-  }
-
-  #keep(chunk: Buffer): Refusal | null {
-    const refusal = this.#share.grow(chunk.length);
-    if (refusal !== null) return refusal;
-    this.#endSlab();
-    this.#pieces.push(chunk);
-    return null;
-  }
-
-  #copy(chunk: Buffer): Refusal | null {
-    if (this.#slab.length - this.#slabBytes < chunk.length) {
-      // As large as what came so far, so that at most half of the memory is empty.
-      const wanted = Math.min(SLAB_BYTES_MAX, Math.max(PIECE_BYTES_MIN, this.#size), this.#max - this.#size);
-      const capacity = Math.max(chunk.length, wanted);
-      const refusal = this.#share.grow(capacity);
-      if (refusal !== null) return refusal;
-      this.#endSlab();
-      this.#slab = Buffer.allocUnsafeSlow(capacity);
-    }
-    chunk.copy(this.#slab, this.#slabBytes);
-    this.#slabBytes += chunk.length;
-    return null;
-  }
-
-  #endSlab(): void {
-    if (this.#slabBytes > 0) this.#pieces.push(this.#slab.subarray(0, this.#slabBytes));
-    this.#slab = NOTHING;
-    this.#slabBytes = 0;
-  }
 }

@@ -90,3 +90,24 @@ test("the outputs of a tenant's commands share a budget, which ends with them an
   third.onOutput("stdout", chunk);
   assert.equal(third.fields().stdoutTruncated, false);
 });
+
+test("a command that writes single bytes does not take a hundred times their memory", () => {
+  const outputs = Array.from({ length: 4 }, () => new CollectedOutput("both", share()));
+  const before = process.memoryUsage();
+  // As they arrive: each is a part of what was read from the node.
+  for (const output of outputs) {
+    for (let at = 0; at < EXEC_TEXT_BYTES_MAX; at += 4096) {
+      const read = Buffer.alloc(4096, "a");
+      for (let index = 0; index < read.byteLength; index += 1)
+        output.onOutput("stdout", read.subarray(index, index + 1));
+    }
+  }
+  const after = process.memoryUsage();
+  const bytes = after.heapUsed + after.arrayBuffers - before.heapUsed - before.arrayBuffers;
+  for (const output of outputs) {
+    assert.equal(output.fields().stdout.length, EXEC_TEXT_BYTES_MAX);
+    output[Symbol.dispose]();
+  }
+  // Most of it is garbage; an object for each byte took 435 MB.
+  assert.ok(bytes < 128 * EXEC_TEXT_BYTES_MAX, `${bytes} bytes for ${outputs.length} outputs of 1 MiB`);
+});

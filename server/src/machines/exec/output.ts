@@ -9,6 +9,7 @@
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
 import { Budget } from "../../http/budget.ts";
+import { Pieces } from "../../http/pieces.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 
 /** The bounds of one server for the output of all commands of a tenant, and of all tenants. */
@@ -23,8 +24,12 @@ export interface OutputShare {
   readonly tenantId: string;
 }
 
+const NOTHING = Buffer.alloc(0);
+
 class CappedBuffer {
-  readonly #chunks: Uint8Array[] = [];
+  /** Most commands write once, which needs no copy. */
+  #first: Uint8Array | null = null;
+  readonly #rest: Pieces;
   readonly #max: number;
   readonly #share: OutputShare;
   #taken = 0;
@@ -35,6 +40,7 @@ class CappedBuffer {
   constructor(max: number, share: OutputShare) {
     this.#max = max;
     this.#share = share;
+    this.#rest = new Pieces(max);
   }
 
   add(chunk: Uint8Array): void {
@@ -49,21 +55,24 @@ class CappedBuffer {
     if (beyondText) this.#taken += part.byteLength;
     this.isCut = part.byteLength < chunk.byteLength;
     if (part.byteLength === 0) return;
-    this.#chunks.push(part);
+    if (this.#first === null) this.#first = part;
+    else this.#rest.add(part);
     this.bytes += part.byteLength;
   }
 
   all(): Buffer {
-    const [first] = this.#chunks;
-    if (this.#chunks.length === 1 && first !== undefined)
-      return Buffer.from(first.buffer, first.byteOffset, first.byteLength);
-    return Buffer.concat(this.#chunks);
+    const first = this.#first ?? NOTHING;
+    const rest = this.#rest.all();
+    return rest.length > 0
+      ? Buffer.concat([first, ...rest])
+      : Buffer.from(first.buffer, first.byteOffset, first.byteLength);
   }
 
   release(): void {
     this.#share.budget.giveBack(this.#share.tenantId, this.#taken);
     this.#taken = 0;
-    this.#chunks.length = 0;
+    this.#first = null;
+    this.#rest.clear();
   }
 }
 

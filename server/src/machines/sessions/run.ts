@@ -9,6 +9,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
+import { Pieces } from "../../http/pieces.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import { type CommandRequest, commandOf } from "../exec/request.ts";
 import { runCommand, runQuietly } from "../exec/run.ts";
@@ -108,12 +109,12 @@ async function readChange(
   const exit = await runQuietly(services, { tenantId, id, command, sink: output, signal });
   if (exit === null) return null;
   if (output.isCut) return "too large";
-  return changeIn(Buffer.concat(output.chunks), session, hasOwnCwd);
+  return changeIn(Buffer.concat(output.pieces.all()), session, hasOwnCwd);
 }
 
 /** Output up to a bound; longer output is not an environment. */
 class Bounded implements OutputSink {
-  readonly chunks: Uint8Array[] = [];
+  readonly pieces = new Pieces(READING_BYTES_MAX);
   isCut = false;
   #bytes = 0;
 
@@ -121,6 +122,6 @@ class Bounded implements OutputSink {
     if (stream === "stderr" || this.isCut) return;
     this.#bytes += chunk.byteLength;
     this.isCut = this.#bytes > READING_BYTES_MAX;
-    if (!this.isCut) this.chunks.push(chunk);
+    if (!this.isCut) this.pieces.add(chunk);
   }
 }
