@@ -10,7 +10,7 @@ import { test } from "node:test";
 import { endOfTurn } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
 import { head, wire } from "../../test/support/wire.ts";
-import { pour } from "../src/http/pour.ts";
+import { pour, together } from "../src/http/pour.ts";
 
 for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
   test(`pieces of ${pieceBytes} bytes that fill the connection of a slow reader all arrive, in order`, async (t) => {
@@ -73,4 +73,46 @@ test("small pieces of an answer that waits for an earlier one on its connection 
   body.push("the last piece");
   body.push(null);
   await until(() => caller.received().includes("the last piece"), { what: "the end of the later answer" });
+});
+
+test("single bytes of one turn are written together, and large pieces as they are", () => {
+  const large = Buffer.alloc(10_000, "l");
+  const bytes = Buffer.from("many single bytes");
+  const single = [...bytes].map((byte) => Buffer.of(byte));
+  const pieces = together([...single, large, ...single, "te", "xt", large]);
+  assert.deepEqual(pieces, [bytes, large, bytes, "text", large]);
+  assert.equal(pieces[1], large);
+  assert.deepEqual(together([]), []);
+});
+
+test("answers of single bytes take little memory while they wait", async (t) => {
+  const bodies: Readable[] = [];
+  const server = createServer((request, response) => {
+    // Never answered, so that nothing of the others is sent.
+    if (request.url === "/earlier") return;
+    const body = new Readable({ read: () => undefined });
+    response.writeHead(200);
+    void pour(body, response);
+    bodies.push(body);
+  });
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const caller = await wire(`http://127.0.0.1:${port}`);
+  caller.send(head("GET", "/earlier", null) + head("GET", "/later", null).repeat(16));
+  await until(() => bodies.length === 16, { what: "the requests to arrive" });
+  const before = process.memoryUsage();
+  for (const body of bodies) {
+    while (!body.isPaused()) {
+      // As a chunked body comes: some thousand chunks with each read of its connection.
+      const read = Buffer.alloc(10_000, "x");
+      for (let at = 0; at < read.byteLength; at += 1) body.push(read.subarray(at, at + 1));
+      await endOfTurn();
+    }
+  }
+  const after = process.memoryUsage();
+  const bytes = after.heapUsed + after.arrayBuffers - before.heapUsed - before.arrayBuffers;
+  assert.ok(bytes < 100 * 1024 * 1024, `${bytes} bytes for ${bodies.length} answers of 128 KiB`);
 });
