@@ -10,7 +10,7 @@ import { test } from "node:test";
 import { endOfTurn } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
 import { head, wire } from "../../test/support/wire.ts";
-import { pour, together } from "../src/http/pour.ts";
+import { pour } from "../src/http/pour.ts";
 
 for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
   test(`pieces of ${pieceBytes} bytes that fill the connection of a slow reader all arrive, in order`, async (t) => {
@@ -73,16 +73,6 @@ test("small pieces of an answer that waits for an earlier one on its connection 
   body.push("the last piece");
   body.push(null);
   await until(() => caller.received().includes("the last piece"), { what: "the end of the later answer" });
-});
-
-test("single bytes of one turn are written together, and large pieces as they are", () => {
-  const large = Buffer.alloc(10_000, "l");
-  const bytes = Buffer.from("many single bytes");
-  const single = [...bytes].map((byte) => Buffer.of(byte));
-  const pieces = together([...single, large, ...single, "te", "xt", large]);
-  assert.deepEqual(pieces, [bytes, large, bytes, "text", large]);
-  assert.equal(pieces[1], large);
-  assert.deepEqual(together([]), []);
 });
 
 test("answers of single bytes take little memory while they wait", async (t) => {

@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { PassThrough, Writable } from "node:stream";
 import { test } from "node:test";
+import { until } from "../../../test/support/until.ts";
 import { encodeBulkRecord } from "@flotilla/contract/guest/bulk";
 import type { BulkWindow } from "./bulk-disk.ts";
 import { overBulkDisk } from "./bulk-file.ts";
@@ -12,15 +13,18 @@ import type { GuestExec } from "./guest.ts";
 
 const SLOTS = 4;
 
-/** A transfer to the host whose worker is scripted: its records are written to `stdout`. */
-function scripted({ givesCredit }: { readonly givesCredit: boolean }) {
+/** A transfer whose worker is scripted: its records are written to `stdout`. */
+function scripted({ givesCredit, isWrite = false }: { readonly givesCredit: boolean; readonly isWrite?: boolean }) {
   let reads = 0;
+  const written: (readonly Buffer[])[] = [];
   const window: BulkWindow = {
     device: "vdb",
     offset: 0,
     bytes: SLOTS * 1024 * 1024,
     slots: SLOTS,
-    write: async () => {},
+    write: async (_slot, _at, parts) => {
+      written.push(parts);
+    },
     read: async () => {
       reads += 1;
     },
@@ -40,9 +44,9 @@ function scripted({ givesCredit }: { readonly givesCredit: boolean }) {
     signal: () => {},
     kill: () => exit.resolve({ exitCode: 137 }),
   };
-  const transfer = overBulkDisk(inner, window, false);
+  const transfer = overBulkDisk(inner, window, isWrite);
   transfer.stdout.resume();
-  return { transfer, stdin, stdout, exit, readsSoFar: () => reads };
+  return { transfer, stdin, stdout, exit, written, readsSoFar: () => reads };
 }
 
 test("a worker that sends pieces and takes no acknowledgement ends its transfer, and holds no memory", async () => {
@@ -67,4 +71,15 @@ test("what a killed worker still announces is not read from the disk", async () 
   stdout.end();
   await ended;
   assert(readsSoFar() <= before + 1);
+});
+
+test("a file that arrives in single bytes is held, and written, in few pieces", async () => {
+  const { transfer, written } = scripted({ givesCredit: true, isWrite: true });
+  const read = Buffer.from("0123456789abcdef");
+  for (let count = 0; count < 256 * 1024; count += 1) transfer.stdin.write(read.subarray(count % 16, (count % 16) + 1));
+  await until(() => written.length > 0, { what: "the first write" });
+  const [parts = []] = written;
+  assert.equal(Buffer.concat(parts).toString(), read.toString().repeat(16 * 1024));
+  assert.ok(parts.length < 64, `${parts.length} pieces`);
+  transfer.kill();
 });

@@ -14,6 +14,7 @@
  */
 import { Readable, Writable } from "node:stream";
 import { errorOf } from "@flotilla/base/errors";
+import { Pieces } from "@flotilla/base/pieces";
 import {
   BULK_INLINE,
   BULK_INLINE_BYTES_MAX,
@@ -84,7 +85,7 @@ async function settle(work: Promise<void>, done: Done): Promise<void> {
 class BulkInput extends Writable {
   readonly #records: Writable;
   readonly #window: BulkWindow;
-  #waiting: Buffer[] = [];
+  readonly #waiting = new Pieces(2 * FLUSH_BYTES);
   #waitingBytes = 0;
   #slot = 0;
   #slotBytes = 0;
@@ -103,7 +104,7 @@ class BulkInput extends Writable {
   }
 
   override _write(chunk: Buffer, _encoding: string, done: Done): void {
-    this.#waiting.push(chunk);
+    this.#waiting.add(chunk);
     this.#waitingBytes += chunk.byteLength;
     if (this.#waitingBytes < FLUSH_BYTES) done();
     else void settle(this.#flush(), done);
@@ -136,13 +137,13 @@ class BulkInput extends Writable {
     if (this.#slotBytes === 0 && this.#waitingBytes <= BULK_INLINE_BYTES_MAX) {
       if (this.#waitingBytes > 0) {
         this.#records.write(encodeBulkRecord({ length: this.#waitingBytes, slot: BULK_INLINE }));
-        for (const part of this.#waiting) this.#records.write(part);
+        for (const part of this.#waiting.all()) this.#records.write(part);
       }
     } else {
       await this.#flush();
       if (this.#slotBytes > 0) this.#send();
     }
-    this.#waiting = [];
+    this.#waiting.clear();
     // The stream is destroyed after its end, and the records with it: wait until they are sent.
     await new Promise<void>((resolve) => {
       this.#records.end(() => resolve());
@@ -150,14 +151,17 @@ class BulkInput extends Writable {
   }
 
   async #flush(): Promise<void> {
-    while (this.#waitingBytes > 0 && !this.destroyed) {
+    const waiting = [...this.#waiting.all()];
+    this.#waiting.clear();
+    this.#waitingBytes = 0;
+    while (waiting.length > 0 && !this.destroyed) {
       while (this.#freeSlots === 0 && !this.destroyed) {
         await new Promise<void>((resolve) => {
           this.#onFree = resolve;
         });
       }
       if (this.destroyed) return;
-      const parts = this.#cut(BULK_PIECE_BYTES - this.#slotBytes);
+      const parts = cut(waiting, BULK_PIECE_BYTES - this.#slotBytes);
       const bytes = parts.reduce((sum, part) => sum + part.byteLength, 0);
       this.#lastWrite = this.#window.write(this.#slot, this.#slotBytes, parts);
       await this.#lastWrite;
@@ -166,26 +170,25 @@ class BulkInput extends Writable {
     }
   }
 
-  /** Removes up to `bytesMax` bytes from the buffer. */
-  #cut(bytesMax: number): readonly Buffer[] {
-    const parts: Buffer[] = [];
-    for (let left = bytesMax; left > 0; ) {
-      const first = this.#waiting.shift();
-      if (first === undefined) break;
-      if (first.byteLength > left) this.#waiting.unshift(first.subarray(left));
-      parts.push(first.subarray(0, left));
-      this.#waitingBytes -= Math.min(first.byteLength, left);
-      left -= first.byteLength;
-    }
-    return parts;
-  }
-
   #send(): void {
     this.#records.write(encodeBulkRecord({ length: this.#slotBytes, slot: this.#slot }));
     this.#slot = (this.#slot + 1) % this.#window.slots;
     this.#slotBytes = 0;
     this.#freeSlots -= 1;
   }
+}
+
+/** Removes up to `bytesMax` bytes from the beginning. */
+function cut(waiting: Buffer[], bytesMax: number): readonly Buffer[] {
+  const parts: Buffer[] = [];
+  for (let left = bytesMax; left > 0; ) {
+    const first = waiting.shift();
+    if (first === undefined) break;
+    if (first.byteLength > left) waiting.unshift(first.subarray(left));
+    parts.push(first.subarray(0, left));
+    left -= first.byteLength;
+  }
+  return parts;
 }
 
 /** The worker's output: a first line, then the content of a read, or the acknowledgements of a write. */

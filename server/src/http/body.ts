@@ -11,11 +11,11 @@
  *   otherwise see a broken connection instead of the answer.
  */
 import type { IncomingMessage } from "node:http";
+import { Pieces } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Budget } from "./budget.ts";
 import type { BodyWatch } from "./body-watch.ts";
 import { DRAIN_BYTES_MAX } from "./bounds.ts";
-import { Pieces } from "./pieces.ts";
 
 /** Thrown when the caller went away before its body was complete. No answer is possible. */
 export class CallerGone extends Error {

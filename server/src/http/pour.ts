@@ -12,6 +12,7 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Readable } from "node:stream";
+import { type Piece, together } from "@flotilla/base/pieces";
 
 /** More than the socket's own high-water mark, so that a `drain` follows. */
 const HELD_BYTES = 128 * 1024;
@@ -69,28 +70,3 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
   if (response.destroyed || body.destroyed) fail();
   return promise;
 }
-
-type Piece = Buffer | string;
-
-/** A larger piece is written as it is; a copy would cost more than another buffer to write. */
-const SMALL_BYTES_MAX = 4096;
-
-/** The same bytes in order, with small pieces that follow each other in one. Pure. */
-export function together(pieces: readonly Piece[]): readonly Piece[] {
-  if (pieces.length <= 1) return pieces;
-  const result: Piece[] = [];
-  for (let at = 0; at < pieces.length; ) {
-    const first = pieces[at] ?? "";
-    let end = at + 1;
-    if (isSmall(first)) while (end < pieces.length && isAlike(first, pieces[end])) end += 1;
-    const alike = pieces.slice(at, end);
-    if (alike.length === 1) result.push(first);
-    else result.push(typeof first === "string" ? alike.join("") : Buffer.concat(alike as Buffer[]));
-    at = end;
-  }
-  return result;
-}
-
-const isSmall = (piece: Piece): boolean => piece.length < SMALL_BYTES_MAX;
-const isAlike = (first: Piece, next: Piece | undefined): boolean =>
-  next !== undefined && typeof next === typeof first && isSmall(next);

@@ -6,10 +6,10 @@
  * - The bytes of all concurrent commands of a tenant, and of all tenants, are bounded. Above the bound only the bytes that
  *   the text needs are kept.
  */
+import { Pieces } from "@flotilla/base/pieces";
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
 import { Budget } from "../../http/budget.ts";
-import { Pieces } from "../../http/pieces.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 
 /** The bounds of one server for the output of all commands of a tenant, and of all tenants. */

@@ -7,9 +7,9 @@
  *
  * script.ts says how the two commands work together.
  */
+import { Pieces } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
-import { Pieces } from "../../http/pieces.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import { type CommandRequest, commandOf } from "../exec/request.ts";
 import { runCommand, runQuietly } from "../exec/run.ts";

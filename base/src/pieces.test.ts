@@ -3,9 +3,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Refusal } from "@flotilla/contract/errors";
 import fc from "fast-check";
-import { Pieces } from "./pieces.ts";
+import { Pieces, together } from "./pieces.ts";
 
 const MIB = 1024 * 1024;
 
@@ -36,9 +35,19 @@ test("a million single bytes are few objects, with at most half of their memory 
 });
 
 test("a piece for which there is no room is refused, and not kept", () => {
-  const refusal = new Refusal("unavailable", "no room");
+  const refusal = new Error("no room");
   const pieces = new Pieces(MIB, () => refusal);
   assert.equal(pieces.add(Buffer.alloc(10_000)), refusal);
   assert.equal(pieces.add(Buffer.alloc(1)), refusal);
   assert.deepEqual(pieces.all(), []);
+});
+
+test("small pieces that follow each other become one, and large ones stay as they are", () => {
+  const large = Buffer.alloc(10_000, "l");
+  const bytes = Buffer.from("many single bytes");
+  const single = [...bytes].map((byte) => Buffer.of(byte));
+  const pieces = together([...single, large, ...single, "te", "xt", large]);
+  assert.deepEqual(pieces, [bytes, large, bytes, "text", large]);
+  assert.equal(pieces[1], large);
+  assert.deepEqual(together([]), []);
 });

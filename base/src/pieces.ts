@@ -4,14 +4,14 @@
  * Always: a million pieces are not a million objects, and at most half of the memory is empty. Without that, a byte that comes alone
  * takes 150 to 300.
  */
-import type { Refusal } from "@flotilla/contract/errors";
 
-/** A smaller piece is copied into a slab with others. */
+/** A larger piece is kept as it is: a copy would cost more than another object. */
 const PIECE_BYTES_MIN = 4 * 1024;
 const SLAB_BYTES_MAX = 64 * 1024;
 const NOTHING = Buffer.alloc(0);
 
-export class Pieces {
+/** `Refusal`: how `grow` says that there is no room. */
+export class Pieces<Refusal extends object = never> {
   readonly #max: number;
   readonly #grow: (bytes: number) => Refusal | null;
   readonly #pieces: Buffer[] = [];
@@ -75,3 +75,26 @@ export class Pieces {
     this.#slabBytes = 0;
   }
 }
+
+/** Of a stream of bytes or of text. */
+export type Piece = Buffer | string;
+
+/** The same bytes in order, with small pieces that follow each other in one. Pure. */
+export function together(pieces: readonly Piece[]): readonly Piece[] {
+  if (pieces.length <= 1) return pieces;
+  const result: Piece[] = [];
+  for (let at = 0; at < pieces.length; ) {
+    const first = pieces[at] ?? "";
+    let end = at + 1;
+    if (isSmall(first)) while (end < pieces.length && isAlike(first, pieces[end])) end += 1;
+    const alike = pieces.slice(at, end);
+    if (alike.length === 1) result.push(first);
+    else result.push(typeof first === "string" ? alike.join("") : Buffer.concat(alike as Buffer[]));
+    at = end;
+  }
+  return result;
+}
+
+const isSmall = (piece: Piece): boolean => piece.length < PIECE_BYTES_MIN;
+const isAlike = (first: Piece, next: Piece | undefined): boolean =>
+  next !== undefined && typeof next === typeof first && isSmall(next);
