@@ -14,6 +14,7 @@ import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { hasBody } from "../http/body.ts";
 import type { RawRequest } from "../http/handler.ts";
+import { passBody } from "../link/pass-body.ts";
 import type { GuestConnection } from "./guest-connection.ts";
 import { faultOfAnswer, requestHead } from "./head.ts";
 
@@ -141,13 +142,13 @@ function send({ message, upgrade }: RawRequest, request: ClientRequest): void {
     message.resume();
     return void request.end();
   }
+  const passing = passBody(message, request, (work) => work());
   // A guest that answers early reads no more; the rest is read and dropped, so that the caller reads the answer.
-  request.once("close", () => {
-    message.unpipe(request);
-    message.resume();
-  });
-  message.on("error", () => request.destroy());
-  message.pipe(request);
+  request.once("close", () => passing.stop());
+  passing.all.then(
+    () => request.end(),
+    () => request.destroy(),
+  );
 }
 
 function reasonOf({ code, message }: NodeJS.ErrnoException): string {

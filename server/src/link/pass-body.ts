@@ -1,7 +1,8 @@
 /**
- * Passes a caller's body on to a writer, no faster than the writer accepts it and in the turns of its tenant.
+ * Passes a caller's body on to a writer, no faster than the writer accepts it, in the turns of its tenant, and with small pieces together.
  */
 import { finished, type Readable } from "node:stream";
+import { together } from "@flotilla/base/pieces";
 import type { Turn } from "./turns.ts";
 
 /** Where a body goes; a Writable is one. */
@@ -21,20 +22,48 @@ export interface Passing {
 }
 
 export function passBody(body: Readable, sink: BodySink, turn: Turn): Passing {
-  let waiting: Promise<void> | undefined;
+  let pieces: Buffer[] = [];
+  /** While a piece waits for its turn, or for room. */
+  let waiting: Promise<void> | null = null;
+  const pass = (): void => {
+    if (waiting !== null) return;
+    const next = together(pieces) as readonly Buffer[];
+    pieces = [];
+    for (const [at, piece] of next.entries()) {
+      let room: Promise<void> | undefined;
+      const written = turn(() => {
+        if (sink.destroyed || sink.write(piece)) return true;
+        // At once: `drain` may come before the next promise.
+        room = roomOf(sink);
+        return false;
+      });
+      if (written === true) continue;
+      body.pause();
+      pieces = next.slice(at + 1);
+      waiting = Promise.resolve(written)
+        .then(() => room)
+        .then(() => {
+          waiting = null;
+          pass();
+          if (waiting === null) body.resume();
+        });
+      return;
+    }
+  };
   const onData = (chunk: Buffer): void => {
-    const written = turn(() => sink.destroyed || sink.write(chunk));
-    if (written === true) return;
-    body.pause();
-    // The body may have ended with this piece.
-    waiting = Promise.resolve(written)
-      .then((hasRoom) => (hasRoom ? undefined : roomOf(sink)))
-      .then(() => void body.resume());
+    // What comes in one turn of the event loop is passed together: each chunk of one byte would be an object until it is sent.
+    if (pieces.length === 0 && waiting === null) process.nextTick(pass);
+    pieces.push(chunk);
+  };
+  // The body may have ended with pieces that wait.
+  const passAll = async (): Promise<void> => {
+    pass();
+    while (waiting !== null) await waiting;
   };
   const all = new Promise<void>((resolve, reject) => {
     finished(body, { writable: false }, (error) => {
       if (error !== undefined && error !== null) reject(error);
-      else resolve(waiting);
+      else resolve(passAll());
     });
   });
   all.catch(() => undefined);
@@ -43,6 +72,7 @@ export function passBody(body: Readable, sink: BodySink, turn: Turn): Passing {
     all,
     stop: () => {
       body.off("data", onData);
+      pieces = [];
       body.resume();
     },
   };
