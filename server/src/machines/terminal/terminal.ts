@@ -9,6 +9,7 @@
  * Exit codes in addition to the program's: 124 at the time limit of an hour, -1 when the result is unknown.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
+import { together } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
 import type { WebSocket } from "ws";
 import type { OpenExec } from "../../link/open-exec.ts";
@@ -45,7 +46,8 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
     exec.close();
   };
   socket.on("close", () => exec.close());
-  socket.on("message", (data, isBinary) => onMessage(socket, exec, data as Buffer, isBinary));
+  const input = inputOf(socket, exec);
+  socket.on("message", (data, isBinary) => input(data as Buffer, isBinary));
   closing.addEventListener("abort", stop, { once: true });
   if (closing.aborted) stop();
   signal.addEventListener("abort", deny, { once: true });
@@ -63,17 +65,35 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
   }
 }
 
-function onMessage(socket: WebSocket, exec: OpenExec, data: Buffer, isBinary: boolean): void {
-  const message = readMessage(data, isBinary);
-  if (message.kind === "nothing") return;
-  const { kind } = message;
-  const hasRoom =
-    kind === "typed"
-      ? message.bytes.byteLength === 0 || exec.send("stdin", message.bytes)
-      : exec.send("resize", JSON.stringify({ cols: message.cols, rows: message.rows }));
-  if (hasRoom || socket.isPaused) return;
-  socket.pause();
-  void exec.room.then(() => socket.resume());
+/** What the client sends, passed on in order. Text that arrives together is passed together: a client may send each byte alone. */
+export function inputOf(
+  socket: Pick<WebSocket, "isPaused" | "pause" | "resume">,
+  exec: Pick<OpenExec, "send" | "room">,
+): (data: Buffer, isBinary: boolean) => void {
+  let typed: Buffer[] = [];
+  const pass = (hasRoom: boolean): void => {
+    if (hasRoom || socket.isPaused) return;
+    socket.pause();
+    void exec.room.then(() => socket.resume());
+  };
+  const endTurn = (): void => {
+    const pieces = together(typed);
+    typed = [];
+    for (const piece of pieces as readonly Buffer[]) pass(exec.send("stdin", piece));
+  };
+  return (data, isBinary) => {
+    const message = readMessage(data, isBinary);
+    if (message.kind === "nothing") return;
+    if (message.kind === "typed") {
+      if (message.bytes.byteLength === 0) return;
+      if (typed.length === 0) process.nextTick(endTurn);
+      const { buffer, byteOffset, byteLength } = message.bytes;
+      typed.push(Buffer.from(buffer, byteOffset, byteLength));
+      return;
+    }
+    endTurn();
+    pass(exec.send("resize", JSON.stringify({ cols: message.cols, rows: message.rows })));
+  };
 }
 
 /** Returns a promise when the client must read first. */
