@@ -24,7 +24,8 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
     rooms: {
       "config.ts": [],
       "ids.ts": [],
-      "log.ts": [],
+      "log-output.ts": [],
+      "log.ts": ["log-output.ts"],
       "secrets.ts": [],
       "stop.ts": [],
       "embedded-postgres": [],

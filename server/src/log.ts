@@ -2,18 +2,21 @@
  * The structured log: one JSON object per line on standard error.
  *
  * Always: neither secrets nor bodies are logged, and of an error nothing but its texts, its code and its causes. A request's
- * lines contain its `requestId`. Lines are written asynchronously (pino flushes them at exit), so that logging never blocks a
- * request.
+ * lines contain its `requestId`.
  */
 import type { Log } from "@flotilla/base/log";
 import { type DestinationStream, pino } from "pino";
+import { LogOutput } from "./log-output.ts";
 
 /** Of one line, each the cause of the one before. */
 const CAUSES_MAX = 8;
 
+/** One for all logs of the process, so that their lines are not mixed. */
+const standardError = new LogOutput(2);
+
 export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
-export function createLog(level: LogLevel, destination: DestinationStream = standardError()): Log {
+export function createLog(level: LogLevel, destination: DestinationStream = standardError): Log {
   return pino(
     {
       level,
@@ -41,11 +44,4 @@ function describe(error: unknown, causesMax: number): unknown {
     cause: inner(cause),
     errors: Array.isArray(errors) ? errors.map(inner) : undefined,
   };
-}
-
-function standardError(): DestinationStream {
-  const destination = pino.destination({ fd: 2, sync: false });
-  // The terminal was closed: the server continues without a log.
-  destination.on("error", () => undefined);
-  return destination;
 }
