@@ -20,6 +20,8 @@ export interface World {
   readonly streams: Streams;
   /** Calls back at each stop request (Ctrl-C, SIGTERM, closed terminal) until the returned function is called. */
   readonly onStopSignal: (stop: () => void) => () => void;
+  /** From then on, output that cannot be written does not end the process. */
+  readonly continueWithoutOutput: () => void;
 }
 
 /** Options of every verb that talks to a server. */

@@ -3,7 +3,8 @@
  * its exit code. The only file of the command line that touches the process.
  *
  * Always: the process does not exit before its output is written. A reader that closes the pipe (`| head`) ends it
- * silently, as with other programs; output that cannot be written for another reason ends it with an error.
+ * silently, as with other programs; output that cannot be written for another reason ends it with an error. Neither ends
+ * a program that says it does not need its output.
  */
 import { systemClock } from "@flotilla/base/clock";
 import { EXIT_REFUSED, fileErrorText } from "./failure.ts";
@@ -13,10 +14,12 @@ import { buildProgram, runProgram } from "./program.ts";
 const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 const { stdin: input, stdout: output, stderr: errors } = process;
+let needsOutput = true;
 const refuse = (what: string): void =>
   new Output({ input, output, errors }, systemClock, { isJson: false }).error(what, null);
 for (const stream of [output, errors]) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
+    if (!needsOutput) return;
     if (error.code === "EPIPE") process.exit(process.exitCode ?? 0);
     // The terminal was closed, which SIGHUP reports too; running work may have to be stopped in order.
     if (error.code === "EIO") return;
@@ -29,6 +32,9 @@ const world = {
   directory: process.cwd(),
   clock: systemClock,
   streams: { input, output, errors },
+  continueWithoutOutput: () => {
+    needsOutput = false;
+  },
   onStopSignal: (stop: () => void) => {
     let isAsked = false;
     const onSignal = (): void => {

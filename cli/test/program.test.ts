@@ -16,6 +16,7 @@ const world = {
   clock: systemClock,
   streams: { input, output, errors },
   onStopSignal: () => () => {},
+  continueWithoutOutput: () => {},
 };
 
 function verbs(command: Command, path: readonly string[] = []): (readonly [string, Command])[] {

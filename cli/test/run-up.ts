@@ -24,6 +24,8 @@ export interface RunningUp {
   /** Everything on standard error, logs included. */
   said(): string;
   signal(name: NodeJS.Signals): void;
+  /** Closes the pipes that its output goes to. */
+  stopReading(): void;
   readonly ran: Promise<Ran>;
   cli(...argv: string[]): Promise<Ran>;
 }
@@ -86,6 +88,9 @@ export async function startUp(
     greeting: output,
     said: () => errors,
     signal: (name) => void child.kill(name),
+    stopReading: () => {
+      for (const stream of [child.stdout, child.stderr]) stream?.destroy();
+    },
     ran,
     cli: (...argv) => runCli(t, argv, { environment: { FLOTILLA_URL: url, FLOTILLA_API_KEY: key } }),
   };

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { type TestContext, test } from "node:test";
 import { until } from "../../test/support/until.ts";
-import { makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
+import { childOf, isGone, makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
 
 /** Waits until no process of the data directory runs; the error lists the processes. */
 async function nothingIsLeft(dataDirectory: string): Promise<void> {
@@ -28,6 +28,21 @@ test("signals that arrive together count as one, and a later one leaves nothing 
     await nothingIsLeft(up.dataDirectory);
     await exec;
   }
+});
+
+test("an up whose output has no reader restarts its programs and stops in order", async (t) => {
+  const up = await startUp(t, makeDirectory(t));
+  up.stopReading();
+  const [server, node] = ["server/src/main.ts", "node/src/main.ts"].map((name) => childOf(up.pid, name) ?? 0);
+  process.kill(server ?? 0, "SIGKILL");
+  await until(async () => (await up.cli("machine", "ls")).code === 0, {
+    what: "the server's return",
+    deadlineMs: START_MS,
+  });
+  assert.equal(isGone(node ?? 0), false, "the node continues");
+  up.signal("SIGTERM");
+  assert.equal((await up.ran).code, 0);
+  assert.deepEqual(processesOf(up.dataDirectory), []);
 });
 
 /** Runs `npm start` in its own process group. `wrapper` runs it and gets the text for its standard input. */

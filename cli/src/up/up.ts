@@ -10,6 +10,7 @@
  * Always:
  * - If this process dies in any way, both programs see their channel close and end themselves.
  * - A database that does not answer for a while never ends this process.
+ * - It continues, and stops in order, when its output cannot be written: its reader has ended, or the disk is full.
  * - On a terminal the programs' logs go to files, otherwise (a service manager) to this process's standard error.
  */
 import { randomBytes } from "node:crypto";
@@ -37,6 +38,7 @@ const ANSWER_MS = 5_000;
 
 export async function run(call: Call, _operands: readonly string[], options: Record<string, string | undefined>) {
   const up = new Up(call, readConfig(call.world.environment, options));
+  call.world.continueWithoutOutput();
   const stopSignal = Promise.withResolvers<void>();
   const requests = new StopRequests();
   const ignoreSignals = call.world.onStopSignal(() => {
