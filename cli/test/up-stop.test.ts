@@ -95,7 +95,8 @@ test("nothing outlives an npm start that is killed, or whose whole process group
 
 test("Ctrl-C in a terminal stops npm start and leaves nothing behind", async (t) => {
   // script(1) makes the terminal, and types what it reads.
-  const { child, ended } = await npmStart(t, (command) => ["script", "-qec", command.join(" "), "/dev/null"]);
+  const { child, said, ended } = await npmStart(t, (command) => ["script", "-qec", command.join(" "), "/dev/null"]);
+  assert.match(said(), /admin key +smk_/);
   child.stdin.write("\x03");
   await ended();
 });

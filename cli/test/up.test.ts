@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
@@ -46,6 +46,31 @@ test("the first start says where the admin key is and prints lines that work; a 
   const machine = await again.cli("machine", "get", "hello");
   assert.match(String(machine.output), /state +started/);
   assert.equal((await again.cli("machine", "rm", "hello")).code, 0);
+});
+
+test("the admin key is not written to a file, also when messages go to a terminal", async (t) => {
+  const directory = makeDirectory(t);
+  const file = join(temporaryHome(t), "output");
+  // script(1) makes the terminal, and types what it reads.
+  const child = spawn("script", ["-qec", `./flotilla up >${file}`, "/dev/null"], {
+    cwd: ROOT,
+    env: {
+      ...process.env,
+      FLOTILLA_DRIVER: "fake",
+      FLOTILLA_LISTEN: "127.0.0.1:0",
+      FLOTILLA_DATA_DIR: directory.path,
+    },
+    stdio: ["pipe", "ignore", "inherit"],
+  });
+  const closed = once(child, "close");
+  directory.stops.push(() => {
+    child.stdin.write("\x03");
+    return closed;
+  });
+  const written = (): string => readFileSync(file, "utf8");
+  await until(() => written().includes("Ctrl-C stops"), { what: "the greeting", deadlineMs: START_MS });
+  assert.match(written(), /admin key +in /);
+  assert.doesNotMatch(written(), /smk_/);
 });
 
 test("a killed server and a killed node are restarted at the same address, and work continues", async (t) => {

@@ -98,8 +98,8 @@ class Up {
       url,
       dataDirectory: this.#config.dataDirectory,
       logDirectory: this.#logDirectory,
-      // A service manager stores this output, so the key is left out.
-      newAdminKey: this.#call.output.isWatched ? adminKey : null,
+      // Elsewhere the output may be stored, so the key is left out.
+      newAdminKey: this.#call.world.streams.output.isTTY === true ? adminKey : null,
       startedInMs: clock.monotonic() - startedAt,
       launcher: `${ROOT}flotilla`,
       directory,
