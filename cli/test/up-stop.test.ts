@@ -3,9 +3,14 @@
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { until } from "../../test/support/until.ts";
-import { childOf, isGone, makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
+import { startCli, temporaryHome } from "./run-cli.ts";
+import { childOf, commandLine, isGone, makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
 
 /** Waits until no process of the data directory runs; the error lists the processes. */
 async function nothingIsLeft(dataDirectory: string): Promise<void> {
@@ -43,6 +48,31 @@ test("an up whose output has no reader restarts its programs and stops in order"
   up.signal("SIGTERM");
   assert.equal((await up.ran).code, 0);
   assert.deepEqual(processesOf(up.dataDirectory), []);
+});
+
+test("an up that is stopped while it waits for its address starts nothing", async (t) => {
+  const other = createServer().listen(0, "127.0.0.1");
+  t.after(() => other.close());
+  await once(other, "listening");
+  const home = temporaryHome(t);
+  const data = join(home, "data");
+  const { port } = other.address() as AddressInfo;
+  const { child, ran } = startCli(t, ["up", "--listen", `127.0.0.1:${port}`, "--data-dir", data], {
+    environment: { HOME: home, FLOTILLA_DRIVER: "fake" },
+  });
+  let errors = "";
+  child.stderr?.on("data", (chunk: Buffer) => (errors += chunk));
+  // Bit 0, of the last digit, is SIGHUP, the last of the signals that it gets a handler for.
+  const status = (): string => readFileSync(`/proc/${child.pid}/status`, "utf8");
+  await until(() => commandLine(child.pid ?? 0).includes("\0up\0") && /^SigCgt:.*[13579bdf]$/m.test(status()), {
+    what: "its handlers of signals",
+  });
+  child.kill("SIGTERM");
+  await until(() => errors.includes("stopping"), { what: "its answer to the signal" });
+  other.close();
+  await until(() => child.exitCode !== null, { what: "its end" });
+  assert.equal((await ran).code, 0);
+  assert.equal(existsSync(data), false);
 });
 
 /** Runs `npm start` in its own process group. `wrapper` runs it and gets the text for its standard input. */

@@ -78,6 +78,7 @@ class Up {
     const { clock, environment, directory } = this.#call.world;
     const startedAt = clock.monotonic();
     await requireFree(this.#config.listen, clock);
+    if (this.#isStopping) return;
     requireDirectory(this.#config.dataDirectory);
     this.#settleServerUser();
     const { uid } = this.#asServer;
