@@ -13,6 +13,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Clock } from "@flotilla/base/clock";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { Failure } from "../failure.ts";
 
 export interface ProgramSpec {
@@ -126,14 +127,13 @@ export class Program {
   }
 
   #spawn(): { readonly ready: Promise<ReadyMessage>; readonly ended: Promise<string> } {
-    const [program, ...operands] = this.#spec.command;
-    const { log } = this.#spec;
-    const child = spawn(program, operands, {
-      env: this.#environment,
-      // Logs are on standard error; standard output is for users who start a program directly.
-      stdio: log === "inherit" ? ["ipc", "ignore", "inherit"] : ["ipc", log, log],
-      detached: this.#spec.hasOwnSession,
-    });
+    let child: ChildProcess;
+    try {
+      child = this.#run();
+    } catch (error) {
+      // Node throws what the system answers, such as ENOMEM, except for the few errors that it makes an event of.
+      return { ready: new Promise(() => {}), ended: Promise.resolve(`could not be run: ${ownMessageOf(error)}`) };
+    }
     this.#child = child;
     const ready = new Promise<ReadyMessage>((resolve) => {
       child.on("message", (message: ReadyMessage) => {
@@ -155,6 +155,17 @@ export class Program {
       );
     });
     return { ready, ended };
+  }
+
+  #run(): ChildProcess {
+    const [program, ...operands] = this.#spec.command;
+    const { log } = this.#spec;
+    return spawn(program, operands, {
+      env: this.#environment,
+      // Logs are on standard error; standard output is for users who start a program directly.
+      stdio: log === "inherit" ? ["ipc", "ignore", "inherit"] : ["ipc", log, log],
+      detached: this.#spec.hasOwnSession,
+    });
   }
 }
 
