@@ -10,6 +10,8 @@ import type { Reconciler } from "./driver.ts";
 
 /** By one server. Each takes a part of the link of two nodes; one of which nothing arrives, because its node is away, takes none. */
 const SENT_MAX = 8;
+/** With those of which nothing arrives: each is tried again twice a second. */
+const UNDER_WAY_MAX = 256;
 
 export function followingReconciler(services: MachineServices): Reconciler {
   const { context } = services;
@@ -22,7 +24,7 @@ export function followingReconciler(services: MachineServices): Reconciler {
     wakeOn: ["disks"],
     async activate(signal) {
       const sentBy = context.randomBytes(16).toString("hex");
-      const limit = SENT_MAX - underWay.size + stuck.size;
+      const limit = Math.min(SENT_MAX + stuck.size, UNDER_WAY_MAX) - underWay.size;
       const claimed = limit > 0 ? await claimFollowing(context, { limit, leaseMs: FOLLOWING_LEASE_MS, sentBy }) : [];
       for (const disk of claimed) {
         const key = `${disk.machineId} ${sentBy}`;
