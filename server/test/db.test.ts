@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
-import { openDatabase } from "../src/db/postgres.ts";
+import { isConnectionLoss, openDatabase } from "../src/db/postgres.ts";
 import { createLog } from "../src/log.ts";
 import { freshDatabase } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -116,6 +116,19 @@ test("the locks of a server that stopped in a transaction are released, and its 
   });
   await assert.rejects(stopped, DatabaseUnavailable);
   assert.deepEqual(await db.query(sql`SELECT count FROM counters WHERE name = 'locked'`), [{ count: 2 }]);
+});
+
+test("a statement that waits longer than its limit fails as without a database", async () => {
+  const slow = db.transaction(async (transaction) => {
+    await transaction.execute(sql`SET LOCAL statement_timeout = 50`);
+    await transaction.execute(sql`SELECT pg_sleep(60)`);
+  });
+  await assert.rejects(slow, DatabaseUnavailable);
+});
+
+test("a host whose name cannot be resolved or reached at the moment is a lost connection", () => {
+  for (const code of ["EAI_AGAIN", "ENOTFOUND", "ENETDOWN", "EHOSTDOWN", "ECONNABORTED"])
+    assert.ok(isConnectionLoss(Object.assign(new Error(`getaddrinfo ${code} db`), { code })), code);
 });
 
 test("a missing database is DatabaseUnavailable, not a crash", async () => {

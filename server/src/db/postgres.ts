@@ -103,17 +103,22 @@ const queryConfig = (statement: Statement): pg.QueryConfig => {
   return name === undefined ? config : { ...config, name };
 };
 
+/** What the system says of a host that cannot be reached or, as at the host's start, whose name cannot be resolved now. */
+const UNREACHABLE: ReadonlySet<string> = new Set([
+  ...["ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "ETIMEDOUT"],
+  ...["EHOSTUNREACH", "EHOSTDOWN", "ENETUNREACH", "ENETDOWN", "ENOTFOUND", "EAI_AGAIN"],
+]);
+
 /**
  * The connection was lost or could not be made: whether the statement took effect is not known. Or the database accepts no
- * writes (25006), because it is a standby or was made one. Or it has ended a transaction that did nothing (25P03).
+ * writes (25006), because it is a standby or was made one. Or it has ended a transaction that did nothing (25P03), or a statement
+ * that took longer than STATEMENT_TIMEOUT_MS (57014).
  */
 export function isConnectionLoss(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code, syscall } = error as { code?: unknown; syscall?: unknown };
   if (typeof code === "string") {
-    if (/^(08...|57P0[1-5]|53300|25006|25P03)$/.test(code)) return true;
-    if (["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(code))
-      return true;
+    if (/^(08...|57P0[1-5]|57014|53300|25006|25P03)$/.test(code) || UNREACHABLE.has(code)) return true;
     if (code === "ENOENT" && syscall === "connect") return true;
   }
   return /^(Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Query read timeout|Cannot use a pool after)/.test(
