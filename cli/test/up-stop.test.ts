@@ -75,6 +75,33 @@ test("an up that is stopped while it waits for its address starts nothing", asyn
   assert.equal(existsSync(data), false);
 });
 
+test("a program whose up ends while it starts stops in order", async (t) => {
+  for (const program of ["server", "node"]) {
+    const directory = makeDirectory(t);
+    const child = spawn(process.execPath, [join(ROOT, program, "src/main.ts")], {
+      env: {
+        ...process.env,
+        FLOTILLA_DRIVER: "fake",
+        FLOTILLA_LISTEN: "127.0.0.1:0",
+        FLOTILLA_DATA_DIR: directory.path,
+        FLOTILLA_JOIN_TOKEN: `join_${"0".repeat(8)}_${"0".repeat(64)}`,
+      },
+      stdio: ["ipc", "ignore", "pipe"],
+    });
+    const ended = once(child, "exit");
+    directory.stops.push(() => {
+      child.kill("SIGKILL");
+      return ended;
+    });
+    let errors = "";
+    child.stderr?.on("data", (chunk: Buffer) => (errors += chunk));
+    child.disconnect();
+    await until(() => child.exitCode !== null || child.signalCode !== null, { what: "its end" });
+    assert.equal(child.exitCode, 0, errors);
+    await nothingIsLeft(directory.path);
+  }
+});
+
 /** Runs `npm start` in its own process group. `wrapper` runs it and gets the text for its standard input. */
 async function npmStart(t: TestContext, wrapper: (command: readonly string[]) => readonly [string, ...string[]]) {
   const dataDirectory = makeDirectory(t).path;

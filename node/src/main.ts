@@ -49,7 +49,8 @@ async function run(config: NodeConfig, log: Log, errors: LastError): Promise<voi
     onFleet: (fleet) => {
       machines.fleet = fleet;
     },
-    onReady: () => process.send?.({ kind: "ready" }),
+    // `flotilla up` may have ended in the meantime: then the stop is under way, or about to begin.
+    onReady: () => process.send?.({ kind: "ready" }, undefined, undefined, () => undefined),
   });
   log.info({}, "the node agent has stopped; its machines continue to run");
   exit();

@@ -229,9 +229,10 @@ async function main(): Promise<void> {
   const { url, adminKey } = server;
   const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
   process.stdout.write(`${JSON.stringify(line)}\n`);
-  // For `flotilla up`, which shows it to the user.
+  // For `flotilla up`, which shows it to the user, and may have ended in the meantime: that stops this server.
   const nodeSocket = server.nodeUrls.find((address) => address.startsWith("unix:"))?.slice("unix:".length) ?? null;
-  process.send?.({ kind: "listening", url, nodeSocket, adminKey: adminKey.isNew ? adminKey.key : null });
+  const listening = { kind: "listening", url, nodeSocket, adminKey: adminKey.isNew ? adminKey.key : null };
+  process.send?.(listening, undefined, undefined, () => undefined);
 }
 
 if (import.meta.main) await main();
