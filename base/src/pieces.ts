@@ -2,7 +2,7 @@
  * Bytes that arrive in pieces of any size and are held: large pieces as they are, small ones copied together. Pure.
  *
  * Always: a million pieces are not a million objects, and at most half of the memory is empty. Without that, a byte that comes alone
- * takes 150 to 300.
+ * would be an object.
  */
 
 /** A larger piece is kept as it is: a copy would cost more than another object. */

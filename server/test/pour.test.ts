@@ -3,14 +3,29 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingMessage,
+  request as httpRequest,
+  type Server,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import { Readable } from "node:stream";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { endOfTurn } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
 import { head, wire } from "../../test/support/wire.ts";
 import { pour } from "../src/http/pour.ts";
+
+/** Listens until the test ends. */
+async function portOf(t: TestContext, server: Server): Promise<number> {
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return (server.address() as AddressInfo).port;
+}
 
 for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
   test(`pieces of ${pieceBytes} bytes that fill the connection of a slow reader all arrive, in order`, async (t) => {
@@ -21,11 +36,7 @@ for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
       response.flushHeaders();
       pour(body, response).then(poured.resolve, poured.reject);
     });
-    t.after(() => server.closeAllConnections());
-    t.after(() => server.close());
-    server.listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const { port } = server.address() as AddressInfo;
+    const port = await portOf(t, server);
     const sent = httpRequest({ port, host: "127.0.0.1" }).end();
     const [response] = (await once(sent, "response")) as [IncomingMessage];
     const pieces: Buffer[] = [];
@@ -56,11 +67,7 @@ test("small pieces of an answer that waits for an earlier one on its connection 
     void pour(body, response);
     asked.resolve();
   });
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
+  const port = await portOf(t, server);
   const caller = await wire(`http://127.0.0.1:${port}`);
   caller.send(head("GET", "/earlier", null) + head("GET", "/later", null));
   await asked.promise;
@@ -85,11 +92,7 @@ test("answers of single bytes take little memory while they wait", async (t) => 
     void pour(body, response);
     bodies.push(body);
   });
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
+  const port = await portOf(t, server);
   const caller = await wire(`http://127.0.0.1:${port}`);
   caller.send(head("GET", "/earlier", null) + head("GET", "/later", null).repeat(16));
   await until(() => bodies.length === 16, { what: "the requests to arrive" });

@@ -19,7 +19,7 @@ import {
   TENANT_BODY_BYTES_MAX,
 } from "./bounds.ts";
 import type { Context } from "../context.ts";
-import { Budget } from "./budget.ts";
+import { Budget, refusalOf } from "./budget.ts";
 import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
 import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
@@ -131,12 +131,12 @@ export class Admission {
     const holder = nameOf(tenantId, side);
     const shortage = this.#open.take(holder, 1);
     if (shortage === null) return () => this.#open.giveBack(holder, 1);
-    const headers = { "retry-after": "1" };
-    if (shortage === "all") throw new Refusal("unavailable", "too many requests are open; try again", headers);
-    const text =
-      `this tenant has ${this.#open.perHolder} requests open, which is the maximum; commands, followed logs, terminals ` +
-      "and connections to machines count; end some of them";
-    throw new Refusal("rate_limited", text, headers);
+    throw refusalOf(shortage, {
+      all: "too many requests are open; try again",
+      holder:
+        `this tenant has ${this.#open.perHolder} requests open, which is the maximum; commands, followed logs, terminals ` +
+        "and connections to machines count; end some of them",
+    });
   }
 
   /** The share that a body of the caller is taken from. */

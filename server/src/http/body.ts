@@ -13,7 +13,7 @@
 import type { IncomingMessage } from "node:http";
 import { Pieces } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
-import type { Budget } from "./budget.ts";
+import { type Budget, refusalOf, type Shortage } from "./budget.ts";
 import type { BodyWatch } from "./body-watch.ts";
 import { DRAIN_BYTES_MAX } from "./bounds.ts";
 
@@ -45,7 +45,7 @@ export class BodyShare {
   /** null when there is room. */
   grow(bytes: number): Refusal | null {
     const shortage = this.#budget.take(this.holder, bytes);
-    if (shortage !== null) return refusalOf(shortage, this.#budget);
+    if (shortage !== null) return noRoom(shortage, this.#budget);
     this.#bytes += bytes;
     return null;
   }
@@ -56,17 +56,13 @@ export class BodyShare {
   }
 }
 
-function refusalOf(shortage: "holder" | "all", { perHolder }: Budget): Refusal {
-  const headers = { "retry-after": "1" };
-  if (shortage === "all") {
-    const text = "the server holds as many request bodies as it has room for; send the request again in a moment";
-    return new Refusal("unavailable", text, headers);
-  }
-  const text =
-    `the requests of this tenant that run now hold ${perHolder} bytes of bodies, which is all it may; ` +
-    "send fewer at once, or upload large input as a file";
-  return new Refusal("rate_limited", text, headers);
-}
+const noRoom = (shortage: Shortage, { perHolder }: Budget): Refusal =>
+  refusalOf(shortage, {
+    all: "the server holds as many request bodies as it has room for; send the request again in a moment",
+    holder:
+      `the requests of this tenant that run now hold ${perHolder} bytes of bodies, which is all it may; ` +
+      "send fewer at once, or upload large input as a file",
+  });
 
 /** Shares the event loop: runs the work now, or in a later round, when it promises what the work returns. */
 export interface Rounds {

@@ -6,8 +6,15 @@
  * - A holder that returned everything is forgotten, so memory is bounded by the current holders.
  */
 
+import { Refusal } from "@flotilla/contract/errors";
+
 /** What is exhausted: the holder's share, or the total. */
 export type Shortage = "holder" | "all";
+
+/** The answer to a caller for whom there is no room now: 429 when it is the caller's share, otherwise 503. The texts say what to do. */
+export function refusalOf(shortage: Shortage, text: Readonly<Record<Shortage, string>>): Refusal {
+  return new Refusal(shortage === "all" ? "unavailable" : "rate_limited", text[shortage], { "retry-after": "1" });
+}
 
 export class Budget {
   readonly perHolder: number;

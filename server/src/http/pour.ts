@@ -4,7 +4,7 @@
  * Always:
  * - What the stream gives in one turn of the event loop is one chunk of the answer and one write, so that a small head before
  *   its payload costs its reader nothing. Small pieces are written together: a guest may answer in chunks of one byte, each of which
- *   would be some objects of 60 to 100 bytes until the reader has it.
+ *   would be several objects until the reader has it.
  * - The stream is paused while HELD_BYTES or more wait for the reader. Node asks for a pause at each piece of 64 KiB, also when
  *   the kernel takes it at once, and pausing and resuming costs more than the piece.
  * - A stream that fails breaks the connection, and a connection that breaks destroys the stream.

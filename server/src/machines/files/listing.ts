@@ -2,7 +2,7 @@
  * The list of a directory while it is read: the JSON of its entries, bounded. Pure.
  *
  * A guest chooses how many entries there are and how long their names are: 100,000 names of 250 control characters are 156 MB of
- * JSON, and took 600 MB while they were objects.
+ * JSON, and several times that as objects.
  *
  * Always:
  * - A list has at most LIST_BYTES_MAX.
@@ -11,7 +11,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { FileEntry } from "@flotilla/contract/files";
 import type { ListedFile } from "@flotilla/contract/link/files";
-import { Budget } from "../../http/budget.ts";
+import { Budget, refusalOf, type Shortage } from "../../http/budget.ts";
 
 const MIB = 1024 * 1024;
 /** 100,000 entries with names of 200 characters. */
@@ -67,12 +67,8 @@ export class Listing implements Disposable {
   }
 }
 
-function noRoom(shortage: "holder" | "all", { perHolder }: Budget): Refusal {
-  const headers = { "retry-after": "1" };
-  if (shortage === "all") {
-    const text = "the server reads as many lists of directories as it has room for; send the request again in a moment";
-    return new Refusal("unavailable", text, headers);
-  }
-  const text = `the lists of directories that are read for this tenant now hold ${perHolder} bytes, which is all they may; read fewer at once`;
-  return new Refusal("rate_limited", text, headers);
-}
+const noRoom = (shortage: Shortage, { perHolder }: Budget): Refusal =>
+  refusalOf(shortage, {
+    all: "the server reads as many lists of directories as it has room for; send the request again in a moment",
+    holder: `the lists of directories that are read for this tenant now hold ${perHolder} bytes, which is all they may; read fewer at once`,
+  });
