@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { GCProfiler, type HeapSpaceStatistics } from "node:v8";
 import { systemClock } from "@flotilla/base/clock";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { isConnectionLoss, openDatabase } from "../src/db/postgres.ts";
@@ -23,6 +24,10 @@ after(async () => {
   if (!isClosed) await closing();
 });
 
+const AT_ONCE = 4;
+const oldBytes = ({ heapSpaceStatistics }: { readonly heapSpaceStatistics: readonly HeapSpaceStatistics[] }): number =>
+  heapSpaceStatistics.find(({ spaceName }) => spaceName === "old_space")?.spaceUsedSize ?? 0;
+
 await db.execute(sql`CREATE TABLE counters (name text PRIMARY KEY, count bigint NOT NULL)`);
 
 test("bigint arrives as a number, timestamps as Date, and arrays go both ways", async () => {
@@ -37,6 +42,32 @@ test("bigint arrives as a number, timestamps as Date, and arrays go both ways", 
 test("a statement inside a statement keeps its own parameters", async () => {
   const inner = sql`SELECT ${1}::int AS one WHERE ${"x"}::text = 'x'`;
   assert.deepEqual(await db.query(sql`SELECT one, ${2}::int AS two FROM (${inner}) AS inside`), [{ one: 1, two: 2 }]);
+});
+
+test("young collections keep next to nothing of statements that were answered", async () => {
+  const statements = 4_000;
+  const one = () => db.query(sql`SELECT g AS id, now() AS at FROM generate_series(1, 3) g WHERE g > ${0}::int`);
+  for (let index = 0; index < 1_000; index += 1) await one();
+  const profiler = new GCProfiler();
+  profiler.start();
+  for (let index = 0; index < statements; index += AT_ONCE) await Promise.all(Array.from({ length: AT_ONCE }, one));
+  const collections = profiler.stop()?.statistics.filter(({ gcType }) => gcType === "Scavenge") ?? [];
+  const bytes = collections.reduce((sum, { beforeGC, afterGC }) => sum + oldBytes(afterGC) - oldBytes(beforeGC), 0);
+  assert.ok(collections.length > 0, "no young collection");
+  // They kept more than 2,000 bytes of each when pg made the promise.
+  assert.ok(bytes / statements < 300, `${Math.round(bytes / statements)} bytes of each statement`);
+});
+
+test("a statement that the database refuses leaves its connection usable", async () => {
+  const single = open(1);
+  try {
+    const processOf = () => single.queryOne<{ pid: number }>(sql`SELECT pg_backend_pid() AS pid`);
+    const before = await processOf();
+    await assert.rejects(single.query(sql`SELECT 1 / ${0}::int`), /division by zero/);
+    assert.deepEqual(await processOf(), before);
+  } finally {
+    await single.close();
+  }
 });
 
 test("a transaction that throws leaves nothing", async () => {

@@ -16,7 +16,7 @@
  */
 import { createHash } from "node:crypto";
 import { InexactAmount } from "@flotilla/base/money";
-import type { Clock } from "@flotilla/base/clock";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import { errorOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import pg from "pg";
@@ -140,15 +140,35 @@ function translated(error: unknown): unknown {
 const isRetryable = (error: unknown): boolean =>
   error instanceof pg.DatabaseError && (error.code === "40001" || error.code === "40P01");
 
-async function run<Row extends object>(
-  target: pg.Pool | pg.PoolClient,
-  statement: Statement,
-): Promise<pg.QueryResult<Row>> {
+/** On any connection. */
+async function run<Row extends object>(pool: pg.Pool, statement: Statement): Promise<pg.QueryResult<Row>> {
+  const client = await connect(pool);
+  let broken: Error | undefined;
   try {
-    return await target.query<Row>(queryConfig(statement));
+    return await ask<Row>(client, statement);
   } catch (error) {
-    throw translated(error);
+    if (error instanceof DatabaseUnavailable) broken = error;
+    throw error;
+  } finally {
+    client.release(broken);
   }
+}
+
+/**
+ * On this connection, which is unusable after a DatabaseUnavailable. With a callback, and a time limit that is not pg's: where pg makes a promise
+ * or has a limit, each statement, with its answer and all that waited for it, stays in memory until a full collection
+ * (docs/decisions/0074-short-lived-objects.md).
+ */
+function ask<Row extends object>(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult<Row>> {
+  return new Promise((resolve, reject) => {
+    const fail = (error: unknown): void => reject(errorOf(translated(error)));
+    const late = systemClock.timer(ANSWER_TIMEOUT_MS, () => fail(new Error("Query read timeout")));
+    client.query<Row>(queryConfig(statement), (error: Error | null, result) => {
+      late.cancel();
+      if (error === null) resolve(result);
+      else fail(error);
+    });
+  });
 }
 
 type Run = <Row extends object>(statement: Statement) => Promise<pg.QueryResult<Row>>;
@@ -215,7 +235,6 @@ function openPool(primary: Primary, max: number): pg.Pool {
     max,
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     statement_timeout: STATEMENT_TIMEOUT_MS,
-    query_timeout: ANSWER_TIMEOUT_MS,
     ...LOST_SERVER_BOUNDS,
     application_name: "flotilla",
     types,
@@ -314,9 +333,9 @@ async function attemptOnce<T>(pool: pg.Pool, work: (transaction: Queryable) => P
   const client = await connect(pool);
   let broken: Error | undefined;
   try {
-    await run(client, { text: "BEGIN", values: [] });
-    const result = await work(queryable((statement) => run(client, statement)));
-    await run(client, { text: "COMMIT", values: [] });
+    await ask(client, { text: "BEGIN", values: [] });
+    const result = await work(queryable((statement) => ask(client, statement)));
+    await ask(client, { text: "COMMIT", values: [] });
     return result;
   } catch (error) {
     broken = error instanceof DatabaseUnavailable ? error : await rollback(client);
@@ -337,7 +356,7 @@ async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
 /** The error that makes the connection unusable, if rolling back failed too. */
 async function rollback(client: pg.PoolClient): Promise<Error | undefined> {
   try {
-    await client.query("ROLLBACK");
+    await ask(client, { text: "ROLLBACK", values: [] });
     return undefined;
   } catch (error) {
     return errorOf(error);
