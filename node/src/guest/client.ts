@@ -16,6 +16,7 @@
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { type Clock, systemClock, type Timer } from "@flotilla/base/clock";
+import { ReleasingMap } from "@flotilla/base/releasing-map";
 import {
   CHANNELS_MAX,
   CONNECTION_WINDOW_BYTES,
@@ -117,7 +118,7 @@ class ChannelRange {
   /** Of an earlier host, by key. */
   readonly kept: Map<string, number>;
   /** Ended and not released, oldest first. */
-  readonly ended = new Map<number, ClientExec>();
+  readonly ended = new ReleasingMap<number, ClientExec>();
   /** Open, or ended and not released. */
   used = 0;
   readonly #first: number;
@@ -154,12 +155,12 @@ class GuestClient implements Guest {
   /** Limits padding: only a connecting host needs zeros; a guest that sends many would waste this process's time. */
   readonly #decoder = new FrameDecoder(FRAME_PADDING_BYTES);
   readonly #search: HelloSearch;
-  readonly #execs = new Map<number, ClientExec>();
+  readonly #execs = new ReleasingMap<number, ClientExec>();
   #ofCommands = new ChannelRange(1, CHANNELS_MAX);
   #ofConnections = new ChannelRange(CHANNELS_MAX + 1, 0);
   #released: number[] = [];
   #releaseTimer: Timer | null = null;
-  readonly #requests = new Map<number, Pending>();
+  readonly #requests = new ReleasingMap<number, Pending>();
   readonly #onFrame = (frame: Frame): void => this.#receive(frame);
   #hello: HelloAnswer | undefined;
   #greeting: Pending | undefined;
@@ -400,7 +401,7 @@ class GuestClient implements Guest {
     if (!range.hasRoom) throw new GuestBusy(`the guest already runs its maximum of ${max} ${range.what}`);
     // What ended does not prevent new commands, even if its caller does not read. More than one may be too many: a guest may
     // have more connections of an earlier host than it says it opens.
-    for (const oldest of ended) if (range.used + kept.size >= max) this.#release(...oldest);
+    for (const oldest of ended.entries()) if (range.used + kept.size >= max) this.#release(...oldest);
     for (;;) {
       const channel = range.next();
       if (!this.#execs.has(channel) && !range.isWaiting(channel)) return channel;

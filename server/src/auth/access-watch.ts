@@ -13,6 +13,7 @@
  * In memory only: a crash ends every connection.
  */
 import type { Timer } from "@flotilla/base/clock";
+import { type Link, LinkedList } from "@flotilla/base/linked-list";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { forAll } from "../db/holder.ts";
@@ -46,7 +47,11 @@ interface Entry {
   /** Epoch milliseconds. */
   readonly openedAt: number;
   isSeen: boolean;
+  /** Whether it is to be checked. */
+  isDoubtful: boolean;
   cutting: Timer | null;
+  /** Where it is listed, while it is open. */
+  readonly places: Link<Entry>[];
 }
 
 const LOOK_MS = 400;
@@ -55,12 +60,12 @@ const CUT_MS = 250;
 
 export class AccessWatch {
   readonly #context: Context;
-  readonly #entries = new Set<Entry>();
+  readonly #entries = new LinkedList<Entry>();
   /** By the ids of keys, tenants and machines. */
-  readonly #byId = new Map<string, Set<Entry>>();
+  readonly #byId = new Map<string, LinkedList<Entry>>();
   readonly #unlisten: readonly (() => void)[];
   /** To be checked. */
-  readonly #doubtful = new Set<Entry>();
+  #doubtful: Entry[] = [];
   #isChecking = false;
   #timer: Timer | null = null;
   #fullLookAt = 0;
@@ -76,12 +81,13 @@ export class AccessWatch {
 
   /** Watches a connection until the returned function is called. */
   open(right: Right, connection: OpenConnection): () => void {
-    const entry: Entry = { right, connection, openedAt: this.#context.clock.now(), isSeen: false, cutting: null };
-    this.#entries.add(entry);
+    const openedAt = this.#context.clock.now();
+    const entry: Entry = { right, connection, openedAt, places: [], isSeen: false, isDoubtful: false, cutting: null };
+    entry.places.push(this.#entries.append(entry));
     for (const id of idsOf(right)) {
-      const all = this.#byId.get(id);
-      if (all === undefined) this.#byId.set(id, new Set([entry]));
-      else all.add(entry);
+      const all = this.#byId.get(id) ?? new LinkedList();
+      this.#byId.set(id, all);
+      entry.places.push(all.append(entry));
     }
     this.#timer ??= this.#context.clock.timer(LOOK_MS, () => this.#tick());
     return () => {
@@ -95,7 +101,7 @@ export class AccessWatch {
     this.#timer?.cancel();
     this.#entries.clear();
     this.#byId.clear();
-    this.#doubtful.clear();
+    this.#doubtful = [];
   }
 
   #tick(): void {
@@ -112,16 +118,21 @@ export class AccessWatch {
   }
 
   #doubt(entries: Iterable<Entry>): void {
-    for (const entry of entries) this.#doubtful.add(entry);
-    if (this.#doubtful.size > 0 && !this.#isChecking) void forAll(() => this.#check());
+    for (const entry of entries) {
+      if (!entry.isDoubtful) this.#doubtful.push(entry);
+      entry.isDoubtful = true;
+    }
+    if (this.#doubtful.length > 0 && !this.#isChecking) void forAll(() => this.#check());
   }
 
   /** Checks until nothing is left to check. Never rejects. */
   async #check(): Promise<void> {
     this.#isChecking = true;
-    while (this.#doubtful.size > 0) {
-      const entries = [...this.#doubtful];
-      this.#doubtful.clear();
+    while (this.#doubtful.length > 0) {
+      const entries = this.#doubtful.filter(isOpen);
+      for (const entry of this.#doubtful) entry.isDoubtful = false;
+      this.#doubtful = [];
+      if (entries.length === 0) continue;
       try {
         const held = await findHeld(this.#context.db, partsOf(entries));
         for (const entry of entries) this.#judge(entry, held);
@@ -135,7 +146,7 @@ export class AccessWatch {
   }
 
   #judge(entry: Entry, held: HeldParts): void {
-    if (!this.#entries.has(entry)) return;
+    if (!isOpen(entry)) return;
     const reason = lostBy(entry, held);
     if (reason === undefined) entry.isSeen = true;
     else this.#end(entry, reason);
@@ -148,16 +159,12 @@ export class AccessWatch {
   }
 
   #forget(entry: Entry): void {
-    this.#entries.delete(entry);
-    this.#doubtful.delete(entry);
-    for (const id of idsOf(entry.right)) {
-      const all = this.#byId.get(id);
-      all?.delete(entry);
-      if (all?.size === 0) this.#byId.delete(id);
-    }
+    for (const place of entry.places) place.remove();
+    for (const id of idsOf(entry.right)) if (this.#byId.get(id)?.size === 0) this.#byId.delete(id);
   }
 }
 
+const isOpen = ({ places: [place] }: Entry): boolean => place?.isIn === true;
 const isId = (id: string | null): id is string => id !== null;
 const idsOf = ({ keyId, tenantId, machineId }: Right): readonly string[] => [keyId, tenantId, machineId].filter(isId);
 

@@ -15,7 +15,8 @@
  * - What a transaction does within it does not wait again.
  * - No wait is longer than WAIT_MS_MAX; then it fails, as a wait for a connection of the pool does.
  */
-import type { Clock, Timer } from "@flotilla/base/clock";
+import type { Clock } from "@flotilla/base/clock";
+import { LinkedList } from "@flotilla/base/linked-list";
 import { DatabaseUnavailable } from "./database.ts";
 import { currentHolder, forAll } from "./holder.ts";
 
@@ -30,13 +31,12 @@ const LATE = `no connection of the caller's share was free within ${WAIT_MS_MAX 
 
 interface Waiting {
   readonly begin: () => void;
-  readonly late: Timer;
 }
 
 interface Holder {
   readonly name: string;
   running: number;
-  readonly waiting: Set<Waiting>;
+  readonly waiting: LinkedList<Waiting>;
   askedAt: number;
 }
 
@@ -81,7 +81,7 @@ export class ConnectionShare {
     if (now - this.#sweptAt >= ASKING_MS) this.#sweep(now);
     let holder = this.#holders.get(name);
     if (holder === undefined) {
-      holder = { name, running: 0, waiting: new Set(), askedAt: now };
+      holder = { name, running: 0, waiting: new LinkedList(), askedAt: now };
       this.#holders.set(name, holder);
     }
     holder.askedAt = now;
@@ -102,22 +102,20 @@ export class ConnectionShare {
   #wait(holder: Holder): Promise<void> {
     return new Promise((resolve, reject) => {
       const leave = (): void => {
-        holder.waiting.delete(one);
+        place.remove();
         if (holder.waiting.size === 0) this.#turns.delete(holder);
       };
-      const one: Waiting = {
-        begin: () => {
-          one.late.cancel();
-          leave();
-          this.#take(holder);
-          resolve();
-        },
-        late: this.#clock.timer(WAIT_MS_MAX, () => {
-          leave();
-          reject(new DatabaseUnavailable(new Error(LATE)));
-        }),
+      const late = this.#clock.timer(WAIT_MS_MAX, () => {
+        leave();
+        reject(new DatabaseUnavailable(new Error(LATE)));
+      });
+      const begin = (): void => {
+        late.cancel();
+        leave();
+        this.#take(holder);
+        resolve();
       };
-      holder.waiting.add(one);
+      const place = holder.waiting.append({ begin });
       this.#turns.add(holder);
     });
   }
@@ -132,9 +130,9 @@ export class ConnectionShare {
       // Moves the holder to the end.
       this.#turns.delete(holder);
       this.#turns.add(holder);
-      const [first] = holder.waiting;
-      const begins = first !== undefined && this.#hasRoom(holder);
-      if (begins) first.begin();
+      const { first } = holder.waiting;
+      const begins = first !== null && this.#hasRoom(holder);
+      if (begins) first.value.begin();
       skipped = begins ? 0 : skipped + 1;
     }
   }

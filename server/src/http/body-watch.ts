@@ -12,30 +12,32 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Clock } from "@flotilla/base/clock";
+import { LinkedList } from "@flotilla/base/linked-list";
 import { Refusal } from "@flotilla/contract/errors";
 import { BODY_BYTES_PER_SECOND_MIN, BODY_GRACE_MS, BODY_MS_MAX, DRAIN_BYTES_MAX, DRAIN_MS_MAX } from "./bounds.ts";
 
 const LOOK_MS = 1_000;
 
-interface Watched {
-  /** false: it needs no further check. */
-  readonly look: (now: number) => boolean;
-}
+/** false: it needs no further check. */
+type Look = (now: number) => boolean;
 
 export class BodyWatch {
   readonly #clock: Clock;
-  readonly #watched = new Map<IncomingMessage, Watched>();
+  readonly #watched = new LinkedList<Look>();
   #isChecking = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** A body that is held until it is complete. `refuse` is called at most once, with a Refusal. */
-  buffered(message: IncomingMessage, refuse: (refusal: Refusal) => void): void {
+  /**
+   * A body that is held until it is complete, or the function that is returned is called. `refuse` is called at most once, with a
+   * Refusal.
+   */
+  buffered(message: IncomingMessage, refuse: (refusal: Refusal) => void): () => void {
     const startedAt = this.#clock.monotonic();
     const bytesBefore = message.socket.bytesRead;
-    this.#add(message, (now) => {
+    return this.#add((now) => {
       if (message.complete || message.destroyed) return false;
       const elapsed = now - startedAt;
       const expected = ((elapsed - BODY_GRACE_MS) / 1000) * BODY_BYTES_PER_SECOND_MIN;
@@ -49,7 +51,7 @@ export class BodyWatch {
   streamed(message: IncomingMessage, silenceMs: number): void {
     let bytes = -1;
     let heardAt = 0;
-    this.#add(message, (now) => {
+    this.#add((now) => {
       if (message.complete || message.destroyed) return false;
       // By events, or by an iterator, which has taken all that came.
       const isIterated = message.listenerCount("readable") > 0 && message.readableLength === 0;
@@ -69,7 +71,7 @@ export class BodyWatch {
     const { socket } = message;
     const bytesBefore = socket.bytesRead;
     let answeredAt: number | null = null;
-    this.#add(message, (now) => {
+    this.#add((now) => {
       if (message.complete || socket.destroyed) return false;
       if (response.writableFinished) answeredAt ??= now;
       const isLate = answeredAt !== null && now - answeredAt > DRAIN_MS_MAX;
@@ -79,13 +81,10 @@ export class BodyWatch {
     });
   }
 
-  forget(message: IncomingMessage): void {
-    this.#watched.delete(message);
-  }
-
-  #add(message: IncomingMessage, look: Watched["look"]): void {
-    this.#watched.set(message, { look });
+  #add(look: Look): () => void {
+    const place = this.#watched.append(look);
     if (!this.#isChecking) this.#scheduleCheck();
+    return () => void place.remove();
   }
 
   #scheduleCheck(): void {
@@ -93,7 +92,7 @@ export class BodyWatch {
     this.#clock.timer(LOOK_MS, () => {
       this.#isChecking = false;
       const now = this.#clock.monotonic();
-      for (const [message, { look }] of this.#watched) if (!look(now)) this.#watched.delete(message);
+      for (const place of this.#watched.links()) if (!place.value(now)) place.remove();
       if (this.#watched.size > 0) this.#scheduleCheck();
     });
   }

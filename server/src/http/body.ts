@@ -98,7 +98,7 @@ export function readBody(
     };
     let size = 0;
     const finish = (end: () => void): void => {
-      watch.forget(incoming);
+      forget();
       incoming.off("data", onData);
       end();
     };
@@ -128,7 +128,7 @@ export function readBody(
       lastTaken = taking.then(() => void incoming.resume(), reject);
     };
     const complete = (): void => (size > maxBytes ? reject(tooLarge({})) : resolve(gathered.all()));
-    watch.buffered(incoming, refuse);
+    const forget = watch.buffered(incoming, refuse);
     incoming.on("data", onData);
     incoming.on("end", () =>
       finish(() => {

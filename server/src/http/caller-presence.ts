@@ -9,6 +9,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
+import type { Link, LinkedList } from "@flotilla/base/linked-list";
 import type { Refusal } from "@flotilla/contract/errors";
 import type { AccessWatch, Right } from "../auth/access-watch.ts";
 
@@ -22,7 +23,8 @@ export class CallerPresence {
   /** The connection of an upgrade; otherwise the response. */
   readonly #connection: ServerResponse | Duplex;
   /** Requests whose signal was read and whose caller is connected. */
-  readonly #waiting: Set<CallerPresence>;
+  readonly #waiting: LinkedList<CallerPresence>;
+  #place: Link<CallerPresence> | undefined;
   #controller: AbortController | undefined;
   #isEnded = false;
   #admission: { readonly access: AccessWatch; readonly right: Right } | undefined;
@@ -33,7 +35,7 @@ export class CallerPresence {
     response: ServerResponse,
     options: {
       readonly upgraded: Duplex | undefined;
-      readonly waiting: Set<CallerPresence>;
+      readonly waiting: LinkedList<CallerPresence>;
       readonly closing: AbortSignal;
     },
   ) {
@@ -65,7 +67,7 @@ export class CallerPresence {
   /** Names the right that lets the request continue. */
   admit(access: AccessWatch, right: Right): void {
     this.#admission = { access, right };
-    if (this.#waiting.has(this)) this.#watchRight();
+    if (this.#place?.isIn) this.#watchRight();
   }
 
   end(): void {
@@ -74,9 +76,9 @@ export class CallerPresence {
   }
 
   #watch(): void {
-    this.#waiting.add(this);
+    this.#place = this.#waiting.append(this);
     this.#connection.once("close", () => {
-      this.#waiting.delete(this);
+      this.#place?.remove();
       this.#stopWatching?.();
       if (this.hasGone) this.end();
     });

@@ -12,6 +12,7 @@ import { createServer, type IncomingMessage, type Server, ServerResponse } from 
 import type { AddressInfo, Server as Acceptor, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
+import { LinkedList } from "@flotilla/base/linked-list";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import findMyWay from "find-my-way";
@@ -78,7 +79,7 @@ export interface HttpOptions {
 export async function startHttp(options: HttpOptions, parts: HandleParts): Promise<HttpServer> {
   const { listen } = options;
   const { context, requestIds } = parts;
-  const waiting = new Set<CallerPresence>();
+  const waiting = new LinkedList<CallerPresence>();
   const closing = new AbortController();
   const nodes: NodeListener[] = [];
   const remoteNodes = new Map<Socket, NodeCertificate | null>();
@@ -234,7 +235,7 @@ function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoExceptio
 
 interface Closing {
   readonly acceptors: readonly Acceptor[];
-  readonly waiting: ReadonlySet<CallerPresence>;
+  readonly waiting: LinkedList<CallerPresence>;
   readonly connections: Connections;
 }
 

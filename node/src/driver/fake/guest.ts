@@ -5,6 +5,7 @@
  */
 import { Readable, Writable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
+import { LinkedList } from "@flotilla/base/linked-list";
 import {
   type Guest,
   GuestBusy,
@@ -53,7 +54,7 @@ export class FakeGuest implements Guest {
   /** As that of `Vm.watchDiskPause`. */
   onDiskPause: (isPaused: boolean) => void = () => undefined;
   readonly #machine: FakeMachine;
-  readonly #execs = new Set<FakeExec>();
+  readonly #execs = new LinkedList<FakeExec>();
   readonly #kept: Map<string, FakeCommand>;
   #configuration: FakeConfiguration;
   readonly #closing = Promise.withResolvers<string>();
@@ -152,8 +153,8 @@ export class FakeGuest implements Guest {
     const pauseForDisk = (isPaused: boolean): void => this.onDiskPause(isPaused);
     const parts = { request, program, machine: this.#machine, configuration: this.#configuration, pauseForDisk };
     const exec = new FakeExec(parts, this.#lastPid);
-    this.#execs.add(exec);
-    exec.run(() => this.#execs.delete(exec));
+    const place = this.#execs.append(exec);
+    exec.run(() => place.remove());
     return exec;
   }
 
