@@ -13,6 +13,7 @@
  * If the process dies, the lease expires and another server continues: completed steps are not repeated, the running one is.
  * So a worker may do a step twice.
  */
+import { LinkedList } from "@flotilla/base/linked-list";
 import { Refusal } from "@flotilla/contract/errors";
 import type { OperationKind, OperationStep } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
@@ -63,7 +64,9 @@ export class OperationRunner {
   readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
   /** With the owner of each. */
   readonly #underWay = new Map<Promise<void>, string>();
-  readonly #stopping = new AbortController();
+  /** Those that have begun: aborted when the operation is to end. */
+  readonly #running = new LinkedList<AbortController>();
+  #isStopping = false;
 
   constructor(context: Context, atWork: AtWork, workers: readonly OperationWorker[]) {
     this.#context = context;
@@ -74,7 +77,7 @@ export class OperationRunner {
 
   /** What it can claim. */
   get room(): ClaimRoom {
-    return this.#stopping.signal.aborted ? NO_ROOM : claimRoom(this.#underWay.values());
+    return this.#isStopping ? NO_ROOM : claimRoom(this.#underWay.values());
   }
 
   /** Begins to work on an operation that was claimed for this server. */
@@ -89,7 +92,8 @@ export class OperationRunner {
   }
 
   async stop(): Promise<void> {
-    this.#stopping.abort(STOPPED);
+    this.#isStopping = true;
+    for (const over of this.#running) over.abort(STOPPED);
     await Promise.all(this.#underWay.keys());
   }
 
@@ -106,9 +110,14 @@ export class OperationRunner {
       onLost: () => over.abort(LOST),
       onCancel: () => over.abort(CANCELED),
     });
-    const signal = AbortSignal.any([over.signal, this.#stopping.signal]);
+    const place = this.#running.append(over);
+    if (this.#isStopping) over.abort(STOPPED);
+    const { signal } = over;
     const finished = new AbortController();
-    const keeping = record.keep(AbortSignal.any([signal, finished.signal]));
+    const keeping = record.keep(finished.signal);
+    const finish = (): void => finished.abort();
+    if (signal.aborted) finish();
+    else signal.addEventListener("abort", finish, { once: true });
     void clock.sleep(Math.max(0, operation.deadlineAt - clock.now()), finished.signal).then(() => over.abort(LATE));
     let error: unknown = null;
     try {
@@ -119,7 +128,8 @@ export class OperationRunner {
     } catch (thrown) {
       error = signal.aborted ? signal.reason : thrown;
     } finally {
-      finished.abort();
+      place.remove();
+      finish();
       await keeping;
     }
     if (error === LOST) return;
