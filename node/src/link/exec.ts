@@ -49,6 +49,8 @@ const HEAD_DELAY_MS = 50;
 const CALLER_CHECK_MS = 2_000;
 /** Of the input of a connection; a server does not send so much. */
 const UNREAD_BYTES_MAX = 1024 * 1024;
+/** One for all: to make one with its stack takes longer than all else that an abort does, and a stack keeps what it names in memory. */
+const GONE = new DOMException("the caller has gone, or was answered", "AbortError");
 const NO_OUTPUT = encodeLinkFrame("stderr");
 /** A guest that does not report the end of a killed command within this time counts as unreachable. */
 const KILL_DEADLINE_MS = 10_000;
@@ -457,7 +459,7 @@ class LinkExec {
 
   #release(): void {
     this.#isFinished = true;
-    this.#gone.abort();
+    this.#gone.abort(GONE);
     for (const timer of this.#timers) timer.cancel();
     this.#callerCheck?.cancel();
     this.#timers = [];
