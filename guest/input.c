@@ -46,6 +46,9 @@ void input_give_credit(struct channel *channel)
 {
 	if (channel->stdin_consumed < STDIN_CREDIT_STEP_BYTES || channel->resume_until_ms > 0 || !output_has_room())
 		return;
+	/* The exit is a channel's last frame; the host may have sent more input before it received that. */
+	if (channel->has_reported_exit)
+		return;
 	output_begin(GUEST_FRAME_STDIN_CREDIT, channel->number);
 	output_u32(FIELD_BYTES, channel->stdin_consumed);
 	output_end();

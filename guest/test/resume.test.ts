@@ -127,6 +127,20 @@ test("input continues where the guest has received it", () =>
     assert(Buffer.concat(received.stdout).equals(input));
   }));
 
+test("input that arrives after a command has ended, and before it is released, is dropped without an answer", () =>
+  withAgent(async (agent) => {
+    const line = new Line(agent.socket);
+    const guest = await connectGuest(line, { helloTimeoutMs: 20_000, keepsCommands: true });
+    const exec = guest.exec(request(["true"], { hasStdin: true, resumeKey: keyOf() }));
+    assert.equal((await exec.exit).exitCode, 0);
+    // A host sends this before it has read the end of the command.
+    line.write(encodeFrame({ type: HOST_FRAMES.stdin, channel: 1 }, randomBytes(65_536)));
+    assert.equal((await outcome(guest.exec(request(["echo", "next"])))).stdout, "next\n");
+    exec.release?.();
+    assert.equal((await outcome(guest.exec(request(["echo", "last"])))).stdout, "last\n");
+    guest.close();
+  }));
+
 test("a terminal continues, with what was printed and typed while it had no host", () =>
   withAgent(async (agent) => {
     const resumeKey = keyOf();
