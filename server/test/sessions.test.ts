@@ -71,6 +71,16 @@ test("options of one call apply to it alone, and its command's changes to them a
   assert.deepEqual([(await info()).cwd, (await info()).env], ["/var", { MORE: "x." }]);
 });
 
+test("a variable that one call sets is set, although the session has unset it", async () => {
+  const { exec, info } = await session();
+  await exec("unset FROM");
+  const env = { FROM: "call" };
+  assert.equal((await exec("echo $FROM", { env })).stdout, "call\n");
+  assert.equal((await exec(["printenv", "FROM"], { env })).stdout, "call\n");
+  assert.equal((await exec('echo "[$FROM]"')).stdout, "[]\n");
+  assert.deepEqual((await info()).env, {});
+});
+
 test("a session survives a stop and a start; a directory that did not is reported and left", async () => {
   const id = await machine();
   const { exec, info } = await session({ id: "work" }, id);

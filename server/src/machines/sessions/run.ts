@@ -42,8 +42,9 @@ export async function runInSession(
 ): Promise<ExecExit> {
   const { context } = services;
   const { tenantId, keyId, id, sessionId, request, signal } = options;
-  const session = await findSession(context.db, { tenantId, machineId: id, sessionId });
-  if (session === undefined) throw sessionNotFound(id, sessionId);
+  const found = await findSession(context.db, { tenantId, machineId: id, sessionId });
+  if (found === undefined) throw sessionNotFound(id, sessionId);
+  const session = withSet(found, request.env ?? {});
   const hasOwnCwd = typeof request.cwd === "string" && request.cwd !== "";
   const isLine = typeof request.command === "string";
   const isKept = isLine && request.background !== true;
@@ -56,6 +57,12 @@ export async function runInSession(
   if (note !== null) await sink.onOutput("stderr", Buffer.from(`session: ${note}\n`));
   return exit;
 }
+
+/** What the request sets is set for its command, although an earlier one has unset it. */
+const withSet = (session: SessionRecord, env: Readonly<Record<string, string>>): SessionRecord => ({
+  ...session,
+  unsetNames: session.unsetNames.filter((name) => !Object.hasOwn(env, name)),
+});
 
 /** A note for the command's owner, or null. The command has run, so there is no refusal. */
 async function keep(
