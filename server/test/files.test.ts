@@ -217,6 +217,24 @@ test("parts of a file, and parts that it does not have", async () => {
   assert.equal((await part("bytes=2-4", { "if-range": '"x"' })).status, 200);
 });
 
+test("a part is answered as long as the file is the one that was read before, and all of it afterwards", async () => {
+  await raw("PUT", "/workspace/resumed", { body: "0123456789" });
+  const { etag = "", "last-modified": date = "" } = (await raw("GET", "/workspace/resumed")).headers;
+  const part = async (range: string, validator: string | string[]) => {
+    const { status, body, headers } = await raw("GET", "/workspace/resumed", {
+      headers: { range, "if-range": String(validator) },
+    });
+    return [status, body.toString(), headers["content-range"]];
+  };
+  assert.deepEqual(await part("bytes=7-", etag), [206, "789", "bytes 7-9/10"]);
+  assert.equal((await part("bytes=10-", etag))[0], 416);
+  // A file may be written twice in a second.
+  assert.deepEqual(await part("bytes=7-", date), [200, "0123456789", undefined]);
+  await raw("PUT", "/workspace/resumed", { body: "new" });
+  assert.deepEqual(await part("bytes=1-", etag), [200, "new", undefined]);
+  assert.deepEqual(await part("bytes=7-", etag), [200, "new", undefined]);
+});
+
 test("a file is removed", async () => {
   await raw("PUT", "/workspace/gone", { body: "x" });
   assert.equal((await raw("DELETE", "/workspace/gone")).status, 204);

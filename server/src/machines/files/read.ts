@@ -23,17 +23,22 @@ export interface FileRead {
   readonly body: Readable;
 }
 
-/** `part` undefined: all of it. Throws a Refusal. */
+/** `part` undefined: all of it, and so if `etag` is given and not the file's. Throws a Refusal. */
 export async function readFile(
   services: MachineServices,
   target: FileTarget,
   part: FilePart | undefined,
+  etag?: string,
 ): Promise<FileRead> {
   const { value, finish, end } = await beginOnNode(services, target, (files, call) =>
     files.read(call, part ?? WHOLE_FILE),
   );
   const { facts, content } = value;
   content.once("close", end);
+  if (part !== undefined && etag !== undefined && etag !== etagOf(facts)) {
+    content.destroy();
+    return await readFile(services, target, undefined);
+  }
   const located = part === undefined ? { first: 0, count: facts.size } : locateInFile(part, facts.size);
   if (located === undefined) {
     content.destroy();
@@ -52,12 +57,15 @@ export async function readFile(
   return { status: 200, headers, body: Readable.from([bytes]) };
 }
 
-function headersOf({ size, modifiedAt, mode }: FileFacts, count: number): Record<string, string> {
+const etagOf = ({ size, modifiedAt }: FileFacts): string => `"${size.toString(16)}-${modifiedAt.toString(16)}"`;
+
+function headersOf(facts: FileFacts, count: number): Record<string, string> {
+  const { modifiedAt, mode } = facts;
   return {
     "content-length": String(count),
     "accept-ranges": "bytes",
     "last-modified": new Date(modifiedAt).toUTCString(),
-    etag: `"${size.toString(16)}-${modifiedAt.toString(16)}"`,
+    etag: etagOf(facts),
     "x-file-mode": mode,
   };
 }

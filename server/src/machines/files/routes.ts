@@ -35,8 +35,7 @@ export function fileHandlers(services: MachineServices): FileHandlers {
       return { status: 200, body, contentType: "application/json" } as const;
     }
     const { range, "if-range": ifRange } = request.headers;
-    const part = ifRange === undefined ? parseRange(textOf(range)) : undefined;
-    return await readFile(services, target, part);
+    return await readFile(services, target, parseRange(textOf(range)), textOf(ifRange));
   };
   const write = async (request: FileRequestParts, path: string | undefined, body: Readable) => {
     refusePart(request);
