@@ -4,6 +4,7 @@
  * Always: these are plain JSON values, referenced by name, so that the document contains each of them once.
  */
 import { ERRORS } from "./errors.ts";
+import { IDEMPOTENCY_KEY_FORM } from "./patterns.ts";
 
 /** Descriptions of the endpoint families. */
 export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
@@ -77,7 +78,7 @@ export const parameterComponents = {
       "makes the request safe to repeat: the first answer is stored for 24 hours and given again; the same key with another " +
       "request is refused. If the server died before it answered, a repetition after 60 seconds creates nothing twice and " +
       "answers with what was created; a command whose result was lost this way runs again",
-    schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x20-\\x7e]*$" },
+    schema: { type: "string", minLength: 1, maxLength: 255, pattern: IDEMPOTENCY_KEY_FORM },
   },
 } as const;
 

@@ -80,7 +80,7 @@ export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
   if (isNodeAccess(endpoint.access)) return codes;
   codes.push("expired_key", "payment_required", "rate_limited");
   if (endpoint.access !== "anyKey") codes.push("missing_scope");
-  if (takesIdempotencyKey(endpoint)) codes.push("idempotency_in_progress", "idempotency_mismatch");
+  if (takesIdempotencyKey(endpoint)) codes.push("invalid_request", "idempotency_in_progress", "idempotency_mismatch");
   return codes;
 }
 

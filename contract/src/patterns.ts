@@ -3,6 +3,8 @@
  */
 
 export const NO_NUL = "^[^\\u0000]*$";
+/** Printable characters without spaces. */
+export const IDEMPOTENCY_KEY_FORM = "^[\\x21-\\x7e]{1,255}$";
 export const MACHINE_NAME = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$";
 export const LABEL_NAME = "^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$";
 export const SESSION_ID = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$";

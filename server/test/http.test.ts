@@ -325,10 +325,12 @@ test("a tenant has a bounded number of idempotency keys; known ones stay valid",
   assert.equal((await post("last")).text, last.text);
 });
 
-test("an idempotency key that is too long or odd answers 400", async () => {
+test("an idempotency key that is too long or odd answers 400, as the description says", async () => {
+  const { pattern } = (await client.get("/openapi.json")).json.components.parameters.IdempotencyKey.schema;
   for (const key of ["x".repeat(256), "a b"]) {
     const answer = await client.post("/v1/apikeys", {}, { headers: { "idempotency-key": key } });
     assert.equal(answer.status, 400);
+    assert.doesNotMatch(key, new RegExp(pattern));
   }
 });
 

@@ -24,6 +24,7 @@
  */
 import { createCipheriv, createDecipheriv, createHash, hkdfSync } from "node:crypto";
 import { Refusal } from "@flotilla/contract/errors";
+import { IDEMPOTENCY_KEY_FORM } from "@flotilla/contract/patterns";
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import {
@@ -63,7 +64,7 @@ const RENEW_MS = 15_000;
 const AGAIN_MS = 250;
 const KEPT_MS = 24 * 60 * 60 * 1000;
 const KEPT_BYTES_MAX = 64 * 1024;
-const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
+const KEY_FORM = new RegExp(IDEMPOTENCY_KEY_FORM);
 
 export interface IdempotencyParts {
   readonly context: Context;
