@@ -79,7 +79,7 @@ export interface Endpoint {
    * upgrades too. A connect token of the machine is accepted like a key.
    */
   readonly isBridge?: true;
-  /** Part of the specification's description, but not a supported part of the service. */
+  /** Part of the specification's description, but not a supported part of the service: answers have `x-unsupported` with the family. */
   readonly isUnsupported?: true;
 }
 

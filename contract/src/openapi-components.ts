@@ -52,6 +52,7 @@ export const HEADERS = {
     schema: text,
     description: 'with `limit`: the address of the next page, `<…>; rel="next"`; absent on the last one',
   },
+  Unsupported: { wire: "x-unsupported", schema: text, description: "what is not a supported part of the service" },
   IdempotencyReplayed: {
     wire: "Idempotency-Replayed",
     schema: { type: "string", enum: ["true"] },

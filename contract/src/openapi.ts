@@ -288,6 +288,7 @@ function answerHeaders(endpoint: Endpoint): readonly HeaderName[] {
     ...(isCounted(endpoint) ? RATE_HEADERS : []),
     ...("cursor" in (query.properties ?? {}) ? (["Link"] as const) : []),
     ...(takesIdempotencyKey(endpoint) ? (["IdempotencyReplayed"] as const) : []),
+    ...(endpoint.isUnsupported === true ? (["Unsupported"] as const) : []),
   ];
 }
 

@@ -32,9 +32,15 @@ test("a volume is recorded, listed, read and deleted, and every answer says that
   assert.deepEqual(read.json, made.json);
   const deleted = await client.call("DELETE", `/v1/volumes/${id}`);
   assert.deepEqual([deleted.status, (await client.get(`/v1/volumes/${id}`)).status], [204, 404]);
-  assert.equal((await client.call("DELETE", `/v1/volumes/${id}`)).status, 404);
+  const [gone, twice] = [
+    await client.call("DELETE", `/v1/volumes/${id}`),
+    await client.post("/v1/volumes", plain.json),
+  ];
+  const invalid = await client.post("/v1/volumes", {});
+  assert.deepEqual([gone.status, twice.status, invalid.status], [404, 409, 422]);
   assert.deepEqual((await client.get("/v1/volumes")).json, [plain.json]);
-  for (const { headers } of [made, plain, all, read, deleted]) assert.equal(headers.get("x-unsupported"), "volumes");
+  for (const { headers } of [made, plain, all, read, deleted, gone, twice, invalid])
+    assert.equal(headers.get("x-unsupported"), "volumes");
 });
 
 test("a name is unique in its tenant, and a lost answer can be asked for again", async () => {

@@ -226,6 +226,7 @@ function checkIsForNodes(route: Route | "page" | undefined): void {
 function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<Outgoing> | Outgoing {
   const { key, headers, presence, startedAt: now } = exchange;
   if (key === undefined) return serveWithinRate(parts, exchange, routeFor(exchange, route));
+  if (route?.endpoint.isUnsupported) headers.push("x-unsupported", route.endpoint.family);
   // Before anything is refused: refusals are recorded, and a flood of them costs as much as one of calls.
   return after(parts.admission.takeRequest(key, "api", { headers, now, presence }), () => {
     const served = routeFor(exchange, route);

@@ -1,5 +1,5 @@
 /**
- * Serves /v1/volumes: records without storage, which every answer says in a header.
+ * Serves /v1/volumes: records without storage.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { VOLUMES_MAX } from "@flotilla/contract/limits";
@@ -7,8 +7,6 @@ import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import { findVolume, insertVolume, listVolumes, removeVolume, type VolumeRecord } from "./store.ts";
-
-const HEADERS = { "x-unsupported": "volumes" } as const;
 
 const volumeInfo = ({ id, name, node, sizeGb, createdAt }: VolumeRecord) => ({
   id,
@@ -28,7 +26,7 @@ export function volumeHandlers({ db, clock }: Context): HandlersOf<Names> {
       const found = (await listVolumes(db, caller.tenantId)).map(volumeInfo);
       const keyOf = ({ createdAt, id }: (typeof found)[number]): string => `${createdAt} ${id}`;
       const { body, headers } = listPage(found, query, { path: "/v1/volumes", keyOf });
-      return { status: 200, body, headers: { ...headers, ...HEADERS } };
+      return { status: 200, body, headers };
     },
     createVolume: async (request) => {
       const { tenantId } = request.caller;
@@ -40,17 +38,17 @@ export function volumeHandlers({ db, clock }: Context): HandlersOf<Names> {
         const text = `this tenant has ${VOLUMES_MAX} volumes, which is the maximum; delete one`;
         throw new Refusal("quota_exceeded", text);
       }
-      return { status: 200, body: volumeInfo(made), headers: HEADERS };
+      return { status: 200, body: volumeInfo(made) };
     },
     getVolume: async ({ caller, params: { id } }) => {
       const found = await findVolume(db, { tenantId: caller.tenantId, id });
       if (found === undefined) throw new Refusal("not_found", `no volume ${id}`);
-      return { status: 200, body: volumeInfo(found), headers: HEADERS };
+      return { status: 200, body: volumeInfo(found) };
     },
     deleteVolume: async ({ caller, params: { id } }) => {
       if (!(await removeVolume(db, { tenantId: caller.tenantId, id })))
         throw new Refusal("not_found", `no volume ${id}`);
-      return { status: 204, headers: HEADERS };
+      return { status: 204 };
     },
   };
 }
