@@ -13,6 +13,7 @@ import { until } from "../../test/support/until.ts";
 import { linkSocketPath } from "../src/link/socket-path.ts";
 import { machineIdOf, specOf } from "./support/in-process.ts";
 import { startTestLink, type TestLink } from "./support/link.ts";
+import { scriptedExec } from "./support/scripted-exec.ts";
 
 const A = machineIdOf("a");
 
@@ -263,6 +264,29 @@ test("a disconnect is noticed even while the command does not read", async () =>
   run.request.destroy();
   const hasRoom = async (): Promise<boolean> => "exitCode" in (await exec(served, ["true"]).end());
   await until(hasRoom, { what: "the command to be ended", deadlineMs: 20_000 });
+});
+
+test("a caller that leaves before a file is read causes no error of the node", async (t) => {
+  await using served = await startTestLink();
+  await runs(served);
+  const guest = served.node.fleet.find(A)?.guest;
+  assert(guest);
+  const [asked, killed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  t.mock.method(guest, "file", () => {
+    asked.resolve();
+    return scriptedExec(killed.resolve).exec;
+  });
+  const request = httpRequest({
+    socketPath: served.socketPath,
+    method: "POST",
+    path: `/v1/machines/${A}/files/read`,
+  }).on("error", () => undefined);
+  request.end(JSON.stringify({ path: "/workspace/file", offset: 0 }));
+  await asked.promise;
+  request.destroy();
+  await killed.promise;
+  assert.equal((await answerOf(served, "GET", "/v1/images")).status, 200);
+  assert.deepEqual(served.errors, []);
 });
 
 test("invalid frames end the exec with a failure", async () => {

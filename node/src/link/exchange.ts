@@ -12,3 +12,11 @@ export interface Exchange {
   /** Aborted when the caller has gone. */
   readonly signal: AbortSignal;
 }
+
+/** The end of a request whose caller has gone: nothing has failed. */
+export class CallerGone extends Error {
+  constructor() {
+    super("the caller has gone");
+    this.name = "CallerGone";
+  }
+}

@@ -32,6 +32,7 @@ import { FileFailure, garbage, parseEntries, parseStatus } from "../guest/file-a
 import { beginFileWork, type FileWork } from "../guest/file-work.ts";
 import type { Guest } from "../guest/guest.ts";
 import { lateMessage, MESSAGE_MS } from "./bodies.ts";
+import { CallerGone } from "./exchange.ts";
 
 /** A path of 4096 characters, escaped, and the other fields. */
 const MESSAGE_BYTES_MAX = 32 * 1024;
@@ -55,7 +56,7 @@ interface Exchange extends FileOptions {
 
 type Serve = (exchange: Exchange, message: unknown) => Promise<void>;
 
-/** Resolves when the answer is complete. Before its head is sent, throws InvalidMessage, SyntaxError or FileFailure. */
+/** Resolves when the answer is complete. Before its head is sent, throws InvalidMessage, SyntaxError, FileFailure or CallerGone. */
 export async function serveFile(
   request: IncomingMessage,
   response: ServerResponse,
@@ -216,7 +217,7 @@ class Watch implements Disposable {
   #showsLife: () => boolean = () => false;
   #silentMs = 0;
   #timer: Timer | null = null;
-  readonly #onClose = (): void => this.#work.fail(new Error("the caller has gone"));
+  readonly #onClose = (): void => this.#work.fail(new CallerGone());
 
   /** `isGuestsTurn`: whether the guest is expected to do something now. */
   constructor(exchange: Exchange, work: FileWork, isGuestsTurn: () => boolean) {

@@ -42,7 +42,7 @@ import type { Guest } from "../guest/guest.ts";
 import { refuse, sendJson } from "./answer.ts";
 import { boundLeftover, readJson } from "./bodies.ts";
 import { Dials } from "./dial.ts";
-import type { Exchange } from "./exchange.ts";
+import { CallerGone, type Exchange } from "./exchange.ts";
 import { type LinkExecOptions, serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
 import { type AgentRestart, restartAgent, resumeAll, suspendAll } from "./host.ts";
@@ -211,7 +211,7 @@ class Link {
   async #answer(serve: (exchange: Exchange) => Promise<void> | void, parts: Omit<Exchange, "signal">): Promise<void> {
     const { request, response } = parts;
     const gone = new AbortController();
-    response.once("close", () => gone.abort(new Error("the caller has gone")));
+    response.once("close", () => gone.abort(new CallerGone()));
     try {
       await serve({ ...parts, signal: gone.signal });
     } catch (error) {
@@ -344,7 +344,8 @@ class Link {
     const ofMove = response.headersSent ? null : refusalOf(error);
     if (ofMove !== null) return refuse(response, ofMove.status, ofMove.error);
     const isInvalid = error instanceof InvalidMessage || error instanceof SyntaxError;
-    if (!isInvalid) this.#options.log.error({ error }, "a request on the link failed");
+    const hasFailed = !isInvalid && !(error instanceof CallerGone);
+    if (hasFailed) this.#options.log.error({ error }, "a request on the link failed");
     if (response.headersSent) response.destroy();
     else
       refuse(response, isInvalid ? 400 : 500, {

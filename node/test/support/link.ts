@@ -16,6 +16,8 @@ export interface TestLink extends AsyncDisposable {
   readonly serve: ServedLink["serve"];
   /** Of archives that are imported. */
   readonly temporaryDirectory: string;
+  /** What the link has logged as an error of the node. */
+  readonly errors: readonly string[];
   /** Closes only the link, before the rest. */
   close(): Promise<void>;
 }
@@ -32,7 +34,8 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
   await mkdir(temporary, { recursive: true });
   const node = await startTestNode(directory.path, { clock });
   const socketPath = linkSocketPath(directory.path);
-  const log = makeLog({ level: "silent", clock: node.clock });
+  const errors: string[] = [];
+  const log = makeLog({ level: "silent", clock: node.clock, onError: (message) => errors.push(message) });
   const { fleet, deps } = node;
   const incoming = new Incoming({ directory: join(directory.path, "incoming"), fleet, deps, log });
   await incoming.open();
@@ -55,6 +58,7 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
     socketPath,
     serve: link.serve,
     temporaryDirectory: temporary,
+    errors,
     close,
     [Symbol.asyncDispose]: async () => {
       await close();
