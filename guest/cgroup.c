@@ -4,7 +4,9 @@
  * Owns the directories `<parent>/flotilla-<n>` and two descriptors for each.
  *
  * Always:
- * - a group is handed out only when the kernel reports it as empty;
+ * - a group is handed out only when the kernel reports it as empty, and as able to run a command: programs of the machine
+ *   may have removed or frozen it, or moved processes to it. A command started in a frozen group would never run its program,
+ *   and the agent waits for that (spawn.c);
  * - groups are reused, because creating one takes longer than starting a process;
  * - a group in which a command left processes stays reserved, and is checked again before a new one is created;
  * - a killed group is not reused: newer kernels (observed with 6.18) kill every process that is started in it later;
@@ -51,21 +53,25 @@ void cgroup_use(const char *parent)
 	agent_pid = (long)getpid();
 }
 
-static bool is_empty(const struct cgroup *cgroup)
+enum state { STATE_READY, STATE_FROZEN, STATE_POPULATED, STATE_REMOVED };
+
+static enum state state_of(const struct cgroup *cgroup)
 {
 	char events[128];
 	ssize_t size = pread(cgroup->events, events, sizeof(events) - 1, 0);
 
 	if (size < 0)
-		return false;
+		return errno == ENODEV ? STATE_REMOVED : STATE_POPULATED;
 	events[size] = 0;
-	return strstr(events, "populated 0") != NULL;
+	if (strstr(events, "populated 0") == NULL)
+		return STATE_POPULATED;
+	return strstr(events, "frozen 1") == NULL ? STATE_READY : STATE_FROZEN;
 }
 
 /* Whether processes of the command live; false when unknown, without a group. */
 bool cgroup_is_populated(int cgroup)
 {
-	return cgroup != CGROUP_NONE && !is_empty(&cgroups[cgroup]);
+	return cgroup != CGROUP_NONE && state_of(&cgroups[cgroup]) == STATE_POPULATED;
 }
 
 static void name_of(int number, char *name, size_t size)
@@ -93,13 +99,13 @@ static int make(struct cgroup *cgroup)
 	return 0;
 }
 
-/* Replaces a killed group by a new one of the same name. */
+/* Replaces a killed or removed group by a new one. */
 static int recreate(struct cgroup *cgroup)
 {
 	char name[NAME_BYTES_MAX];
 
 	name_of(cgroup->name, name, sizeof(name));
-	if (unlinkat(parent_directory, name, AT_REMOVEDIR) != 0)
+	if (unlinkat(parent_directory, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
 		return -errno;
 	struct cgroup old = *cgroup;
 	int error = make(cgroup);
@@ -110,24 +116,35 @@ static int recreate(struct cgroup *cgroup)
 	return 0;
 }
 
+/* Takes a group that may be used again now. Returns whether it was taken. */
+static bool take_again(struct cgroup *cgroup)
+{
+	enum state state = state_of(cgroup);
+
+	if (state != STATE_READY && state != STATE_REMOVED)
+		return false;
+	if ((cgroup->is_killed || state == STATE_REMOVED) && recreate(cgroup) != 0)
+		return false;
+	cgroup->is_abandoned = false;
+	cgroup->is_used = true;
+	return true;
+}
+
 /* Returns a group for a command, or CGROUP_NONE. */
 int cgroup_acquire(void)
 {
-	for (int at = 0; at < cgroup_count; at++)
-		if (!cgroups[at].is_used && !cgroups[at].is_abandoned) {
-			cgroups[at].is_used = true;
+	for (int at = 0; at < cgroup_count; at++) {
+		if (cgroups[at].is_used || cgroups[at].is_abandoned)
+			continue;
+		if (take_again(&cgroups[at]))
 			return at;
-		}
+		cgroups[at].is_abandoned = true;
+	}
 	for (int check = 0; check < CHECKS_MAX && check < cgroup_count; check++) {
 		struct cgroup *cgroup = &cgroups[next_check++ % cgroup_count];
 
-		if (!cgroup->is_abandoned || !is_empty(cgroup))
-			continue;
-		if (cgroup->is_killed && recreate(cgroup) != 0)
-			continue;
-		cgroup->is_abandoned = false;
-		cgroup->is_used = true;
-		return (int)(cgroup - cgroups);
+		if (cgroup->is_abandoned && take_again(cgroup))
+			return (int)(cgroup - cgroups);
 	}
 	if (parent_directory < 0 || cgroup_count == CGROUPS_MAX || make(&cgroups[cgroup_count]) != 0)
 		return CGROUP_NONE;
@@ -175,5 +192,5 @@ void cgroup_release(int cgroup)
 	if (cgroup == CGROUP_NONE)
 		return;
 	cgroups[cgroup].is_used = false;
-	cgroups[cgroup].is_abandoned = cgroups[cgroup].is_killed || !is_empty(&cgroups[cgroup]);
+	cgroups[cgroup].is_abandoned = cgroups[cgroup].is_killed || state_of(&cgroups[cgroup]) != STATE_READY;
 }

@@ -4,8 +4,10 @@
  * What only PID 1 of a guest does (mounts, identity, power) is tested in VMs.
  */
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { chmodSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { chmodSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -202,6 +204,24 @@ test("kill ends every descendant, including one that left the session", async (c
   exec.kill();
   assert.equal((await exec.exit).exitCode, 137);
   await until(() => processesWith(marker) === 0);
+});
+
+test("a command runs although a program of the machine has frozen, taken or removed the control groups of earlier ones", async (context) => {
+  if (!agent.hasCgroup) return context.skip("no cgroup 2 that this test may write to");
+  const runs = async (): Promise<void> => assert.equal((await run(["echo", "runs"])).stdout, "runs\n");
+  await runs();
+  const groups = agent.cgroups();
+  for (const group of groups) writeFileSync(join(group, "cgroup.freeze"), "1");
+  await runs();
+  for (const group of groups) writeFileSync(join(group, "cgroup.freeze"), "0");
+  const sleeper = spawn("sleep", ["100"]);
+  for (const group of groups) writeFileSync(join(group, "cgroup.procs"), String(sleeper.pid));
+  await runs();
+  sleeper.kill();
+  await once(sleeper, "exit");
+  for (const group of agent.cgroups()) rmdirSync(group);
+  await runs();
+  await runs();
 });
 
 test("a command ends when its process does, with all output until then, even if a child keeps its output open", async () => {

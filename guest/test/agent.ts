@@ -66,6 +66,8 @@ export interface TestAgent {
   readonly socket: Duplex;
   readonly pid: number;
   readonly hasCgroup: boolean;
+  /** The directories of its commands' control groups. */
+  cgroups(): readonly string[];
   /** Its whole standard error: sanitizers report there. */
   log(): string;
   /** Its resident memory in KiB. */
@@ -92,10 +94,13 @@ function makeCgroup(): string | undefined {
 async function removeCgroup(path: string): Promise<void> {
   writeFileSync(join(path, "cgroup.kill"), "1");
   await until(() => readFileSync(join(path, "cgroup.events"), "utf8").includes("populated 0"));
-  for (const entry of readdirSync(path, { withFileTypes: true })) {
-    if (entry.isDirectory()) rmdirSync(join(path, entry.name));
-  }
+  for (const group of cgroupsIn(path)) rmdirSync(group);
   rmdirSync(path);
+}
+
+function cgroupsIn(path: string): readonly string[] {
+  const entries = readdirSync(path, { withFileTypes: true });
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => join(path, name));
 }
 
 export interface AgentOptions {
@@ -131,6 +136,7 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
     socket,
     pid,
     hasCgroup: cgroup !== undefined,
+    cgroups: () => (cgroup === undefined ? [] : cgroupsIn(cgroup)),
     log: () => log,
     residentKb: async () => {
       return Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${pid}/status`, "utf8"))?.[1]);
