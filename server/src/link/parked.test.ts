@@ -118,6 +118,20 @@ test("a ping is answered, also one that crosses the claim, and anything else end
   parked.close();
 });
 
+test("a node that pings without an end and reads no answer is owed one", async () => {
+  const parked = new ParkedConnections(clock);
+  // Its other end never takes what is written.
+  const end = new Duplex({ read: () => undefined, write: () => undefined });
+  parked.park("a", end);
+  for (let ping = 0; ping < 100; ping += 1) {
+    end.push(Buffer.from([PING]));
+    await rounds();
+  }
+  assert.equal(end.writableLength, 1);
+  assert.equal(parked.countOf("a"), 1);
+  parked.close();
+});
+
 test("a node has a bounded number of parked connections, and closing ends them and the calls that wait", async () => {
   const parked = new ParkedConnections(clock);
   const ends = Array.from({ length: 70 }, willing);

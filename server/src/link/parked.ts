@@ -5,7 +5,8 @@
  *
  * Always:
  * - A connection is given away once, and only after the node has agreed, so a dead one costs a call time and not its success.
- * - A node has at most PARKED_MAX connections here. One that was silent for SILENCE_MS is destroyed.
+ * - A node has at most PARKED_MAX connections here. One that was silent for SILENCE_MS is destroyed. At most one answer to a PING
+ *   waits on each.
  * - The most recently parked is used first: it is the least likely to be dead.
  * - When a node does not answer on one, those on which it was silent meanwhile are destroyed too, and the call gets one that
  *   the node opens next. So a call waits for CLAIM_MS once, however many connections died with a path.
@@ -72,7 +73,8 @@ export class ParkedConnections {
       for (let chunk: Buffer | null; (chunk = socket.read() as Buffer | null) !== null; ) {
         if (chunk.some((byte) => byte !== PING)) return void socket.destroy();
         parked.heardAt = this.#clock.monotonic();
-        socket.write(Buffer.from([PING]));
+        // A node that pings and does not read gets one answer for all.
+        if (socket.writableLength === 0) socket.write(Buffer.from([PING]));
       }
     };
     const release = (): void => {
