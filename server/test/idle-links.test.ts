@@ -4,11 +4,12 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
-import { test } from "node:test";
+import { test, type TestContext } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
-import { NodeLink } from "../src/link/node-link.ts";
+import { ask } from "../src/link/ask.ts";
+import { type NodeAddress, NodeLink } from "../src/link/node-link.ts";
 import type { Fleet } from "../src/link/reach.ts";
 import { NodeUnreachable } from "../src/link/refusals.ts";
 import { createLog } from "../src/log.ts";
@@ -48,26 +49,41 @@ test("a command is not sent into a connection that was idle for seconds, but int
   assert.notEqual(seen[0], seen[1]);
 });
 
-test("a node that sends its answer bit by bit, without an end, does not answer", async (t) => {
+/** A node that begins each answer, and continues it with `sendOn`. */
+async function answeringNode(t: TestContext, sendOn: (response: ServerResponse) => void): Promise<NodeAddress> {
   const node = createServer((request, response) => {
     request.resume();
-    const sendOn = (): void => void (response.destroyed || response.write(" ", () => setImmediate(sendOn)));
-    sendOn();
+    sendOn(response);
   });
   node.listen(0, "127.0.0.1");
   await once(node, "listening");
-  const { port } = node.address() as AddressInfo;
-  // A minute passes in 60 ms.
-  const clock = { ...systemClock, monotonic: () => systemClock.monotonic() * 1000 };
-  const link = new NodeLink(createLog("silent"), clock);
-  t.after(async () => {
-    await link.close();
+  t.after(() => {
     node.closeAllConnections();
     node.close();
   });
-  let refused: unknown;
-  link.listImages({ nodeId: "a", address: `http://127.0.0.1:${port}` }, null, "asker").catch((error: unknown) => {
-    refused = error;
-  });
-  assert.ok((await until(() => refused, { what: "the refusal" })) instanceof NodeUnreachable);
+  return { nodeId: "a", address: `http://127.0.0.1:${(node.address() as AddressInfo).port}` };
+}
+
+test("a node that sends its answer bit by bit, without an end, does not answer", async (t) => {
+  const bitByBit = (response: ServerResponse): void =>
+    void (response.destroyed || response.write(" ", () => setImmediate(bitByBit, response)));
+  const node = await answeringNode(t, bitByBit);
+  let elapsedMs = 0;
+  const link = new NodeLink(createLog("silent"), { ...systemClock, monotonic: () => (elapsedMs += 500) });
+  t.after(() => link.close());
+  await assert.rejects(link.listImages(node, null, "asker"), NodeUnreachable);
+  const desired = { generation: 1, state: "absent", spec: null } as const;
+  elapsedMs = 0;
+  await assert.rejects(link.putMachine(node, "mach-0", desired, { waitMs: 0 }), NodeUnreachable);
+  assert.ok(elapsedMs <= 15_000, `the loop of machines waited for ${elapsedMs} ms`);
+});
+
+test("a node that begins its answer and says no more does not answer", async (t) => {
+  const node = await answeringNode(t, (response) => response.write("{"));
+  const link = new NodeLink(createLog("silent"), systemClock);
+  t.after(() => link.close());
+  const { signal } = new AbortController();
+  const refusal = (): Error => new Error("it did not refuse");
+  const question = { method: "POST", path: "/", headersTimeout: 200, signal, read: () => null, refusal } as const;
+  await assert.rejects(ask(link, node, question), NodeUnreachable);
 });

@@ -1,7 +1,7 @@
 /**
  * A request to a node whose answer is one JSON value.
  *
- * Always: an answer is bounded, and one that breaks, is too long or means nothing is a node that does not answer.
+ * Always: an answer is bounded, and one that breaks, stops in the middle, is too long or means nothing is a node that does not answer.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeAddress, NodeLink, StreamRequest } from "./node-link.ts";
@@ -33,6 +33,8 @@ export async function ask<T>(
 ): Promise<T> {
   return await explained(node, { signal: request.signal, refusal }, async () => {
     const answer = await link.open(node, {
+      // A node that has begun to answer has its whole answer.
+      bodyTimeout: request.headersTimeout,
       ...request,
       ...(request.body === undefined ? {} : { contentType: "application/json" }),
     });

@@ -30,8 +30,8 @@ export interface NodeAddress {
 }
 
 const ANSWER_TIMEOUT_MS = 10_000;
-/** How long a JSON answer may arrive, in addition to a pause of ANSWER_TIMEOUT_MS. */
-const JSON_MS_MAX = 60_000;
+/** How long a list may arrive, in addition to a pause of ANSWER_TIMEOUT_MS. Other JSON may take ANSWER_TIMEOUT_MS: loops wait for it. */
+const LIST_MS_MAX = 60_000;
 const JSON_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
 /**
@@ -50,6 +50,8 @@ interface JsonRequest {
   readonly body?: unknown;
   /** How long the request asks the node to wait, in addition to the timeout of an answer. */
   readonly waitMs?: number;
+  /** How long the answer may arrive. Default: ANSWER_TIMEOUT_MS. */
+  readonly arrivalMs?: number;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -152,7 +154,7 @@ export class NodeLink {
     asker: string,
   ): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
-    const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}` });
+    const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}`, arrivalMs: LIST_MS_MAX });
     return await this.#orUnreachable(node, () => {
       if (answer.status !== 200) throw refusalOf(node.nodeId, answer.status, answer.text);
       return this.turns.run(asker, () => readNodeImages(JSON.parse(answer.text)));
@@ -303,7 +305,7 @@ export class NodeLink {
     });
     const chunks: Buffer[] = [];
     let bytes = 0;
-    const until = this.clock.monotonic() + JSON_MS_MAX;
+    const until = this.clock.monotonic() + (request.arrivalMs ?? ANSWER_TIMEOUT_MS);
     for await (const chunk of body as AsyncIterable<Buffer>) {
       bytes += chunk.byteLength;
       if (this.clock.monotonic() > until) throw new Error("the answer comes too slowly");
