@@ -260,22 +260,52 @@ test("output of a connection is not gathered, and how much of it was taken reach
   assert.deepEqual(taken, [LARGE]);
 });
 
-test("a caller that does not read learns later how much of its input was taken, in however many pieces that was", async (t) => {
-  const { exec, exiting, stdout, stderr } = scriptedExec();
+/** A connection whose guest takes its input when the test says so. */
+async function connection(t: TestContext) {
+  const scripted = scriptedExec();
   const following = Promise.withResolvers<(bytes: number) => void>();
-  const guest = { canConnect: true, connect: () => ({ ...exec, onInputTaken: following.resolve }) };
-  const { answer, read } = await scene(t, {
+  const guest = { canConnect: true, connect: () => ({ ...scripted.exec, onInputTaken: following.resolve }) };
+  const served = await scene(t, {
     guest: guest as Partial<Guest> as Guest,
     first: encodeLinkFrame("start", JSON.stringify({ port: 80, resumeKey })),
     connectsIn: { network: {} as VmNetwork },
   });
-  const taken = await following.promise;
-  for (let pieces = 1; pieces <= 100_000; pieces += 1) taken(pieces);
-  assert.ok(answer.writableLength < 512 * 1024, `${answer.writableLength} bytes wait for the caller`);
+  const end = (): void => {
+    for (const output of [scripted.stdout, scripted.stderr]) output.end();
+    scripted.exiting.resolve({ exitCode: 0 });
+  };
+  return { ...served, ...scripted, end, taken: await following.promise };
+}
+
+/** What a caller received on its input. */
+const inputTakenIn = (frames: readonly LinkFrame[]): number[] =>
+  frames
+    .filter(({ type }) => type === "resumed")
+    .map(({ payload }) => (JSON.parse(Buffer.from(payload).toString()) as { stdinBytes: number }).stdinBytes);
+
+test("input that is taken in many pieces of one turn is one message", async (t) => {
+  const { read, end, taken } = await connection(t);
+  for (let pieces = 1; pieces <= 1_000; pieces += 1) taken(pieces);
+  await endOfTurn();
+  taken(2_000);
+  await endOfTurn();
+  end();
+  assert.deepEqual(inputTakenIn(await read()), [0, 1_000, 2_000]);
+});
+
+test("a caller that does not read learns later how much of its input was taken, in however many pieces that was", async (t) => {
+  const { answer, read, end, stdout, taken } = await connection(t);
+  stdout.push(bytes(16 * 1024 * 1024));
+  await until(() => stdout.isPaused(), { what: "the caller to hold the output up" });
+  await endOfTurn();
+  const waiting = answer.writableLength;
+  for (let pieces = 1; pieces <= 1_000; pieces += 1) {
+    taken(pieces);
+    await endOfTurn();
+  }
+  assert.ok(answer.writableLength <= waiting, `${answer.writableLength - waiting} bytes more wait for the caller`);
   const frames = read();
   await until(() => answer.writableLength === 0, { what: "the caller to have read" });
-  for (const output of [stdout, stderr]) output.end();
-  exiting.resolve({ exitCode: 0 });
-  const last = (await frames).filter(({ type }) => type === "resumed").at(-1);
-  assert.deepEqual(JSON.parse(Buffer.from(last?.payload ?? []).toString()), { stdinBytes: 100_000 });
+  end();
+  assert.deepEqual(inputTakenIn(await frames), [0, 1_000]);
 });

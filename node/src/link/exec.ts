@@ -313,15 +313,18 @@ class LinkExec {
     );
   }
 
-  /** So that the server need not keep input that the guest has. */
+  /**
+   * So that the server need not keep input that the guest has. A guest may take its input in any number of pieces: all that came with one
+   * read of its channel is one message to the server.
+   */
   #acknowledgeInput(exec: GuestExec): void {
     exec.onInputTaken?.((stdinBytes) => {
+      if (this.#inputTaken === null) process.nextTick(() => this.#sendInputTaken());
       this.#inputTaken = stdinBytes;
-      this.#sendInputTaken();
     });
   }
 
-  /** A guest may take its input in any number of pieces: a caller that does not read gets the last word on it later. */
+  /** A caller that does not read gets the last word later. */
   #sendInputTaken(): void {
     if (this.#inputTaken === null || this.#output.isBlocked) return;
     this.#send(encodeLinkFrame("resumed", JSON.stringify({ stdinBytes: this.#inputTaken })));
