@@ -23,6 +23,7 @@ import {
 } from "@flotilla/contract/link-stream";
 import type { Dispatcher } from "undici";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
+import { FrameQueue } from "./frame-queue.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { type Locate, OpenExec } from "./open-exec.ts";
 import { NodeUnreachable, NotRunning, refusalOf } from "./refusals.ts";
@@ -86,7 +87,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #status = 0;
   #refusal = "";
   /** Frames that are not delivered yet. */
-  #frames: LinkFrame[] = [];
+  readonly #frames = new FrameQueue();
   #isWaiting = false;
   #hasEnded = false;
   #isSettled = false;
@@ -135,7 +136,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
       return;
     }
     try {
-      this.#frames.push(...this.#decoder.push(chunk));
+      this.#frames.add(this.#decoder.push(chunk));
       if (!this.#isWaiting) this.#proceed();
     } catch (error) {
       this.#fail(error);
@@ -156,7 +157,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   /** Delivers frames, now or when the tenant has its turn. Until then, and while the sink is full, nothing is read. */
   #proceed(): void {
     const { tenantId } = this.#options;
-    while (this.#frames.length > 0) {
+    while (!this.#frames.isEmpty) {
       const waiting = this.#link.turns.run(tenantId, () => this.#deliver());
       if (waiting !== undefined) return this.#waitFor(waiting);
     }
@@ -180,10 +181,10 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   /** The next frame, or a part of one whose bytes cost the sink much. */
   #nextPiece(): LinkFrame | undefined {
     const { pieceBytes = Number.POSITIVE_INFINITY } = this.#options.sink;
-    const [frame] = this.#frames;
-    if (frame === undefined || (frame.type !== "stdout" && frame.type !== "stderr")) return this.#frames.shift();
-    if (frame.payload.byteLength <= pieceBytes) return this.#frames.shift();
-    this.#frames[0] = { type: frame.type, payload: frame.payload.subarray(pieceBytes) };
+    const frame = this.#frames.first;
+    if (frame === undefined || (frame.type !== "stdout" && frame.type !== "stderr")) return this.#frames.take();
+    if (frame.payload.byteLength <= pieceBytes) return this.#frames.take();
+    this.#frames.replaceFirst({ type: frame.type, payload: frame.payload.subarray(pieceBytes) });
     return { type: frame.type, payload: frame.payload.subarray(0, pieceBytes) };
   }
 
@@ -194,7 +195,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     const resume = (): void => {
       if (this.#isSettled || this.#resumed !== null) return;
       this.#isWaiting = false;
-      if (this.#frames.length > 0 || this.#hasEnded) this.#proceed();
+      if (!this.#frames.isEmpty || this.#hasEnded) this.#proceed();
       if (!this.#isWaiting && !this.#isSettled) this.#controller?.resume();
     };
     something.then(resume).catch((error: unknown) => this.#fail(error));
@@ -241,7 +242,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     const before = { startedAt: this.#startedAt, stdin, received: this.#received };
     const exec = OpenExec.broken(this.#link, this.#node, this.#options, before);
     this.#resumed = exec;
-    this.#frames = [];
+    this.#frames.clear();
     this.#controller?.abort(new Error("the connection broke"));
     const failed = (error: unknown): void => {
       const hadNoHead = this.#status === 0 && !(error instanceof Refusal && error.code !== "unavailable");
@@ -256,7 +257,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #finish(settle: () => void): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    this.#frames = [];
+    this.#frames.clear();
     this.#deadline?.cancel();
     this.#options.signal.removeEventListener("abort", this.#onAbort);
     if (this.#isWaiting && this.#resumed === null) this.#controller?.resume();

@@ -27,6 +27,7 @@ import {
   RESUMES_HEADER,
 } from "@flotilla/contract/link-stream";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
+import { FrameQueue } from "./frame-queue.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeRefused, NodeUnreachable, NotRunning } from "./refusals.ts";
 import { SentInput } from "./sent-input.ts";
@@ -149,14 +150,14 @@ interface Connection {
   readonly decoder: LinkDecoder;
   readonly gone: AbortController;
   /** Frames that have arrived and were not delivered. */
-  ahead: LinkFrame[];
+  readonly ahead: FrameQueue;
   /** How much of the input the guest had when it was resumed. */
   inputBytes: number;
 }
 
 function connectionOf(input: Input, body: Readable, gone: AbortController): Connection {
   const chunks = (body as AsyncIterable<Buffer, undefined>)[Symbol.asyncIterator]();
-  return { input, body, chunks, decoder: new LinkDecoder(), gone, ahead: [], inputBytes: 0 };
+  return { input, body, chunks, decoder: new LinkDecoder(), gone, ahead: new FrameQueue(), inputBytes: 0 };
 }
 
 interface Parts extends OpenExecOptions {
@@ -251,8 +252,8 @@ export class OpenExec {
     if (connection === null || connection.body.readableLength === 0) return;
     const { value, done } = await connection.chunks.next();
     if (done === true) return;
-    connection.ahead = connection.decoder.push(value);
-    const [first] = connection.ahead;
+    connection.ahead.add(connection.decoder.push(value));
+    const { first } = connection.ahead;
     if (first?.type === "failure") await deliverFrame(first, { onOutput: () => undefined }, this.#parts.machineId);
   }
 
@@ -303,7 +304,7 @@ export class OpenExec {
   async #deliver(connection: Connection, sink: OutputSink): Promise<ExecExit> {
     const { tenantId, machineId } = this.#parts;
     for (;;) {
-      for (let frame = connection.ahead.shift(); frame !== undefined; frame = connection.ahead.shift()) {
+      for (let frame = connection.ahead.take(); frame !== undefined; frame = connection.ahead.take()) {
         const { type, payload } = frame;
         const delivered = frame;
         if (type === "resumed") {
@@ -324,7 +325,7 @@ export class OpenExec {
         throw new Broken("the connection broke", { cause });
       });
       if (done === true) throw new Broken("", { cause: new Error("the answer ended without an exit frame") });
-      connection.ahead = connection.decoder.push(value);
+      connection.ahead.add(connection.decoder.push(value));
     }
   }
 
@@ -449,8 +450,8 @@ async function resumedOf(connection: Connection): Promise<ExecResumed> {
       throw new Broken("the connection broke", { cause });
     });
     if (done === true) throw new Broken("", { cause: new Error("the answer ended before the command was resumed") });
-    connection.ahead.push(...connection.decoder.push(value));
-    const first = connection.ahead.shift();
+    connection.ahead.add(connection.decoder.push(value));
+    const first = connection.ahead.take();
     if (first === undefined) continue;
     if (first.type === "resumed") return readExecResumed(jsonOf(first));
     if (first.type !== "failure") throw new Error(`a ${first.type} frame came before the command was resumed`);
