@@ -62,6 +62,24 @@ test("a stream's bytes are handed out before their frame is whole, a message onl
   assert.equal(decoder.hasRest, false);
 });
 
+test("a message that comes byte by byte is not copied for each byte", (t) => {
+  let allocatedBytes = 0;
+  for (const name of ["concat", "allocUnsafe", "allocUnsafeSlow", "alloc"] as const) {
+    const make = Buffer[name] as (...given: unknown[]) => Buffer;
+    t.mock.method(Buffer, name, (...given: unknown[]) => {
+      const made = make(...given);
+      allocatedBytes += made.byteLength;
+      return made;
+    });
+  }
+  const message = encodeLinkFrame("exit", "x".repeat(100_000));
+  const decoder = new LinkDecoder();
+  allocatedBytes = 0;
+  const found = Array.from(message, (_, at) => decoder.push(message.subarray(at, at + 1))).flat();
+  assert.deepEqual(meaning(found), meaning([{ type: "exit", payload: message.subarray(5) }]));
+  assert.ok(allocatedBytes < 10 * message.byteLength, `${allocatedBytes} bytes were allocated`);
+});
+
 test("a head and the payload behind it are the frame that both make", () => {
   fc.assert(
     fc.property(frame, ({ type, payload }) => {

@@ -69,6 +69,8 @@ export function encodeLinkFrameHead(type: LinkFrameType, payloadBytes: number): 
   return head;
 }
 
+const NOTHING = Buffer.alloc(0);
+
 /** Their bytes mean the same in one frame or in several. */
 const STREAMS: readonly LinkFrameType[] = ["stdin", "stdout", "stderr"];
 
@@ -78,13 +80,16 @@ const STREAMS: readonly LinkFrameType[] = ["stdin", "stdout", "stderr"];
  * Throws on an unknown type or a payload over the limit.
  */
 export class LinkDecoder {
-  #rest: Buffer = Buffer.alloc(0);
+  #rest: Buffer = NOTHING;
+  /** Begins with `#rest`, and has room for more. Empty: the rest is a part of what was pushed. */
+  #room: Buffer = NOTHING;
   /** The stream whose frame is not complete, and how much is missing. */
   #stream: LinkFrameType = "stdin";
   #missingBytes = 0;
 
   push(chunk: Uint8Array): LinkFrame[] {
-    let bytes = this.#rest.byteLength === 0 ? asBuffer(chunk) : Buffer.concat([this.#rest, chunk]);
+    const all = this.#rest.byteLength === 0 ? asBuffer(chunk) : this.#withRest(chunk);
+    let bytes = all;
     const frames: LinkFrame[] = [];
     if (this.#missingBytes > 0) bytes = this.#takePart(bytes, frames);
     while (bytes.byteLength >= HEADER_BYTES) {
@@ -102,7 +107,21 @@ export class LinkDecoder {
       } else break;
     }
     this.#rest = bytes;
+    // Frames share its memory.
+    if (bytes.byteLength !== all.byteLength) this.#room = NOTHING;
     return frames;
+  }
+
+  /** A message may come byte by byte: each is copied a few times, and the message not for each. */
+  #withRest(chunk: Uint8Array): Buffer {
+    const restBytes = this.#rest.byteLength;
+    const bytes = restBytes + chunk.byteLength;
+    if (this.#room.byteLength < bytes) {
+      this.#room = Buffer.allocUnsafeSlow(Math.max(bytes, 2 * restBytes));
+      this.#room.set(this.#rest);
+    }
+    this.#room.set(chunk, restBytes);
+    return this.#room.subarray(0, bytes);
   }
 
   /** Whether a frame is incomplete: at the end of a stream, a sign that the other side died. */
