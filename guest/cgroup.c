@@ -1,12 +1,12 @@
 /*
  * One control group per command, so that killing the command reaches all its descendants.
  *
- * Owns the directories `<parent>/flotilla-<n>` and two descriptors for each.
+ * Owns the directories `<parent>/flotilla-<n>` and three descriptors for each.
  *
  * Always:
- * - a group is handed out only when the kernel reports it as empty, and as able to run a command: programs of the machine
- *   may have removed or frozen it, or moved processes to it. A command started in a frozen group would never run its program,
- *   and the agent waits for that (spawn.c);
+ * - a group is handed out only when the kernel reports it as empty and as able to run a command. Programs of the machine may
+ *   have removed it, frozen it, or given its controllers to groups in it: in a frozen group a command would never run its
+ *   program, and the agent waits for that (spawn.c); in the others none can be started;
  * - groups are reused, because creating one takes longer than starting a process;
  * - a group in which a command left processes stays reserved, and is checked again before a new one is created;
  * - a killed group is not reused: newer kernels (observed with 6.18) kill every process that is started in it later;
@@ -27,9 +27,10 @@
 
 struct cgroup {
 	int directory;
-	int events; /* cgroup.events: says whether it has processes */
+	int events;	/* cgroup.events: says whether it has processes */
+	int controllers; /* cgroup.subtree_control: those of groups in it */
 	bool is_used;
-	bool is_abandoned; /* its command has ended, but may have left processes */
+	bool is_abandoned; /* it could not be used again when it was last checked, or was killed */
 	bool is_killed;
 	int name;
 };
@@ -53,19 +54,22 @@ void cgroup_use(const char *parent)
 	agent_pid = (long)getpid();
 }
 
-enum state { STATE_READY, STATE_FROZEN, STATE_POPULATED, STATE_REMOVED };
+enum state { STATE_READY, STATE_FROZEN, STATE_POPULATED, STATE_DIVIDED, STATE_REMOVED };
 
 static enum state state_of(const struct cgroup *cgroup)
 {
-	char events[128];
-	ssize_t size = pread(cgroup->events, events, sizeof(events) - 1, 0);
+	char text[128];
+	ssize_t size = pread(cgroup->events, text, sizeof(text) - 1, 0);
 
 	if (size < 0)
 		return errno == ENODEV ? STATE_REMOVED : STATE_POPULATED;
-	events[size] = 0;
-	if (strstr(events, "populated 0") == NULL)
+	text[size] = 0;
+	if (strstr(text, "populated 0") == NULL)
 		return STATE_POPULATED;
-	return strstr(events, "frozen 1") == NULL ? STATE_READY : STATE_FROZEN;
+	if (strstr(text, "frozen 1") != NULL)
+		return STATE_FROZEN;
+	/* Without any it is a line end. */
+	return pread(cgroup->controllers, text, sizeof(text), 0) > 1 ? STATE_DIVIDED : STATE_READY;
 }
 
 /* Whether processes of the command live; false when unknown, without a group. */
@@ -79,27 +83,38 @@ static void name_of(int number, char *name, size_t size)
 	snprintf(name, size, "flotilla-%ld-%d", agent_pid, number);
 }
 
+static void close_group(const struct cgroup *cgroup)
+{
+	const int fds[] = {cgroup->directory, cgroup->events, cgroup->controllers};
+
+	for (size_t at = 0; at < sizeof(fds) / sizeof(fds[0]); at++)
+		if (fds[at] >= 0)
+			close(fds[at]);
+}
+
 static int make(struct cgroup *cgroup)
 {
 	char name[NAME_BYTES_MAX];
-	int directory, events;
+	struct cgroup made = {.events = -1, .controllers = -1, .is_used = true, .name = ++last_name};
 
-	name_of(++last_name, name, sizeof(name));
+	name_of(made.name, name, sizeof(name));
 	if (mkdirat(parent_directory, name, 0755) != 0 && errno != EEXIST)
 		return -errno;
-	directory = openat(parent_directory, name, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
-	if (directory < 0)
-		return -errno;
-	events = openat(directory, "cgroup.events", O_RDONLY | O_CLOEXEC);
-	if (events < 0) {
-		close(directory);
-		return -errno;
+	made.directory = openat(parent_directory, name, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+	if (made.directory >= 0)
+		made.events = openat(made.directory, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	if (made.events >= 0)
+		made.controllers = openat(made.directory, "cgroup.subtree_control", O_RDONLY | O_CLOEXEC);
+	if (made.controllers < 0) {
+		int error = -errno;
+		close_group(&made);
+		return error;
 	}
-	*cgroup = (struct cgroup){.directory = directory, .events = events, .is_used = true, .name = last_name};
+	*cgroup = made;
 	return 0;
 }
 
-/* Replaces a killed or removed group by a new one. */
+/* Replaces a group by a new one, unless there are others in it. */
 static int recreate(struct cgroup *cgroup)
 {
 	char name[NAME_BYTES_MAX];
@@ -111,8 +126,7 @@ static int recreate(struct cgroup *cgroup)
 	int error = make(cgroup);
 	if (error != 0)
 		return error;
-	close(old.directory);
-	close(old.events);
+	close_group(&old);
 	return 0;
 }
 
@@ -121,9 +135,9 @@ static bool take_again(struct cgroup *cgroup)
 {
 	enum state state = state_of(cgroup);
 
-	if (state != STATE_READY && state != STATE_REMOVED)
+	if (state == STATE_POPULATED || state == STATE_FROZEN)
 		return false;
-	if ((cgroup->is_killed || state == STATE_REMOVED) && recreate(cgroup) != 0)
+	if ((cgroup->is_killed || state != STATE_READY) && recreate(cgroup) != 0)
 		return false;
 	cgroup->is_abandoned = false;
 	cgroup->is_used = true;
@@ -192,5 +206,5 @@ void cgroup_release(int cgroup)
 	if (cgroup == CGROUP_NONE)
 		return;
 	cgroups[cgroup].is_used = false;
-	cgroups[cgroup].is_abandoned = cgroups[cgroup].is_killed || state_of(&cgroups[cgroup]) != STATE_READY;
+	cgroups[cgroup].is_abandoned = cgroups[cgroup].is_killed;
 }

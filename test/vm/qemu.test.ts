@@ -50,6 +50,12 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.ok(timerKhz !== null && timerKhz > 0, `its kernel measured its timer at ${timerKhz} kHz`);
     await configure(first.guest, driver);
     assert.equal(await shell(first.guest, "echo out; cat /etc/hostname"), "out\ntested\n");
+    // Its group can then run no other command.
+    const divide =
+      "own=/sys/fs/cgroup$(busybox cut -d: -f3 /proc/self/cgroup); echo +memory > /sys/fs/cgroup/cgroup.subtree_control";
+    const intoInner =
+      "busybox mkdir $own/inner && echo $$ > $own/inner/cgroup.procs && echo +memory > $own/cgroup.subtree_control";
+    await shell(first.guest, `${divide} && ${intoInner}`);
     assert.equal(await shell(first.guest, "busybox nproc"), "3\n");
     const size = Number(
       (await shell(first.guest, "busybox stat -f -c '%b' / && busybox stat -f -c '%S' /")).split("\n")[0],
