@@ -24,6 +24,8 @@ export type Body =
       readonly maxBytes?: number;
       /** The string of the body that may be long: the handler gets it as UTF-8 bytes when it is. */
       readonly longText?: string;
+      /** The handler reads it with the schemas of the link, which repair text that cannot be stored. Otherwise such a body is refused. */
+      readonly isRepaired?: true;
     }
   /** Streamed to the handler, never held whole. */
   | { readonly kind: "bytes" };

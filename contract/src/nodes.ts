@@ -473,7 +473,13 @@ export const nodeEndpoints = {
     summary: "Report resources and the observed state of machines",
     description: "The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.",
     access: "nodeCredential",
-    body: { kind: "json", isOptional: true, schema: Type.Unsafe<unknown>({}), maxBytes: 8 * 1024 * 1024 },
+    body: {
+      kind: "json",
+      isOptional: true,
+      isRepaired: true,
+      schema: Type.Unsafe<unknown>({}),
+      maxBytes: 8 * 1024 * 1024,
+    },
     answers: {
       200: json(
         Type.Object({

@@ -236,6 +236,11 @@ test("an operator sees each server and node with its version, and the last error
     release: "0.1.0",
     lastError: { at: "2030-01-01T00:00:00.000Z", message: "a disk is damaged" },
   });
+  // A node that cuts what a guest wrote may leave half of a character.
+  assert.deepEqual(await beat({ lastError: { at, message: "half a \ud83d, and a \0" } }), {
+    release: null,
+    lastError: { at: "2030-01-01T00:00:00.000Z", message: "half a \ufffd, and a " },
+  });
   assert.equal((await client.delete("/v1/nodes/told/credential")).status, 204);
 });
 

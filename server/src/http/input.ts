@@ -116,11 +116,11 @@ function inputOf(
 ): Promise<Input> | Input {
   // An endpoint without a declared body accepts and ignores one: clients send `{}`.
   if (declared?.kind !== "json") return { bytes: joined(pieces), json: undefined };
-  const { schema, isOptional = false, longText = null } = declared;
+  const { schema, isOptional = false, longText = null, isRepaired = false } = declared;
   const size = pieces.reduce((sum, { byteLength }) => sum + byteLength, 0);
   if (!isParsedApart(size, key)) {
     const bytes = joined(pieces);
-    return { bytes, json: checkBody(parseJson(bytes), isOptional, check) };
+    return { bytes, json: checkBody(parseJson(bytes, isRepaired), isOptional, check) };
   }
   // Under an idempotency key it is compared with another request's.
   const isDigested = message.headers["idempotency-key"] !== undefined;

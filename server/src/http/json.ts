@@ -1,7 +1,7 @@
 /**
  * From the bytes of a body to the value that its JSON says. Pure.
  *
- * Always: text that PostgreSQL refuses is refused here.
+ * Always: text that PostgreSQL refuses is refused here, unless the handler repairs it.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Check } from "./validate.ts";
@@ -23,8 +23,8 @@ export function checkBody(body: unknown, isOptional: boolean, check: Check | und
   return body;
 }
 
-/** The value, or undefined for no body at all. Refuses what is not JSON with 400. */
-export function parseJson(bytes: Uint8Array): unknown {
+/** The value, or undefined for no body at all. Refuses what is not JSON with 400. `isRepaired`: as the endpoint declares it. */
+export function parseJson(bytes: Uint8Array, isRepaired = false): unknown {
   if (bytes.length === 0) return undefined;
   let text: string;
   let value: unknown;
@@ -36,7 +36,7 @@ export function parseJson(bytes: Uint8Array): unknown {
     throw new Refusal("invalid_json", `Failed to parse the request body as JSON: ${reason}`);
   }
   // Only an escape can bring in what the database cannot hold, so most bodies are not walked.
-  if (/\\u(0000|[dD][89a-fA-F])/.test(text)) refuseUnstorable(value);
+  if (!isRepaired && /\\u(0000|[dD][89a-fA-F])/.test(text)) refuseUnstorable(value);
   return value;
 }
 
