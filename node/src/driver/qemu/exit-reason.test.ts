@@ -82,6 +82,8 @@ test("what a guest prints is shown without control characters and shortened", ()
   assert.equal(lastMessage("\u001b[31mred\u0007\u001b[0m\n\n"), "red");
   assert.equal(lastMessage("x".repeat(1000))?.length, 301);
   assert.equal(lastMessage("\r\n \n"), null);
+  assert.equal(lastMessage(`${"x".repeat(299)}😀`), `${"x".repeat(299)}\ufffd…`);
+  assert.equal(lastMessage("😀".slice(1)), "\ufffd");
 });
 
 test("an end that no agent observed is recognized by the kernel's last line", () => {

@@ -76,5 +76,7 @@ export function lastMessage(text: string): string | null {
   const line = lines.findLast((item) => item.includes("Kernel panic") || item.startsWith(PROGRAM)) ?? lines.at(-1);
   if (line === undefined) return null;
   const plain = line.replace(PROGRAM, "").replace(/^-\w+ \{.*\}: /, "");
-  return plain.length > MESSAGE_LENGTH_MAX ? `${plain.slice(0, MESSAGE_LENGTH_MAX)}…` : plain;
+  const cut = plain.length > MESSAGE_LENGTH_MAX ? `${plain.slice(0, MESSAGE_LENGTH_MAX)}…` : plain;
+  // A cut, here or of the console, may have left half of a character, which no server accepts.
+  return cut.toWellFormed();
 }
