@@ -97,6 +97,14 @@ test("each node of a statement has what it reported, keeps what it said nothing 
   ]);
 });
 
+test("an error that a node says it had after the year 9999 does not cost the heartbeats that share its statement", async () => {
+  const lastError = { at: 8.64e15, message: "it will break" };
+  const before = await updateHeartbeats(db, [beat(A, { agent: { ...agent, lastError } }), beat(C)]);
+  assert.deepEqual([...before.keys()].toSorted(), [A, C]);
+  const [row] = await db.query(sql`SELECT extract(year FROM last_error_at)::int AS year FROM nodes WHERE id = ${A}`);
+  assert.deepEqual(row, { year: 9999 });
+});
+
 test("a heartbeat that waits for its node's lock delays those of other nodes by a second, and is then written", async () => {
   const heartbeats = heartbeatWriter(context);
   const isWritten = { locked: false };

@@ -4,9 +4,12 @@
  * A statement reads one as `floor(extract(epoch FROM column) * 1000)::bigint`, and writes one with `instantOf`.
  */
 
-/** Epoch milliseconds as a parameter for timestamptz. */
+/** The end of the year 9999. PostgreSQL reads no later year in this form. */
+const LATEST_MS = 253_402_300_799_999;
+
+/** Epoch milliseconds as a parameter for timestamptz. A later instant, which a node may report, becomes LATEST_MS. */
 export function instantOf(ms: number): string;
 export function instantOf(ms: number | null | undefined): string | null;
 export function instantOf(ms: number | null | undefined): string | null {
-  return ms === null || ms === undefined ? null : new Date(ms).toISOString();
+  return ms === null || ms === undefined ? null : new Date(Math.min(ms, LATEST_MS)).toISOString();
 }
