@@ -258,6 +258,15 @@ test("a guest that refuses in the middle of a write answers the caller, whose co
   assert.deepEqual([answer.status, jsonOf(answer).error?.code], [200, "no_space"]);
 });
 
+test("a write shows that its node is alive, also while its content is awaited", async (t) => {
+  const { exec, stdout } = scripted();
+  const request = await begin(t, { file: () => exec }, "write");
+  request.write(`${PATH}\n`);
+  stdout.write("ready\n");
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  assert.equal(String((await once(response, "data"))[0]), "\n");
+});
+
 test("a guest that does not read stops the caller, and a caller that leaves ends the write", async (t) => {
   const { exec, stdout, stdin, killed } = scripted();
   const request = await begin(t, { file: () => exec }, "write");

@@ -8,7 +8,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { Readable } from "node:stream";
 import { after, test } from "node:test";
-import { systemClock } from "@flotilla/base/clock";
+import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { WHOLE_FILE } from "@flotilla/contract/link-files";
 import { encodeLinkFrame } from "@flotilla/contract/link-stream";
@@ -167,6 +167,71 @@ test("a write that its node ends early, garbles or never answers fails", async (
   await assert.rejects(failing(failed), (error: NodeRefused) => error.code === "no_space");
   await assert.rejects(failing(JSON.stringify({ kind: "written", sha256: "0".repeat(64) })), CUT_OFF);
   for (const end of ["", "{}", "x".repeat(100_000), null]) await assert.rejects(failing(end), CUT_OFF);
+});
+
+/** A clock of which a second passes with each step. */
+function steppedClock() {
+  const timers = new Map<object, { readonly at: number; readonly callback: () => void }>();
+  let now = 0;
+  const clock: Clock = {
+    ...systemClock,
+    monotonic: () => now,
+    timer: (ms, callback) => {
+      const timer = { cancel: () => void timers.delete(timer) };
+      timers.set(timer, { at: now + ms, callback });
+      return timer;
+    },
+  };
+  const step = async (): Promise<void> => {
+    now += 1_000;
+    for (const [timer, { at, callback }] of [...timers]) if (at <= now && timers.delete(timer)) callback();
+    await endOfTurn();
+  };
+  return { clock, step };
+}
+
+/** How a write ended within five minutes. `everySecond` is called with the node's answer. */
+async function afterMinutes(content: Readable, how: Answer, everySecond: (response: ServerResponse) => void) {
+  const { clock, step } = steppedClock();
+  const slow = new NodeLink(createLog("silent"), clock);
+  const gone = new AbortController();
+  const answering = new Promise<ServerResponse>((resolve) => {
+    answer = (response, request) => {
+      response.on("error", () => undefined);
+      response.writeHead(200).flushHeaders();
+      how(response, request);
+      resolve(response);
+    };
+  });
+  const write = await filesOnNode(slow, address).write(call(gone.signal), { sha256: null, bytes: null });
+  const response = await answering;
+  let end = "none";
+  const sending = write.send(content).catch((error: Error) => (end = error.message));
+  for (let second = 0; second < 300 && end === "none"; second += 1) {
+    everySecond(response);
+    await step();
+  }
+  const ended = end;
+  gone.abort(new Error("the test is over"));
+  content.destroy();
+  await sending;
+  await slow.close();
+  return ended;
+}
+
+test("a write ends when its node neither takes what waits nor says anything, as if their connection had died", async () => {
+  const endless = (): Readable => {
+    const content = new Readable({ read: (bytes) => void setImmediate(() => content.push(Buffer.alloc(bytes))) });
+    return content;
+  };
+  const stops: Answer = (_, request) => void request.pause();
+  const reads: Answer = (_, request) => void request.resume();
+  const silent = (): void => undefined;
+  assert.match(await afterMinutes(endless(), stops, silent), CUT_OFF);
+  assert.match(await afterMinutes(Readable.from([Buffer.from("all")]), reads, silent), CUT_OFF);
+  assert.equal(await afterMinutes(endless(), stops, (response) => void response.write("\n")), "none");
+  assert.equal(await afterMinutes(endless(), reads, silent), "none");
+  assert.equal(await afterMinutes(new Readable({ read: () => undefined }), reads, silent), "none");
 });
 
 test("a list is complete with its last line only", async () => {

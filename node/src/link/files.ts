@@ -130,7 +130,7 @@ async function write(exchange: Exchange, message: unknown): Promise<void> {
   isGuestsTurn = false;
   response.writeHead(200, { "content-type": "application/json" });
   response.flushHeaders();
-  watch.showLife(() => request.isPaused());
+  watch.showLife();
   work.onContent(() => {
     throw garbage();
   });
@@ -214,7 +214,7 @@ class Watch implements Disposable {
   readonly #work: FileWork;
   readonly #isGuestsTurn: () => boolean;
   #needsRoom = false;
-  #showsLife: () => boolean = () => false;
+  #showsLife = false;
   #silentMs = 0;
   #timer: Timer | null = null;
   readonly #onClose = (): void => this.#work.fail(new CallerGone());
@@ -241,9 +241,9 @@ class Watch implements Disposable {
     void this.#lookForRoom();
   }
 
-  /** Sends white space while `when` is true: a request that is not read does not show that its caller has gone. */
-  showLife(when: () => boolean): void {
-    this.#showsLife = when;
+  /** Sends white space from now on: a request that is not read does not show that its caller has gone, and the server ends a silent one. */
+  showLife(): void {
+    this.#showsLife = true;
   }
 
   /** The operation is over: a guest that still works on it is stopped. */
@@ -267,7 +267,7 @@ class Watch implements Disposable {
       const text = `the machine's agent has made no progress for ${FILE_SILENCE_MAX_MS / 1000} s`;
       return this.#work.fail(new FileFailure("guest_unreachable", text));
     }
-    if (this.#showsLife()) this.#exchange.response.write("\n");
+    if (this.#showsLife) this.#exchange.response.write("\n");
     if (this.#needsRoom) void this.#lookForRoom();
     this.#lookLater();
   }

@@ -7,9 +7,11 @@
  * - Neither side is read faster than the other accepts it. Content takes the turns of its tenant.
  * - A write whose content breaks off, or that is closed, leaves the file as it was.
  * - A node that refuses is a NodeRefused with its code. A connection that broke later is `cutOff`: how it ended is unknown.
+ * - A write whose connection died unnoticed ends: TCP itself repeats what was sent for a quarter of an hour.
  */
 import { PassThrough, Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
+import { type Clock, every } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import {
   FILE_ENTRIES_MAX,
@@ -28,6 +30,9 @@ import type { Turn } from "./turns.ts";
 
 /** The node ends an operation whose guest is silent for FILE_SILENCE_MAX_MS. */
 const HEADERS_TIMEOUT_MS = FILE_SILENCE_MAX_MS + 15_000;
+/** Of a node that neither accepts content nor says anything during a write. It shows life while its guest is slow. */
+const WRITE_SILENCE_MAX_MS = HEADERS_TIMEOUT_MS;
+const WRITE_LOOK_MS = 1_000;
 /** What is buffered here for a node that does not read. */
 const INPUT_BYTES_MAX = 256 * 1024;
 /** A line of a list, or the answer to a write. */
@@ -205,7 +210,8 @@ async function sendContent(
   { tenantId, machineId, signal }: FileCall,
   { content, input, answer }: Sending,
 ): Promise<string> {
-  const outcome = outcomeOf(answer).catch((error: unknown): BrokenAnswer => ({ kind: "broken", error }));
+  using watch = new WriteWatch(link.clock, input, answer);
+  const outcome = outcomeOf(answer, watch).catch((error: unknown): BrokenAnswer => ({ kind: "broken", error }));
   const sent = passBody(content, input, (work) => link.turns.run(tenantId, work));
   try {
     const early = await Promise.race([sent.all, outcome]);
@@ -227,10 +233,37 @@ interface BrokenAnswer {
   readonly error: unknown;
 }
 
+/** Breaks off the answer to a write when its node is silent for WRITE_SILENCE_MAX_MS. Waiting for the caller's content does not count. */
+class WriteWatch implements Disposable {
+  readonly #clock: Clock;
+  #movedAt: number;
+  readonly #stop: () => void;
+
+  constructor(clock: Clock, input: PassThrough, answer: Readable) {
+    this.#clock = clock;
+    this.#movedAt = clock.monotonic();
+    input.on("drain", () => this.moved());
+    this.#stop = every(clock, WRITE_LOOK_MS, () => {
+      if (!input.writableNeedDrain && !input.writableEnded) this.moved();
+      if (clock.monotonic() - this.#movedAt > WRITE_SILENCE_MAX_MS)
+        answer.destroy(new Error(`the node was silent for ${WRITE_SILENCE_MAX_MS / 1000} s`));
+    });
+  }
+
+  moved(): void {
+    this.#movedAt = this.#clock.monotonic();
+  }
+
+  [Symbol.dispose](): void {
+    this.#stop();
+  }
+}
+
 /** Reads the answer to a write, which may begin with much white space. */
-async function outcomeOf(answer: Readable): Promise<FileWritten> {
+async function outcomeOf(answer: Readable, watch: WriteWatch): Promise<FileWritten> {
   let text = "";
   for await (const chunk of answer as AsyncIterable<Buffer>) {
+    watch.moved();
     text = (text + chunk.toString("utf8")).trimStart();
     if (text.length > LINE_CHARACTERS_MAX)
       throw new Error(`the answer is longer than ${LINE_CHARACTERS_MAX} characters`);
