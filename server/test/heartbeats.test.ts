@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { heartbeatWriter } from "../src/nodes/heartbeat.ts";
-import { type HeartbeatFacts, updateHeartbeats } from "../src/nodes/store.ts";
+import { findNode, type HeartbeatFacts, updateHeartbeats } from "../src/nodes/store.ts";
 import { startTestServer } from "./support/server.ts";
 
 const { context } = await startTestServer();
@@ -38,6 +38,18 @@ test.beforeEach(async () => {
     SELECT id, 'http://127.0.0.1:9', CASE WHEN id = ${REVOKED} THEN 'revoked' WHEN id = ${B} THEN 'unreachable' ELSE 'ready' END,
       CASE WHEN id <> ${REVOKED} THEN sha256(id::bytea) END, now(), 5_000, '1.0.0'
     FROM unnest(${NODES}::text[]) AS id`);
+});
+
+test("a clock that was put right is shown so with the next report, which may have been late all the same", async () => {
+  const HOUR_MS = 3_600_000;
+  await updateHeartbeats(db, [beat(A, { clockAheadMs: 3 * HOUR_MS })]);
+  assert.equal((await findNode(db, A))?.clockAheadMs, 3 * HOUR_MS);
+  await updateHeartbeats(db, [beat(A, { clockAheadMs: 20 })]);
+  assert.equal((await findNode(db, A))?.clockAheadMs, 20);
+  const before = (await updateHeartbeats(db, [beat(A, { clockAheadMs: 20 })])).get(A);
+  assert.equal(before?.clockAheadMs, 3 * HOUR_MS - 2_000);
+  await updateHeartbeats(db, [beat(A)]);
+  assert.equal((await findNode(db, A))?.clockAheadMs, null);
 });
 
 test("each node of a statement has what it reported, keeps what it said nothing of, and learns what it had before", async () => {

@@ -734,6 +734,8 @@ CREATE TABLE nodes (
   reserve jsonb,
   -- Ids of machines that run in a VMM of another program than the installed one, as the node last reported; at most 1000. NULL: it has not said.
   outdated_vmms text[],
+  -- How far the clock of the node seemed to be ahead of the server's when its last report arrived, in milliseconds. NULL: unknown.
+  clock_measured_ms bigint,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),

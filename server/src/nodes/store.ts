@@ -42,6 +42,7 @@ export interface NodeRecord {
   /** The version of its agent. */
   readonly release: string | null;
   readonly lastError: { readonly at: number; readonly message: string } | null;
+  /** As its last report shows it: a late one looks like a clock that is behind. */
   readonly clockAheadMs: number | null;
   readonly certificateExpiresAt: number | null;
   /** Machines that it has and does not own. */
@@ -62,7 +63,7 @@ const COLUMNS = sql`
   n.held_reason AS "heldReason", n.link_version AS "linkVersion", n.release,
   CASE WHEN n.last_error_at IS NOT NULL THEN jsonb_build_object(
     'at', floor(extract(epoch FROM n.last_error_at) * 1000)::bigint, 'message', n.last_error) END AS "lastError",
-  n.clock_ahead_ms AS "clockAheadMs",
+  coalesce(n.clock_measured_ms, n.clock_ahead_ms) AS "clockAheadMs",
   floor(extract(epoch FROM n.certificate_expires_at) * 1000)::bigint AS "certificateExpiresAt",
   n.unknown_machines AS "unknownMachines", n.outdated_vmms AS "outdatedVmms"`;
 
@@ -201,7 +202,9 @@ export function admitNode(
 const CLOCK_BACK_MS_MAX = 2_000;
 
 /** What a node's row had before a heartbeat. */
-export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines" | "clockAheadMs"> & {
+export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines"> & {
+  /** It follows a clock that was put back by CLOCK_BACK_MS_MAX with each heartbeat. null: unknown. */
+  readonly clockAheadMs: number | null;
   /** It had not reported since the database was restored. */
   readonly isRestored: boolean;
 };
@@ -269,7 +272,7 @@ export async function updateHeartbeats(
       outdated_vmms = CASE WHEN h.has_agent THEN h.outdated_vmms ELSE n.outdated_vmms END,
       clock_ahead_ms = CASE WHEN h.clock_ahead_ms IS NOT NULL
         THEN greatest(h.clock_ahead_ms, h.was_ahead_ms - ${CLOCK_BACK_MS_MAX}::bigint) END,
-      certificate_expires_at = h.certificate_expires_at,
+      clock_measured_ms = h.clock_ahead_ms, certificate_expires_at = h.certificate_expires_at,
       total_cpus = coalesce(h.total_cpus, n.total_cpus), total_memory_mb = coalesce(h.total_memory_mb, n.total_memory_mb),
       available_memory_mb = coalesce(h.available_memory_mb, n.available_memory_mb), used_memory_mb = coalesce(h.used_memory_mb, n.used_memory_mb),
       total_disk_gb = coalesce(h.total_disk_gb, n.total_disk_gb), available_disk_gb = coalesce(h.available_disk_gb, n.available_disk_gb),
