@@ -45,6 +45,7 @@ export async function inRunningMachine<T>(
   // Of a machine that is not known to run, the database knows more than the cache.
   const known = cache.find(options);
   let machine = known !== undefined && phaseOf(known) === "running" ? known : await cache.read(options);
+  const boots = new Set<string | null>();
   for (let attempt = 1; ; attempt += 1) {
     if (machine === undefined) throw machineNotFound(id);
     options.admit?.(machine);
@@ -54,7 +55,8 @@ export async function inRunningMachine<T>(
       return await work(running);
     } catch (error) {
       if (!(error instanceof NotRunning)) throw error;
-      if (attempt >= TRIES_MAX) throw keepsExiting(id);
+      boots.add(running.observedBootId);
+      if (attempt >= TRIES_MAX) throw boots.size === 1 ? isSilent(id) : keepsExiting(id);
     }
     // The cached state is out of date: ask the node.
     cache.forget(id);
@@ -84,6 +86,13 @@ export async function whenAgentListens<T>(
 
 const keepsExiting = (id: string): Refusal =>
   new Refusal("conflict", `machine ${id} keeps exiting; read its events to see why`);
+
+/** Its node reports that it runs, and reaches nothing in it: its agent does not answer the node's, which was restarted. */
+const isSilent = (id: string): Refusal =>
+  new Refusal(
+    "guest_unreachable",
+    `machine ${id} runs, but its agent does not answer its node; try again later, or stop the machine and start it`,
+  );
 
 async function ensureRunning(
   services: MachineServices,
