@@ -122,6 +122,15 @@ test("a running machine moves with its memory, without a gap or an overlap in it
   await client.delete(`/v1/machines/${id}`);
 });
 
+test("the pause of a move is known although the clock of a node was hours ahead until it was put right", async () => {
+  const { id, from } = await machine();
+  await context.db.execute(sql`UPDATE nodes SET clock_ahead_ms = 3 * 3600 * 1000 WHERE id = ${from}`);
+  const { json } = await move(id);
+  const done = await ended(json.id);
+  assert.equal(done.status, "succeeded", done.error);
+  assert.ok(done.steps[4].downtimeMs < 60_000, JSON.stringify(done.steps[4]));
+});
+
 test("files are sent while a machine runs, and it is stopped only when its new node has them", async () => {
   const { id, from, to } = await machine();
   await nodes[to].kill();

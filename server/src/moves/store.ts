@@ -202,8 +202,8 @@ export async function downtimeOf(
   const row = await db.queryOne<{ readonly from: number; readonly to: number }>(sql`
     WITH runs AS (
       SELECT r.boot_id,
-        extract(epoch FROM r.started_at) * 1000 - coalesce(n.clock_ahead_ms, 0) AS started,
-        extract(epoch FROM r.ended_at) * 1000 - coalesce(n.clock_ahead_ms, 0) AS ended
+        extract(epoch FROM r.started_at) * 1000 - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS started,
+        extract(epoch FROM r.ended_at) * 1000 - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS ended
       FROM machine_runs r LEFT JOIN nodes n ON n.id = r.node_id WHERE r.machine_id = ${machineId})
     SELECT max(before.ended)::float8 AS from, now.started::float8 AS to
     FROM runs now, runs before WHERE now.boot_id = ${bootId} AND before.boot_id <> now.boot_id GROUP BY now.started`);
