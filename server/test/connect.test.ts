@@ -373,6 +373,17 @@ test("a WebSocket and other upgrades go through, with the key in the query where
   assert.equal(await told("?access_token=the-guests"), "/?access_token=the-guests");
 });
 
+test("a caller that leaves before its handshake is answered ends the guest's connection", async () => {
+  const before = silent.sockets.length;
+  const caller = createConnection(Number(new URL(server.url).port), "127.0.0.1");
+  caller.write(
+    `GET ${at("/", 81)} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nauthorization: Bearer ${client.key}\r\n\r\n`,
+  );
+  const socket = await until(() => silent.sockets[before], { deadlineMs, what: "the guest's connection" });
+  caller.destroy();
+  await until(() => socket.destroyed || socket.readableEnded, { deadlineMs, what: "the guest to see it" });
+});
+
 test("a machine has a bounded number of connect tokens, also when made concurrently; expired ones do not count", async () => {
   const { db } = server.context;
   const machine = (await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json

@@ -201,13 +201,15 @@ function admitConnections(server: Server, connections: Connections): (socket: So
   return take;
 }
 
-/** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. */
+/** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. It ends with its caller too. */
 function responseOn(message: IncomingMessage, socket: Duplex): ServerResponse {
   const response = new ServerResponse(message);
   // A connection of this server's: Node calls it a Duplex because others can be handed in.
   response.assignSocket(socket as Socket);
   response.shouldKeepAlive = false;
   response.once("finish", () => socket.end());
+  // Until the handshake is answered nothing else sees that the caller has left. Its answer takes the connection from the response.
+  socket.once("end", () => void (response.socket === null || socket.destroy()));
   socket.on("error", () => socket.destroy());
   return response;
 }
