@@ -313,7 +313,7 @@ export const settings = {
     flag: "trusted-proxies",
     programs: ["up", "server", "ingress"],
     meaning:
-      "addresses and networks (separated by commas) of proxies in front of this server, whose X-Forwarded-For is trusted; " +
+      "addresses and networks (separated by commas) of proxies in front of this server, whose X-Forwarded headers are trusted; " +
       "limits for each address then count callers, not the proxy",
     defaultText: "127.0.0.0/8,::1: programs of this host; `none` trusts no proxy",
     parse: (value) => parseNetworks(value ?? "127.0.0.0/8,::1"),

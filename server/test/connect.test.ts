@@ -147,6 +147,25 @@ test("end-to-end headers are forwarded, the key is not, and the guest learns whe
   assert.equal(headers["x-forwarded-prefix"], at("").replace(/\/$/, ""));
 });
 
+test("where no proxy is trusted, a caller does not say from where its request came", async () => {
+  const { databaseUrl, dataDirectory } = server;
+  const other = await startTestServer({ databaseUrl, dataDirectory, trustedProxies: [] });
+  const headers = { "x-forwarded-for": "10.0.0.1", "x-forwarded-host": "evil.example", "x-forwarded-proto": "https" };
+  const key = { authorization: `Bearer ${client.key}` };
+  const seenBy = async ({ url }: { readonly url: string }) =>
+    (await (await fetch(url + at("/"), { headers: { ...key, ...headers } })).json()) as { headers: typeof headers };
+  assert.partialDeepStrictEqual((await seenBy(server)).headers, {
+    ...headers,
+    "x-forwarded-for": "10.0.0.1, 127.0.0.1",
+  });
+  const { host } = new URL(other.url);
+  assert.partialDeepStrictEqual((await seenBy(other)).headers, {
+    "x-forwarded-for": "127.0.0.1",
+    "x-forwarded-host": host,
+    "x-forwarded-proto": "http",
+  });
+});
+
 test("a guest speaks neither for this server nor for its origin", async () => {
   const { headers } = await send("GET", at("/"));
   assert.equal(headers["x-guest"], "yes");

@@ -8,7 +8,7 @@ import type { IdKind } from "@flotilla/contract/ids";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { CallerPresence } from "./caller-presence.ts";
-import type { Exchange, HandleParts } from "./exchange.ts";
+import { type Exchange, type HandleParts, rawOf } from "./exchange.ts";
 import type { AnyRequest, RawRequest } from "./handler.ts";
 import { bytesFromSeed, idFromSeed } from "./once.ts";
 
@@ -19,7 +19,8 @@ export class CheckedRequest implements AnyRequest {
   readonly query: unknown;
   readonly body: unknown;
   readonly headers: AnyRequest["headers"];
-  readonly raw: RawRequest;
+  readonly #parts: HandleParts;
+  readonly #exchange: Exchange;
   readonly #presence: CallerPresence;
   readonly #context: Context;
   readonly #seed: string | null;
@@ -28,7 +29,7 @@ export class CheckedRequest implements AnyRequest {
 
   /** `seed`: of its idempotency key; null: it has none. */
   constructor(
-    { context }: HandleParts,
+    parts: HandleParts,
     exchange: Exchange,
     { params, query, body }: Pick<AnyRequest, "params" | "query" | "body">,
     seed: string | null,
@@ -40,15 +41,20 @@ export class CheckedRequest implements AnyRequest {
     this.query = query;
     this.body = body;
     this.headers = message.headers;
-    this.raw = exchange;
+    this.#parts = parts;
+    this.#exchange = exchange;
     this.#presence = presence;
-    this.#context = context;
+    this.#context = parts.context;
     this.#seed = seed;
     this.#bearer = exchange.bearer ?? "";
   }
 
   get signal(): AbortSignal {
     return this.#presence.signal;
+  }
+
+  get raw(): RawRequest {
+    return rawOf(this.#parts, this.#exchange);
   }
 
   get log(): Log {

@@ -20,6 +20,7 @@ import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
 import type { LastReaders } from "./last-readers.ts";
 import type { Page } from "./page.ts";
+import type { RawRequest } from "./handler.ts";
 import type { RequestIds } from "./request-id.ts";
 import type { PathEntry } from "./route-table.ts";
 import type { Upgrade } from "./upgrade.ts";
@@ -109,6 +110,13 @@ export const searchOf = (url: string): URLSearchParams => {
 
 export const callerOf = ({ admission }: HandleParts, { message, peer }: Exchange): CallerAddress =>
   admission.proxies.callerOf(peer, textOf(message.headers["x-forwarded-for"]));
+
+export const rawOf = ({ admission }: HandleParts, { message, url, upgrade, peer }: Exchange): RawRequest => ({
+  message,
+  url,
+  upgrade,
+  isFromProxy: peer === undefined || admission.proxies.has(peer),
+});
 
 const textOf = (header: string | string[] | undefined): string | undefined =>
   Array.isArray(header) ? header.join(",") : header;

@@ -27,7 +27,7 @@ import { audited } from "./audit.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import { CheckedRequest } from "./checked-request.ts";
 import { encode, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
-import { after, callerOf, type Exchange, type HandleParts, type Incoming } from "./exchange.ts";
+import { after, callerOf, type Exchange, type HandleParts, type Incoming, rawOf } from "./exchange.ts";
 import { refusal } from "./failure.ts";
 import type { AnyHandler, AnyRequest } from "./handler.ts";
 import { checkParameters, checkQuery, type Input, receiveBody } from "./input.ts";
@@ -322,7 +322,8 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
   const caller = addressCaller(from.address);
   const beginForAddress = (): Promise<void> | void => beginWork(parts, exchange, caller);
   const { signal } = presence;
-  const request = { raw: exchange, signal, authenticate: authenticateBearer, pay, beginForAddress, admit };
+  const raw = rawOf(parts, exchange);
+  const request = { raw, signal, authenticate: authenticateBearer, pay, beginForAddress, admit };
   return await forHolder(caller.name, () => parts.ingress.answer(request));
 }
 

@@ -56,6 +56,8 @@ export interface RawRequest {
   readonly url: string;
   /** Of an upgrade request. */
   readonly upgrade: Upgrade | undefined;
+  /** Whether a trusted proxy sent it, so that its `X-Forwarded-*` headers are believed. */
+  readonly isFromProxy: boolean;
 }
 
 /**

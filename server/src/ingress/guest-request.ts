@@ -111,12 +111,12 @@ function breakWith({ socket }: GuestConnection, message: IncomingMessage): void 
 
 /** Does not throw: the request has passed a parser that is as strict as this client. */
 function open({ socket, frame, isReused }: GuestConnection, { raw, path, prefix }: GuestRequest): ClientRequest {
-  const { message, upgrade } = raw;
+  const { message, upgrade, isFromProxy } = raw;
   const { method = "GET", socket: caller } = message;
   const upgradeTo = upgrade === undefined ? null : (message.headers.upgrade ?? null);
   const isKept = isRepeatable(raw);
   const remoteAddress = caller.remoteAddress ?? "";
-  const facts = { prefix, remoteAddress, isEncrypted: "encrypted" in caller, upgradeTo, isKept };
+  const facts = { prefix, remoteAddress, isFromProxy, isEncrypted: "encrypted" in caller, upgradeTo, isKept };
   const request = httpRequest({
     createConnection: () => socket,
     method,

@@ -9,7 +9,14 @@ import { answerHead, faultOfAnswer, requestHead, withoutCredential } from "./hea
 const KEY = `smk_${"k".repeat(43)}`;
 const CONNECT_TOKEN = `smc_${"c".repeat(43)}`;
 const SHARE_TOKEN = `sms_${"s".repeat(43)}`;
-const FACTS = { prefix: "", remoteAddress: "192.0.2.1", isEncrypted: false, upgradeTo: null, isKept: false } as const;
+const FACTS = {
+  prefix: "",
+  remoteAddress: "192.0.2.1",
+  isFromProxy: true,
+  isEncrypted: false,
+  upgradeTo: null,
+  isKept: false,
+} as const;
 
 function valuesOf(head: readonly string[], name: string): readonly string[] {
   return head.flatMap((item, at) => (at % 2 === 0 && item.toLowerCase() === name ? [head[at + 1] ?? ""] : []));
@@ -104,6 +111,23 @@ test("a caller cannot take away what a request is about, nor say twice where it 
   assert.deepEqual(valuesOf(head, "x-forwarded-prefix"), ["/proxy/x"]);
   assert.deepEqual(valuesOf(head, "content-length"), ["0"]);
   assert.deepEqual(valuesOf(head, "connection"), ["close"]);
+});
+
+test("only a trusted proxy says where a request came from, and for which host", () => {
+  const spoofed = [
+    ...["Host", "web.example", "X-Forwarded-Host", "evil.example", "X-Forwarded-Proto", "https"],
+    ...["X-Forwarded-For", "10.0.0.1", "X-Forwarded-Prefix", "/evil", "Forwarded", "for=10.0.0.1;host=evil.example"],
+  ];
+  const told = (isFromProxy: boolean) => {
+    const head = requestHead(spoofed, "GET", { ...FACTS, isFromProxy });
+    return ["for", "host", "proto", "prefix"].map((name) => valuesOf(head, `x-forwarded-${name}`).join());
+  };
+  assert.deepEqual(told(false), ["192.0.2.1", "web.example", "http", ""]);
+  assert.deepEqual(told(true), ["10.0.0.1, 192.0.2.1", "evil.example", "https", ""]);
+  const forwarded = (isFromProxy: boolean) =>
+    valuesOf(requestHead(spoofed, "GET", { ...FACTS, isFromProxy }), "forwarded");
+  assert.deepEqual(forwarded(false), []);
+  assert.deepEqual(forwarded(true), ["for=10.0.0.1;host=evil.example"]);
 });
 
 test("a guest's cookie is limited to its host and prefix, whatever the guest requests", () => {

@@ -6,6 +6,7 @@
  * - hop-by-hop headers are not forwarded (RFC 9110, 7.6.1);
  * - no key or token of Flotilla reaches a guest in the value of a header: the header is dropped, and of `cookie` only the
  *   cookies that contain one;
+ * - only a trusted proxy says from where a request came, and for which host;
  * - a guest sets cookies for its own host or path only, and never one of Flotilla's;
  * - a guest that answers under the address of the API (`prefix`) is untrusted there: its pages are sandboxed, so that their
  *   origin is not the API's; headers that affect the whole origin are dropped; its root is the prefix.
@@ -59,6 +60,8 @@ export interface RequestFacts {
   /** The path under which the caller sees the guest's root; empty for a separate host. */
   readonly prefix: string;
   readonly remoteAddress: string;
+  /** Whether a trusted proxy sent it. What others say of the way that the request came is not passed on. */
+  readonly isFromProxy: boolean;
   readonly isEncrypted: boolean;
   /** The protocol that the caller wants to upgrade to; null: none. */
   readonly upgradeTo: string | null;
@@ -69,6 +72,7 @@ export interface RequestFacts {
 export function requestHead(raw: Head, method: string, facts: RequestFacts): string[] {
   const out: string[] = [];
   const dropped = new Set([...HOP_BY_HOP, ...REQUEST_REWRITTEN, ...connectionOptions(raw)]);
+  if (!facts.isFromProxy) dropped.add("forwarded");
   const last = new Map<string, string>();
   let isFramed = false;
   for (const [name, value] of pairs(raw)) {
@@ -86,11 +90,12 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
     if (kept !== "" || lower !== "cookie") out.push(name, kept);
   }
   if (!isFramed && ["POST", "PUT", "PATCH"].includes(method)) out.push("content-length", "0");
-  const proto = last.get("x-forwarded-proto") ?? "";
-  const before = last.get("x-forwarded-for");
+  const said = (name: string): string | undefined => (facts.isFromProxy ? last.get(name) : undefined);
+  const proto = said("x-forwarded-proto") ?? "";
+  const before = said("x-forwarded-for");
   out.push("x-forwarded-for", before === undefined ? facts.remoteAddress : `${before}, ${facts.remoteAddress}`);
   out.push("x-forwarded-proto", /^https?$/.test(proto) ? proto : facts.isEncrypted ? "https" : "http");
-  out.push("x-forwarded-host", last.get("x-forwarded-host") ?? last.get("host") ?? "");
+  out.push("x-forwarded-host", said("x-forwarded-host") ?? last.get("host") ?? "");
   if (facts.prefix !== "") out.push("x-forwarded-prefix", facts.prefix);
   const { upgradeTo } = facts;
   if (upgradeTo === null || holdsCredential(upgradeTo)) out.push("connection", facts.isKept ? "keep-alive" : "close");
