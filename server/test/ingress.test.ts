@@ -130,6 +130,23 @@ test("a public machine is open to everyone, by host and by path, and foreign hea
   assert.equal((await visit(server, "/v1/machines", { host, authorization: bearer })).status, 503, "no API there");
 });
 
+test("a target that begins with an origin leads to the same place", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { name: "whole", public: true });
+  const host = "whole.apps.example.com";
+  for (const [target, headers, path] of [
+    [`https://${host}/a?x=1`, { host }, "/a?x=1"],
+    [`HTTP://${host}?x=1`, { host }, "/?x=1"],
+    [`http://127.0.0.1/proxy/${id}/a?x=1`, {}, "/a?x=1"],
+  ] as const) {
+    const seen = await visit(server, target, headers);
+    assert.equal(seen.status, 200, target);
+    assert.equal(seenRequest(seen).url, path, target);
+  }
+  const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
+  const shared = await visit(server, `http://evil.example/a?t=${token}`, { host });
+  assert.deepEqual([shared.status, shared.headers["location"]], [302, "/a"]);
+});
+
 test("a request that comes while its machine starts waits for it", async () => {
   const made = await client.post("/v1/machines", {
     source: { type: "image", reference: "local/busybox" },

@@ -57,14 +57,15 @@ export class MachineIngress implements Ingress {
   }
 
   owns({ headers, url = "" }: Pick<IncomingMessage, "headers" | "url">): boolean {
-    return this.#services.addresses.routeOf(headers.host, url) !== undefined;
+    return this.#services.addresses.routeOf(headers.host, targetOf(url)) !== undefined;
   }
 
   async answer(request: IngressRequest): Promise<Outgoing> {
     const { raw, signal } = request;
-    const route = this.#services.addresses.routeOf(raw.message.headers.host, raw.url);
+    const target = targetOf(raw.url);
+    const route = this.#services.addresses.routeOf(raw.message.headers.host, target);
     if (route === undefined) throw new Error(`no machine has ${raw.url}`);
-    const path = raw.url.slice(route.prefix.length);
+    const path = target.slice(route.prefix.length);
     // Relative links of the guest's pages resolve below its root.
     if (route.by === "path" && !path.startsWith("/")) return redirect(308, `${route.prefix}/${path}`);
     const repay = await request.pay();
@@ -137,6 +138,12 @@ export class MachineIngress implements Ingress {
     return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
   }
 }
+
+/** Path and query, also of a target that begins with an origin (RFC 9112, 3.2.2). */
+const targetOf = (url: string): string => {
+  const target = url.replace(/^https?:\/\/[^/?]*/i, "");
+  return target === url || target.startsWith("/") ? target : `/${target}`;
+};
 
 const parametersOf = (url: string): URLSearchParams =>
   new URLSearchParams(url.slice(url.indexOf("?") + 1 || url.length));
