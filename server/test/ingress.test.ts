@@ -130,6 +130,16 @@ test("a public machine is open to everyone, by host and by path, and foreign hea
   assert.equal((await visit(server, "/v1/machines", { host, authorization: bearer })).status, 503, "no API there");
 });
 
+test("a caller of HTTP/1.0, which names no host, is answered", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { public: true });
+  const socket = createConnection(Number(new URL(server.url).port), "127.0.0.1");
+  socket.write(`GET /proxy/${id}/a HTTP/1.0\r\n\r\n`);
+  const answer = await text(socket);
+  assert.match(answer, /^HTTP\/1\.1 200 OK\r\n/);
+  const { headers } = JSON.parse(answer.slice(answer.indexOf("\r\n\r\n"))) as { headers: Record<string, string> };
+  assert.deepEqual([headers["host"], headers["x-forwarded-host"]], ["localhost", undefined]);
+});
+
 test("a target that begins with an origin leads to the same place", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { name: "whole", public: true });
   const host = "whole.apps.example.com";

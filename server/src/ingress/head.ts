@@ -29,6 +29,8 @@ const HOP_BY_HOP = [
 ];
 /** Replaced. This server has answered `expect` itself. */
 const REQUEST_REWRITTEN = ["expect", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix"];
+/** HTTP/1.0 knows no hosts, and a request to a guest is HTTP/1.1, which asks for one. */
+const HOST_OF_NONE = "localhost";
 /** Headers that affect a whole origin, or its port. */
 const OF_ORIGIN = [
   "alt-svc",
@@ -95,7 +97,9 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
   const before = said("x-forwarded-for");
   out.push("x-forwarded-for", before === undefined ? facts.remoteAddress : `${before}, ${facts.remoteAddress}`);
   out.push("x-forwarded-proto", /^https?$/.test(proto) ? proto : facts.isEncrypted ? "https" : "http");
-  out.push("x-forwarded-host", said("x-forwarded-host") ?? last.get("host") ?? "");
+  const host = said("x-forwarded-host") ?? last.get("host");
+  if (host !== undefined) out.push("x-forwarded-host", host);
+  if (!last.has("host")) out.push("host", HOST_OF_NONE);
   if (facts.prefix !== "") out.push("x-forwarded-prefix", facts.prefix);
   const { upgradeTo } = facts;
   if (upgradeTo === null || holdsCredential(upgradeTo)) out.push("connection", facts.isKept ? "keep-alive" : "close");
