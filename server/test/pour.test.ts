@@ -10,8 +10,9 @@ import {
   type Server,
   type ServerResponse,
 } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, connect } from "node:net";
 import { Readable } from "node:stream";
+import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { endOfTurn } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
@@ -56,6 +57,20 @@ for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
     assert.ok(Buffer.concat(got).equals(Buffer.concat(pieces)));
   });
 }
+
+test("a reader of HTTP/1.0 sees that a stream has failed", async (t) => {
+  const body = new Readable({ read: () => undefined });
+  const server = createServer((_request, response) => {
+    response.writeHead(200);
+    void pour(body, response);
+  });
+  const reader = connect(await portOf(t, server), "127.0.0.1");
+  reader.write("GET / HTTP/1.0\r\n\r\n");
+  body.push("a part");
+  await once(reader, "readable");
+  body.destroy(new Error("the guest has gone"));
+  await assert.rejects(text(reader), { code: "ECONNRESET" });
+});
 
 test("small pieces of an answer that waits for an earlier one on its connection all arrive", async (t) => {
   const body = new Readable({ read: () => undefined });

@@ -59,6 +59,8 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
   });
   const fail = (): void => {
     body.destroy();
+    // HTTP/1.0 has no chunks: the end of the connection is that of the answer, and only a reset says that it broke.
+    if (response.req.httpVersionMinor === 0) response.socket?.resetAndDestroy();
     response.destroy();
     resolve(false);
   };
