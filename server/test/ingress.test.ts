@@ -293,6 +293,18 @@ test("a share link becomes a cookie, and a revoked one opens nothing, on any ser
   assert.equal((await client.post(`/v1/machines/${portless.json.id}/share`)).json.url, null);
 });
 
+test("visits by a share link that works do not count as those of strangers", async () => {
+  const { databaseUrl, dataDirectory } = server;
+  const own = await startTestServer({ databaseUrl, dataDirectory, trustedProxies: [] });
+  const id = await machineWithPorts(client, { 80: guest.port });
+  const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
+  for (let round = 0; round < 6; round += 1) {
+    const visits = Array.from({ length: 50 }, () => visit(own, `/proxy/${id}/?t=${token}`));
+    const statuses = new Set((await Promise.all(visits)).map(({ status }) => status));
+    assert.deepEqual([...statuses], [302], `round ${round}`);
+  }
+});
+
 test("a request to a recently used machine makes no query", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { public: true });
   const { db } = server.context;

@@ -75,7 +75,11 @@ export class MachineIngress implements Ingress {
     const access = this.#known(route.name, links) ?? (await this.#find(request, route.name, links));
     const { method = "GET" } = raw.message;
     const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
-    if (token !== undefined && isPage) return exchanged({ access, route, path, token });
+    if (token !== undefined && isPage) {
+      const redirected = exchanged({ access, route, path, token });
+      repay();
+      return redirected;
+    }
     const admission = await this.#admit(request, access, { route, token, links });
     if (access === undefined) throw new Refusal("missing_key", "");
     repay();
