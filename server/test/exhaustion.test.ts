@@ -46,6 +46,13 @@ test("a request that is not HTTP is answered and then closed, whatever its clien
   assert.match(broken.received(), /^HTTP\/1\.1 400 /);
 });
 
+test("a refused handshake is closed completely, also for a client that never closes", async () => {
+  const refused = await wire(server.url, { isDeaf: true });
+  refused.send("GET /v1/me HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n");
+  await until(() => refused.isClosed(), { what: "the connection to be closed", deadlineMs: 20_000 });
+  assert.match(refused.received(), /^HTTP\/1\.1 401 /);
+});
+
 test("silent connections do not keep other clients out", async () => {
   const own = await startTestServer({ descriptorLimit: 128 + 2 * 40 });
   const silent = await Promise.all(Array.from({ length: 120 }, () => wire(own.url)));

@@ -17,7 +17,7 @@ import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import findMyWay from "find-my-way";
 import { acceptAt, closed } from "./acceptors.ts";
-import { HEAD_MS_MAX } from "./bounds.ts";
+import { FAREWELL_MS, HEAD_MS_MAX } from "./bounds.ts";
 import { answerBrokenRequest, answerOf, handleExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
@@ -106,7 +106,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   };
   server.on("request", onRequest);
   server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) =>
-    onRequest(message, responseOn(message, socket), { message, socket, head, closing: closing.signal }),
+    onRequest(message, responseOn(message, socket, context.clock), { message, socket, head, closing: closing.signal }),
   );
   const acceptors = await startListening(server, listen);
   for (const nodeListen of options.nodeListens) nodes.push(await startNodeListener(nodeListen, take));
@@ -202,12 +202,18 @@ function admitConnections(server: Server, connections: Connections): (socket: So
 }
 
 /** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. It ends with its caller too. */
-function responseOn(message: IncomingMessage, socket: Duplex): ServerResponse {
+function responseOn(message: IncomingMessage, socket: Duplex, clock: Clock): ServerResponse {
   const response = new ServerResponse(message);
   // A connection of this server's: Node calls it a Duplex because others can be handed in.
   response.assignSocket(socket as Socket);
   response.shouldKeepAlive = false;
-  response.once("finish", () => socket.end());
+  response.once("finish", () => {
+    socket.end();
+    // What the caller still sends is dropped: unread, it would reset the connection before the caller has read the answer.
+    socket.resume();
+    const late = clock.timer(FAREWELL_MS, () => socket.destroy());
+    socket.once("close", () => late.cancel());
+  });
   // Until the handshake is answered nothing else sees that the caller has left. Its answer takes the connection from the response.
   socket.once("end", () => void (response.socket === null || socket.destroy()));
   socket.on("error", () => socket.destroy());
