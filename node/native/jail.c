@@ -10,7 +10,7 @@
  *     node PATH MAJOR MINOR   a device, for all users
  *     link TARGET PATH  a symbolic link
  *     env NAME=VALUE    a variable of the environment, which is empty otherwise
- *     limit NAME VALUE  a resource limit that the process cannot raise
+ *     limit NAME VALUE  a resource limit that the process cannot raise; a lower one stays that the starter cannot raise
  *     user ID           user and group; without it they do not change
  *     batch             the scheduler's batch class
  *     small-pages       no huge pages, whatever the program requests
@@ -103,12 +103,19 @@ static void limit(const char *name, const char *value)
 		const char *name;
 		int resource;
 	} limits[] = {{"core", RLIMIT_CORE}, {"fsize", RLIMIT_FSIZE}, {"nofile", RLIMIT_NOFILE}, {"nproc", RLIMIT_NPROC}};
-	struct rlimit both = {.rlim_cur = (rlim_t)number(value), .rlim_max = (rlim_t)number(value)};
+	struct rlimit both = {.rlim_cur = (rlim_t)number(value), .rlim_max = (rlim_t)number(value)}, starters;
 
 	for (size_t at = 0; at < sizeof(limits) / sizeof(*limits); at++) {
 		if (strcmp(limits[at].name, name) != 0)
 			continue;
-		if (setrlimit(limits[at].resource, &both) != 0)
+		if (setrlimit(limits[at].resource, &both) == 0)
+			return;
+		/* Not even root may exceed the starter's limit where it lacks CAP_SYS_RESOURCE; the lower one is enough, or the
+		   program says so. */
+		if (errno != EPERM || getrlimit(limits[at].resource, &starters) != 0 || starters.rlim_max > both.rlim_max)
+			fail("limit", name);
+		starters.rlim_cur = starters.rlim_max;
+		if (setrlimit(limits[at].resource, &starters) != 0)
 			fail("limit", name);
 		return;
 	}
@@ -274,6 +281,8 @@ int main(int count, char **arguments)
 {
 	int at = 1;
 
+	/* With a stricter one of the starter, the program's user could not enter the directories that are made here. */
+	umask(022);
 	/* Requested last, because the kernel clears it on a change of user. */
 	pid_t starter = getppid();
 	while (at < count && strcmp(arguments[at], "--") != 0)

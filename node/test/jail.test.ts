@@ -134,6 +134,14 @@ test("a process with `dies` ends when the process that started it is killed", { 
   }
 });
 
+test("a jail starts under a strict umask and under a limit of open files that its starter cannot raise", {
+  skip,
+}, () => {
+  const script = 'umask 077; ulimit -n 32; exec setpriv --bounding-set=-sys_resource -- "$@"';
+  const argv = jailArgv(jail, ["sh", "-c", "ulimit -Hn; umask"]);
+  assert.equal(execFileSync("sh", ["-c", script, "sh", ...argv], { encoding: "utf8" }), "32\n0022\n");
+});
+
 test("a step that fails ends the launch with the reason", { skip }, () => {
   const missing = { ...jail, guestDirectory: join(directory, "missing") };
   assert.throws(() => inside(["true"], missing), /cannot open .*missing: No such file or directory/);
