@@ -8,7 +8,7 @@ import { type TestContext, test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "../../server/test/support/node.ts";
 import { startTestServer } from "../../server/test/support/server.ts";
 import { until } from "../../test/support/until.ts";
-import { runCli } from "./run-cli.ts";
+import { runCli, startCli } from "./run-cli.ts";
 
 const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
@@ -23,6 +23,13 @@ const shell = (t: TestContext, input: string, ...more: readonly string[]) =>
 test("piped input is sent as if typed, and the program's exit code is this program's", async (t) => {
   const { code, output, errors } = await shell(t, "echo from the pipe\nstty size\nexit 5\n");
   assert.deepEqual([code, output.toString(), errors], [5, "from the pipe\n24 80\n", ""]);
+});
+
+test("the end of piped input is repeated, so that a program and the shell that started it both end", async (t) => {
+  const { child } = startCli(t, ["machine", "shell", "hello"], { environment, input: "cat\n" });
+  let seen = "";
+  child.stdout?.on("data", (chunk: Buffer) => (seen += chunk.toString()));
+  await until(() => seen.split("\u0004").length > 2, { what: "a second end of input", deadlineMs: 5_000 });
 });
 
 test("another program can be requested", async (t) => {

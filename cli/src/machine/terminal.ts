@@ -5,7 +5,7 @@
  * - Keys are sent to the machine unchanged, Ctrl-C too, while the input is a terminal.
  * - The terminal's settings are restored however this ends.
  * - The program's exit code becomes this program's.
- * - Piped input is sent as if typed, then the input ends.
+ * - Piped input is sent as if typed, then the input ends, for every program that still reads.
  *
  * The key is sent in a header, never in the address: Node's WebSocket supports that.
  */
@@ -23,6 +23,8 @@ interface End {
 
 const END_OF_INPUT = "\u0004";
 const CODE_UNKNOWN = -1;
+/** A program in the terminal may end at the first end of input, or miss it, and the shell below it waits for its own. */
+const END_OF_INPUT_PERIOD_MS = 1000;
 /** Above this, input is paused until the server has read more. */
 const WAITING_BYTES_MAX = 1024 * 1024;
 const WAITING_PERIOD_MS = 20;
@@ -102,7 +104,12 @@ function connect(call: Call, socket: WebSocket): () => void {
     socket.send(new Uint8Array(chunk));
     if (socket.bufferedAmount > WAITING_BYTES_MAX) input.pause();
   };
-  const onEnd = (): void => socket.send(Buffer.from(END_OF_INPUT));
+  let stopEnding = (): void => undefined;
+  const sendEnd = (): void => socket.send(Buffer.from(END_OF_INPUT));
+  const onEnd = (): void => {
+    sendEnd();
+    stopEnding = every(call.world.clock, END_OF_INPUT_PERIOD_MS, sendEnd);
+  };
   const onResize = (): void => {
     const size = sizeOf(output);
     if (size.cols !== undefined) socket.send(JSON.stringify({ type: "resize", ...size }));
@@ -117,6 +124,7 @@ function connect(call: Call, socket: WebSocket): () => void {
   if (output.isTTY) output.on("resize", onResize);
   return () => {
     stopWaiting();
+    stopEnding();
     stopListening();
     input.off("data", onData);
     input.off("end", onEnd);
