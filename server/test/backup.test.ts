@@ -173,6 +173,13 @@ test("a backup without the key of what is encrypted in the database is refused",
   await backup("other key");
 });
 
+test("a backup to a directory that is missing names the file, and says what to do", async () => {
+  const to = join(directory, "missing", "backup.tar.gz");
+  const dataDirectory = join(directory, "source");
+  const backup = makeBackup({ ...place, dataDirectory, databaseUrl: source, to, version: "1", now: systemClock.now() });
+  await assert.rejects(backup, /missing\/backup\.tar\.gz cannot be written: .*; name another file with --to$/);
+});
+
 test("a backup to standard output fails when the end of it finds no room", {
   skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
 }, (t) => {

@@ -54,3 +54,7 @@ test("a backup that is cut off anywhere, or has one other bit, or continues afte
   for (const [index, other] of damaged.entries())
     await assert.rejects(read(other), DamagedBackup, `damage ${index} of ${damaged.length}`);
 });
+
+test("another file is refused with a text that says so", async () => {
+  await assert.rejects(read(Buffer.from("no archive at all")), /is not a file that `flotilla backup` wrote/);
+});

@@ -136,6 +136,9 @@ class Bytes {
     try {
       next = await this.#source.next();
     } catch (error) {
+      // The text of zlib says nothing to operators.
+      if ((error as NodeJS.ErrnoException).code?.startsWith("Z_") === true)
+        throw new DamagedBackup("it is not a file that `flotilla backup` wrote, or it is damaged", { cause: error });
       throw new DamagedBackup(`it cannot be read: ${ownMessageOf(error)}`, { cause: error });
     }
     if (next.done === true) return false;

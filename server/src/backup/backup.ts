@@ -8,10 +8,12 @@
  * A crash leaves a file `<name>.<digits>.part`, which nothing uses.
  */
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { link, readFile, rm, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { Writable } from "node:stream";
+import { ownMessageOf } from "@flotilla/base/errors";
 import type pg from "pg";
 import { KEY_NAME_BYTES, Secrets } from "../secrets.ts";
 import { ArchiveWriter } from "./archive.ts";
@@ -49,6 +51,9 @@ export async function makeBackup(options: BackupOptions): Promise<MadeBackup> {
   const part = join(dirname(to), `${basename(to)}.${randomBytes(4).toString("hex")}.part`);
   const stream = createWriteStream(part, { flags: "wx", mode: 0o600, flush: true });
   try {
+    await once(stream, "open").catch((error: unknown) => {
+      throw new Error(`${to} cannot be written: ${ownMessageOf(error)}; name another file with --to`, { cause: error });
+    });
     const made = await writeTo(options, stream);
     // Fails when a file of this name appeared meanwhile.
     await link(part, to).catch((error: NodeJS.ErrnoException) => {
