@@ -56,6 +56,8 @@ test("everything about a node leaves out what does not apply", () => {
   const facts = (node: Partial<NodeInfo>) =>
     Object.fromEntries(nodeFacts({ ...NODE, ...node }, NOW).filter(([, value]) => value !== null));
   assert.equal(facts({})["last error"], undefined);
+  assert.equal(facts({})["clock"], "4 ms ahead of the server's");
+  assert.equal(facts({ clockAheadMs: -3 })["clock"], "3 ms behind the server's");
   assert.match(facts({})["pressure"] ?? "", /^not reported/);
   const busy = facts({
     status: "unreachable",

@@ -46,13 +46,16 @@ export function nodeFacts(node: NodeInfo, now: number): readonly (readonly [stri
         .map(([name, value]) => `${name}=${value}`)
         .join(" ") || null,
     ],
-    ["clock", clockAheadMs === null ? null : `${clockAheadMs} ms ahead of the server's`],
+    ["clock", clockAheadMs === null ? null : clockFact(clockAheadMs)],
     ["certificate", certificateExpiresAt === null ? null : `for ${renderSpan(Date.parse(certificateExpiresAt) - now)}`],
     ["last error", lastError === null ? null : `${since(lastError.at)}: ${lastError.message}`],
     ["outdated VMMs", outdatedFact(node)],
     ["unknown machines", unknownMachines.length === 0 ? null : unknownMachines.join(" ")],
   ];
 }
+
+const clockFact = (aheadMs: number): string =>
+  `${Math.abs(aheadMs)} ms ${aheadMs < 0 ? "behind" : "ahead of"} the server's`;
 
 /** A server of the release before says nothing of it. */
 type Replaced = { readonly replacement?: NodeInfo["replacement"] };
