@@ -14,6 +14,7 @@ import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Environment, settings } from "@flotilla/contract/settings";
 import { Failure } from "../failure.ts";
+import { quote } from "./greeting.ts";
 
 export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 export const SERVER_MAIN = `${ROOT}server/src/main.ts`;
@@ -73,7 +74,7 @@ export function nodeLaunch(facts: {
   if (!isRoot && !canUseSudo(facts.hasTerminal)) {
     throw new Failure(
       "the node runs each machine as its own user, which needs root, and sudo is not available",
-      `run this as root: ${ROOT}flotilla up --data-dir ${facts.dataDirectory}`,
+      `run this as root, with the other settings of this call: ${quote(`${ROOT}flotilla`)} up --data-dir ${quote(facts.dataDirectory)}`,
     );
   }
   return (given, serverUrl) => {
