@@ -38,6 +38,8 @@ export class FakeImages implements Images {
   readonly #clock: Clock;
   readonly #arch: string;
   readonly #cached = new Map<string, UnpackedImage>();
+  /** The keys of each tenant's references, the oldest first. */
+  readonly #keysOf = new Map<string, Set<string>>();
   #onChange: () => void = () => undefined;
 
   constructor(clock: Clock, arch: string) {
@@ -93,7 +95,10 @@ export class FakeImages implements Images {
   async removeLocal(reference: string): Promise<void> {
     const name = canonicalReference(reference);
     const found = [...this.#cached].filter(([, image]) => canonicalReference(image.reference) === name);
-    for (const [key] of found) this.#cached.delete(key);
+    for (const [key, { tenantId }] of found) {
+      this.#cached.delete(key);
+      if (tenantId !== null) this.#keysOf.get(tenantId)?.delete(key);
+    }
     if (found.length > 0) this.#onChange();
   }
 
@@ -127,17 +132,20 @@ export class FakeImages implements Images {
     const owner = isLocalName(reference) ? null : tenantId;
     const image = { ...this.#image(reference, owner), ...this.#cached.get(key), lastUsedAt: this.#clock.now() };
     const isNew = !this.#cached.has(key);
-    if (isNew && owner !== null) this.#dropOldest(owner);
+    if (isNew && owner !== null) this.#own(owner, key);
     this.#cached.set(key, image);
     if (isNew) this.#onChange();
     return image;
   }
 
-  /** As a real node does. */
-  #dropOldest(owner: string): void {
-    const own = [...this.#cached].filter(([, { tenantId }]) => tenantId === owner);
-    const [oldest] = own;
-    if (own.length >= REFERENCES_PER_OWNER && oldest !== undefined) this.#cached.delete(oldest[0]);
+  /** Drops the oldest of too many, as a real node does. */
+  #own(owner: string, key: string): void {
+    const keys = this.#keysOf.get(owner) ?? new Set();
+    this.#keysOf.set(owner, keys.add(key));
+    const [oldest] = keys;
+    if (keys.size <= REFERENCES_PER_OWNER || oldest === undefined) return;
+    keys.delete(oldest);
+    this.#cached.delete(oldest);
   }
 
   #image(reference: string, tenantId: string | null): UnpackedImage {
