@@ -26,6 +26,7 @@ import {
 } from "@flotilla/contract/guest/bulk";
 import { GuestProtocolError } from "@flotilla/contract/guest/frame";
 import type { BulkWindow } from "./bulk-disk.ts";
+import { NO_INPUT } from "./no-input.ts";
 import type { GuestExec, GuestExit } from "./guest.ts";
 
 /** Size of one write to or read from the disk. */
@@ -53,7 +54,7 @@ export function overBulkDisk(inner: GuestExec, window: BulkWindow, isWrite: bool
   exit.catch(() => undefined);
   return {
     pid: inner.pid,
-    stdin: input ?? noInput(),
+    stdin: input ?? NO_INPUT,
     stdout: output,
     stderr: inner.stderr,
     exit,
@@ -65,12 +66,6 @@ export function overBulkDisk(inner: GuestExec, window: BulkWindow, isWrite: bool
       inner.kill(graceMs);
     },
   };
-}
-
-function noInput(): Writable {
-  const none = new Writable();
-  none.destroy();
-  return none;
 }
 
 type Done = (error?: Error | null) => void;

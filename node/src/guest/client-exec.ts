@@ -19,6 +19,7 @@ import {
 } from "@flotilla/contract/guest/frame";
 import { FieldWriter, GUEST_STREAMS } from "@flotilla/contract/guest/messages";
 import type { GuestExec, GuestExit } from "./guest.ts";
+import { NO_INPUT } from "./no-input.ts";
 
 type OutputName = keyof typeof GUEST_STREAMS;
 
@@ -167,10 +168,10 @@ export class ClientExec implements GuestExec {
     // Readers get the error of a lost channel; without a reader it must not end this process.
     this.stdout.on("error", () => {});
     this.stderr.on("error", () => {});
-    this.stdin = this.#makeStdin(options.hasStdin);
+    this.stdin = options.hasStdin ? this.#makeStdin() : NO_INPUT;
   }
 
-  #makeStdin(hasStdin: boolean): Writable {
+  #makeStdin(): Writable {
     const stdin = new Writable({
       highWaterMark: STDIN_WINDOW_BYTES,
       write: (bytes: Buffer, _encoding, done) => {
@@ -183,7 +184,6 @@ export class ClientExec implements GuestExec {
       },
     });
     stdin.on("error", () => {});
-    if (!hasStdin) stdin.destroy();
     return stdin;
   }
 

@@ -16,7 +16,7 @@
  * next agent connects.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Readable } from "node:stream";
+import type { Readable, Writable } from "node:stream";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
@@ -288,11 +288,7 @@ class LinkExec {
 
   #follow(exec: GuestExec, { hasStdin, isBackground, terminal, timeoutMs }: Begun): void {
     this.#exec = exec;
-    exec.stdin.on("drain", () => this.#request.resume());
-    // A command may close its input, or end, while more input arrives.
-    exec.stdin.on("error", () => this.#request.resume());
-    exec.stdin.on("close", () => this.#request.resume());
-    if (!hasStdin) exec.stdin.end();
+    if (hasStdin) this.#resumeFor(exec.stdin);
     if (this.#connectsIn !== undefined) this.#acknowledgeInput(exec);
     this.#forward("stdout", exec.stdout);
     this.#forward("stderr", exec.stderr);
@@ -311,6 +307,13 @@ class LinkExec {
         else this.#fail({ code: "guest_unreachable", message: messageOf(error) });
       },
     );
+  }
+
+  /** Continues with the request when there is room for its input, or when that is not wanted any more. */
+  #resumeFor(stdin: Writable): void {
+    const resume = (): void => void this.#request.resume();
+    // A command may close its input, or end, while more input arrives.
+    stdin.on("drain", resume).on("error", resume).on("close", resume);
   }
 
   /**

@@ -20,6 +20,7 @@ import {
   type GuestWorkloadRequest,
   type ResumedExec,
 } from "../../guest/guest.ts";
+import { NO_INPUT } from "../../guest/no-input.ts";
 import type { FakeFiles } from "./files.ts";
 import { runScript, type ScriptWorld } from "./script.ts";
 import { FakeWorkload } from "./workload.ts";
@@ -241,16 +242,19 @@ class FakeExec implements GuestExec {
         resume?.();
       },
     });
-    this.stdin = new Writable({
-      write: (chunk: Buffer, _encoding, done) => {
-        if (this.#input.push(chunk)) done();
-        else inputRead = done;
-      },
-      final: (done) => {
-        this.#input.push(null);
-        done();
-      },
-    });
+    const stdin = (): Writable =>
+      new Writable({
+        write: (chunk: Buffer, _encoding, done) => {
+          if (this.#input.push(chunk)) done();
+          else inputRead = done;
+        },
+        final: (done) => {
+          this.#input.push(null);
+          done();
+        },
+      });
+    this.stdin = request.hasStdin ? stdin() : NO_INPUT;
+    if (!request.hasStdin) this.#input.push(null);
     this.exit = this.#exiting.promise;
   }
 
