@@ -297,7 +297,9 @@ describe("VMs from a template", { skip: skipReason }, () => {
       if (calls === 1) throw late;
     };
     const vm = await driver.boot({ ...place.bootOf(machine, "boot-second"), mayBegin: notFirst }, deadline());
-    assert.deepEqual([vm.origin, calls], ["boot", 2]);
+    assert.equal(vm.origin, "boot");
+    // On a busy host it boots again if its kernel has mismeasured its timer.
+    assert.ok(calls >= 2, `${calls} calls`);
     assert.deepEqual(
       (await driver.find()).map(({ record }) => record.pid),
       [vm.record.pid],
