@@ -27,14 +27,15 @@ export const findKeyRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefi
     JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE k.key_hash = ${hash} AND k.revoked_at IS NULL`);
 
-/** Writes when keys were last used, by id; never moves a time back. */
+/** Writes when keys were last used, by id; never moves a time back. It locks keys in the order of their ids, as every server does. */
 export async function touchKeys(db: Queryable, used: ReadonlyMap<string, number>): Promise<void> {
   const ids = [...used.keys()];
   const times = [...used.values()].map((time) => instantOf(time));
   await db.execute(sql`
+    WITH locked AS (SELECT FROM api_keys WHERE id = ANY(${ids}::text[]) ORDER BY id FOR NO KEY UPDATE)
     UPDATE api_keys SET last_used_at = greatest(last_used_at, used.at)
     FROM unnest(${ids}::text[], ${times}::timestamptz[]) AS used (id, at)
-    WHERE api_keys.id = used.id`);
+    WHERE api_keys.id = used.id AND (SELECT count(*) FROM locked) >= 0`);
 }
 
 /** Makes the key an admin key of tenant `default` unless it is known. */

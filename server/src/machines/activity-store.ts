@@ -21,9 +21,13 @@ export interface ActivityBatch {
   }[];
 }
 
-/** Writes a batch with one statement. Machines that do not exist any more are left out. */
+/**
+ * Writes a batch with one statement. Machines that do not exist any more are left out. It locks machines in the order of their ids, as
+ * changes of machines do: a batch that PostgreSQL ends because of a deadlock would be lost.
+ */
 export async function writeActivity(context: Context, { activity, lines }: ActivityBatch): Promise<void> {
-  const done = activity.map(({ machineId, at, execCount, durationMs }) => ({
+  const inOrder = activity.toSorted((a, b) => (a.machineId < b.machineId ? -1 : 1));
+  const done = inOrder.map(({ machineId, at, execCount, durationMs }) => ({
     machine_id: machineId,
     at: instantOf(at),
     month: `${new Date(at).toISOString().slice(0, 7)}-01`,
@@ -38,9 +42,13 @@ export async function writeActivity(context: Context, { activity, lines }: Activ
     at: instantOf(at),
   }));
   await context.db.execute(sql`
-    WITH done AS (
+    WITH locked AS (
+      SELECT FROM machines WHERE id = ANY(${inOrder.map(({ machineId }) => machineId)}::text[]) AND deleted_at IS NULL
+      ORDER BY id FOR NO KEY UPDATE),
+    done AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(done)}::jsonb)
-        AS d(machine_id text, at timestamptz, month date, exec_count bigint, duration_ms bigint)),
+        AS d(machine_id text, at timestamptz, month date, exec_count bigint, duration_ms bigint)
+      WHERE (SELECT count(*) FROM locked) >= 0),
     touched AS (
       UPDATE machines m SET last_activity_at = greatest(m.last_activity_at, d.at) FROM done d
       WHERE m.id = d.machine_id AND m.deleted_at IS NULL),

@@ -58,7 +58,7 @@ export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause 
 /**
  * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns the boots that
  * were not written, because their machine is unknown on that node: it is not there, and no run of it there is recorded. A machine
- * may move before its former node has reported all of its runs.
+ * may move before its former node has reported all of its runs. Runs are locked in the order of their machines, as by changes of machines.
  *
  * Resolves when all these runs are on the disk, also those that another write recorded without waiting for it: the message
  * makes this transaction write to PostgreSQL's log even if no row changes, so its commit flushes the log up to here.
@@ -74,7 +74,8 @@ export async function writeRuns(context: Context, nodeId: string, runs: readonly
       CROSS JOIN jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(
         boot_id text, machine_id text, started_at timestamptz, ended_at timestamptz, end_cause text, sequence bigint)
       LEFT JOIN machines m ON m.id = r.machine_id AND (m.node_id = ${nodeId} OR EXISTS (
-        SELECT FROM machine_runs earlier WHERE earlier.machine_id = r.machine_id AND earlier.node_id = ${nodeId}))),
+        SELECT FROM machine_runs earlier WHERE earlier.machine_id = r.machine_id AND earlier.node_id = ${nodeId}))
+      ORDER BY r.machine_id, r.sequence),
     ${RUNS_WRITTEN}
     SELECT boot_id AS "bootId" FROM run
     WHERE tenant_id IS NULL AND NOT EXISTS (SELECT FROM machine_runs known WHERE known.boot_id = run.boot_id)`);

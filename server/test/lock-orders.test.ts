@@ -1,0 +1,92 @@
+/**
+ * Statements that lock several rows lock them in one order: two that come together, also on two servers, do not wait for each other
+ * in a circle.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type Queryable, sql } from "../src/db/database.ts";
+import { touchKeys } from "../src/auth/key-store.ts";
+import { writeActivity } from "../src/machines/activity-store.ts";
+import { writeRuns } from "../src/machines/run-store.ts";
+import { TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "../../test/support/until.ts";
+
+const { client, context } = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const { db } = context;
+const NODE = "ghost";
+const register = { id: NODE, address: "http://127.0.0.1:9", totalCpus: 8 };
+assert.equal((await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", register)).status, 200);
+const MACHINES = 12;
+
+/** The ids of new machines on the node, in their order. */
+async function machinesOfNode(): Promise<readonly string[]> {
+  const body = { source: { type: "image", reference: "local/busybox" }, resources: { cpus: 1, memoryMb: 256 } };
+  const made = await Promise.all(Array.from({ length: MACHINES }, () => client.post("/v1/machines", body)));
+  const ids = made.map(({ json }) => String(json.id)).toSorted();
+  await db.execute(sql`UPDATE machines SET node_id = ${NODE} WHERE id = ANY(${ids}::text[])`);
+  return ids;
+}
+
+/** Whether the last of the rows can be locked while `work` waits for the first one: it has locked none out of order. */
+async function locksInOrder(
+  { first, last }: Readonly<Record<"first" | "last", (transaction: Queryable) => Promise<unknown>>>,
+  work: () => Promise<unknown>,
+): Promise<boolean> {
+  let working: Promise<unknown> = Promise.resolve();
+  const isFree = await db
+    .transaction(async (transaction) => {
+      await first(transaction);
+      working = work();
+      await until(async () => (await waiting()) === 1, { what: "a statement that waits for the lock" });
+      return await last(transaction).then(
+        () => true,
+        () => false,
+      );
+    })
+    .catch(() => false);
+  await working;
+  return isFree;
+}
+
+async function waiting(): Promise<number> {
+  const row = await db.queryOne<{ count: number }>(sql`
+    SELECT count(*)::int AS count FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`);
+  return row?.count ?? 0;
+}
+
+const lockMachine = (id: string | undefined) => (transaction: Queryable) =>
+  transaction.query(sql`SELECT id FROM machines WHERE id = ${id} FOR NO KEY UPDATE NOWAIT`);
+
+test("activity of machines", async () => {
+  const ids = await machinesOfNode();
+  const activity = ids
+    .toReversed()
+    .map((machineId) => ({ machineId, at: context.clock.now(), execCount: 1, durationMs: 1 }));
+  const rows = { first: lockMachine(ids[0]), last: lockMachine(ids.at(-1)) };
+  assert.ok(await locksInOrder(rows, () => writeActivity(context, { activity, lines: [] })));
+});
+
+test("the last use of keys", async () => {
+  const made = await Promise.all(
+    Array.from({ length: MACHINES }, () => client.post("/v1/apikeys", { scopes: ["machine:read"] })),
+  );
+  const ids = made.map(({ json }) => String(json.id)).toSorted();
+  const lock = (id: string | undefined) => (transaction: Queryable) =>
+    transaction.query(sql`SELECT id FROM api_keys WHERE id = ${id} FOR NO KEY UPDATE NOWAIT`);
+  const used = new Map(ids.toReversed().map((id) => [id, context.clock.now()]));
+  assert.ok(await locksInOrder({ first: lock(ids[0]), last: lock(ids.at(-1)) }, () => touchKeys(db, used)));
+});
+
+test("runs that a node reports", async () => {
+  const ids = await machinesOfNode();
+  const at = context.clock.now();
+  const runs = ids.toReversed().map((machineId, sequence) => ({
+    ...{ bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null },
+  }));
+  assert.deepEqual(await writeRuns(context, NODE, runs), []);
+  const ended = runs.map((run) => ({ ...run, endedAt: at, cause: "stop" as const }));
+  const lock = (id: string | undefined) => (transaction: Queryable) =>
+    transaction.query(sql`SELECT boot_id FROM machine_runs WHERE machine_id = ${id} FOR NO KEY UPDATE NOWAIT`);
+  assert.ok(await locksInOrder({ first: lock(ids[0]), last: lock(ids.at(-1)) }, () => writeRuns(context, NODE, ended)));
+});
