@@ -13,7 +13,7 @@
 import type { NodeEvent } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
-import { type Database, type Queryable, sql } from "../db/database.ts";
+import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { EventRecord, TenantEventRecord } from "./view.ts";
 
@@ -128,21 +128,29 @@ export interface TenantEventsPage {
 
 /**
  * A tenant's events in an order that can be followed: a reader that continues after its last event misses none. A
- * cursor whose event was purged starts at the beginning.
+ * cursor whose event was purged starts at the beginning. Those of a machine are found by an index of theirs: IS NOT DISTINCT FROM keeps
+ * PostgreSQL from combining it with that of the tenant, all of which it would read.
  */
-export function listTenantEvents(
-  db: Queryable,
-  { tenantId, machineId, after, limit }: TenantEventsPage,
-): Promise<readonly TenantEventRecord[]> {
+export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise<readonly TenantEventRecord[]> {
+  const { tenantId, machineId } = page;
+  if (machineId === null)
+    return db.query(sql`
+      SELECT ${EVENT_COLUMNS} FROM tenant_events e WHERE e.tenant_id = ${tenantId} AND ${followed(page)}`);
   return db.query(sql`
-    SELECT position, id, machine_id AS "machineId", webhook_id AS "webhookId", level, message, created_at AS "createdAt" FROM tenant_events
-    WHERE tenant_id = ${tenantId} AND (${machineId}::text IS NULL OR machine_id = ${machineId}::text)
-      AND transaction_id < pg_snapshot_xmin(pg_current_snapshot())
-      AND (restored_rank, transaction_id, position) > (
+    SELECT ${EVENT_COLUMNS} FROM tenant_events e
+    WHERE e.machine_id = ${machineId} AND e.tenant_id IS NOT DISTINCT FROM ${tenantId} AND ${followed(page)}`);
+}
+
+const EVENT_COLUMNS = sql`
+  e.position, e.id, e.machine_id AS "machineId", e.webhook_id AS "webhookId", e.level, e.message, e.created_at AS "createdAt"`;
+
+/** From `e`, a row of tenant_events: it comes after the page's cursor, and no event can be inserted before it any more. */
+const followed = ({ tenantId, after, limit }: TenantEventsPage): Statement => sql`
+      e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
+      AND (e.restored_rank, e.transaction_id, e.position) > (
         SELECT coalesce(max(restored_rank), 0), coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0)
         FROM tenant_events WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)
-    ORDER BY restored_rank, transaction_id, position LIMIT ${limit}::int`);
-}
+    ORDER BY e.restored_rank, e.transaction_id, e.position LIMIT ${limit}::int`;
 
 /** Deletes old events. Returns how many. */
 export function purgeEvents(context: Context, limit: number): Promise<number> {
