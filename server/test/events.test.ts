@@ -206,7 +206,26 @@ test("events from before a restore sort before those written afterwards", async 
   await context.db.execute(
     sql`UPDATE tenant_events SET transaction_id = (transaction_id::text::bigint + 4000000000)::text::xid8`,
   );
-  assert.equal(await reorderRestoredEvents(context.db), before.length + (await read("", client)).length);
+  // A few at a time, as they are when there are many.
+  assert.equal(await reorderRestoredEvents(context.db, 7), before.length + (await read("", client)).length);
+  assert.equal(await reorderRestoredEvents(context.db), 0);
+  assert.deepEqual(await follow(undefined, 1000), before);
+  // A second restore, whose renumbering begins again after a crash.
+  await context.db.execute(
+    sql`UPDATE tenant_events SET transaction_id = (transaction_id::text::bigint + 4000000000)::text::xid8`,
+  );
+  let statements = 0;
+  const crashing = Object.create(context.db, {
+    queryOne: {
+      value: async (statement: Statement) => {
+        statements += 1;
+        if (statements === 3) throw new Error("crashed");
+        return await context.db.queryOne(statement);
+      },
+    },
+  }) as Database;
+  await assert.rejects(reorderRestoredEvents(crashing, 7), /crashed/);
+  assert.ok((await reorderRestoredEvents(context.db, 7)) > 0);
   assert.equal(await reorderRestoredEvents(context.db), 0);
   await using connection = await connect();
   await write(connection, "new");

@@ -160,17 +160,61 @@ export function purgeEvents(context: Context, limit: number): Promise<number> {
       LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 
+/** So many events are renumbered with a statement, which has a time limit. */
+const REORDERED_AT_ONCE = 10_000;
+
 /**
  * Runs when a server starts. A dump restored into another PostgreSQL has transaction numbers ahead of the new
- * cluster's: new events would sort before old ones, and old ones would not be read. This assigns all existing events
- * to the current transaction, and their rank keeps their former order. Returns how many.
+ * cluster's: new events would sort before old ones, and old ones would not be read. This assigns all existing events of such a tenant
+ * to present transactions, and their rank keeps their former order. Returns how many.
+ *
+ * A tenant's events are renumbered from the first one on, some at a time. After a crash the last one still shows that this has not ended,
+ * and it begins again: those that were renumbered come first, as before.
  */
-export async function reorderRestoredEvents(db: Database): Promise<number> {
-  return await db.execute(sql`
-    WITH newest AS (SELECT transaction_id FROM tenant_events ORDER BY position DESC LIMIT 1),
-    ranked AS (
-      SELECT position, row_number() OVER (ORDER BY restored_rank, transaction_id, position) AS rank FROM tenant_events
-      WHERE (SELECT transaction_id FROM newest) > pg_snapshot_xmax(pg_current_snapshot()))
-    UPDATE tenant_events e SET transaction_id = pg_current_xact_id(), restored_rank = r.rank
-    FROM ranked r WHERE e.position = r.position`);
+export async function reorderRestoredEvents(db: Database, atOnce = REORDERED_AT_ONCE): Promise<number> {
+  const tenants = await db.query<{ id: string }>(sql`
+    SELECT t.id FROM tenants t CROSS JOIN LATERAL (
+      SELECT e.transaction_id FROM tenant_events e WHERE e.tenant_id = t.id
+      ORDER BY e.restored_rank DESC, e.transaction_id DESC, e.position DESC LIMIT 1) last
+    WHERE last.transaction_id > pg_snapshot_xmax(pg_current_snapshot()) ORDER BY t.id`);
+  let count = 0;
+  for (const { id } of tenants) {
+    let after: Place = { rank: "0", transaction: "0", position: "0" };
+    for (let before = 0; ; before += atOnce) {
+      const last = await reorderSome(db, id, { after, before, atOnce });
+      if (last === undefined) break;
+      count += last.count;
+      after = last;
+    }
+  }
+  return count;
+}
+
+/** Where an event was in the order before it was renumbered. Numbers as text, because they may be larger than 2^53. */
+interface Place {
+  readonly rank: string;
+  readonly transaction: string;
+  readonly position: string;
+}
+
+/** Renumbers the next events of a tenant from `before` + 1 on. Returns the place that the last of them had; undefined: there are none. */
+function reorderSome(
+  db: Database,
+  tenantId: string,
+  { after, before, atOnce }: { readonly after: Place; readonly before: number; readonly atOnce: number },
+): Promise<(Place & { readonly count: number }) | undefined> {
+  return db.queryOne(sql`
+    WITH ranked AS (
+      SELECT e.position, e.restored_rank, e.transaction_id,
+        row_number() OVER (ORDER BY e.restored_rank, e.transaction_id, e.position) AS rank
+      FROM tenant_events e
+      WHERE e.tenant_id = ${tenantId} AND (e.restored_rank, e.transaction_id, e.position)
+        > (${after.rank}::bigint, ${after.transaction}::text::xid8, ${after.position}::bigint) AND e.position <> ${after.position}::bigint
+      ORDER BY e.restored_rank, e.transaction_id, e.position LIMIT ${atOnce}::int),
+    renumbered AS (
+      UPDATE tenant_events e SET transaction_id = pg_current_xact_id(), restored_rank = ${before}::bigint + r.rank
+      FROM ranked r WHERE e.position = r.position)
+    SELECT r.restored_rank::text AS rank, r.transaction_id::text AS transaction, r.position::text AS position,
+      (SELECT count(*) FROM ranked)::int AS count
+    FROM ranked r ORDER BY r.rank DESC LIMIT 1`);
 }
