@@ -1305,7 +1305,7 @@ CREATE INDEX machines_moving ON public.machines USING btree (node_id) WHERE (mov
 
 CREATE UNIQUE INDEX machines_name ON public.machines USING btree (tenant_id, name) WHERE ((deleted_at IS NULL) AND (name IS NOT NULL));
 
-CREATE INDEX machines_of_node ON public.machines USING btree (node_id, is_active) INCLUDE (cpus, memory_mb);
+CREATE INDEX machines_of_node ON public.machines USING btree (node_id, is_active, (((deleted_at IS NULL) OR (observed_state <> 'absent'::text) OR (observed_generation <> generation)))) INCLUDE (cpus, memory_mb);
 
 CREATE INDEX machines_reconcile ON public.machines USING btree (reconcile_at) WHERE (reconcile_at IS NOT NULL);
 

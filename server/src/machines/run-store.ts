@@ -136,6 +136,6 @@ export async function countRunMismatches(
        WHERE r.ended_at IS NULL AND m.id IS NULL)::int AS "openWithoutBoot",
       (SELECT count(*) FROM machines m JOIN reporting n ON n.id = m.node_id
        LEFT JOIN machine_runs r ON r.machine_id = m.id AND r.boot_id = m.observed_boot_id AND r.ended_at IS NULL
-       WHERE m.observed_state = 'running' AND r.boot_id IS NULL)::int AS "bootWithoutRun"`);
+       WHERE m.is_active AND m.observed_state = 'running' AND r.boot_id IS NULL)::int AS "bootWithoutRun"`);
   return row ?? { openWithoutBoot: 0, bootWithoutRun: 0 };
 }

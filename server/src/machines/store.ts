@@ -87,11 +87,18 @@ export async function findAnyMachines(db: Queryable, ids: readonly string[]): Pr
   return rows.map(fromRow);
 }
 
+/**
+ * From `m`, a row of machines: something of it may be left on its node. Deleted machines of which this is not so are many, and the index
+ * machines_of_node passes over them where a statement says so in these terms.
+ */
+export const MAY_BE_THERE = sql`
+  (m.deleted_at IS NULL OR m.observed_state <> 'absent' OR m.observed_generation <> m.generation)`;
+
 /** The machines that are or may be on a node, also deleted ones. */
 export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise<readonly MachineRecord[]> {
   const rows = await db.query<MachineRow>(sql`
     SELECT ${MACHINE_COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
-    WHERE m.node_id = ${nodeId} AND NOT (m.deleted_at IS NOT NULL AND m.observed_state = 'absent')`);
+    WHERE m.node_id = ${nodeId} AND ${MAY_BE_THERE} AND NOT (m.deleted_at IS NOT NULL AND m.observed_state = 'absent')`);
   return rows.map(fromRow);
 }
 
@@ -100,7 +107,8 @@ const REQUEST_MS_MAX = 10 * 60_000;
 
 /**
  * Deleted machines that a node may still have, or may begin: a request from before the deletion may be late, and a new agent does not
- * remember what the one before has removed. A fenced machine begins only after such an answer.
+ * remember what the one before has removed. A fenced machine begins only after such an answer. MATERIALIZED: in the order of their ids
+ * PostgreSQL would read all machines of the installation until it has found as many as may be returned.
  */
 export const listAbsentOfNode = (
   db: Queryable,
@@ -108,11 +116,14 @@ export const listAbsentOfNode = (
   { now, limit }: { readonly now: number; readonly limit: number },
 ): Promise<readonly { readonly machineId: string; readonly generation: number }[]> =>
   db.query(sql`
-    SELECT id AS "machineId", generation FROM machines
-    WHERE node_id = ${nodeId} AND desired_state = 'absent' AND (
-      NOT (observed_state = 'absent' AND observed_generation = generation)
-      OR fence IS NOT NULL AND deleted_at > ${instantOf(now - REQUEST_MS_MAX)}::timestamptz)
-    ORDER BY id LIMIT ${limit}`);
+    WITH absent AS MATERIALIZED (
+      SELECT m.id, m.generation FROM machines m
+      WHERE m.node_id = ${nodeId} AND m.desired_state = 'absent' AND ${MAY_BE_THERE}
+      UNION
+      SELECT m.id, m.generation FROM machines m
+      WHERE m.node_id = ${nodeId} AND m.desired_state = 'absent' AND m.fence IS NOT NULL
+        AND m.deleted_at > ${instantOf(now - REQUEST_MS_MAX)}::timestamptz)
+    SELECT id AS "machineId", generation FROM absent ORDER BY id LIMIT ${limit}`);
 
 /** The machines whose disks are on a node: those that have a node and were not deleted. */
 export const listDisksOfNode = (
@@ -120,7 +131,8 @@ export const listDisksOfNode = (
   nodeId: string,
 ): Promise<readonly { readonly id: string; readonly name: string | null; readonly tenantId: string }[]> =>
   db.query(sql`
-    SELECT id, name, tenant_id AS "tenantId" FROM machines WHERE node_id = ${nodeId} AND deleted_at IS NULL ORDER BY id`);
+    SELECT m.id, m.name, m.tenant_id AS "tenantId" FROM machines m
+    WHERE m.node_id = ${nodeId} AND ${MAY_BE_THERE} AND m.deleted_at IS NULL ORDER BY m.id`);
 
 /** Settles the deleted machines of a node that leaves: they refer to it no longer, and nothing is left to do for them. */
 export async function releaseDeletedMachines(db: Queryable, nodeId: string): Promise<void> {

@@ -6,6 +6,7 @@
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import { MAY_BE_REPLACED } from "../machines/fence-store.ts";
+import { MAY_BE_THERE } from "../machines/store.ts";
 import type { JudgedNode } from "./brake.ts";
 
 /** All nodes that were not revoked; none while there is no unreachable one of which it is to be decided. */
@@ -74,7 +75,7 @@ export const listLost = (db: Queryable): Promise<readonly LostNode[]> =>
     FROM nodes n CROSS JOIN LATERAL (
       SELECT count(*) FILTER (WHERE ${MAY_BE_REPLACED})::int AS replaceable,
         count(*) FILTER (WHERE m.is_active AND NOT (${MAY_BE_REPLACED}))::int AS staying
-      FROM machines m WHERE m.node_id = n.id AND m.deleted_at IS NULL) c
+      FROM machines m WHERE m.node_id = n.id AND ${MAY_BE_THERE} AND m.deleted_at IS NULL) c
     WHERE n.status = 'unreachable' ORDER BY n.id`);
 
 /** Unreachable nodes by what was decided of them. */

@@ -1,0 +1,109 @@
+/**
+ * What a statement reads does not grow with rows that do not concern it: of deleted machines, of other times.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type Queryable, sql, type Statement } from "../src/db/database.ts";
+import { listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
+import { countRunMismatches } from "../src/machines/run-store.ts";
+import { listLost } from "../src/nodes/loss-store.ts";
+import { TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+
+const { client, context } = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const { db } = context;
+const NODE = "ghost";
+const register = { id: NODE, address: "http://127.0.0.1:9", totalCpus: 8 };
+assert.equal((await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", register)).status, 200);
+const ROWS = 20_000;
+
+interface Plan {
+  readonly "Actual Rows": number;
+  readonly "Actual Loops": number;
+  readonly "Rows Removed by Filter"?: number;
+  readonly "Rows Removed by Index Recheck"?: number;
+  readonly "Shared Hit Blocks": number;
+  readonly "Shared Read Blocks": number;
+  readonly Plans?: readonly Plan[];
+}
+
+/** How the database has executed the one statement that `work` sends. */
+async function planOf(work: (queryable: Queryable) => Promise<unknown>): Promise<Plan> {
+  const sent: Statement[] = [];
+  await work({
+    ...db,
+    query: (statement) => (sent.push(statement), db.query(statement)),
+    queryOne: (statement) => (sent.push(statement), db.queryOne(statement)),
+  });
+  const [statement] = sent;
+  assert.ok(statement !== undefined && sent.length === 1);
+  const text = `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${statement.text}`;
+  const [row] = await db.query<{ "QUERY PLAN": readonly [{ Plan: Plan }] }>({ ...statement, text });
+  assert.ok(row !== undefined);
+  return row["QUERY PLAN"][0].Plan;
+}
+
+/** How many rows the steps of a plan have had, together with those that they have passed over. */
+const rowsOf = (plan: Plan): number =>
+  plan["Actual Loops"] *
+    (plan["Actual Rows"] + (plan["Rows Removed by Filter"] ?? 0) + (plan["Rows Removed by Index Recheck"] ?? 0)) +
+  (plan.Plans ?? []).reduce((sum, part) => sum + rowsOf(part), 0);
+
+/** Rows as they were left by what happened before, without what happens then. */
+async function insertPast(table: string, statement: Statement): Promise<void> {
+  await db.transaction(async (transaction) => {
+    await transaction.execute(sql`SET LOCAL session_replication_role = replica`);
+    await transaction.execute(statement);
+  });
+  await db.execute({ text: `ANALYZE ${table}`, values: [] });
+}
+
+test("of deleted machines of a node, of which nothing is left there", async () => {
+  const body = { source: { type: "image", reference: "local/busybox" }, resources: { cpus: 1, memoryMb: 256 } };
+  const { id } = (await client.post("/v1/machines", body)).json;
+  await db.execute(sql`UPDATE machines SET node_id = ${NODE} WHERE id = ${id}`);
+  await insertPast(
+    "machines",
+    sql`
+      INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+        is_branchable, created_at, updated_at, desired_state, generation, desired_at, node_id, observed_state, observed_generation,
+        revision, host_label, deleted_at)
+      SELECT 'mach-' || md5(n::text), tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+        is_branchable, created_at, updated_at, 'absent', 2, now(), node_id, 'absent', 2, 3, 'mach-' || md5(n::text), now()
+      FROM machines, generate_series(1, ${ROWS}::int) n WHERE id = ${id}`,
+  );
+  await db.execute(sql`UPDATE nodes SET status = 'unreachable'`);
+  const now = context.clock.now();
+  const asked: Readonly<Record<string, (queryable: Queryable) => Promise<unknown>>> = {
+    machines: (queryable) => listMachinesOfNode(queryable, NODE),
+    absent: (queryable) => listAbsentOfNode(queryable, NODE, { now, limit: 100 }),
+    disks: (queryable) => listDisksOfNode(queryable, NODE),
+    lost: listLost,
+    mismatches: countRunMismatches,
+  };
+  for (const [name, work] of Object.entries(asked)) {
+    const rows = rowsOf(await planOf(work));
+    assert.ok(rows < 100, `${name}: ${rows}`);
+  }
+  assert.deepEqual(
+    (await listMachinesOfNode(db, NODE)).map((machine) => machine.id),
+    [id],
+  );
+});
+
+test("of deleted machines, those of which something may be left are found", async () => {
+  const now = context.clock.now();
+  const absent = async () => (await listAbsentOfNode(db, NODE, { now, limit: 100 })).map(({ machineId }) => machineId);
+  assert.deepEqual(await absent(), []);
+  const [one, two, three] = ["1", "2", "3"].map((n) => sql`'mach-' || md5(${n})`);
+  await db.execute(sql`UPDATE machines SET observed_state = 'stopped' WHERE id = ${one}`);
+  await db.execute(sql`UPDATE machines SET observed_generation = 1 WHERE id = ${two}`);
+  await db.execute(sql`UPDATE machines SET fence = 'on' WHERE id = ${three}`);
+  const rows = await db.query<{ id: string }>(
+    sql`SELECT id FROM machines WHERE id IN (${one}, ${two}, ${three}) ORDER BY id`,
+  );
+  assert.deepEqual(
+    await absent(),
+    rows.map(({ id }) => id),
+  );
+});
