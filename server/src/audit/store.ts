@@ -65,7 +65,10 @@ export interface AuditPosition {
   readonly sequence: number;
 }
 
-/** The rows of all tenants in the order of their times. A row may appear up to seconds after its time. */
+/**
+ * The rows of all tenants in the order of their times. A row may appear up to seconds after its time. The list begins at `from` in the index:
+ * with an earlier begin, PostgreSQL would read and pass over all rows from before it.
+ */
 export const listAllAudit = (
   db: Queryable,
   { after, limit, ...filter }: AuditFilter & { readonly after: AuditPosition | null; readonly limit: number },
@@ -73,7 +76,7 @@ export const listAllAudit = (
   db.query<AuditRow>(sql`
     SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
     WHERE (at, tenant_id, sequence) >
-        (coalesce(${after?.at ?? null}::timestamptz, '-infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
+        (coalesce(${after?.at ?? instantOf(filter.from)}::timestamptz, '-infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
       AND ${matches(filter)}
     ORDER BY at, tenant_id, sequence LIMIT ${limit}`);
 
