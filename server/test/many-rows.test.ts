@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { listAllAudit } from "../src/audit/store.ts";
+import { listAllAudit, purgeAudit } from "../src/audit/store.ts";
 import { type Queryable, sql, type Statement } from "../src/db/database.ts";
 import { listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
 import { countRunMismatches } from "../src/machines/run-store.ts";
@@ -126,4 +126,15 @@ test("of recorded calls of all tenants, those from before the asked time", async
   // What the index passes over is not counted as rows.
   const blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"];
   assert.ok(blocks < 20, `${blocks} blocks`);
+});
+
+test("of a chain of recorded calls, those that are purged next", async () => {
+  const days = 30 - 1_500 / 86_400;
+  const plan = await planOf((queryable) => purgeAudit({ ...context, db: { ...db, ...queryable } }, days, 500));
+  const blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"];
+  assert.ok(blocks < 5_000, `${blocks} blocks`);
+  const first = await db.queryOne(
+    sql`SELECT min(sequence)::int AS sequence FROM audit_log WHERE tenant_id = 'tenant-busy'`,
+  );
+  assert.deepEqual(first, { sequence: 1001 });
 });

@@ -1826,12 +1826,15 @@ AS $function$
 DECLARE
   purged integer;
 BEGIN
+  IF (SELECT min(o.at) FROM audit_log o) >= before THEN RETURN 0; END IF;
   PERFORM set_config('flotilla.audit_purge', 'on', true);
   DELETE FROM audit_log a USING (
-    SELECT tenant_id, sequence FROM audit_log o WHERE o.at < before
-      AND NOT EXISTS (
-        SELECT FROM audit_log k WHERE k.tenant_id = o.tenant_id AND k.sequence < o.sequence AND k.at >= before)
-    ORDER BY tenant_id, sequence LIMIT most) old
+    SELECT c.tenant_id, o.sequence FROM audit_chains c
+    CROSS JOIN LATERAL (SELECT f.at FROM audit_log f WHERE f.tenant_id = c.tenant_id ORDER BY f.sequence LIMIT 1) beginning
+    CROSS JOIN LATERAL (
+      SELECT r.sequence, bool_and(r.at < before) OVER (ORDER BY r.sequence) AS is_old
+      FROM (SELECT l.sequence, l.at FROM audit_log l WHERE l.tenant_id = c.tenant_id ORDER BY l.sequence LIMIT most) r) o
+    WHERE beginning.at < before AND o.is_old LIMIT most) old
   WHERE a.tenant_id = old.tenant_id AND a.sequence = old.sequence;
   GET DIAGNOSTICS purged = ROW_COUNT;
   PERFORM set_config('flotilla.audit_purge', 'off', true);
