@@ -4,10 +4,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { listAllAudit, purgeAudit } from "../src/audit/store.ts";
+import type { Context } from "../src/context.ts";
 import { type Queryable, sql, type Statement } from "../src/db/database.ts";
 import { listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
 import { countRunMismatches } from "../src/machines/run-store.ts";
+import type { MachineServices } from "../src/machines/services.ts";
 import { listLost } from "../src/nodes/loss-store.ts";
+import { budgetReconciler } from "../src/reconcilers/budgets.ts";
+import { noticeReconciler } from "../src/reconcilers/notices.ts";
 import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
@@ -137,4 +141,37 @@ test("of a chain of recorded calls, those that are purged next", async () => {
     sql`SELECT min(sequence)::int AS sequence FROM audit_log WHERE tenant_id = 'tenant-busy'`,
   );
   assert.deepEqual(first, { sequence: 1001 });
+});
+
+test("of tenants with a budget, a statement reads the usage of a hundred at most", async () => {
+  const budget = { budgetPolicy: "stop", monthlyBudgetMicros: 1_000_000, maxConcurrentMachines: 1 };
+  const { id: planId } = (await client.post("/v1/plans", { name: "budgeted", ...budget })).json;
+  const model = await db.queryOne<{ id: string }>(sql`SELECT id FROM machines WHERE deleted_at IS NULL`);
+  await insertPast(
+    "tenants",
+    sql`
+      WITH made AS (
+        INSERT INTO tenants (id, name, plan_id) SELECT 'tenant-b' || n, 'b' || n, ${planId}::text FROM generate_series(1, 250) n RETURNING id)
+      INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+        is_branchable, created_at, updated_at, desired_state, generation, desired_at, node_id, observed_state, observed_generation,
+        revision, host_label)
+      SELECT 'mach-' || md5(made.id), made.id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+        is_branchable, created_at, updated_at, 'running', 2, now(), node_id, 'running', 2, 3, 'mach-' || md5(made.id)
+      FROM machines m, made WHERE m.id = ${model?.id}`,
+  );
+  const sizes: number[] = [];
+  const query: Queryable["query"] = (statement) => {
+    if (statement.text.includes("usage_intervals"))
+      sizes.push(...statement.values.flatMap((value) => (Array.isArray(value) ? [value.length] : [])));
+    return db.query(statement);
+  };
+  const counted: Context = { ...context, db: { ...db, query } };
+  assert.deepEqual(
+    (await budgetReconciler({ context: counted } as MachineServices).activate(new AbortController().signal)).errors,
+    [],
+  );
+  assert.ok(Math.max(...sizes) <= 100, sizes.join());
+  sizes.length = 0;
+  await noticeReconciler(counted).activate(new AbortController().signal);
+  assert.ok(Math.max(...sizes) <= 100, sizes.join());
 });

@@ -8,7 +8,8 @@
  * Always:
  * - A hold that this loop renewed lasts HOLD_MS. If it does not fit, the machines are stopped while the one before lasts: what was held
  *   then is at least HOLD_MS less this loop's period.
- * - An activation makes five statements, one more for each test clock that is ahead, and two more if some are over their budget.
+ * - An activation makes five statements, one more for each test clock that is ahead, two more if some are over their budget, and one more
+ *   for each hundred tenants after the first.
  * - Two servers may find the same tenant; each machine is stopped by one fenced write.
  *
  * A crash between renewing and stopping leaves the stop to the next activation of any server.
@@ -17,11 +18,11 @@ import { listDesiredRunning } from "../machines/lifetime/store.ts";
 import { stopForTenant } from "../machines/lifetime/end.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { renewHolds } from "../usage/holds-store.ts";
-import { readUsageOf } from "../usage/intervals-store.ts";
+import { costsOf } from "../usage/intervals-store.ts";
 import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../usage/notices.ts";
 import { insertNotices } from "../usage/notices-store.ts";
 import { listStoppable } from "../usage/store.ts";
-import { costOf, monthUpTo } from "../usage/usage.ts";
+import { monthUpTo } from "../usage/usage.ts";
 import type { Reconciler } from "./driver.ts";
 import { each } from "./each.ts";
 
@@ -44,8 +45,8 @@ export function budgetReconciler(services: MachineServices): Reconciler {
       for (const [aheadMs, group] of Map.groupBy(await listStoppable(db, now), (tenant) => tenant.clockAheadMs)) {
         const tenantIds = group.map(({ tenantId }) => tenantId);
         const month = monthUpTo(now + aheadMs);
-        const usage = await readUsageOf(db, { tenantIds, now, ...month });
-        const used = (tenantId: string): number => costOf(usage.get(tenantId)?.lines ?? []);
+        const costs = await costsOf(db, { tenantIds, now, ...month });
+        const used = (tenantId: string): number => costs.get(tenantId) ?? 0;
         const full = group.filter((tenant) => isUsedUp(tenant, used(tenant.tenantId)));
         if (full.length === 0) continue;
         const notices = full.flatMap((tenant) =>

@@ -5,10 +5,10 @@
  * an event is written once by any number of servers. A crash before the write leaves the event to the next activation.
  */
 import type { Context } from "../context.ts";
-import { readUsageOf } from "../usage/intervals-store.ts";
+import { costsOf } from "../usage/intervals-store.ts";
 import { insertNotices, listBudgeted } from "../usage/notices-store.ts";
 import { noticesOf } from "../usage/notices.ts";
-import { costOf, monthUpTo } from "../usage/usage.ts";
+import { monthUpTo } from "../usage/usage.ts";
 import type { Reconciler } from "./driver.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 500;
@@ -31,11 +31,10 @@ export function noticeReconciler(context: Context): Reconciler {
       // Tenants whose test clocks differ may be in different months.
       for (const [aheadMs, tenants] of Map.groupBy(budgeted, ({ clockAheadMs }) => clockAheadMs)) {
         const period = monthUpTo(now + aheadMs);
-        const usage = await readUsageOf(db, { tenantIds: tenants.map(({ tenantId }) => tenantId), now, ...period });
-        const notices = tenants.flatMap((each) => {
-          const used = costOf(usage.get(each.tenantId)?.lines ?? []);
-          return noticesOf(each, used, () => ids.make("event"));
-        });
+        const costs = await costsOf(db, { tenantIds: tenants.map(({ tenantId }) => tenantId), now, ...period });
+        const notices = tenants.flatMap((each) =>
+          noticesOf(each, costs.get(each.tenantId) ?? 0, () => ids.make("event")),
+        );
         if (notices.length > 0) noted += await insertNotices(db, { notices, month: period.from, now });
       }
       return { counts: { noted }, errors: [], hasMore };
