@@ -4,6 +4,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { listAllAudit, purgeAudit } from "../src/audit/store.ts";
+import { monthAt } from "../src/billing/month.ts";
+import { listIntervals } from "../src/billing/store.ts";
 import type { Context } from "../src/context.ts";
 import { type Queryable, sql, type Statement } from "../src/db/database.ts";
 import { listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
@@ -141,6 +143,25 @@ test("of a chain of recorded calls, those that are purged next", async () => {
     sql`SELECT min(sequence)::int AS sequence FROM audit_log WHERE tenant_id = 'tenant-busy'`,
   );
   assert.deepEqual(first, { sequence: 1001 });
+});
+
+test("of intervals of a month, those of other tenants and months", async () => {
+  const { tenantId } = (await client.get("/v1/me")).json;
+  const model = await db.queryOne<{ id: string }>(sql`SELECT id FROM rates LIMIT 1`);
+  await insertPast(
+    "usage_intervals",
+    sql`
+      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id, closed_at, closed_in)
+      SELECT CASE n % 2 WHEN 0 THEN ${tenantId} ELSE 'tenant-busy' END, 'mach-' || n, 'boot-' || n, 'uptime', 1,
+        now() - interval '70 days', now() - interval '70 days' + interval '1 second', ${model?.id}, now(), 1
+      FROM generate_series(1, ${ROWS / 4}::int) n`,
+  );
+  const now = context.clock.now();
+  const month = monthAt(now);
+  const asked = { tenantId, month, usageMonth: month, cut: null, now, meter: null, after: 0, limit: 10 };
+  assert.ok((await listIntervals(db, asked)).length > 0);
+  const rows = rowsOf(await planOf((queryable) => listIntervals(queryable, asked)));
+  assert.ok(rows < 200, `${rows}`);
 });
 
 test("of tenants with a budget, a statement reads the usage of a hundred at most", async () => {

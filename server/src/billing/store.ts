@@ -127,36 +127,54 @@ interface IntervalsAsked {
 /** A page ends after the interval whose labels reach this. Labels of one interval have up to about 10 KB. */
 const LABEL_BYTES_PER_PAGE_MAX = 1024 * 1024;
 
-/** The intervals of a month as an invoice knows them, in the order of their ids: at least one if there are any, at most `limit`. */
+/**
+ * The intervals of a month as an invoice knows them, in the order of their ids: at least one if there are any, at most `limit`.
+ *
+ * `found` has those that may be of the month, each by an index of its tenant. MATERIALIZED: in the order of their ids PostgreSQL would read the
+ * intervals of all tenants, from the first one on. What an open one counts up to, and labels, are only looked up where they matter.
+ */
 export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<readonly IntervalRow[]> =>
   db.query<IntervalRow>(sql`
-    WITH known AS (
-      SELECT u.*, a.key_id, a.labels, u.ended_at IS NOT NULL AND (${asked.cut}::bigint IS NULL OR u.closed_in < ${asked.cut}::bigint) AS is_closed,
-        CASE WHEN ${asked.cut}::bigint IS NOT NULL THEN coalesce(l.counted_until, ${instantOf(asked.month.to)}::timestamptz)
-          ELSE greatest(u.started_at, least(
-            billing_time(u.tenant_id, least(${instantOf(asked.now)}::timestamptz, n.last_heartbeat_at)),
-            ${instantOf(asked.month.to)}::timestamptz)) END AS open_until
-      FROM usage_intervals u
-      LEFT JOIN invoice_limits l ON l.tenant_id = u.tenant_id AND l.month = ${dayOf(asked.month.from)}::date AND l.interval_id = u.id
-      LEFT JOIN machines m ON u.boot_id IS NOT NULL AND m.id = u.machine_id
-      LEFT JOIN nodes n ON n.id = m.node_id
-      LEFT JOIN usage_attributions a ON a.id = u.attribution_id
-      WHERE u.tenant_id = ${asked.tenantId} AND u.started_at < ${instantOf(asked.usageMonth.to)}::timestamptz
-        AND u.id > ${asked.after}::bigint AND (${asked.cut}::bigint IS NULL OR u.id < ${asked.cut}::bigint)
-        AND (${asked.meter}::text IS NULL OR u.meter = ${asked.meter}::text))
+    WITH found AS MATERIALIZED (
+      SELECT u.*, true AS is_closed FROM usage_intervals u
+      WHERE ${mayBeOf(asked)} AND u.ended_at > ${instantOf(asked.usageMonth.from)}::timestamptz
+        AND (${asked.cut}::bigint IS NULL OR u.closed_in < ${asked.cut}::bigint)
+      UNION ALL
+      SELECT u.*, false FROM usage_intervals u WHERE ${mayBeOf(asked)} AND u.ended_at IS NULL
+      UNION ALL
+      SELECT u.*, false FROM usage_intervals u WHERE ${mayBeOf(asked)} AND u.closed_in >= ${asked.cut}::bigint),
+    known AS (
+      SELECT f.*, CASE WHEN is_closed THEN f.ended_at
+        WHEN ${asked.cut}::bigint IS NOT NULL THEN coalesce((
+          SELECT l.counted_until FROM invoice_limits l
+          WHERE l.tenant_id = f.tenant_id AND l.month = ${dayOf(asked.month.from)}::date AND l.interval_id = f.id),
+          ${instantOf(asked.month.to)}::timestamptz)
+        ELSE greatest(f.started_at, least(
+          billing_time(f.tenant_id, least(${instantOf(asked.now)}::timestamptz, (
+            SELECT n.last_heartbeat_at FROM machines m JOIN nodes n ON n.id = m.node_id
+            WHERE f.boot_id IS NOT NULL AND m.id = f.machine_id))),
+          ${instantOf(asked.month.to)}::timestamptz)) END AS counted_until
+      FROM found f),
+    page AS (
+      SELECT k.*, a.key_id, a.labels, sum(octet_length(a.labels::text)) OVER (
+        ORDER BY k.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+      FROM (
+        SELECT * FROM known WHERE counted_until > ${instantOf(asked.usageMonth.from)}::timestamptz
+        ORDER BY id LIMIT ${asked.limit}::int) k
+      LEFT JOIN usage_attributions a ON a.id = k.attribution_id)
     SELECT id, machine_id AS "machineId", boot_id AS "bootId", meter, quantity,
       floor(extract(epoch FROM started_at) * 1000)::bigint AS "startedAt",
       CASE WHEN is_closed THEN floor(extract(epoch FROM ended_at) * 1000)::bigint END AS "endedAt",
-      floor(extract(epoch FROM CASE WHEN is_closed THEN ended_at ELSE open_until END) * 1000)::bigint AS "countedUntil",
+      floor(extract(epoch FROM counted_until) * 1000)::bigint AS "countedUntil",
       floor(extract(epoch FROM recorded_at) * 1000)::bigint AS "recordedAt", CASE WHEN is_closed THEN rate_id END AS "rateId",
       key_id AS "keyId", coalesce(labels, '{}') AS labels
-    FROM (
-      SELECT p.*, sum(octet_length(labels::text)) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
-      FROM (
-        SELECT * FROM known
-        WHERE CASE WHEN is_closed THEN ended_at ELSE open_until END > ${instantOf(asked.usageMonth.from)}::timestamptz
-        ORDER BY id LIMIT ${asked.limit}::int) p) page
-    WHERE coalesce(bytes_before, 0) < ${LABEL_BYTES_PER_PAGE_MAX}::int ORDER BY id`);
+    FROM page WHERE coalesce(bytes_before, 0) < ${LABEL_BYTES_PER_PAGE_MAX}::int ORDER BY id`);
+
+/** From `u`, a row of usage_intervals: what does not depend on whether it has ended. */
+const mayBeOf = ({ tenantId, usageMonth, after, cut, meter }: IntervalsAsked): Statement => sql`
+        u.tenant_id = ${tenantId} AND u.started_at < ${instantOf(usageMonth.to)}::timestamptz
+        AND u.id > ${after}::bigint AND (${cut}::bigint IS NULL OR u.id < ${cut}::bigint)
+        AND (${meter}::text IS NULL OR u.meter = ${meter}::text)`;
 
 /** The tenants whose next invoice can become final, oldest months first. `endedBefore`: of months that had ended then, without test clocks. */
 export const listDue = (
