@@ -447,6 +447,24 @@ test("many tenants become final once, without gaps in the numbers, while servers
   assert.deepEqual(numbers, { whole: true });
 });
 
+test("tenants whose usage takes too long to read together become final in smaller batches", async () => {
+  const at = instantOf(lastMonth.from);
+  await db.execute(sql`
+    INSERT INTO tenants (id, name, created_at, updated_at)
+    SELECT 'many-' || n, 'many-' || n, ${at}, ${at} FROM generate_series(1, 250) n`);
+  // As PostgreSQL does with a statement that takes longer than it may.
+  await db.execute(sql`
+    CREATE FUNCTION cancel_many() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF (SELECT count(*) FROM added) > 30 THEN RAISE query_canceled; END IF; RETURN NULL; END $$`);
+  await db.execute(sql`
+    CREATE TRIGGER cancels AFTER INSERT ON invoices REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION cancel_many()`);
+  const { errors } = await loop.activate(signal);
+  await db.execute(sql`DROP FUNCTION cancel_many CASCADE`);
+  assert.deepEqual(errors, []);
+  const made = await db.queryOne(sql`SELECT count(*)::int AS count FROM invoices WHERE tenant_id LIKE 'many-%'`);
+  assert.deepEqual(made, { count: 250 });
+});
+
 test("a tenant whose amounts are too large for the database delays no other's invoice, and is named", async () => {
   const plan = (await admin.post("/v1/plans", { name: "absurd" })).json.id;
   const at = instantOf(monthBefore.from);

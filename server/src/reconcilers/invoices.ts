@@ -10,6 +10,7 @@ import type { Billing } from "../billing/invoices.ts";
 import { monthAt } from "../billing/month.ts";
 import { finalizeInvoices, listDue } from "../billing/store.ts";
 import { isOutOfRange } from "../db/out-of-range.ts";
+import { isTooLong } from "../db/too-long.ts";
 import type { Reconciler } from "./driver.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 20_000;
@@ -37,7 +38,11 @@ export function invoiceReconciler({ context, graceHours }: Billing): Reconciler 
         try {
           finalized += await finalizeInvoices(context.db, { tenantIds, month: monthAt(from), now });
         } catch (error) {
-          if (isOutOfRange(error) && tenantIds.length > 1) left.push(...halves(batch));
+          const isDivided = (isOutOfRange(error) || isTooLong(error)) && tenantIds.length > 1;
+          // Those that are left have as much to do.
+          if (isTooLong(error))
+            left.splice(0, left.length, ...left.flatMap((other) => halvesOfLarge(other, tenantIds)));
+          if (isDivided) left.push(...halves(batch));
           else errors.push(`${monthAt(from).id} of ${tenantIds[0]}${others(tenantIds)}: ${ownMessageOf(error)}`);
         }
       }
@@ -53,7 +58,10 @@ interface Batch {
   readonly tenantIds: string[];
 }
 
-/** Amounts of one tenant that are too large for the database delay no other's invoice: they end up alone. */
+/**
+ * Amounts of one tenant that are too large for the database delay no other's invoice: they end up alone. A batch whose usage takes too long to
+ * read is divided until it does not.
+ */
 function halves({ from, tenantIds }: Batch): Batch[] {
   const middle = Math.ceil(tenantIds.length / 2);
   return [
@@ -61,6 +69,10 @@ function halves({ from, tenantIds }: Batch): Batch[] {
     { from, tenantIds: tenantIds.slice(0, middle) },
   ];
 }
+
+/** The batch, or its halves if it is as large as one that took too long. */
+const halvesOfLarge = (batch: Batch, tooLong: readonly string[]): readonly Batch[] =>
+  batch.tenantIds.length > 1 && batch.tenantIds.length >= tooLong.length ? halves(batch) : [batch];
 
 const others = ({ length }: readonly string[]): string => (length > 1 ? ` and ${length - 1} others` : "");
 
