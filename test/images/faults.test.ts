@@ -97,6 +97,25 @@ describe("a connection that breaks", { skip: skipReason }, () => {
     assert.equal(front.seen.findLast((item) => item.path === layer)?.range, `bytes=${size}-`);
     assert.deepEqual(await left(store.directory, "blobs"), []);
   });
+
+  it("is resumed where there is room for the layer, but not for a second copy of what has come of it", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    front.behave = (item) => (item.path === layer ? { kind: "hang", after: 2_000_000 } : { kind: "pass" });
+    await using store = await openTestImages();
+    const interrupted = assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /the node agent shuts down/);
+    await until(
+      async () => {
+        const [partial = ""] = await left(store.directory, "blobs");
+        return (await stat(join(store.directory, "blobs", partial))).size === 2_000_000;
+      },
+      { what: "most of the layer" },
+    );
+    front.behave = () => ({ kind: "pass" });
+    const images = await store.reopen({ cacheBytesMax: 1.5 * LAYER_BYTES });
+    await interrupted;
+    assert.equal((await images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
+  });
 });
 
 describe("a registry", { skip: skipReason }, () => {

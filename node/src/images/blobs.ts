@@ -9,8 +9,8 @@
  * - a blob gets its final name only after its size and digest were verified;
  * - a blob or partial blob left by an earlier process is hashed again before use.
  *
- * After a crash the partial blob stays, and the next pull resumes it with a Range request. Partial blobs that no pull
- * resumes are removed after a day.
+ * After a crash, and after a pull that failed, blobs and partial blobs stay: the next pull uses them, or resumes them with a
+ * Range request. They are leftovers until then, which are removed after a day, or when room is needed (store.ts).
  */
 import { createHash } from "node:crypto";
 import { createReadStream, type Stats } from "node:fs";
@@ -46,6 +46,15 @@ export interface BlobRequest {
   readonly onBytes: (bytes: number) => void;
 }
 
+/** A blob or a partial blob that no pull uses. */
+export interface Leftover {
+  readonly path: string;
+  /** That it takes on the disk. */
+  readonly sizeBytes: number;
+  /** When it was last written, in epoch milliseconds. */
+  readonly lastUsedAt: number;
+}
+
 export class BlobStore {
   readonly #directory: string;
   readonly #clock: Clock;
@@ -53,6 +62,8 @@ export class BlobStore {
   readonly #fetches = new SharedWork<string, number>();
   /** How many pulls use each blob: two tags share their common layers, which must outlast the pull that ends first. */
   readonly #users = new Map<string, number>();
+  /** Of blobs without users that are being removed. */
+  readonly #removals = new Map<string, Promise<void>>();
 
   constructor(options: { readonly directory: string; readonly clock: Clock; readonly retryDelayMs: number }) {
     this.#directory = options.directory;
@@ -60,14 +71,32 @@ export class BlobStore {
     this.#retryDelayMs = options.retryDelayMs;
   }
 
-  /** Creates the directory and removes blobs older than a day. */
+  /** Creates the directory. */
   async open(): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+  }
+
+  async leftovers(): Promise<readonly Leftover[]> {
+    const found: Leftover[] = [];
     for (const name of await readdir(this.#directory)) {
-      const facts = await statIfExists(join(this.#directory, name));
-      if (facts !== undefined && this.#clock.now() - facts.mtimeMs > LEFTOVER_AGE_MS_MAX)
-        await rm(join(this.#directory, name), { force: true });
+      const path = join(this.#directory, name);
+      const facts = this.#users.has(blobPathOf(path)) ? undefined : await statIfExists(path);
+      if (facts !== undefined) found.push({ path, sizeBytes: facts.blocks * 512, lastUsedAt: facts.mtimeMs });
     }
+    return found;
+  }
+
+  async removeOld(): Promise<void> {
+    for (const { path, lastUsedAt } of await this.leftovers())
+      if (this.#clock.now() - lastUsedAt > LEFTOVER_AGE_MS_MAX) await this.removeLeftover(path);
+  }
+
+  /** false: a pull uses it by now. */
+  async removeLeftover(path: string): Promise<boolean> {
+    const blob = blobPathOf(path);
+    if (this.#users.has(blob)) return false;
+    await this.#remove(blob);
+    return true;
   }
 
   /** Returns the path of the blob, complete and verified; it exists until `release`. Throws RegistryError. */
@@ -76,6 +105,7 @@ export class BlobStore {
     const options = { signal: request.signal, onProgress: request.onBytes };
     this.#users.set(path, (this.#users.get(path) ?? 0) + 1);
     try {
+      await this.#removals.get(path);
       return await this.#fetches.run(path, options, (signal, report) =>
         this.#fetch({ ...request, signal, onBytes: report }, path),
       );
@@ -90,13 +120,30 @@ export class BlobStore {
     const users = (this.#users.get(path) ?? 1) - 1;
     if (users > 0) this.#users.set(path, users);
     else this.#users.delete(path);
-    if (users === 0 && !isNeeded) await rm(path, { force: true });
+    if (users === 0 && !isNeeded) await this.#remove(path);
+  }
+
+  /** How many bytes of these blobs are on the disk, also of partial ones. */
+  async bytesOf(reference: Reference, digests: readonly string[]): Promise<number> {
+    const paths = [...new Set(digests)].map((digest) => this.#pathOf(reference, digest));
+    const found = await Promise.all(paths.flatMap((path) => [path, partialOf(path)]).map(statIfExists));
+    return found.reduce((sum, facts) => sum + (facts?.blocks ?? 0) * 512, 0);
   }
 
   /** Frees the space of a failed pull: its blobs and partial blobs that no other pull uses. */
   async discard(reference: Reference, digests: readonly string[]): Promise<void> {
-    const paths = digests.map((digest) => this.#pathOf(reference, digest)).filter((path) => !this.#users.has(path));
-    await Promise.all(paths.flatMap((path) => [rm(path, { force: true }), rm(`${path}.partial`, { force: true })]));
+    await Promise.all(digests.map((digest) => this.removeLeftover(this.#pathOf(reference, digest))));
+  }
+
+  /** Removes a blob that has no users, whole or partial. A pull that begins to use it waits until it is gone. */
+  async #remove(path: string): Promise<void> {
+    const removal =
+      this.#removals.get(path) ??
+      Promise.all([path, partialOf(path)].map((each) => rm(each, { force: true })))
+        .then(() => undefined)
+        .finally(() => this.#removals.delete(path));
+    this.#removals.set(path, removal);
+    await removal;
   }
 
   #pathOf(reference: Reference, digest: string): string {
@@ -114,7 +161,7 @@ export class BlobStore {
       }
       await rm(path);
     }
-    const partial = `${path}.partial`;
+    const partial = partialOf(path);
     // The second attempt starts from zero, because the part on the disk may be the corrupt one.
     for (const isLast of [false, true]) {
       await this.#complete(request, partial);
@@ -164,6 +211,11 @@ export class BlobStore {
     onBytes(bytes);
   }
 }
+
+const partialOf = (path: string): string => `${path}.partial`;
+
+/** Of the path of a blob or of a partial one. */
+const blobPathOf = (path: string): string => path.replace(/\.partial$/, "");
 
 interface Append {
   readonly answer: BlobAnswer;

@@ -1,35 +1,36 @@
 /**
- * Chooses the images to remove from the disk. Pure.
+ * Chooses what to remove from the disk: images, and what pulls have left. Pure.
  */
 
 export interface Candidate {
-  readonly digest: string;
+  /** null: it is of no image. */
+  readonly digest: string | null;
   readonly sizeBytes: number;
   /** Epoch milliseconds. */
   readonly lastUsedAt: number;
 }
 
-/** Images used within this time stay: a machine that is being created uses its image before its disk refers to it. */
+/** What was used within this time stays: a machine that is being created uses its image before its disk refers to it. */
 const RECENT_MS = 2 * 60 * 1000;
 
-/** The images to remove, least recently used first, until `bytesToFree` are freed or no unused image is left. */
-export function planCollection(
-  images: readonly Candidate[],
+/** What to remove, least recently used first, until `bytesToFree` are freed or nothing unused is left. */
+export function planCollection<T extends Candidate>(
+  candidates: readonly T[],
   {
     inUse,
     bytesToFree,
     now,
   }: { readonly inUse: ReadonlySet<string>; readonly bytesToFree: number; readonly now: number },
-): readonly Candidate[] {
-  const unused = images
-    .filter((image) => !inUse.has(image.digest) && now - image.lastUsedAt >= RECENT_MS)
+): readonly T[] {
+  const unused = candidates
+    .filter(({ digest, lastUsedAt }) => (digest === null || !inUse.has(digest)) && now - lastUsedAt >= RECENT_MS)
     .toSorted((a, b) => a.lastUsedAt - b.lastUsedAt);
-  const chosen: Candidate[] = [];
+  const chosen: T[] = [];
   let freed = 0;
-  for (const image of unused) {
+  for (const candidate of unused) {
     if (freed >= bytesToFree) break;
-    chosen.push(image);
-    freed += image.sizeBytes;
+    chosen.push(candidate);
+    freed += candidate.sizeBytes;
   }
   return chosen;
 }

@@ -138,8 +138,11 @@ export class Puller {
 
   async #fetchAndBuild(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
     const layerBytes = resolved.layers.reduce((sum, layer) => sum + layer.size, 0);
+    const digests = resolved.layers.map((layer) => layer.digest);
+    // What an earlier pull has left counts already.
+    const presentBytes = await this.#options.blobs.bytesOf(request.reference, digests);
     // A lower bound: the blobs, the plain layers and the tree, if nothing were compressed.
-    await this.#options.makeRoom({ peakBytes: 3 * layerBytes, keptBytes: layerBytes });
+    await this.#options.makeRoom({ peakBytes: 3 * layerBytes - presentBytes, keptBytes: layerBytes - presentBytes });
     using watch = watchSpace(this.#options.directory, this.#options.clock, request.signal);
     const watched = { ...request, signal: watch.signal };
     try {
@@ -159,7 +162,6 @@ export class Puller {
       return image;
     } catch (thrown) {
       const error: unknown = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
-      const digests = resolved.layers.map((layer) => layer.digest);
       if (error instanceof DiskFull) await this.#options.blobs.discard(request.reference, digests);
       throw error;
     }

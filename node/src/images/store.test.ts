@@ -1,8 +1,8 @@
 /**
- * What a collection removes while machines ask for images, and while another one runs.
+ * What a collection removes while machines ask for images, and while another one runs; and of what failed pulls have left.
  */
 import assert from "node:assert/strict";
-import { access, mkdir, utimes, writeFile } from "node:fs/promises";
+import { access, mkdir, readdir, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
@@ -33,9 +33,9 @@ async function addImage(directory: string, letter: string, name = nameOf(letter)
   return join(path, "root.ext4");
 }
 
-const open = (directory: string, used: readonly string[] = []) =>
+const open = (directory: string, used: readonly string[] = [], cacheBytesMax = 0) =>
   openImages({
-    ...{ directory, cacheDirectory: directory, arch: "amd64", cacheBytesMax: 0 },
+    ...{ directory, cacheDirectory: directory, arch: "amd64", cacheBytesMax },
     ...{ allowedRegistries: [], mirrors: new Map(), insecureRegistries: [], credentialsPath: null },
     digestsInUse: () => Promise.resolve(new Set(used.map(digestOf))),
     clock: systemClock,
@@ -103,4 +103,33 @@ test("of two collections at once each image is removed by one", async () => {
   const both = await Promise.all([images.collect(), images.collect()]);
   assert.equal(both[0].removed + both[1].removed, 3);
   assert.deepEqual(await images.list(), []);
+});
+
+/** What pulls have left, by their names and how many minutes ago. Each takes a block of the disk. */
+async function addLeftovers(directory: string, leftovers: Readonly<Record<string, number>>): Promise<void> {
+  await mkdir(join(directory, "blobs"), { recursive: true });
+  for (const [name, minutes] of Object.entries(leftovers)) {
+    const path = join(directory, "blobs", name);
+    await writeFile(path, "x");
+    const at = (systemClock.now() - minutes * 60_000) / 1000;
+    await utimes(path, at, at);
+  }
+}
+
+test("what failed pulls have left is removed after a day, also when the node is never started again", async () => {
+  await using directory = await temporaryDirectory();
+  await using images = await open(directory.path, [], 1e9);
+  await addLeftovers(directory.path, { whole: 25 * 60, "half.partial": 25 * 60, "new.partial": 60 });
+  await images.collect();
+  assert.deepEqual(await readdir(join(directory.path, "blobs")), ["new.partial"]);
+});
+
+test("what failed pulls have left counts as images do, and goes with them: least recently used first", async () => {
+  await using directory = await temporaryDirectory();
+  await addImage(directory.path, "a");
+  await using images = await open(directory.path, [], 10_000);
+  await addLeftovers(directory.path, { whole: 30, "half.partial": 20, "new.partial": 10 });
+  assert.equal((await images.collect()).removed, 2);
+  assert.deepEqual(await images.list(), []);
+  assert.deepEqual((await readdir(join(directory.path, "blobs"))).toSorted(), ["half.partial", "new.partial"]);
 });

@@ -10,7 +10,8 @@
  * - "has" is per tenant: an image that only other tenants pulled is requested from the registry again, and used without a
  *   second download if the registry serves its manifest to this tenant;
  * - local images are available to every tenant;
- * - images that a machine's disk depends on are never removed, nor are local ones: no registry has them.
+ * - images that a machine's disk depends on are never removed, nor are local ones: no registry has them;
+ * - what pulls that failed have left counts as images do, and is removed with them.
  *
  * Opening removes what a crash left. One process per directory.
  */
@@ -73,13 +74,19 @@ export interface Collected {
 /** Machines whose disk is full are paused until this has made room. */
 const COLLECT_MS = 5_000;
 
+/** An image, or what a pull left. */
+type Leaving = Candidate & ({ readonly digest: string } | { readonly digest: null; readonly path: string });
+
 /** What the node agent uses besides `Images`. */
 export interface NodeImages extends Images, AsyncDisposable {
   /** Builds `local/busybox` from the busybox in the cache directory; undefined when set-up put none there. */
   ensureLocalBusybox(): Promise<UnpackedImage | undefined>;
   /** Collects every few seconds from now on, until this is disposed. */
   keepCollecting(): void;
-  /** Removes images that may go, least recently used first, while they use more than their limit or of the disk's reserve. */
+  /**
+   * Removes leftovers of pulls that are old. Then, least recently used first, these and images that may go, while they use more
+   * than their limit or of the disk's reserve.
+   */
   collect(): Promise<Collected>;
 }
 
@@ -142,6 +149,7 @@ class ImageStore implements NodeImages {
   async open(): Promise<void> {
     await this.#builder.open();
     await this.#blobs.open();
+    await this.#blobs.removeOld();
     await this.#catalog.open();
   }
 
@@ -246,8 +254,8 @@ class ImageStore implements NodeImages {
     await this.#collecting(async () => {
       const digests = await this.#catalog.removeReferences(name);
       const named = this.#catalog.namedDigests();
-      const isLeft = (digest: string): boolean => digests.has(digest) && !named.has(digest);
-      return this.#remove(await this.#leaving(Number.POSITIVE_INFINITY, isLeft));
+      const unnamed = this.#catalog.images().filter(({ digest }) => digests.has(digest) && !named.has(digest));
+      return this.#remove(await this.#leaving(Number.POSITIVE_INFINITY, unnamed));
     });
   }
 
@@ -271,8 +279,10 @@ class ImageStore implements NodeImages {
 
   async collect(): Promise<Collected> {
     return this.#collecting(async () => {
+      await this.#blobs.removeOld();
       const shortBytes = await this.#shortBytes({ peakBytes: 0, keptBytes: 0 });
-      return shortBytes > 0 ? this.#remove(await this.#leaving(shortBytes)) : { removed: 0, freedBytes: 0 };
+      if (shortBytes <= 0) return { removed: 0, freedBytes: 0 };
+      return this.#remove(await this.#leaving(shortBytes, await this.#candidates()));
     });
   }
 
@@ -285,7 +295,7 @@ class ImageStore implements NodeImages {
     if ((await this.#shortBytes(space)) <= 0) return;
     const stillShort = await this.#collecting(async () => {
       const shortBytes = await this.#shortBytes(space);
-      const leaving = await this.#leaving(shortBytes);
+      const leaving = await this.#leaving(shortBytes, await this.#candidates());
       // No image is removed for one that does not fit anyway.
       const lackingBytes = shortBytes - (await this.#bytesOnDisk(leaving));
       if (lackingBytes > 0) return lackingBytes;
@@ -299,7 +309,7 @@ class ImageStore implements NodeImages {
 
   /** How many bytes must be freed before this much more fits; zero or less when none must. */
   async #shortBytes({ peakBytes, keptBytes }: SpaceNeeded): Promise<number> {
-    const cached = this.#catalog.images().reduce((sum, image) => sum + image.sizeBytes, 0);
+    const cached = (await this.#candidates()).reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     const overLimit = cached + keptBytes - this.#options.cacheBytesMax;
     return Math.max(overLimit, peakBytes - (await readFreeBytes(this.#options.directory)));
   }
@@ -311,38 +321,49 @@ class ImageStore implements NodeImages {
     return done;
   }
 
-  /** The images to remove, with when they were last used until now. */
-  async #leaving(
-    bytesToFree: number,
-    mayLeave: (digest: string) => boolean = () => true,
-  ): Promise<readonly Candidate[]> {
+  async #candidates(): Promise<readonly Leaving[]> {
+    const leftovers = await this.#blobs.leftovers();
+    return [...this.#catalog.images(), ...leftovers.map((leftover) => ({ ...leftover, digest: null }))];
+  }
+
+  /** The candidates to remove, with when they were last used until now. */
+  async #leaving(bytesToFree: number, candidates: readonly Leaving[]): Promise<readonly Leaving[]> {
     const inUse = new Set([...(await this.#options.digestsInUse()), ...this.#catalog.localDigests()]);
     const now = this.#options.clock.now();
-    const candidates = this.#catalog.images().filter(({ digest }) => mayLeave(digest));
-    return planCollection(candidates, { inUse, bytesToFree, now }).map((image) => ({ ...image }));
+    return planCollection(candidates, { inUse, bytesToFree, now }).map((candidate) => ({ ...candidate }));
   }
 
   /** What removing them frees: also the file systems for smaller disks, and those that came from other nodes. */
-  async #bytesOnDisk(images: readonly Candidate[]): Promise<number> {
+  async #bytesOnDisk(leaving: readonly Leaving[]): Promise<number> {
     let bytes = 0;
-    for (const { digest, sizeBytes } of images) {
-      const image = this.#catalog.findByDigest(digest);
+    for (const { digest, sizeBytes } of leaving) {
+      const image = digest === null ? undefined : this.#catalog.findByDigest(digest);
       if (image !== undefined) bytes += Math.max(sizeBytes, await bytesIn(dirname(image.rootPath)));
+      else if (digest === null) bytes += sizeBytes;
     }
     return bytes;
   }
 
-  async #remove(leaving: readonly Candidate[]): Promise<Collected> {
+  async #remove(leaving: readonly Leaving[]): Promise<Collected> {
     let [removed, freedBytes] = [0, 0];
-    for (const { digest, sizeBytes, lastUsedAt } of leaving) {
-      // Removing the ones before takes time, in which a machine may have asked for this one.
-      if ((await this.#options.digestsInUse()).has(digest) || this.#catalog.lastUsedAt(digest) !== lastUsedAt) continue;
-      await this.#discard(digest);
+    for (const candidate of leaving) {
+      if (!(await this.#removeOne(candidate))) continue;
       removed += 1;
-      freedBytes += sizeBytes;
+      freedBytes += candidate.sizeBytes;
     }
-    if (removed > 0) this.#options.log.info({ removed, freedBytes }, "removed unused images");
+    if (removed > 0)
+      this.#options.log.info({ removed, freedBytes }, "removed unused images, or what pulls of images have left");
     return { removed, freedBytes };
+  }
+
+  /** false: it is used by now, because removing the ones before takes time. */
+  async #removeOne(leaving: Leaving): Promise<boolean> {
+    if (leaving.digest === null) return await this.#blobs.removeLeftover(leaving.path);
+    const { digest, lastUsedAt } = leaving;
+    if ((await this.#options.digestsInUse()).has(digest) || this.#catalog.lastUsedAt(digest) !== lastUsedAt)
+      return false;
+    await this.#discard(digest);
+    return true;
   }
 
   async #discard(digest: string): Promise<void> {
