@@ -13,7 +13,7 @@ import { systemClock } from "@flotilla/base/clock";
 import { HOST_ARCH, pushImage } from "../support/images.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
 import { makeTar } from "../support/tar.ts";
-import { left, openTestImages, skipReason } from "./fixture.ts";
+import { askFileSystem, left, openTestImages, skipReason } from "./fixture.ts";
 
 const execute = promisify(execFile);
 const anyArch = { arch: null, tenantId: null };
@@ -38,6 +38,9 @@ before(async () => {
   // Small when compressed, large when unpacked.
   const zeros = makeTar([{ name: "zeros", content: Buffer.alloc(60 * MB) }]);
   await pushImage(registry, "inflating", [{ arch: HOST_ARCH, layers: [{ tar: zeros, compression: "zstd" }] }]);
+  // Small also in the plain layer.
+  const sparse = makeTar([{ name: "sparse", content: "x", sparseBytes: 200 * MB }]);
+  await pushImage(registry, "sparse", [{ arch: HOST_ARCH, layers: [{ tar: sparse, compression: "none" }] }]);
 });
 after(() => registry[Symbol.asyncDispose]());
 
@@ -76,6 +79,21 @@ describe("a full disk", { skip: skipReason }, () => {
     const used = Number(before.bfree) - Number((await statfs(disk.path)).bfree);
     assert.ok(used < 10, `${used} blocks are still taken`);
     assert.equal((await store.images.ensure(`${registry.host}/one`, anyArch)).layerCount, 1);
+  });
+});
+
+describe("a layer with a sparse file that is larger than the disk", { skip: skipReason }, () => {
+  it("is refused before the file is written", async () => {
+    await using disk = await smallDisk(100);
+    await using store = await openTestImages({ directory: join(disk.path, "images") });
+    await assert.rejects(store.images.ensure(`${registry.host}/sparse`, anyArch), /too full: \d+ MB are missing/);
+  });
+
+  it("is written where there is room for it, and takes none in the image", async () => {
+    await using store = await openTestImages();
+    const image = await store.images.ensure(`${registry.host}/sparse`, anyArch);
+    assert.match(await askFileSystem(image.rootPath, "stat /sparse"), /Size: 209715200/);
+    assert.ok(image.sizeBytes < 20 * MB);
   });
 });
 

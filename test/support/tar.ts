@@ -16,6 +16,8 @@ export interface TarMember {
   /** Of devices. */
   readonly device?: readonly [major: number, minor: number];
   readonly xattrs?: Readonly<Record<string, Buffer>>;
+  /** The size of a sparse file, whose content is only its beginning. */
+  readonly sparseBytes?: number;
 }
 
 const TYPES = {
@@ -42,6 +44,13 @@ function memberBlocks(member: TarMember): readonly Buffer[] {
   if (Buffer.byteLength(member.name) > 100) records.push(paxRecord("path", Buffer.from(member.name)));
   if (Buffer.byteLength(member.target ?? "") > 100)
     records.push(paxRecord("linkpath", Buffer.from(member.target ?? "")));
+  if (member.sparseBytes !== undefined)
+    for (const [key, value] of Object.entries({
+      size: String(member.sparseBytes),
+      numblocks: "1",
+      map: `0,${content.length}`,
+    }))
+      records.push(paxRecord(`GNU.sparse.${key}`, Buffer.from(value)));
   const extended = Buffer.concat(records);
   const pax = extended.length === 0 ? [] : [header({ name: "pax" }, "x", extended.length), ...padded(extended)];
   return [...pax, header(member, TYPES[member.type ?? "file"], content.length), ...padded(content)];

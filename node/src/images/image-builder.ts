@@ -79,6 +79,7 @@ const CPU_SECONDS = 120;
 const BYTES_PER_CPU_SECOND = 50e6;
 const ENTRIES_PER_CPU_SECOND = 2_500;
 const UNPACK_CAPABILITIES = ["chown", "dac_override", "fowner", "fsetid", "setfcap", "mknod"];
+const UNPACK_ARGV = ["umoci", "raw", "unpack", "--image", "/files/layout:image", "/files/tree"];
 const READ_CAPABILITIES = ["dac_read_search"];
 /** What the guest mounts or writes to. */
 const GUEST_DIRECTORIES = [
@@ -188,19 +189,13 @@ export class ImageBuilder {
     const { layers, entries } = await this.#writeLayout(request, work);
     this.#report(request, "unpacking the layers");
     const plainBytes = layers.reduce((sum, layer) => sum + layer.size, 0);
+    const treeBytes = plainBytes + entries.sparseBytes;
+    if (treeBytes > this.#options.imageBytesMax) throw this.#tooLarge();
     // The tree, and the file made from it after the layers have been removed.
-    await this.#options.makeRoom({ peakBytes: 2 * plainBytes, keptBytes: plainBytes });
+    await this.#options.makeRoom({ peakBytes: treeBytes + plainBytes, keptBytes: plainBytes });
     const files = join(work, "files");
-    const cpuSeconds = cpuSecondsFor(plainBytes, entries);
-    await this.#run(
-      { directory: work, capabilities: UNPACK_CAPABILITIES, cpuSeconds, signal },
-      "umoci",
-      "raw",
-      "unpack",
-      "--image",
-      "/files/layout:image",
-      "/files/tree",
-    );
+    const cpuSeconds = cpuSecondsFor(treeBytes, entries.count);
+    await this.#run({ directory: work, capabilities: UNPACK_CAPABILITIES, cpuSeconds, signal }, ...UNPACK_ARGV);
     await rm(join(files, "layout"), { recursive: true });
     await prepareTree(join(files, "tree"));
     this.#report(request, "making the root file system");
@@ -262,7 +257,7 @@ export class ImageBuilder {
     };
     await writeFile(join(layout, "index.json"), JSON.stringify({ schemaVersion: 2, manifests: [entry] }));
     await writeFile(join(layout, "oci-layout"), JSON.stringify({ imageLayoutVersion: "1.0.0" }));
-    return { layers, entries: entries.count };
+    return { layers, entries };
   }
 
   /** Makes `files/root.ext4` from `files/tree` and removes the tree. Returns the size of the file system in bytes. */
@@ -274,8 +269,7 @@ export class ImageBuilder {
     const reading = { ...limits, directory: work, capabilities: READ_CAPABILITIES };
     const measured = await this.#run(reading, "sh", "-c", MEASURE_SCRIPT);
     const [content = 0, entries = 0] = measured.split("\n").map((line) => Number.parseInt(line, 10));
-    if (content > this.#options.imageBytesMax)
-      throw new Error(`it unpacks to more than ${this.#options.imageBytesMax} bytes`);
+    if (content > this.#options.imageBytesMax) throw this.#tooLarge();
     const root = join(work, "files", "root.ext4");
     const rootBytes = rootSize(content, entries);
     await writeFile(root, "", { mode: 0o600 });
@@ -301,6 +295,10 @@ export class ImageBuilder {
     ...argv: readonly string[]
   ): Promise<string> {
     return runConfined({ ...how, argv, timeoutMs: PROGRAM_TIMEOUT_MS, clock: this.#options.clock });
+  }
+
+  #tooLarge(): Error {
+    return new Error(`it unpacks to more than ${this.#options.imageBytesMax} bytes`);
   }
 
   #report(request: BuildRequest, message: string): void {

@@ -66,6 +66,20 @@ test("the extra headers of an old sparse file are skipped", () => {
   assert.equal(count(Buffer.concat([head, more, last, member({ name: "a" })])), 2);
 });
 
+test("the sizes of sparse files are added up, whatever the tar holds of them", () => {
+  const entries = new TarEntries(WIDE);
+  const sparse = (key: string, size: string): readonly Member[] => [
+    pax(recordOf(key, size)),
+    { name: "a", content: "x" },
+  ];
+  entries.begin();
+  entries.add(tarOf(...sparse("GNU.sparse.realsize", "1000000000000"), { name: "b", content: "x" }));
+  entries.begin();
+  entries.add(tarOf(...sparse("GNU.sparse.size", "5"), ...sparse("GNU.sparse.size", "")));
+  assert.equal(entries.sparseBytes, 1_000_000_000_005);
+  assert.throws(() => count(tarOf(...sparse("GNU.sparse.size", "many"))), CorruptData);
+});
+
 test("data after the end of the tar is ignored", () => {
   assert.equal(count(Buffer.concat([member({ name: "a" }), Buffer.alloc(1024), member({ name: "b" })])), 1);
 });

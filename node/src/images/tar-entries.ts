@@ -25,6 +25,8 @@ const BLOCK_BYTES = 512;
 const SPECIAL_BYTES_MAX = 1024 * 1024;
 const ENTRY_BYTES = 8;
 const DECIMAL_DIGITS_MAX = 20;
+/** The records with the size of a sparse file, in versions 1.0 and 0 of the format. */
+const SPARSE_SIZES: ReadonlySet<string> = new Set(["GNU.sparse.realsize", "GNU.sparse.size"]);
 
 interface Member {
   readonly type: string;
@@ -45,6 +47,8 @@ export class TarEntries {
   /** From a record that precedes the member it describes. */
   #longName: Buffer | null = null;
   #longSize: number | null = null;
+  #sparseSize = 0;
+  #sparseBytes = 0;
   #hasEnded = false;
 
   constructor(limits: EntryLimits = ENTRY_LIMITS) {
@@ -56,12 +60,18 @@ export class TarEntries {
     return this.#count;
   }
 
+  /** The sizes of sparse files so far, of all layers. The unpacking tool writes their holes as zeros. */
+  get sparseBytes(): number {
+    return this.#sparseBytes;
+  }
+
   /** Call before each layer. */
   begin(): void {
     this.#header = Buffer.alloc(0);
     this.#member = null;
     this.#longName = null;
     this.#longSize = null;
+    this.#sparseSize = 0;
     this.#hasEnded = false;
   }
 
@@ -124,6 +134,7 @@ export class TarEntries {
       if (key === "path") this.#longName = value;
       // An empty value takes an earlier one back.
       if (key === "size") this.#longSize = value.length === 0 ? null : decimalOf(value);
+      if (SPARSE_SIZES.has(key)) this.#sparseSize = value.length === 0 ? 0 : decimalOf(value);
     }
   }
 
@@ -131,6 +142,8 @@ export class TarEntries {
     const path = this.#longName ?? pathOf(header);
     this.#longName = null;
     this.#longSize = null;
+    this.#sparseBytes += this.#sparseSize;
+    this.#sparseSize = 0;
     this.#count += 1;
     if (this.#count > this.#limits.entries)
       throw new Error(`it has more than ${this.#limits.entries} files and directories`);
