@@ -130,6 +130,14 @@ describe("a layer that differs from its description", { skip: skipReason }, () =
     );
   });
 
+  it("more extended attributes than a file can have are refused as such, and not as a full disk", async () => {
+    await using store = await openTestImages();
+    for (const bytes of [5_000, 70_000]) {
+      const big = { name: "a", xattrs: { "user.big": Buffer.alloc(bytes, "x") } };
+      await assert.rejects(pull(store, [[big]]), /it has a file with more extended attributes than a file system can/);
+    }
+  });
+
   it("a device becomes a device in the file system, and never on the host", async () => {
     await using store = await openTestImages();
     const image = await pull(store, [[{ name: "disk", type: "block", device: [8, 0], mode: 0o666 }]]);

@@ -25,7 +25,7 @@ import type { ImageProgress } from "@flotilla/contract/link";
 import { runTool } from "../host/out-of-memory.ts";
 import { decompress } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
-import { type ConfinedRun, runConfined } from "./confine.ts";
+import { ConfinedFailure, type ConfinedRun, runConfined } from "./confine.ts";
 import { CorruptData } from "./corrupt-data.ts";
 import { FailedBuilds } from "./failed-builds.ts";
 import type { UnpackedImage } from "./images.ts";
@@ -80,6 +80,9 @@ const BYTES_PER_CPU_SECOND = 50e6;
 const ENTRIES_PER_CPU_SECOND = 2_500;
 const UNPACK_CAPABILITIES = ["chown", "dac_override", "fowner", "fsetid", "setfcap", "mknod"];
 const UNPACK_ARGV = ["umoci", "raw", "unpack", "--image", "/files/layout:image", "/files/tree"];
+/** The first is of the unpacking tool. To the kernel a file without room for its attributes is a full disk. */
+const NO_ROOM_FOR_ATTRIBUTES =
+  /restore xattr metadata: .*: (?:no space left on device|argument list too long)$|Insufficient space to store extended attr/;
 const READ_CAPABILITIES = ["dac_read_search"];
 /** What the guest mounts or writes to. */
 const GUEST_DIRECTORIES = [
@@ -294,7 +297,12 @@ export class ImageBuilder {
     how: Pick<ConfinedRun, "directory" | "capabilities" | "signal"> & { readonly cpuSeconds: number },
     ...argv: readonly string[]
   ): Promise<string> {
-    return runConfined({ ...how, argv, timeoutMs: PROGRAM_TIMEOUT_MS, clock: this.#options.clock });
+    const run = { ...how, argv, timeoutMs: PROGRAM_TIMEOUT_MS, clock: this.#options.clock };
+    return runConfined(run).catch((error: unknown) => {
+      throw error instanceof ConfinedFailure && NO_ROOM_FOR_ATTRIBUTES.test(error.detail)
+        ? new Error("it has a file with more extended attributes than a file system can hold, which is about 4 KB")
+        : error;
+    });
   }
 
   #tooLarge(): Error {
