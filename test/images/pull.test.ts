@@ -85,6 +85,17 @@ describe("names", { skip: skipReason }, () => {
     assert.deepEqual(await left(store.directory, "unpacked"), []);
   });
 
+  it("an image for one architecture is not taken for another, when it is there already or comes at the same time", async () => {
+    await using store = await openTestImages();
+    const busybox = `${registry.host}/library/busybox`;
+    const other = { arch: OTHER_ARCH, tenantId: null };
+    const isWrong = isTold(new RegExp(`has no variant for linux/${OTHER_ARCH}; it has`), "image_wrong_platform");
+    const first = store.images.ensure(busybox, anyArch);
+    await Promise.all([first, assert.rejects(store.images.ensure(busybox, other), isWrong)]);
+    await assert.rejects(store.images.ensure(busybox, other), isWrong);
+    assert.equal(await store.images.find(busybox, OTHER_ARCH), undefined);
+  });
+
   it("a local name is never requested from a registry", async () => {
     await using proxy = await startFaultyProxy(registry.url);
     const mirrors = new Map([

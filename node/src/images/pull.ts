@@ -64,8 +64,8 @@ const REPORT_PERIOD_MS = 250;
 export class Puller {
   readonly #options: PullerOptions;
   /**
-   * Keyed by tenant, source and digest, because two references may mean the same image. Tenants do not share pulls: one
-   * with a slow registry would make the others wait.
+   * Keyed by tenant, architecture, source and digest, because two references may mean the same image. Tenants do not share
+   * pulls: one with a slow registry would make the others wait.
    */
   readonly #images = new SharedWork<UnpackedImage, Progress>();
   readonly #queue = new FairQueue({
@@ -107,17 +107,18 @@ export class Puller {
    * which is enough for an image of the same repository. For an image from another repository the tenant must also have
    * access to the layers: knowing the manifest of a private image does not grant access to its content.
    */
-  #needsNoDownload(digest: string, { reference, tenantId }: PullRequest): boolean {
+  #needsNoDownload(digest: string, { reference, tenantId, arch }: PullRequest): boolean {
     const { catalog } = this.#options;
     const present = catalog.findByDigest(digest);
     if (present === undefined) return false;
+    checkPlatform(present, arch);
     return tenantId === null || present.source === sourceOf(reference) || catalog.hasReference(tenantId, digest);
   }
 
   #buildShared(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
     this.#options.builder.checkFailed(resolved.digest);
     const owner = ownerOf(request);
-    const key = `${owner} ${sourceOf(request.reference)} ${resolved.digest}`;
+    const key = `${owner} ${request.arch} ${sourceOf(request.reference)} ${resolved.digest}`;
     return this.#images.run(key, { signal: request.signal, onProgress: request.report }, (signal, report) =>
       this.#queue.run(owner, signal, () => this.#fetchAndBuild(client, resolved, { ...request, signal, report })),
     );
@@ -174,11 +175,7 @@ export class Puller {
     const bytes = await readFile(path);
     await this.#options.blobs.release(path, { isNeeded: false });
     const config = parseConfig(bytes);
-    if (config.architecture !== arch)
-      throw new ImageRefused(
-        "image_wrong_platform",
-        `it has no variant for linux/${arch}; it has ${config.os}/${config.architecture}`,
-      );
+    checkPlatform(config, arch);
     return config;
   }
 
@@ -277,6 +274,12 @@ class ProgressMeter implements Disposable {
     const percent = this.#totalBytes === 0 ? 100 : Math.floor((doneBytes / this.#totalBytes) * 100);
     return { kind: "progress", message: `pulling ${ordinal}, ${percent} %`, doneBytes, totalBytes: this.#totalBytes };
   }
+}
+
+/** An image without a list of platforms is for the one that its config names. */
+function checkPlatform({ os, architecture }: Pick<ImageConfig, "os" | "architecture">, arch: string): void {
+  if (architecture !== arch)
+    throw new ImageRefused("image_wrong_platform", `it has no variant for linux/${arch}; it has ${os}/${architecture}`);
 }
 
 const ownerOf = ({ tenantId }: PullRequest): string => tenantId ?? "";
