@@ -158,6 +158,29 @@ describe("mirrors and credentials", { skip: skipReason }, () => {
   });
 });
 
+describe("a registry that offers several ways to authorize", { skip: skipReason }, () => {
+  it("is asked with a token, wherever among them it names the token server", async () => {
+    await using proxy = await startFaultyProxy(registry.url);
+    const bearer = `Bearer realm="${proxy.url}/token",service="a, b=c"`;
+    for (const challenge of [
+      `${bearer}, Basic realm="here"`,
+      `Basic realm="here", ${bearer}`,
+      `Negotiate, ${bearer}`,
+    ]) {
+      const earlier = proxy.seen.length;
+      proxy.behave = (request) => {
+        if (request.path.startsWith("/token")) return { kind: "body", body: '{"token":"t"}' };
+        if (request.authorization === "Bearer t") return { kind: "pass" };
+        return { kind: "status", status: 401, headers: { "www-authenticate": challenge } };
+      };
+      await using store = await openTestImages();
+      await store.images.ensure(`${proxy.host}/library/busybox`, anyArch);
+      const asked = proxy.seen.slice(earlier).find(({ path }) => path.startsWith("/token"));
+      assert.match(asked?.path ?? "", /service=a%2C\+b%3Dc&/, challenge);
+    }
+  });
+});
+
 describe("file systems", { skip: skipReason }, () => {
   it("whiteouts, opaque directories, owners, modes, links and capabilities are as the layers say", async () => {
     await using store = await openTestImages();

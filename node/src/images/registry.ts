@@ -186,8 +186,8 @@ export class RegistryClient implements Disposable {
       if (status >= 200 && status < 300) return answer;
       answer.destroy();
       if (status === 401 && !isRetry) {
-        const challenge = parseChallenge(answer.headers["www-authenticate"] ?? "");
-        const fresh = await this.#authorize(endpoint, challenge, call, stall);
+        const challenges = parseChallenges(answer.headers["www-authenticate"] ?? "");
+        const fresh = await this.#authorize(endpoint, challenges, call, stall);
         if (fresh !== undefined) {
           this.#authorizations.set(key, fresh);
           continue;
@@ -200,20 +200,21 @@ export class RegistryClient implements Disposable {
 
   async #authorize(
     endpoint: Endpoint,
-    challenge: Challenge,
+    challenges: readonly Challenge[],
     call: Call,
     stall: StallGuard,
   ): Promise<string | undefined> {
     const basic = this.#credentials.basicFor(new URL(endpoint.base).host);
-    if (challenge.scheme === "basic") return basic;
-    const realm = challenge.scheme === "bearer" ? parseUrl(challenge.parameters.get("realm")) : undefined;
+    const bearer = challenges.find(({ scheme }) => scheme === "bearer");
+    if (bearer === undefined) return challenges.some(({ scheme }) => scheme === "basic") ? basic : undefined;
+    const realm = parseUrl(bearer.parameters.get("realm"));
     if (realm === undefined) return undefined;
     const server = this.#tokenServer(endpoint, realm);
     if (typeof server === "string") {
       stall.end();
       throw registryFailure("refused", endpoint, server);
     }
-    const service = challenge.parameters.get("service");
+    const service = bearer.parameters.get("service");
     if (service !== undefined) realm.searchParams.set("service", service);
     realm.searchParams.set("scope", `repository:${call.repository}:pull`);
     const headers = server.mayHaveCredentials && basic !== undefined ? { authorization: basic } : {};
@@ -255,16 +256,16 @@ interface Challenge {
   readonly parameters: ReadonlyMap<string, string>;
 }
 
-/** The first challenge of a WWW-Authenticate header. */
-function parseChallenge(header: string): Challenge {
-  const text = header.slice(0, 8192);
-  const scheme = /^\s*([A-Za-z]+)/.exec(text)?.[1]?.toLowerCase() ?? "";
-  const parameters = new Map<string, string>();
-  for (const match of text.matchAll(/([A-Za-z_]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))/g)) {
-    const value = match[2]?.replace(/\\(.)/g, "$1") ?? match[3] ?? "";
-    if (match[1] !== undefined) parameters.set(match[1].toLowerCase(), value);
+/** The challenges of WWW-Authenticate headers: each a scheme, and parameters up to the next one. */
+function parseChallenges(header: string): readonly Challenge[] {
+  const challenges: { readonly scheme: string; readonly parameters: Map<string, string> }[] = [];
+  const found = header.slice(0, 8192).matchAll(/([A-Za-z0-9_-]+)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+)))?/g);
+  for (const [, name = "", quoted, plain] of found) {
+    const value = quoted?.replace(/\\(.)/g, "$1") ?? plain;
+    if (value === undefined) challenges.push({ scheme: name.toLowerCase(), parameters: new Map() });
+    else challenges.at(-1)?.parameters.set(name.toLowerCase(), value);
   }
-  return { scheme, parameters };
+  return challenges;
 }
 
 function tokenOf(bytes: Buffer, endpoint: Endpoint): string {
