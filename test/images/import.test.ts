@@ -103,9 +103,13 @@ describe("an import", { skip: skipReason }, () => {
 
   it("of a root file system that contains a manifest.json is not read as docker's format", async () => {
     await using store = await openTestImages();
-    await writeFile(join(work, "odd.tar"), makeTar([{ name: "manifest.json", content: "[1]" }, { name: "bin/a" }]));
-    const image = await store.images.importArchive(join(work, "odd.tar"), "local/odd");
-    assert.equal(await askFileSystem(image.rootPath, "cat /manifest.json"), "[1]");
+    for (const content of ["[1]", "{ not JSON"]) {
+      await writeFile(join(work, "odd.tar"), makeTar([{ name: "manifest.json", content }, { name: "bin/a" }]));
+      const image = await store.images.importArchive(join(work, "odd.tar"), "local/odd");
+      assert.equal(await askFileSystem(image.rootPath, "cat /manifest.json"), content);
+    }
+    await writeFile(join(work, "odd.tar"), makeTar([{ name: "manifest.json", type: "directory" }, { name: "bin/a" }]));
+    await store.images.importArchive(join(work, "odd.tar"), "local/odd");
   });
 
   it("replaces an existing image of the name, and a name of a registry is refused", async () => {

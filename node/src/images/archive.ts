@@ -172,8 +172,10 @@ interface SavedImage {
   readonly layers: readonly string[];
 }
 
+/** undefined: it lists no layers, or is another document. */
 async function readSavedManifest(directory: string): Promise<SavedImage | undefined> {
-  const parsed: unknown = JSON.parse((await readDocument(directory, "manifest.json")).toString("utf8"));
+  if (!(await lstat(join(directory, "manifest.json"))).isFile()) return undefined;
+  const parsed = jsonIn(await readDocument(directory, "manifest.json"));
   if (!Array.isArray(parsed) || parsed.length === 0) return undefined;
   const images = parsed.map((item: unknown) => {
     const { Config: config, Layers: layers } = (item ?? {}) as Record<string, unknown>;
@@ -185,6 +187,15 @@ async function readSavedManifest(directory: string): Promise<SavedImage | undefi
   if (only !== undefined && images.length > 1)
     throw new Error(`the archive holds ${images.length} images; save one at a time`);
   return only;
+}
+
+/** undefined: it is not JSON. */
+function jsonIn(bytes: Buffer): unknown {
+  try {
+    return JSON.parse(bytes.toString("utf8"));
+  } catch {
+    return undefined;
+  }
 }
 
 async function readDockerArchive(
