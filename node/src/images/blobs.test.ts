@@ -1,11 +1,12 @@
 /**
- * Layers that bring no content while they are decompressed.
+ * Layers of many frames, and layers that bring no content while they are decompressed.
  */
 import assert from "node:assert/strict";
-import { writeFile } from "node:fs/promises";
+import { randomBytes } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { gzipSync } from "node:zlib";
+import { gzipSync, zstdCompressSync } from "node:zlib";
 import { temporaryDirectory } from "../../test/support/in-process.ts";
 import { decompress } from "./blobs.ts";
 
@@ -33,4 +34,17 @@ test("a cancelled layer ends at once, also when its frames, blocks or members ha
     cancelled.abort(new Error("all callers have cancelled"));
     await assert.rejects(decompressed, /all callers have cancelled/, name);
   }
+});
+
+test("frames of zstd, small and large, follow each other, and layers share the number that an image may have", async () => {
+  await using directory = await temporaryDirectory();
+  const [source, target] = [join(directory.path, "layer"), join(directory.path, "layer.tar")];
+  const contents = ["", "a", "b".repeat(100_000), randomBytes(300_000).toString("latin1"), "c"];
+  await writeFile(source, Buffer.concat([SKIPPED, ...contents.map((content) => zstdCompressSync(content)), SKIPPED]));
+  const frames = { left: 10 };
+  const options = { source, target, bytesMax: 1e6, signal: new AbortController().signal, frames };
+  await decompress(options);
+  assert.equal(await readFile(target, "utf8"), contents.join(""));
+  assert.equal(frames.left, 3);
+  await assert.rejects(decompress(options), /^Error: it has more than \d+ frames of zstd$/);
 });

@@ -276,7 +276,17 @@ export interface DecompressOptions {
   readonly signal: AbortSignal;
   /** Receives the plain tar while it is written; may throw. */
   readonly inspect?: (chunk: Buffer) => void;
+  /** Counted down for all files that have the same budget; default: one for this file. */
+  readonly frames?: FrameBudget;
 }
+
+/** How many frames of zstd may still come. Each takes as much time as a small file, also when it has no content. */
+export interface FrameBudget {
+  left: number;
+}
+
+/** As many as an image may have files, because layers for lazy pulling have a frame for each. */
+export const frameBudget = (): FrameBudget => ({ left: FRAMES_MAX });
 
 /** Writes a layer's plain tar. Throws CorruptData, or an Error with a user-facing message when it is too large. */
 export async function decompress(
@@ -286,7 +296,7 @@ export async function decompress(
   await using target = await open(options.target, "w", 0o600);
   const hash = createHash("sha256");
   let bytes = 0;
-  for await (const chunk of plainChunks(options.source, compression, options.signal)) {
+  for await (const chunk of plainChunks(options, compression)) {
     bytes += chunk.length;
     if (bytes > options.bytesMax) throw new Error(`it unpacks to more than ${options.bytesMax} bytes`);
     options.inspect?.(chunk);
@@ -296,9 +306,10 @@ export async function decompress(
   return { digest: `sha256:${hash.digest("hex")}`, bytes };
 }
 
-async function* plainChunks(source: string, compression: Compression, signal: AbortSignal): AsyncGenerator<Buffer> {
+async function* plainChunks(options: DecompressOptions, compression: Compression): AsyncGenerator<Buffer> {
+  const { source, signal } = options;
   if (compression === "zstd") {
-    yield* zstdChunks(source, signal);
+    yield* zstdChunks(source, options.frames ?? frameBudget(), signal);
     return;
   }
   const raw = createReadStream(source, { highWaterMark: READ_BYTES, signal });
@@ -318,6 +329,10 @@ async function* streamChunks(stream: AsyncIterable<unknown>, signal: AbortSignal
 }
 
 const ZSTD_MAGIC = 0xfd2fb528;
+const FRAMES_MAX = 500_000;
+/** Such a frame is read and decompressed whole: streams of the usual size would take several times as long. */
+const SMALL_FRAME_BYTES = 16 * 1024;
+const HEAD_BYTES = 4096;
 const isSkippable = (magic: number): boolean => magic >= 0x184d2a50 && magic <= 0x184d2a5f;
 
 /**
@@ -325,13 +340,20 @@ const isSkippable = (magic: number): boolean => magic >= 0x184d2a50 && magic <= 
  * have many frames, with skippable ones between and after them. The end of a frame follows from its block headers
  * (RFC 8878).
  */
-async function* zstdChunks(source: string, signal: AbortSignal): AsyncGenerator<Buffer> {
+async function* zstdChunks(source: string, frames: FrameBudget, signal: AbortSignal): AsyncGenerator<Buffer> {
   await using file = await open(source, "r");
   const { size } = await file.stat();
+  const heads = new HeadReader(file);
   for (let start = 0; start < size; ) {
-    const { end, isData } = await findZstdFrame(file, start, signal);
+    if (frames.left === 0) throw new Error(`it has more than ${FRAMES_MAX} frames of zstd`);
+    frames.left -= 1;
+    const { end, isData } = await findZstdFrame(heads, start, signal);
     if (end > size) throw new CorruptData();
-    if (isData) {
+    if (isData && end - start <= SMALL_FRAME_BYTES) {
+      const plain = createZstdDecompress({ chunkSize: SMALL_FRAME_BYTES });
+      plain.end((await file.read(Buffer.alloc(end - start), 0, end - start, start)).buffer);
+      yield* streamChunks(plain, signal);
+    } else if (isData) {
       const raw = createReadStream(source, { start, end: end - 1, highWaterMark: READ_BYTES, signal });
       yield* streamChunks(pipeInto(raw, createZstdDecompress({ chunkSize: READ_BYTES })), signal);
     }
@@ -339,15 +361,37 @@ async function* zstdChunks(source: string, signal: AbortSignal): AsyncGenerator<
   }
 }
 
+/** Reads the short headers of a file in order, many at once: there may be millions without any content between them. */
+class HeadReader {
+  readonly #file: FileHandle;
+  #bytes = Buffer.alloc(0);
+  #start = 0;
+
+  constructor(file: FileHandle) {
+    this.#file = file;
+  }
+
+  /** Fewer bytes only at the end of the file. */
+  async read(offset: number, length: number): Promise<Buffer> {
+    if (offset < this.#start || offset + length > this.#start + this.#bytes.length) {
+      const { buffer, bytesRead } = await this.#file.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, offset);
+      this.#bytes = buffer.subarray(0, bytesRead);
+      this.#start = offset;
+    }
+    return this.#bytes.subarray(offset - this.#start, offset - this.#start + length);
+  }
+}
+
 /** `end` is the offset of the first byte after the frame that starts at `start`. */
 async function findZstdFrame(
-  file: FileHandle,
+  heads: HeadReader,
   start: number,
   signal: AbortSignal,
 ): Promise<{ end: number; isData: boolean }> {
   signal.throwIfAborted();
-  const head = Buffer.alloc(8);
-  await file.read(head, 0, 8, start);
+  const head = await heads.read(start, 8);
+  // A skippable frame without its length, or the beginning of another one.
+  if (head.length < 8) throw new CorruptData();
   const magic = head.readUInt32LE(0);
   if (isSkippable(magic)) return { end: start + 8 + head.readUInt32LE(4), isData: false };
   if (magic !== ZSTD_MAGIC) throw new CorruptData();
@@ -357,11 +401,11 @@ async function findZstdFrame(
   const contentSizeBytes = [isSingleSegment ? 1 : 0, 2, 4, 8][flags >> 6] ?? 0;
   let at = start + 5 + (isSingleSegment ? 0 : 1) + dictionaryBytes + contentSizeBytes;
   for (;;) {
-    const { bytesRead } = await file.read(head, 0, 3, at);
+    const header = await heads.read(at, 3);
     // A file may have a thousand million of them, without any content.
     signal.throwIfAborted();
-    if (bytesRead < 3) throw new CorruptData();
-    const block = head.readUIntLE(0, 3);
+    if (header.length < 3) throw new CorruptData();
+    const block = header.readUIntLE(0, 3);
     // A block of type 1 stores one byte, which is repeated.
     at += 3 + (((block >> 1) & 3) === 1 ? 1 : block >> 3);
     if ((block & 1) === 1) return { end: at + ((flags & 4) === 0 ? 0 : 4), isData: true };

@@ -23,7 +23,7 @@ import { messageOf } from "@flotilla/base/errors";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link";
 import { runTool } from "../host/out-of-memory.ts";
-import { decompress } from "./blobs.ts";
+import { decompress, frameBudget } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { ConfinedFailure, type ConfinedRun, runConfined } from "./confine.ts";
 import { CorruptData } from "./corrupt-data.ts";
@@ -232,6 +232,7 @@ export class ImageBuilder {
     const layers: { digest: string; size: number }[] = [];
     const entries = new TarEntries();
     const inspect = (chunk: Buffer): void => entries.add(chunk);
+    const frames = frameBudget();
     for (const [index, source] of layerPaths.entries()) {
       const ordinal = `layer ${index + 1} of ${layerPaths.length}`;
       this.#report(request, `decompressing ${ordinal}`);
@@ -240,7 +241,7 @@ export class ImageBuilder {
       const used = layers.reduce((sum, layer) => sum + layer.size, 0);
       const bytesMax = this.#options.imageBytesMax - used;
       entries.begin();
-      const { digest, bytes } = await decompress({ source, target, bytesMax, signal, inspect }).catch(
+      const { digest, bytes } = await decompress({ source, target, bytesMax, signal, inspect, frames }).catch(
         (error: Error) => {
           throw error instanceof CorruptData ? new Error(`${ordinal} is corrupt: ${error.message}`) : error;
         },
