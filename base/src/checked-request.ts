@@ -6,6 +6,7 @@
  *   after the check has no effect;
  * - the host is normalised as in any URL (`2130706433` and `0x7f.1` are 127.0.0.1) before it is checked;
  * - redirects are returned like any other answer; the caller decides about them;
+ * - a server that switches to another protocol, or announces an answer without end, has failed: a promise settles in any case;
  * - TLS is verified against the URL's host.
  */
 import { lookup } from "node:dns/promises";
@@ -46,6 +47,9 @@ export interface CheckedRequest {
  */
 export type AllowedAddresses = "any" | "public" | BlockList;
 
+/** Of status 1xx, before an answer. Servers send one or two. */
+const ANNOUNCEMENTS_MAX = 16;
+
 /** The name resolves only to addresses that the request may not use. */
 export class AddressRefused extends Error {}
 
@@ -60,7 +64,15 @@ export async function sendChecked(options: CheckedRequest): Promise<IncomingMess
       ? httpsRequest(url, { ...common, agent: agents.https })
       : httpRequest(url, { ...common, agent: agents.http });
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
-  sent.once("response", resolve).on("error", reject).end(body);
+  sent.once("response", resolve).on("error", reject);
+  // Also after an answer of status 101, which comes with neither of the two.
+  sent.once("close", () => reject(new Error("the connection ended before an answer")));
+  let announcements = 0;
+  sent.on("information", () => {
+    announcements += 1;
+    if (announcements > ANNOUNCEMENTS_MAX) sent.destroy(new Error("the answer was announced again and again"));
+  });
+  sent.end(body);
   return await promise;
 }
 
