@@ -295,6 +295,7 @@ test("a guest that breaks off breaks the answer, and an invalid answer is report
     "an invalid status": (socket) => socket.write("HTTP/1.1 99999 Oh\r\n\r\n"),
     "a status that is none": (socket) => socket.write("HTTP/1.1 000 Oh\r\ncontent-length: 0\r\n\r\n"),
     "early answers and no final one": (socket) => socket.end("HTTP/1.1 100 Continue\r\n\r\n".repeat(50)),
+    "early answers without end": (socket) => socket.write("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(200)),
   };
   for (const [what, serve] of Object.entries(hostile)) {
     const { port } = await rawGuest(serve);

@@ -2,7 +2,8 @@
  * One HTTP request to a guest on one connection, up to the head of the answer.
  *
  * Always: the guest is hostile. What is not HTTP, a head larger than HEAD_BYTES_MAX, and no answer within ANSWER_MS_MAX of
- * the request's end are refusals with 502. Answers before the final one (1xx) are dropped.
+ * the request's end are refusals with 502. Answers before the final one (1xx) are dropped; more than INTERIM_ANSWERS_MAX are a
+ * refusal too, because each costs the server as much as an answer.
  *
  * Node's own HTTP client speaks over the connection: it streams both bodies, frames them again and accepts upgrades. It parses
  * heads as leniently as browsers and curl, lines without a carriage return included; an answer that is ambiguous to the
@@ -21,6 +22,7 @@ import { faultOfAnswer, requestHead } from "./head.ts";
 const HEAD_BYTES_MAX = 64 * 1024;
 /** Long enough for a long poll. */
 const ANSWER_MS_MAX = 5 * 60_000;
+const INTERIM_ANSWERS_MAX = 100;
 
 export interface GuestRequest {
   readonly raw: RawRequest;
@@ -80,6 +82,11 @@ export async function ask(
       if (head.byteLength > 0) socket.unshift(head);
       resolve({ message, upgraded: socket });
     });
+  let interim = 0;
+  request.on("information", () => {
+    interim += 1;
+    if (interim > INTERIM_ANSWERS_MAX) fail(`it sent ${INTERIM_ANSWERS_MAX} interim answers and no final one`);
+  });
   // After the answer has begun, this changes nothing: the answer itself fails.
   request.on("error", (error: NodeJS.ErrnoException) => failClosed(reasonOf(error)));
   request.once("close", () => failClosed("it closed the connection"));
