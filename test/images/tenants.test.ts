@@ -2,10 +2,14 @@
  * Images fetched by one tenant are not another's: not by name, not in a list, and not by a manifest alone.
  */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { type FaultyProxy, startFaultyProxy } from "../support/faulty-proxy.ts";
 import { alpinePlatforms, busyboxPlatforms, pushImage } from "../support/images.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
+import { until } from "../support/until.ts";
 import { openTestImages, skipReason } from "./fixture.ts";
 
 const A = { arch: null, tenantId: "tenant-a" };
@@ -83,4 +87,31 @@ describe("tenants of one node", { skip: skipReason }, () => {
     assert.notEqual((await store.images.ensure(name, B)).digest, old.digest);
     assert.equal((await store.images.ensure(name, A)).digest, old.digest);
   });
+});
+
+it("a tenant has a bounded number of manifests read at the same time, and others need not wait for them", {
+  skip: skipReason,
+}, async () => {
+  const waiting: ServerResponse[] = [];
+  let most = 0;
+  const server = createServer(({ url = "" }, response) => {
+    if (url.includes("/other/")) return void response.writeHead(404).end();
+    most = Math.max(most, waiting.push(response));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await using store = await openTestImages({ stallTimeoutMs: 60_000 });
+  const pull = (name: string, tenantId: string) =>
+    assert.rejects(store.images.ensure(`${host}/${name}`, { arch: null, tenantId }), /does not exist/);
+  const own = Array.from({ length: 20 }, (_, index) => pull(`own/v${index}`, "tenant-a"));
+  await until(() => waiting.length >= 8, { what: "eight requests" });
+  await pull("other/app", "tenant-b");
+  for (let answered = 0; answered < 20; answered += 1) {
+    const response = await until(() => waiting.shift(), { what: "a request" });
+    response.writeHead(404).end();
+  }
+  await Promise.all(own);
+  server.close();
+  assert.equal(most, 8);
 });

@@ -58,6 +58,8 @@ interface Resolved {
 
 /** Concurrent pulls of one tenant; its other pulls wait. */
 const PULLS_PER_OWNER = 4;
+/** Manifests of one tenant that are read at the same time, because each may take MANIFEST_BYTES_MAX of memory. */
+const MANIFESTS_PER_OWNER = 8;
 const CONCURRENT_LAYERS = 3;
 const REPORT_PERIOD_MS = 250;
 
@@ -68,10 +70,8 @@ export class Puller {
    * pulls: one with a slow registry would make the others wait.
    */
   readonly #images = new SharedWork<UnpackedImage, Progress>();
-  readonly #queue = new FairQueue({
-    concurrencyMax: Number.POSITIVE_INFINITY,
-    concurrencyPerOwnerMax: PULLS_PER_OWNER,
-  });
+  readonly #queue = queueOf(PULLS_PER_OWNER);
+  readonly #manifests = queueOf(MANIFESTS_PER_OWNER);
 
   constructor(options: PullerOptions) {
     this.#options = options;
@@ -86,7 +86,7 @@ export class Puller {
       const credentials = await readCredentials(this.#options.credentialsPath, log);
       using client = new RegistryClient(this.#options.registry, credentials);
       request.report({ kind: "progress", message: "asking the registry", doneBytes: 0, totalBytes: 0 });
-      const resolved = await this.#resolve(client, request);
+      const resolved = await this.#manifests.run(ownerOf(request), signal, () => this.#resolve(client, request));
       if (!this.#needsNoDownload(resolved.digest, request)) await this.#buildShared(client, resolved, request);
       await catalog.setReference({ name: reference.name, arch, owner: request.tenantId }, resolved.digest);
       await catalog.touch(resolved.digest);
@@ -281,6 +281,9 @@ function checkPlatform({ os, architecture }: Pick<ImageConfig, "os" | "architect
   if (architecture !== arch)
     throw new ImageRefused("image_wrong_platform", `it has no variant for linux/${arch}; it has ${os}/${architecture}`);
 }
+
+const queueOf = (concurrencyPerOwnerMax: number): FairQueue =>
+  new FairQueue({ concurrencyMax: Number.POSITIVE_INFINITY, concurrencyPerOwnerMax });
 
 const ownerOf = ({ tenantId }: PullRequest): string => tenantId ?? "";
 
