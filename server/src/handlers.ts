@@ -4,7 +4,7 @@
  * The only file that imports all families; http/ imports none of them.
  */
 import { hostname } from "node:os";
-import { type Resolve, systemResolve } from "@flotilla/base/checked-request";
+import type { Resolve } from "@flotilla/base/checked-request";
 import { LINK_VERSION } from "@flotilla/contract/link/version";
 import { RELEASE } from "@flotilla/contract/release";
 import type { ConnectTokenAuthenticator, NodeAuthenticator } from "./auth/authenticate.ts";
@@ -77,6 +77,7 @@ import { tenantHandlers } from "./tenants/routes.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
 import { volumeHandlers } from "./volumes/routes.ts";
 import { WebhookRunner, type WebhookTimes } from "./webhooks/deliver.ts";
+import { webhookResolver } from "./webhooks/resolve.ts";
 import { webhookHandlers } from "./webhooks/routes.ts";
 import { WebhookTargets } from "./webhooks/target.ts";
 
@@ -214,7 +215,7 @@ function nodesForHealth({ db, clock }: Context, { expectsNode }: ServerSettings)
 function deliveryOptionsOf(
   { context, secrets }: MachineServices,
   { webhookNetworks: networks, webhookHttp: allowsHttp }: ServerSettings,
-  { resolve = systemResolve, webhookTimes: times }: Pick<AssemblyOptions, "resolve" | "webhookTimes">,
+  { resolve = webhookResolver(), webhookTimes: times }: Pick<AssemblyOptions, "resolve" | "webhookTimes">,
 ) {
   return { context, secrets, targets: new WebhookTargets({ networks, allowsHttp }), resolve, times };
 }
