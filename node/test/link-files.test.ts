@@ -39,12 +39,14 @@ interface Setting {
   readonly clock?: Clock;
   readonly hasRoom?: () => Promise<boolean>;
   readonly pauseReason?: () => string | null;
+  readonly isSwitching?: () => boolean;
 }
 
 /** Serves one operation with the guest; gives the request, to which a body can be written. */
 async function begin(t: TestContext, guest: Partial<Guest>, operation: FileOperation, setting: Setting = {}) {
-  const { clock = systemClock, hasRoom = () => Promise.resolve(true), pauseReason = () => null } = setting;
-  const options = { guest: guest as Guest, clock, hasRoom, pauseReason };
+  const { clock = systemClock, hasRoom = () => Promise.resolve(true) } = setting;
+  const { pauseReason = () => null, isSwitching = () => false } = setting;
+  const options = { guest: guest as Guest, clock, hasRoom, pauseReason, isSwitching };
   return await requestTo(t, (request, response) => {
     serveFile(request, response, operation, options).catch((error: unknown) => {
       if (!(error instanceof FileFailure)) return void response.writeHead(400).end(String(error));
@@ -400,4 +402,23 @@ test("a paused guest is asked nothing, and one that was paused during the work s
   const silent = await begin(t, { file: () => exec }, "read", { clock: hurriedClock(1_000), pauseReason });
   silent.end(READ);
   assert.equal(jsonOf(await answerTo(silent)).code, "paused");
+});
+
+test("work that a new VMM interrupts says so, and does not blame the guest's agent", async (t) => {
+  const isSwitching = () => true;
+  const read = scripted();
+  const reading = await begin(t, { file: () => read.exec }, "read", { isSwitching });
+  reading.end(READ);
+  read.lose();
+  const refused = await answerTo(reading);
+  assert.deepEqual([refused.status, jsonOf(refused).code], [503, "interrupted"]);
+
+  const written = scripted();
+  const writing = await begin(t, { file: () => written.exec }, "write", { isSwitching });
+  writing.write(`${PATH}\nthe beginning`);
+  written.stdout.write("ready\n");
+  await once(written.stdin, "data");
+  written.lose();
+  const answer = await answerTo(writing);
+  assert.deepEqual([answer.status, jsonOf(answer).error?.code], [200, "interrupted"]);
 });

@@ -26,7 +26,8 @@ export const FILE_FAILURES = [
  * `invalid`: the request does not fit. `version`: the versions of both sides do not meet. `not_found`: no such machine or
  * route. `not_running`: the machine does not run here. `guest_unreachable`: its agent does not answer. `refused`: its port
  * takes no connection. `busy`: as many run or are open as may be at once. `no_space`: the node's disk or the machine's is
- * full. `paused`: the guest is paused by its VMM, as pauseReason of an ObservedMachine says, and does nothing meanwhile. `not_stopped`: the machine's files may change. `older_copy`: the node has an earlier copy of a machine that moves
+ * full. `paused`: the guest is paused by its VMM, as pauseReason of an ObservedMachine says, and does nothing meanwhile. `interrupted`:
+ * another VMM has got the guest meanwhile, and the work may be repeated there. `not_stopped`: the machine's files may change. `older_copy`: the node has an earlier copy of a machine that moves
  * there. `not_runnable`: the installed program does not run. `internal`: anything else.
  *
  * Of files (FILE_FAILURES): `not_directory`: the path, or what should contain it, is none. `not_regular`: neither file nor
@@ -46,6 +47,7 @@ export const LinkError = Type.Object({
       "busy",
       "no_space",
       "paused",
+      "interrupted",
       "not_stopped",
       "older_copy",
       "not_runnable",

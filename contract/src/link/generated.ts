@@ -135,6 +135,7 @@ const LINK_ERROR_CODE = [
   "busy",
   "no_space",
   "paused",
+  "interrupted",
   "not_stopped",
   "older_copy",
   "not_runnable",

@@ -47,6 +47,8 @@ export interface FileOptions {
   readonly hasRoom: () => Promise<boolean>;
   /** Why the VMM has paused the guest at this moment; null: it has not. */
   readonly pauseReason: () => string | null;
+  /** Whether the guest is given to another VMM at this moment, to which this connection does not lead. */
+  readonly isSwitching: () => boolean;
 }
 
 interface Exchange extends FileOptions {
@@ -66,7 +68,12 @@ export async function serveFile(
   const message: unknown = JSON.parse(await readMessage(request, options.clock));
   const paused = options.pauseReason();
   if (paused !== null) throw new FileFailure("paused", paused);
-  await SERVE[operation]({ request, response, ...options }, message);
+  const exchange = { request, response, ...options };
+  try {
+    await SERVE[operation](exchange, message);
+  } catch (error) {
+    throw unlessInterrupted(exchange, error);
+  }
 }
 
 const SERVE: Readonly<Record<FileOperation, Serve>> = { read, write, list, remove };
@@ -80,6 +87,7 @@ export function statusOfFailure(code: LinkError["code"]): number {
       return 502;
     case "busy":
     case "paused":
+    case "interrupted":
       return 503;
     case "no_space":
       return 507;
@@ -142,7 +150,7 @@ async function write(exchange: Exchange, message: unknown): Promise<void> {
     await work.ended;
     endWith(response, { kind: "written", sha256: found });
   } catch (error) {
-    endWith(response, { kind: "failed", error: linkErrorOf(error) });
+    endWith(response, { kind: "failed", error: linkErrorOf(unlessInterrupted(exchange, error)) });
   } finally {
     // What is still sent is discarded, so that the caller reads its answer.
     request.removeAllListeners("data");
@@ -196,7 +204,7 @@ async function list(exchange: Exchange, message: unknown): Promise<void> {
     if (rest.byteLength > 0) throw garbage();
     response.end(lineOf({ kind: "done" }));
   } catch (error) {
-    response.end(lineOf({ kind: "failed", error: linkErrorOf(error) }));
+    response.end(lineOf({ kind: "failed", error: linkErrorOf(unlessInterrupted(exchange, error)) }));
   }
 }
 
@@ -318,6 +326,12 @@ function readMessage(request: IncomingMessage, clock: Clock): Promise<string> {
 const lineOf = (line: FileListLine): string => `${JSON.stringify(line)}\n`;
 
 const endWith = (response: ServerResponse, outcome: FileWritten): void => void response.end(JSON.stringify(outcome));
+
+/** The error, or that another VMM has got the guest, in which its agent answers. */
+function unlessInterrupted({ isSwitching }: Exchange, error: unknown): unknown {
+  const isLost = error instanceof FileFailure && error.code === "guest_unreachable";
+  return isLost && isSwitching() ? new FileFailure("interrupted", "another VMM has got the guest") : error;
+}
 
 function linkErrorOf(error: unknown): LinkError {
   const { message } = errorOf(error);

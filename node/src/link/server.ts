@@ -280,7 +280,8 @@ class Link {
     const guest = this.#guestOf(machineId, request, response);
     if (guest === null) return;
     const pauseReason = (): string | null => fleet.find(machineId)?.pauseReason ?? null;
-    const options = { guest, clock, pauseReason, hasRoom: () => hasRoom(temporaryDirectory) };
+    const isSwitching = (): boolean => (fleet.find(machineId)?.switched ?? null) !== null;
+    const options = { guest, clock, pauseReason, isSwitching, hasRoom: () => hasRoom(temporaryDirectory) };
     await serveFile(request, response, operation, options);
   }
 

@@ -51,6 +51,11 @@ const MEANINGS: Partial<Record<LinkError["code"], Meaning>> = {
     code: "unavailable",
     text: (path, message) => `the machine is paused, so ${path} was not accessed: ${message}`,
   },
+  interrupted: {
+    code: "unavailable",
+    text: (path) =>
+      `the machine got a new VMM while it ran, which interrupted the transfer of ${path}; repeat it: an incomplete upload changes nothing`,
+  },
   invalid: { code: "invalid_request", text: (path, message) => `${path} was not accessed: ${message}` },
   guest_unreachable: {
     code: "guest_unreachable",
