@@ -93,6 +93,10 @@ const ADDRESS_ADVICE = "start one with `npm start`, or say where it is with --ur
 
 const NOT_FLOTILLA = "check the address, which --url or FLOTILLA_URL names, and any proxy in between";
 
+/** Every call of this program is one that servers of its release serve. */
+const EARLIER_RELEASE =
+  "this server is probably of an earlier release than this program, and has no such call: `flotilla version` shows both";
+
 function unreachable(error: FlotillaError, connection: ConnectionFacts | null): Failure {
   const url = connection?.url ?? "its address";
   const fails = (reason: string, advice: string): Failure =>
@@ -134,6 +138,10 @@ function adviceFor(error: FlotillaError, connection: ConnectionFacts | null): st
       return `the key came from ${source}; save another with \`flotilla login\``;
     case "missing_scope":
       return `the key came from ${source}; \`flotilla key create --scope …\` with a key of wider scope makes another`;
+    case "method_not_allowed":
+      return EARLIER_RELEASE;
+    case "not_found":
+      return error.text === "no such path" ? EARLIER_RELEASE : null;
     case "not_implemented":
       return "this Flotilla does not serve that yet";
     case "internal":

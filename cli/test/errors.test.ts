@@ -140,6 +140,20 @@ test("an address whose scheme is the other one, or of another program, says so",
   await at(pageFor200.url, /: what answers there is not Flotilla\n.*--url/);
 });
 
+test("a call that a server of an earlier release does not have says so", async (t) => {
+  const text = { "content-type": "text/plain" };
+  const method = await startPeer(
+    t,
+    reply(405, "DELETE is not served", { ...text, "x-error-code": "method_not_allowed" }),
+  );
+  const path = await startPeer(t, reply(404, "no such path", { ...text, "x-error-code": "not_found" }));
+  for (const { url } of [method, path])
+    await ends(t, {
+      argv: ["image", "rm", "a", "--url", url],
+      says: /\n.*earlier release than this program.*`flotilla version`/,
+    });
+});
+
 test("output that cannot be written is an error without a stack", () => {
   const { status, stderr } = spawnSync(process.execPath, [MAIN, "--help"], {
     stdio: ["ignore", openSync("/dev/full", "w"), "pipe"],
