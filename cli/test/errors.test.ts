@@ -12,7 +12,7 @@ import { type TestContext, test } from "node:test";
 import { createServer as createTlsServer } from "node:tls";
 import { fileURLToPath } from "node:url";
 import { startTestServer } from "../../server/test/support/server.ts";
-import { reply, startPeer } from "../../sdk/test/peer.ts";
+import { reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 
 const server = await startTestServer();
@@ -152,6 +152,17 @@ test("a call that a server of an earlier release does not have says so", async (
       argv: ["image", "rm", "a", "--url", url],
       says: /\n.*earlier release than this program.*`flotilla version`/,
     });
+});
+
+test("an upgrade of VMMs that a server of an earlier release has ignored is a failure", async (t) => {
+  const upgraded = { name: "upgrade a", status: "succeeded", message: "restarted" };
+  const pending = { name: "replace VMMs of a", status: "pending", message: null };
+  const operation = { id: "op-1", kind: "node upgrade", status: "succeeded", resource: { id: "a", name: "a" } };
+  for (const steps of [[upgraded], [upgraded, pending]]) {
+    const { url } = await startPeer(t, replyJson({ ...operation, steps }, 202));
+    const says = /\nerror: the VMMs were not replaced: .*earlier release\n.*repeat it/;
+    await ends(t, { argv: ["node", "upgrade", "a", "--vmms", "--url", url], says });
+  }
 });
 
 test("output that cannot be written is an error without a stack", () => {
