@@ -47,8 +47,8 @@ function parseNodeConfig(environment: Environment, flags: Environment) {
 }
 
 /** This process's settings: `--name value` and `--name=value` among the arguments, then the environment. */
-export function readNodeConfig(): NodeConfig {
-  return parseNodeConfig(process.env, flagsOf(process.argv.slice(2)));
+export function readNodeConfig(flags: readonly string[] = process.argv.slice(2)): NodeConfig {
+  return parseNodeConfig(process.env, flagsOf(flags));
 }
 
 /** Converts a host name to a node id: replaces characters that an id may not contain by `-`. */

@@ -10,6 +10,8 @@ import { promisify } from "node:util";
 
 /** Makes the program print its release and exit, after it has loaded all of its modules. */
 export const RELEASE_FLAG = "--release";
+/** With RELEASE_FLAG: the program also verifies that it was set up for its settings. Programs of earlier releases ignore it. */
+export const SET_UP_FLAG = "--set-up";
 
 const CHECK_DEADLINE_MS = 30_000;
 const OUTPUT_BYTES_MAX = 64 * 1024;
@@ -20,12 +22,15 @@ const REASON_CHARACTERS_MAX = 300;
 class NotRunnable extends Error {}
 
 /** The release of the installed program. Throws NotRunnable. */
-export async function installedRelease(main = process.argv[1] ?? ""): Promise<string> {
+export async function installedRelease(
+  main = process.argv[1] ?? "",
+  flags: readonly string[] = process.argv.slice(2),
+): Promise<string> {
   const options = { timeout: CHECK_DEADLINE_MS, maxBuffer: OUTPUT_BYTES_MAX, killSignal: "SIGKILL" } as const;
   let release: string;
   try {
     await access(process.execPath, constants.X_OK);
-    const arguments_ = [...process.execArgv, main, RELEASE_FLAG];
+    const arguments_ = [...process.execArgv, main, ...flags, RELEASE_FLAG, SET_UP_FLAG];
     release = (await promisify(execFile)(process.execPath, arguments_, options)).stdout.trim();
   } catch (error) {
     throw new NotRunnable(reasonIn(error), { cause: error });

@@ -16,11 +16,11 @@ import { RELEASE } from "@flotilla/contract/release";
 import { runAgent } from "./agent.ts";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
 import { lowerOomScore } from "./host/out-of-memory.ts";
-import { becomeInstalled, installedRelease, RELEASE_FLAG } from "./installed.ts";
+import { becomeInstalled, installedRelease, RELEASE_FLAG, SET_UP_FLAG } from "./installed.ts";
 import { LastError } from "./link/last-error.ts";
 import { makeLog } from "./log.ts";
 import type { Fleet } from "./machines/fleet.ts";
-import { openNodeBackends } from "./node-backends.ts";
+import { checkSetUp, openNodeBackends } from "./node-backends.ts";
 
 /** After this time the process exits without closing the rest; machines do not depend on it. */
 const STOP_DEADLINE_MS = 8_000;
@@ -112,6 +112,8 @@ async function prepareDirectories(config: NodeConfig): Promise<void> {
 
 try {
   if (process.argv.includes(RELEASE_FLAG)) {
+    const flags = process.argv.slice(2).filter((each) => each !== RELEASE_FLAG && each !== SET_UP_FLAG);
+    if (process.argv.includes(SET_UP_FLAG)) await checkSetUp(readNodeConfig(flags));
     process.stdout.write(`${RELEASE}\n`);
     process.exit(0);
   }

@@ -19,7 +19,7 @@ import { fakeDisks } from "./driver/fake/disks.ts";
 import { FakeImages } from "./driver/fake/images.ts";
 import { FakeDriver } from "./driver/fake/index.ts";
 import { readProgram } from "./driver/fake/vm-file.ts";
-import { openQemuDriver } from "./driver/qemu/index.ts";
+import { makeGuestFiles, openQemuDriver } from "./driver/qemu/index.ts";
 import type { Images } from "./images/images.ts";
 import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
@@ -53,6 +53,11 @@ export function nodeArch(): "amd64" | "arm64" {
 /** Throws an Error with a user-facing message when the host does not support the driver. */
 export async function openNodeBackends(options: NodeBackendsOptions): Promise<NodeBackends> {
   return await (options.config.driver === "fake" ? openFake(options) : openQemu(options));
+}
+
+/** Makes what only set-up and this program need for it, without a node. Throws an Error for people when set-up has not run. */
+export async function checkSetUp({ driver, cacheDirectory }: NodeConfig): Promise<void> {
+  if (driver !== "fake") await makeGuestFiles(cacheDirectory);
 }
 
 const FAKE_RESOURCES: NodeResources = {

@@ -81,6 +81,10 @@ const PROBE_MS = 8_000;
 const PROBE_PREFIX = "probe-";
 const OLD_PROBE_MS = 10 * 60_000;
 
+/** What guests of this checkout boot from. Throws with instructions when set-up has not run. */
+export const makeGuestFiles = (cacheDirectory: string): Promise<GuestFiles> =>
+  ensureGuestFiles({ cacheDirectory, repositoryDirectory: REPOSITORY_DIRECTORY });
+
 /** Throws with instructions when QEMU, kernel or agent are missing. Probes KVM if that has not been done. */
 export async function openQemuDriver(options: QemuDriverOptions): Promise<Driver> {
   const { cacheDirectory, accelerator, clock, log } = options;
@@ -120,7 +124,7 @@ async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeOptio
   const [qemuVersion, runtimeFiles, guestFiles, cpuinfo] = await Promise.all([
     readQemuVersion(),
     findRuntimeFiles(),
-    ensureGuestFiles({ cacheDirectory, repositoryDirectory: REPOSITORY_DIRECTORY }),
+    makeGuestFiles(cacheDirectory),
     readFile("/proc/cpuinfo", "utf8"),
   ]);
   const installed = await InstalledProgram.read(runtimeFiles, guestFiles);
