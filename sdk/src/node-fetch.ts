@@ -161,6 +161,8 @@ function bodyOf(message: IncomingMessage): ReadableStream<Bytes> {
   return new ReadableStream<Bytes>({
     start(controller) {
       message.on("data", (piece: Buffer<ArrayBuffer>) => {
+        // What had arrived before the reader cancelled is still emitted.
+        if (isOver) return;
         controller.enqueue(piece);
         if ((controller.desiredSize ?? 0) <= 0) message.pause();
       });

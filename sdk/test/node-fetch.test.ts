@@ -174,6 +174,20 @@ forBoth("ending the iteration early breaks the connection", async (t, transport)
   assert.equal((await unread.next()).done, true);
 });
 
+forBoth("ending the iteration early discards what has arrived already", async (t, transport) => {
+  const peer = await startPeer(t, (_arrived, answer) => {
+    begin(answer);
+    for (let piece = 0; piece < 50; piece += 1) answer.write(frame(EXEC_FRAMES.stdout, "in pieces"));
+    answer.end(EXIT);
+  });
+  const flotilla = new Flotilla({ url: peer.url, fetch: transport });
+  for (let time = 0; time < 20; time += 1)
+    for await (const event of await flotilla.streamExec("m", command)) {
+      assert.equal(event.kind, "stdout");
+      break;
+    }
+});
+
 forBoth("a call can be cancelled and times out before its answer, and cancelled during it", async (t, transport) => {
   const peer = await startPeer(t, (arrived, answer) => {
     if (arrived.url.includes("/during/")) begin(answer).write(frame(EXEC_FRAMES.stdout, "begun"));
