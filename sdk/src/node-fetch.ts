@@ -88,6 +88,8 @@ export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
       resolve(fetch(url, init));
     });
     request.on("error", reject);
+    // Node destroys the connection of a 101 without an error. Has no effect on a promise that is settled.
+    request.on("close", () => reject(new Error("the connection ended without an answer")));
     if (body instanceof ReadableStream) {
       const source = readable.fromWeb(body);
       source.on("error", (error) => request.destroy(error));

@@ -188,6 +188,19 @@ forBoth("ending the iteration early discards what has arrived already", async (t
     }
 });
 
+forBoth("an answer that changes the protocol is an error", async (t, transport) => {
+  const server = createServer().listen(0, "127.0.0.1");
+  server.on("request", (request) =>
+    request.socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
+  );
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  await once(server, "listening");
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const failure = await failureOf(new Flotilla({ url, fetch: transport }).streamExec("m", command));
+  assert.deepEqual([failure.code, failure.status], ["unreachable", 0]);
+});
+
 forBoth("a call can be cancelled and times out before its answer, and cancelled during it", async (t, transport) => {
   const peer = await startPeer(t, (arrived, answer) => {
     if (arrived.url.includes("/during/")) begin(answer).write(frame(EXEC_FRAMES.stdout, "begun"));
