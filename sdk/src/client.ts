@@ -97,7 +97,8 @@ export class Flotilla extends Methods {
    */
   fetchFrom(machineId: string, port: number, path: string, init: RequestInit = {}): Promise<Response> {
     const url = `${this.endpoint(machineId, port)}${path.startsWith("/") ? "" : "/"}${path}`;
-    if (!new URL(url).href.startsWith(`${this.endpoint(machineId, port)}/`))
+    // Both are normalized: the client's address may be in capitals, or name its scheme's port.
+    if (!new URL(url).href.startsWith(new URL(`${this.endpoint(machineId, port)}/`).href))
       throw new TypeError(`"${path}" leads out of the machine`);
     return this.#fetchWithToken(machineId, url, init);
   }

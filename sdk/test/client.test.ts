@@ -292,3 +292,15 @@ test("a machine's answer is returned whatever its status, and requested with a t
   assert.throws(() => flotilla.fetchFrom("mach-1", 80, "/../../../mach-2/exec"), TypeError);
   assert.equal(peer.arrived.length, 8);
 });
+
+test("a machine's port is reached through an address that is not in its normal form", async () => {
+  const asked: string[] = [];
+  const fetch = (url: string): Promise<Response> => {
+    asked.push(new URL(url).href);
+    return Promise.resolve(new Response("hi"));
+  };
+  const flotilla = new Flotilla({ url: "https://Fleet.Example:443/base", fetch });
+  assert.equal(await (await flotilla.fetchFrom("mach-1", 80, "/x")).text(), "hi");
+  assert.deepEqual(asked, ["https://fleet.example/base/v1/machines/mach-1/connect/80/x"]);
+  assert.throws(() => flotilla.fetchFrom("mach-1", 80, "/../81/"), TypeError);
+});
