@@ -22,6 +22,8 @@ export interface World {
   readonly onStopSignal: (stop: () => void) => () => void;
   /** From then on, output that cannot be written does not end the process. */
   readonly continueWithoutOutput: () => void;
+  /** From then on, the process ends with its command, also with a connection that is open and with output that is not read. */
+  readonly endWithCommand: () => void;
 }
 
 /** Options of every verb that talks to a server. */

@@ -4,7 +4,7 @@
  *
  * Always: the process does not exit before its output is written. A reader that closes the pipe (`| head`) ends it
  * silently, as with other programs; output that cannot be written for another reason ends it with an error. Neither ends
- * a program that says it does not need its output.
+ * a program that says it does not need its output. A command that was stopped waits for nothing.
  */
 import { systemClock } from "@flotilla/base/clock";
 import { EXIT_REFUSED, fileErrorText } from "./failure.ts";
@@ -15,6 +15,7 @@ const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 const { stdin: input, stdout: output, stderr: errors } = process;
 let needsOutput = true;
+let endsWithCommand = false;
 const refuse = (what: string): void =>
   new Output({ input, output, errors }, systemClock, { isJson: false }).error(what, null);
 for (const stream of [output, errors]) {
@@ -35,6 +36,9 @@ const world = {
   continueWithoutOutput: () => {
     needsOutput = false;
   },
+  endWithCommand: () => {
+    endsWithCommand = true;
+  },
   onStopSignal: (stop: () => void) => {
     let isAsked = false;
     const onSignal = (): void => {
@@ -49,3 +53,4 @@ const world = {
   },
 };
 process.exitCode = await runProgram((ended) => buildProgram({ world, ended }), process.argv.slice(2));
+if (endsWithCommand) process.exit();

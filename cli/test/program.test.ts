@@ -17,6 +17,7 @@ const world = {
   streams: { input, output, errors },
   onStopSignal: () => () => {},
   continueWithoutOutput: () => {},
+  endWithCommand: () => {},
 };
 
 function verbs(command: Command, path: readonly string[] = []): (readonly [string, Command])[] {

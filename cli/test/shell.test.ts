@@ -3,8 +3,12 @@
  */
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import { type TestContext, test } from "node:test";
+import { type WebSocket, WebSocketServer } from "ws";
 import { startTestNode, TEST_JOIN_TOKEN } from "../../server/test/support/node.ts";
 import { startTestServer } from "../../server/test/support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -66,6 +70,36 @@ test("a terminal that is refused says why", async (t) => {
   const { code, errors } = await runCli(t, ["machine", "shell", "hello"], { environment: reader, input: "" });
   assert.equal(code, 1);
   assert.match(errors, /missing scope: machine:exec/);
+});
+
+/** A server with one machine, whose terminal is opened by `open`. Returns its address. */
+async function startTerminals(t: TestContext, open: (accept: () => Promise<WebSocket>) => void): Promise<string> {
+  const sockets = new WebSocketServer({ noServer: true });
+  const server = createServer((_request, answer) => answer.end(JSON.stringify([{ id: "mach-1", name: "hello" }])));
+  server.on("upgrade", (request, socket, head) =>
+    open(() => new Promise((resolve) => sockets.handleUpgrade(request, socket, head, resolve))),
+  );
+  t.after(() => server.close());
+  t.after(() => sockets.clients.forEach((client) => client.terminate()));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+test("a stop request ends a terminal whose server does not answer", async (t) => {
+  let silent: WebSocket | undefined;
+  const url = await startTerminals(t, async (accept) => {
+    silent = await accept();
+    silent.send(Buffer.from("opened\n"));
+    silent.pause();
+  });
+  const { child, ran } = startCli(t, ["machine", "shell", "hello"], { environment: { FLOTILLA_URL: url }, input: "x" });
+  let seen = "";
+  child.stdout?.on("data", (chunk: Buffer) => (seen += chunk.toString()));
+  await until(() => seen.includes("opened"), { what: "the terminal", deadlineMs: 15_000 });
+  child.kill("SIGTERM");
+  await until(() => child.exitCode !== null, { what: "the end of the command", deadlineMs: 15_000 });
+  assert.deepEqual([(await ran).code, (await ran).errors], [130, ""]);
 });
 
 const skip = spawnSync("script", ["--version"]).status !== 0 && "no script";

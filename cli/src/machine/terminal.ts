@@ -5,6 +5,7 @@
  * - Keys are sent to the machine unchanged, Ctrl-C too, while the input is a terminal.
  * - The terminal's settings are restored however this ends.
  * - The program's exit code becomes this program's.
+ * - A stop request ends this, also when the server does not answer.
  * - Piped input is sent as if typed, then the input ends, for every program that still reads.
  *
  * The key is sent in a header, never in the address: Node's WebSocket supports that.
@@ -14,6 +15,7 @@ import type { Flotilla, MachineInfo, OpenTerminalQuery } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import type { Streams } from "../output.ts";
+import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
 interface End {
   /** The program's exit code; null when the connection ended without one. */
@@ -38,13 +40,22 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   socket.binaryType = "arraybuffer";
   const ended = endOf(socket, output);
   if (!(await isOpen(call, socket, name))) throw await whyNot(flotilla, machine.id, name);
+  const stop = Promise.withResolvers<null>();
+  const stopListening = call.world.onStopSignal(() => stop.resolve(null));
   const letGo = connect(call, socket);
   try {
-    const { exitCode, reason } = await ended;
+    const end = await Promise.race([ended, stop.promise]);
+    if (end === null) {
+      socket.close();
+      call.world.endWithCommand();
+      return EXIT_INTERRUPTED;
+    }
+    const { exitCode, reason } = end;
     if (exitCode !== null && exitCode !== CODE_UNKNOWN) return exitCode & 0xff;
     throw new Failure(`the terminal of ${name} ended: ${reason || "the connection broke"}`);
   } finally {
     letGo();
+    stopListening();
   }
 }
 
@@ -117,7 +128,6 @@ function connect(call: Call, socket: WebSocket): () => void {
   const stopWaiting = every(call.world.clock, WAITING_PERIOD_MS, () => {
     if (input.isPaused() && socket.bufferedAmount <= WAITING_BYTES_MAX) input.resume();
   });
-  const stopListening = call.world.onStopSignal(() => socket.close());
   if (isTerminal) input.setRawMode(true);
   input.on("data", onData);
   if (!isTerminal) input.on("end", onEnd);
@@ -125,7 +135,6 @@ function connect(call: Call, socket: WebSocket): () => void {
   return () => {
     stopWaiting();
     stopEnding();
-    stopListening();
     input.off("data", onData);
     input.off("end", onEnd);
     output.off("resize", onResize);
