@@ -142,3 +142,24 @@ test("on a terminal whose size is not set, the machine's default is used", { ski
   type("exit 3\n");
   await shows("ended with 3");
 });
+
+test("a terminal that is resized while it is opened has its new size in the machine", { skip }, async (t) => {
+  const messages: string[] = [];
+  let accept: (() => Promise<WebSocket>) | undefined;
+  const url = await startTerminals(t, (given) => (accept = given));
+  const line = `stty cols 100 rows 30; tty; exec ${process.execPath} ${MAIN} machine shell hello`;
+  const child = spawn("script", ["-qec", line, "/dev/null"], {
+    env: { PATH: process.env["PATH"] ?? "", HOME: "/nonexistent", SHELL: "/bin/sh", FLOTILLA_URL: url },
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  t.after(() => child.kill("SIGKILL"));
+  let seen = "";
+  child.stdout.on("data", (chunk: Buffer) => (seen += chunk.toString()));
+  await until(() => accept !== undefined, { what: "the request of a terminal", deadlineMs: 15_000 });
+  const { status } = spawnSync("stty", ["-F", seen.trim().split(/\s/)[0] ?? "", "cols", "77", "rows", "33"]);
+  assert.equal(status, 0, seen);
+  const socket = await accept?.();
+  socket?.on("message", (data: Buffer) => messages.push(data.toString()));
+  await until(() => messages.length > 0, { what: "a message", deadlineMs: 15_000 });
+  assert.deepEqual(JSON.parse(messages[0] ?? ""), { type: "resize", cols: 77, rows: 33 });
+});

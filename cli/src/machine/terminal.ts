@@ -36,13 +36,14 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   const flotilla = call.flotilla();
   const name = machine.name ?? machine.id;
   const { output } = call.world.streams;
-  const socket = flotilla.openTerminal(machine.id, { query: { ...query, ...sizeOf(output) } });
+  const size = sizeOf(output);
+  const socket = flotilla.openTerminal(machine.id, { query: { ...query, ...size } });
   socket.binaryType = "arraybuffer";
   const ended = endOf(socket, output);
   if (!(await isOpen(call, socket, name))) throw await whyNot(flotilla, machine.id, name);
   const stop = Promise.withResolvers<null>();
   const stopListening = call.world.onStopSignal(() => stop.resolve(null));
-  const letGo = connect(call, socket);
+  const letGo = connect(call, socket, size);
   try {
     const end = await Promise.race([ended, stop.promise]);
     if (end === null) {
@@ -59,8 +60,13 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   }
 }
 
+interface Size {
+  readonly cols?: number;
+  readonly rows?: number;
+}
+
 /** Empty when it is not a terminal, or one whose size is not set, which says 0: the machine's default is used then. */
-function sizeOf({ isTTY, columns, rows }: Streams["output"]): { readonly cols?: number; readonly rows?: number } {
+function sizeOf({ isTTY, columns, rows }: Streams["output"]): Size {
   return isTTY && columns > 0 && rows > 0 ? { cols: columns, rows } : {};
 }
 
@@ -107,8 +113,8 @@ function exitCodeOf(text: string): number | null {
   }
 }
 
-/** Connects the terminal to the socket; the returned function disconnects them. */
-function connect(call: Call, socket: WebSocket): () => void {
+/** Connects the terminal to the socket, which knows this size of it; the returned function disconnects them. */
+function connect(call: Call, socket: WebSocket, known: Size): () => void {
   const { input, output } = call.world.streams;
   const isTerminal = input.isTTY === true;
   const onData = (chunk: Buffer): void => {
@@ -132,6 +138,9 @@ function connect(call: Call, socket: WebSocket): () => void {
   input.on("data", onData);
   if (!isTerminal) input.on("end", onEnd);
   if (output.isTTY) output.on("resize", onResize);
+  // It may have been resized while the machine started.
+  const { cols, rows } = sizeOf(output);
+  if (cols !== known.cols || rows !== known.rows) onResize();
   return () => {
     stopWaiting();
     stopEnding();
