@@ -9,9 +9,17 @@
 import { once } from "node:events";
 import { styleText } from "node:util";
 import { type Clock, every } from "@flotilla/base/clock";
-import { clean, columnWidths, renderFacts, renderRow, renderTable } from "./table.ts";
+import { clean, columnWidths, jsonText, renderFacts, renderRow, renderTable } from "./table.ts";
 
 export type Style = Parameters<typeof styleText>[0];
+
+/** A part of a line. */
+export interface Styled {
+  readonly style: Style;
+  readonly text: string;
+}
+
+export const styled = (style: Style, text: string): Styled => ({ style, text });
 
 export interface Streams {
   readonly input: NodeJS.ReadStream & { readonly fd: number };
@@ -36,17 +44,33 @@ export class Output {
 
   /** The API's answer unchanged: one line for scripts, indented on a terminal. */
   json(value: unknown): void {
-    this.#streams.output.write(`${JSON.stringify(value, null, this.#streams.output.isTTY ? 2 : 0)}\n`);
+    this.#streams.output.write(`${jsonText(value, this.#streams.output.isTTY ? 2 : 0)}\n`);
   }
 
-  /** One line of the result, for people. */
-  line(text = ""): void {
-    if (!this.isJson) this.#streams.output.write(`${text}\n`);
+  /** One of several values, on one line; resolves as `flow` does. */
+  jsonLine(value: unknown): Promise<void> {
+    return this.flow("output", Buffer.from(`${jsonText(value)}\n`));
+  }
+
+  /** One line of the result, for people, without control characters. */
+  line(...parts: readonly (string | Styled)[]): void {
+    if (this.isJson) return;
+    const { output } = this.#streams;
+    const texts = parts.map((part) =>
+      typeof part === "string" ? clean(part) : styleText(part.style, clean(part.text), { stream: output }),
+    );
+    output.write(`${texts.join("")}\n`);
+  }
+
+  /** Several lines for another program, unchanged. On a terminal they are lines for people. */
+  lines(text: string): void {
+    if (this.#streams.output.isTTY) for (const line of text.split("\n")) this.line(line);
+    else this.#streams.output.write(`${text}\n`);
   }
 
   table(heads: readonly string[], rows: readonly (readonly string[])[]): void {
     const [head = "", ...lines] = renderTable(heads, rows);
-    this.line(this.style("bold", head));
+    this.line(styled("bold", head));
     for (const line of lines) this.line(line);
   }
 
@@ -65,12 +89,12 @@ export class Output {
     let isFirst = true;
     for await (const page of pages) {
       if (this.isJson) {
-        const items = page.map((item) => JSON.stringify(item, null, indent)).join(",");
+        const items = page.map((item) => jsonText(item, indent)).join(",");
         await write(isFirst ? `[${items}` : items === "" ? "" : `,${items}`);
       } else {
         const rows = page.map(rowOf);
         widths = columnWidths(widths, rows);
-        if (isFirst) this.line(this.style("bold", renderRow(heads, widths)));
+        if (isFirst) this.line(styled("bold", renderRow(heads, widths)));
         for (const row of rows) await write(`${renderRow(row, widths)}\n`);
       }
       isFirst = false;
@@ -106,10 +130,6 @@ export class Output {
   /** Columns available for the result. */
   get columns(): number {
     return this.#streams.output.columns || COLUMNS_DEFAULT;
-  }
-
-  style(style: Style, text: string): string {
-    return styleText(style, text, { stream: this.#streams.output });
   }
 
   /** Whether standard error is a terminal. */

@@ -13,6 +13,13 @@ export function clean(text: string): string {
     .replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+/g, " ");
 }
 
+/** As JSON.stringify, but a terminal that prints it obeys nothing in it: what JSON leaves as it is, and `clean` removes, is escaped. */
+export const jsonText = (value: unknown, indent = 0): string =>
+  JSON.stringify(value, null, indent).replace(
+    /[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+
 /** Rows below their headings, columns two spaces apart, no spaces at line ends. */
 export function renderTable(heads: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const widths = columnWidths(

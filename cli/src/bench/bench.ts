@@ -12,6 +12,7 @@
 import { availableParallelism, cpus, loadavg } from "node:os";
 import type { Call } from "../call.ts";
 import { EXIT_REFUSED, usage } from "../failure.ts";
+import { styled } from "../output.ts";
 import type { BenchOptions, CreateMode } from "./options.ts";
 import { type CreateResult, resultOf, runMode } from "./create-modes.ts";
 import { BenchFleet } from "./fleet.ts";
@@ -144,7 +145,7 @@ function environment() {
 
 function showEnvironment({ output }: Call): void {
   const { processors, load } = environment();
-  output.line(output.style("dim", `asked from ${processors}, load ${load}`));
+  output.line(styled("dim", `asked from ${processors}, load ${load}`));
 }
 
 async function removeAll(call: Call, fleet: BenchFleet): Promise<void> {

@@ -15,8 +15,8 @@ import { settings } from "@flotilla/contract/settings";
 import { FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { EXIT_REFUSED, Failure } from "../failure.ts";
-import type { Output, Style } from "../output.ts";
-import { clean, wrap } from "../table.ts";
+import { type Output, type Style, styled } from "../output.ts";
+import { wrap } from "../table.ts";
 import type { Check } from "./check.ts";
 import { fleetChecks } from "./fleet.ts";
 
@@ -114,10 +114,10 @@ async function checkServer(call: Call): Promise<readonly Check[]> {
 function show(output: Output, checks: readonly Check[], isOfFleet: boolean): void {
   const width = Math.max(...checks.map((check) => check.name.length));
   for (const { name, status, value, meaning } of checks) {
-    output.line(`${output.style(STYLES[status], status.padEnd(4))}  ${name.padEnd(width)}  ${clean(value)}`);
+    output.line(styled(STYLES[status], status.padEnd(4)), `  ${name.padEnd(width)}  ${value}`);
     if (meaning === "") continue;
     const margin = " ".repeat(width + 8);
-    for (const line of wrap(meaning, output.columns - margin.length)) output.line(margin + output.style("dim", line));
+    for (const line of wrap(meaning, output.columns - margin.length)) output.line(margin, styled("dim", line));
   }
   const count = (status: Check["status"]): number => checks.filter((check) => check.status === status).length;
   const [warn, bad] = [count("warn"), count("bad")];

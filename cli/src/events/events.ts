@@ -8,9 +8,8 @@ import type { Flotilla, TenantEvent } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import { findMachineId } from "../machine/find.ts";
-import type { Style } from "../output.ts";
+import { type Style, styled } from "../output.ts";
 import { whileAway } from "../server-away.ts";
-import { clean } from "../table.ts";
 
 const STYLES: Readonly<Record<TenantEvent["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
 const ASK_AGAIN_MS = 1_000;
@@ -54,10 +53,10 @@ async function machineId(flotilla: Flotilla, reference: string): Promise<string>
 async function show({ output }: Call, events: readonly TenantEvent[]): Promise<void> {
   for (const event of events) {
     const { createdAt, level, message, machineId, webhookId } = event;
-    if (output.isJson) await output.flow("output", Buffer.from(`${JSON.stringify(event)}\n`));
+    if (output.isJson) await output.jsonLine(event);
     else {
       const about = machineId ?? webhookId ?? "tenant";
-      output.line(`${createdAt}  ${output.style(STYLES[level], level.padEnd(5))}  ${about}  ${clean(message)}`);
+      output.line(`${createdAt}  `, styled(STYLES[level], level.padEnd(5)), `  ${about}  ${message}`);
     }
   }
 }

@@ -32,17 +32,17 @@ export async function run(call: Call, [month = ""]: readonly string[], options: 
       throw usage(`costs are not divided by ${by}`, "name machine, app, key, or a label such as label:team");
     const costs = await readCosts(call.flotilla(), { month, tenant, by, asOf });
     if (call.output.isJson) return call.output.json(costs);
-    if (csv) return call.output.line(renderCsv(COST_COLUMNS, costRows(costs)));
+    if (csv) return call.output.lines(renderCsv(COST_COLUMNS, costRows(costs)));
     return printCosts(call, by, costs);
   }
   const invoice = await call.flotilla().getInvoice(month, {
     query: { ...(tenant === undefined ? {} : { tenantId: tenant }), ...(asOf === undefined ? {} : { asOf }) },
   });
   if (call.output.isJson) return call.output.json(invoice);
-  if (csv) return call.output.line(renderCsv(LINE_COLUMNS, lineRows(invoice)));
+  if (csv) return call.output.lines(renderCsv(LINE_COLUMNS, lineRows(invoice)));
   if (focus) {
     const intervals = await readIntervals(call.flotilla(), { id: invoice.id, tenant });
-    return call.output.line(renderCsv(FOCUS_COLUMNS, focusRows(invoice, intervals)));
+    return call.output.lines(renderCsv(FOCUS_COLUMNS, focusRows(invoice, intervals)));
   }
   print(call, invoice);
 }

@@ -6,9 +6,8 @@
  */
 import { type EventInfo, type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import type { Style } from "../output.ts";
+import { type Style, styled } from "../output.ts";
 import { whileAway } from "../server-away.ts";
-import { clean } from "../table.ts";
 import { findMachineId } from "./find.ts";
 
 const STYLES: Readonly<Record<EventInfo["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
@@ -33,7 +32,7 @@ async function follow(call: Call, flotilla: Flotilla, id: string, first: readonl
   for (let events = first; ; ) {
     for (const event of events.filter((one) => !seen.has(one.id))) {
       seen.add(event.id);
-      if (call.output.isJson) await call.output.flow("output", Buffer.from(`${JSON.stringify(event)}\n`));
+      if (call.output.isJson) await call.output.jsonLine(event);
       else show(call, event);
     }
     await call.world.clock.sleep(POLL_MS);
@@ -47,5 +46,5 @@ async function follow(call: Call, flotilla: Flotilla, id: string, first: readonl
 }
 
 function show({ output }: Call, { createdAt, level, message }: EventInfo): void {
-  output.line(`${createdAt}  ${output.style(STYLES[level], level.padEnd(5))}  ${clean(message)}`);
+  output.line(`${createdAt}  `, styled(STYLES[level], level.padEnd(5)), `  ${message}`);
 }

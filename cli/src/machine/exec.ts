@@ -115,7 +115,7 @@ async function stream(call: Call, send: Sender, request: MachineCommandRequest):
     const isOutput = event.kind !== "exit";
     if (call.output.isJson) {
       const fact = isOutput ? { dataB64: Buffer.from(event.bytes).toString("base64") } : { exitCode };
-      await call.output.flow("output", Buffer.from(`${JSON.stringify({ event: event.kind, ...fact })}\n`));
+      await call.output.jsonLine({ event: event.kind, ...fact });
     } else if (isOutput) await call.output.flow(event.kind === "stdout" ? "output" : "errors", event.bytes);
   }
   return exitCode;

@@ -23,9 +23,9 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
   const { follow = false, tail } = options;
   const query = { format: "json", follow, ...(tail === undefined ? {} : { tail }) } as const;
   for await (const record of readLogRecords(await flotilla.listMachineLogs(id, { query }))) {
-    const isRemark = record.source === "node" && !call.output.isJson;
-    const text = call.output.isJson ? JSON.stringify(record) : lineOf(record, options);
-    await call.output.flow(isRemark ? "errors" : "output", Buffer.from(`${text}\n`));
+    const to = record.source === "node" ? "errors" : "output";
+    if (call.output.isJson) await call.output.jsonLine(record);
+    else await call.output.flow(to, Buffer.from(`${lineOf(record, options)}\n`));
   }
 }
 

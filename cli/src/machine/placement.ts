@@ -16,7 +16,7 @@ export function showPlacement({ output }: Call, explanation: PlacementExplanatio
   if (output.isJson) return output.json(explanation);
   const { nodeId: home, hasDisk, reason, nodes } = explanation;
   const advice = adviceOf(explanation);
-  output.line(clean(reason));
+  output.line(reason);
   if (advice !== null) output.line(`what to do: ${advice}`);
   if (nodes.length === 0) return;
   output.line();
