@@ -61,6 +61,21 @@ test("an unreadable key file, a saved file of another kind and a bad address are
   assert.throws(() => resolveConnection(environment, { apiKeyFile: "/nowhere" }), Failure);
   assert.throws(() => resolveConnection(environment, { url: "127.0.0.1:8080" }), /--url is "127.0.0.1:8080"/);
   assert.throws(() => resolveConnection(home(t, { [SAVED]: "{}" }), {}), /flotilla login|holds no address/);
+  for (const url of ["javascript:1", "http://", "https://user:secret@fleet.example"])
+    assert.throws(() => resolveConnection(home(t, { [SAVED]: saved(url) }), {}), {
+      name: "Failure",
+      message: /config.json holds no address and key$/,
+    });
+});
+
+test("without an address, a saved file that cannot be read is refused: the call would go to another server", (t) => {
+  // As for a file of another user, which the root user of a test may read.
+  const environment = home(t, { [join(SAVED, "file")]: "" });
+  assert.throws(() => resolveConnection(environment, {}), {
+    name: "Failure",
+    message: /config.json: it is a directory/,
+  });
+  assert.equal(resolveConnection(environment, { url: "http://a:1" }).key, null);
 });
 
 test("a saved file of another kind does not matter to a call that names address and key", (t) => {

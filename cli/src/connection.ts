@@ -36,14 +36,14 @@ export function savedPath(environment: Environment): string {
 }
 
 /**
- * Throws a Failure when a file that was named explicitly cannot be read, when a saved one that is needed has something
- * else in it, and for an address or a key that cannot be one.
+ * Throws a Failure when a file that was named explicitly cannot be read, when a saved one that is needed cannot be read or
+ * has something else in it, and for an address or a key that cannot be one.
  */
 export function resolveConnection(environment: Environment, options: ConnectionOptions): Connection {
   const isNamed = options.url !== undefined || Boolean(environment[settings.serverUrl.env]);
   const hasKey = options.apiKeyFile !== undefined || Boolean(environment[settings.apiKey.env]);
   // A saved file that cannot be used does not matter to a call that names both.
-  const saved = isNamed && hasKey ? null : readSaved(savedPath(environment));
+  const saved = isNamed && hasKey ? null : readSaved(savedPath(environment), isNamed);
   const url = isNamed || saved === null ? readUrl(environment, options) : saved.url;
   const found = resolveKey(environment, options, url, saved);
   if (found.key !== null) requireKey(found.key, found.keySource ?? "");
@@ -61,10 +61,14 @@ export function readUrl(environment: Environment, options: ConnectionOptions): s
   const source = options.url === undefined ? settings.serverUrl.env : "--url";
   if (!URL.canParse(url))
     throw usage(`${source} is "${url}", which is not an address`, "such as http://127.0.0.1:8080");
-  const { username, password } = new URL(url);
-  if (username + password !== "")
+  if (hasUser(url))
     throw usage(`${source} holds a user or a password`, "leave it out; `flotilla login` asks for the API key");
   return url;
+}
+
+function hasUser(url: string): boolean {
+  const { username, password } = new URL(url);
+  return username + password !== "";
 }
 
 /** Throws a Failure, which does not show it, for what cannot be an API key. `source`: where it came from. */
@@ -140,17 +144,21 @@ function readKey(path: string): string | null {
   }
 }
 
-function readSaved(path: string): Saved | null {
+/** null when there is none. Without its address the call would go to another server, so one that cannot be read is a Failure then. */
+function readSaved(path: string, isNamed: boolean): Saved | null {
   let text: string;
   try {
     text = readFileSync(path, "utf8");
-  } catch {
-    return null;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (isNamed || code === "ENOENT" || code === "ENOTDIR") return null;
+    const advice = "name the server with --url or FLOTILLA_URL, or run this as the user of `flotilla login`";
+    throw usage(`${path}: ${fileErrorText(error) ?? ownMessageOf(error)}`, advice);
   }
   try {
-    const saved = JSON.parse(text) as Partial<Saved>;
-    if (typeof saved.url === "string" && typeof saved.apiKey === "string")
-      return { url: saved.url, apiKey: saved.apiKey };
+    const { url, apiKey } = JSON.parse(text) as Partial<Saved>;
+    const isAddress = typeof url === "string" && /^https?:/.test(url) && URL.canParse(url) && !hasUser(url);
+    if (isAddress && typeof apiKey === "string") return { url, apiKey };
   } catch {
     // The same error as for JSON of another kind.
   }
