@@ -185,7 +185,12 @@ export class Flotilla extends Methods {
     const signal = options.signal === undefined ? timeout.signal : AbortSignal.any([timeout.signal, options.signal]);
     try {
       const answer = await this.#answer(call, options, signal);
-      if (!answer.ok) throw await errorOfAnswer(answer, name);
+      if (!answer.ok) {
+        const refusal = await errorOfAnswer(answer, name);
+        // Its text may have been cut off by this.
+        signal.throwIfAborted();
+        throw refusal;
+      }
       return (await readAnswer(call, answer)) as T;
     } catch (error) {
       if (error instanceof FlotillaError) throw error;

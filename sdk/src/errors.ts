@@ -40,9 +40,13 @@ export class FlotillaError extends Error {
   }
 }
 
+/** Of a refusal's body; more is not read. */
+const BODY_BYTES_MAX = 64 * 1024;
+const TEXT_CHARACTERS_MAX = 10_000;
+
 /** Reads a refusal in any of its forms: plain text, RFC 9457 (`detail`) or the key errors' JSON (`error`). */
 export async function errorOfAnswer(answer: Response, call: string): Promise<FlotillaError> {
-  const raw = (await answer.text().catch(() => "")).slice(0, 10_000).trim();
+  const raw = (await beginningOf(answer).catch(() => "")).slice(0, TEXT_CHARACTERS_MAX).trim();
   const json = parseObject(raw);
   const stated = json["detail"] ?? json["error"] ?? json["title"];
   const status = answer.status;
@@ -55,6 +59,22 @@ export async function errorOfAnswer(answer: Response, call: string): Promise<Flo
     requestId: answer.headers.get("x-request-id"),
     call,
   });
+}
+
+/** What is in between the caller and the server may answer with anything, and without an end. */
+async function beginningOf(answer: Response): Promise<string> {
+  if (answer.body === null) return "";
+  const decoder = new TextDecoder();
+  const reader = (answer.body as ReadableStream<Uint8Array>).getReader();
+  let text = "";
+  for (let bytes = 0; bytes < BODY_BYTES_MAX; ) {
+    const { value, done } = await reader.read();
+    if (done) return text + decoder.decode();
+    text += decoder.decode(value, { stream: true });
+    bytes += value.byteLength;
+  }
+  await reader.cancel().catch(() => undefined);
+  return text;
 }
 
 function parseObject(raw: string): Readonly<Record<string, unknown>> {

@@ -173,6 +173,23 @@ test("a call without an answer says whether nothing listens, the timeout passed 
   assert.match(unused.text, /ECONNREFUSED/);
 });
 
+test("a refusal whose text does not end is cut off, and one that stops arriving can be cancelled", {
+  timeout: 20_000,
+}, async (t) => {
+  const endless = await startPeer(t, (_arrived, answer) => {
+    answer.writeHead(500);
+    const more = (): unknown => !answer.destroyed && answer.write("x".repeat(1024), more);
+    more();
+  });
+  const cut = await refusalOf(new Flotilla({ url: endless.url }).listMachines());
+  assert.deepEqual([cut.status, cut.text.length], [500, 10_000]);
+  const stuck = await startPeer(t, (_arrived, answer) => void answer.writeHead(500).write("x"));
+  const late = await refusalOf(new Flotilla({ url: stuck.url }).listMachines({ timeoutMs: 50 }));
+  assert.equal(late.code, "timeout");
+  const signal = AbortSignal.timeout(50);
+  assert.equal((await refusalOf(new Flotilla({ url: stuck.url }).listMachines({ signal }))).code, "aborted");
+});
+
 test("a timeout that is longer than a timer can be does not end the call", async (t) => {
   const peer = await startPeer(t, replyJson([]));
   for (const timeoutMs of [Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])
