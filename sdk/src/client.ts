@@ -327,10 +327,11 @@ function noAnswer(
   return new FlotillaError({ status: 0, code, text, requestId: null, call: facts.name }, { cause: error });
 }
 
-/** The innermost cause says what happened; fetch itself only says "fetch failed". */
+/** The innermost cause that has a text says what happened; fetch itself only says "fetch failed". */
 function reason(error: unknown): string {
   const cause = error instanceof Error ? error.cause : undefined;
   if (cause instanceof AggregateError && cause.errors.length > 0) return reason(cause.errors[0]);
-  if (cause instanceof Error) return reason(cause);
+  const inner = cause instanceof Error ? reason(cause) : "";
+  if (inner !== "") return inner;
   return error instanceof Error ? error.message : String(error);
 }

@@ -190,6 +190,13 @@ test("a refusal whose text does not end is cut off, and one that stops arriving 
   assert.equal((await refusalOf(new Flotilla({ url: stuck.url }).listMachines({ signal }))).code, "aborted");
 });
 
+test("an error says why, also when its cause has no text", async (t) => {
+  const peer = await startPeer(t, reply(307, "", { location: "/elsewhere" }));
+  const body = new ReadableStream<Uint8Array>({ start: (controller) => controller.close() });
+  const error = await refusalOf(new Flotilla({ url: peer.url }).putFileAt("mach-1", "x", body));
+  assert.equal(error.text, `${peer.url} gave no usable answer to PUT /v1/machines/mach-1/files/x: fetch failed`);
+});
+
 test("a timeout that is longer than a timer can be does not end the call", async (t) => {
   const peer = await startPeer(t, replyJson([]));
   for (const timeoutMs of [Infinity, 2 ** 31, Number.MAX_SAFE_INTEGER])
