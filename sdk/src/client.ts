@@ -255,7 +255,8 @@ export class Flotilla extends Methods {
   }
 
   #openSocketWith(key: string | undefined, path: string, options: AnyOptions): WebSocket {
-    const isBrowser = "document" in globalThis;
+    // A worker of a browser has no document.
+    const isBrowser = "document" in globalThis || "importScripts" in globalThis;
     const query = { ...(options.query as object | undefined), ...(isBrowser && key ? { access_token: key } : {}) };
     const address = this.#address(path, query).replace(/^http/, "ws");
     const timeoutMs = options.timeoutMs ?? this.#timeoutMs;

@@ -274,6 +274,23 @@ test("the terminal's socket carries the key in a header, not in the address", as
   assert.deepEqual(asked, [["/v1/machines/mach-1/exec/interactive?cols=80", "Bearer smk_x"]]);
 });
 
+test("in a page and in a worker of a browser, the key is in the address: their sockets have no headers", async (t) => {
+  const { url, asked } = await startSockets(t, 2);
+  for (const name of ["document", "importScripts"]) {
+    Object.assign(globalThis, { [name]: () => undefined });
+    t.after(() => Reflect.deleteProperty(globalThis, name));
+    const socket = new Flotilla({ url, apiKey: "smk_x" }).openTerminal("mach-1");
+    Reflect.deleteProperty(globalThis, name);
+    t.after(() => socket.close());
+    await happens(socket, "open");
+  }
+  const path = "/v1/machines/mach-1/exec/interactive?access_token=smk_x";
+  assert.deepEqual(asked, [
+    [path, undefined],
+    [path, undefined],
+  ]);
+});
+
 test("a socket is closed when its signal is aborted, and when it is not open in time", {
   timeout: 20_000,
 }, async (t) => {
