@@ -51,9 +51,14 @@ export function fileErrorText(error: unknown): string | undefined {
   return code === undefined ? undefined : FILE_ERRORS[code];
 }
 
+/** No file is found by a name that was read from a directory and was not UTF-8: parts of it are replaced. Empty for another path. */
+export const undecodedText = (path: string): string =>
+  path.includes("\ufffd") ? "its name is not UTF-8, and such a file cannot be copied" : "";
+
 /** An error of the local file system is not a bug of ours. */
 export function localFailure(error: unknown, path: string): Error {
-  const text = fileErrorText(error);
+  const isMissing = (error as NodeJS.ErrnoException).code === "ENOENT";
+  const text = (isMissing && undecodedText(path)) || fileErrorText(error);
   return text === undefined ? errorOf(error) : new Failure(`${path}: ${text}`);
 }
 

@@ -11,7 +11,7 @@ import { dirname, join } from "node:path";
 import { Readable, type Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { FlotillaError } from "@flotilla/sdk";
-import { Failure, localFailure } from "../failure.ts";
+import { Failure, localFailure, undecodedText } from "../failure.ts";
 
 /** One side of the copy. */
 export type CopyEnd =
@@ -33,6 +33,8 @@ export async function inMachine<T>(file: MachineFile, call: () => Promise<T>): P
   } catch (error) {
     if (!(error instanceof FlotillaError) || error.status === 0) throw error;
     const { status, code, requestId, call: name } = error;
+    const undecoded = code === "not_found" ? undecodedText(file.path) : "";
+    if (undecoded !== "") throw new Failure(`${fileText(file)}: ${undecoded}`);
     const text = namingFile(error.text, file);
     throw new FlotillaError({ status, code, requestId, call: name, text }, { cause: error });
   }
