@@ -70,6 +70,9 @@ export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
     const { send, readable } = (transport ??= makeTransport());
     const { body, signal } = init;
     const headers = Object.fromEntries(new Headers(init.headers));
+    // Before there is a connection: a stream that is read elsewhere is refused here.
+    const web = body instanceof Blob ? body.stream() : body instanceof ReadableStream ? body : undefined;
+    const source = web === undefined ? undefined : readable.fromWeb(web);
     const request = send(url, { method: init.method ?? "GET", headers, ...(signal ? { signal } : {}) });
     request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
     request.on("response", (message) => {
@@ -90,12 +93,11 @@ export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
     request.on("error", reject);
     // Node destroys the connection of a 101 without an error. Has no effect on a promise that is settled.
     request.on("close", () => reject(new Error("the connection ended without an answer")));
-    if (body instanceof ReadableStream) {
-      const source = readable.fromWeb(body);
+    if (source !== undefined) {
       source.on("error", (error) => request.destroy(error));
       request.on("close", () => source.destroy());
       source.pipe(request);
-    } else request.end(body ?? undefined);
+    } else request.end(body instanceof ArrayBuffer ? new Uint8Array(body) : (body ?? undefined));
   });
 }
 

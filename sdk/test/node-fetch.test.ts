@@ -130,6 +130,32 @@ test("a body that is refused before it was sent is cancelled, and so is one whos
   }
 });
 
+forBoth(
+  "bytes of every kind are sent, and a stream that is read elsewhere opens no connection",
+  async (t, transport) => {
+    let connections = 0;
+    const server = createServer(async (request, answer) => {
+      answer.end(JSON.stringify([Buffer.concat(await request.toArray()).toString()]));
+    }).listen(0, "127.0.0.1");
+    server.on("connection", () => (connections += 1));
+    t.after(() => server.closeAllConnections());
+    t.after(() => server.close());
+    await once(server, "listening");
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const read = new ReadableStream<Uint8Array>();
+    read.getReader();
+    const flotilla = new Flotilla({ url, fetch: transport });
+    assert.equal((await failureOf(flotilla.putFileAt("m", "f", read))).code, "unreachable");
+    const bytes = new TextEncoder().encode("bytes");
+    const stream = new Blob([bytes]).stream();
+    for (const body of ["bytes", bytes, bytes.buffer, new Blob([bytes]), stream]) {
+      const answer = await transport(url, { method: "PUT", body, ...(body === stream ? { duplex: "half" } : {}) });
+      assert.deepEqual(await answer.json(), ["bytes"]);
+      if (body === "bytes") assert.equal(connections, 1);
+    }
+  },
+);
+
 forBoth("a reader that does not read stops the sender, and gets everything when it reads", async (t, transport) => {
   let answer: ServerResponse | undefined;
   const peer = await startPeer(t, (_arrived, reply) => {
