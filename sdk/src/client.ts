@@ -239,9 +239,10 @@ export class Flotilla extends Methods {
       init.body = JSON.stringify(call.json);
     } else if (call.bytes !== undefined) {
       headers.set("content-type", "application/octet-stream");
-      init.body = call.bytes as NonNullable<RequestInit["body"]>;
+      const isStream = call.bytes instanceof ReadableStream;
+      init.body = (isStream ? endingWith(signal, call.bytes) : call.bytes) as NonNullable<RequestInit["body"]>;
       // The standard requires this option wherever a body is a stream; without it Node and Chromium throw.
-      if (call.bytes instanceof ReadableStream) Object.assign(init, { duplex: "half" });
+      if (isStream) Object.assign(init, { duplex: "half" });
     }
     return init;
   }
@@ -265,6 +266,27 @@ export class Flotilla extends Methods {
     // In Node the second parameter may hold request headers; the standard allows only subprotocols there.
     return endWith(new WebSocket(address, { headers }), options.signal, timeoutMs);
   }
+}
+
+/** The source, and an end of it as soon as the call is cancelled: Node's `fetch` reads on, without an end where the source has none. */
+function endingWith(signal: AbortSignal, source: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
+  const reader = source.getReader();
+  return new ReadableStream<Uint8Array>({
+    start: (controller) => {
+      const end = (): void => {
+        controller.error(signal.reason);
+        reader.cancel(signal.reason).catch(() => undefined);
+      };
+      signal.addEventListener("abort", end, { once: true });
+    },
+    pull: async (controller) => {
+      const { value, done } = await reader.read();
+      if (signal.aborted) return;
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
 }
 
 /** Closes the socket when the signal is aborted, and when it is not open after the time. */

@@ -130,6 +130,28 @@ test("a body that is refused before it was sent is cancelled, and so is one whos
   }
 });
 
+forBoth("the body of a call that is cancelled is cancelled too", async (t, transport) => {
+  const peer = await startPeer(t, reply(200));
+  const cancelled = new AbortController();
+  let reason: unknown;
+  const slow = new ReadableStream<Uint8Array>({
+    pull: async (controller) => {
+      await new Promise((resolve) => setImmediate(resolve));
+      controller.enqueue(new Uint8Array(1));
+    },
+    cancel: (why) => {
+      reason = why;
+    },
+  });
+  const failing = failureOf(
+    new Flotilla({ url: peer.url, fetch: transport }).putFileAt("m", "f", slow, { signal: cancelled.signal }),
+  );
+  await new Promise((resolve) => setImmediate(resolve));
+  cancelled.abort();
+  assert.equal((await failing).code, "aborted");
+  assert.equal(reason, cancelled.signal.reason);
+});
+
 forBoth(
   "bytes of every kind are sent, and a stream that is read elsewhere opens no connection",
   async (t, transport) => {
