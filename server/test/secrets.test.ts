@@ -12,6 +12,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { Secrets } from "../src/secrets.ts";
+import { Client } from "./support/client.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
@@ -71,6 +72,24 @@ test("secret variables reach programs, are shown by name only, and are encrypted
   assert.notEqual(await sealed(), undefined);
   assert.equal((await client.delete(path)).status, 204);
   assert.equal(await sealed(), undefined);
+});
+
+test("a machine is stopped through a server that cannot decrypt its secrets, and is started with them through one that can", async () => {
+  const { json } = await client.post("/v1/machines", { source, secretEnv: { TOKEN: "open-sesame" } });
+  const path = `/v1/machines/${String(json.id)}`;
+  assert.equal((await client.post(`${path}/start`)).status, 200);
+  const other = await startTestServer({ databaseUrl: server.databaseUrl });
+  const throughOther = new Client(other.url, server.adminKey.key);
+  const stopped = await throughOther.post(`${path}/stop`);
+  assert.equal(stopped.status, 200, stopped.text);
+  assert.equal(stopped.json.state, "stopped");
+  const refused = await throughOther.post(`${path}/start`);
+  assert.equal(refused.status, 503);
+  assert.match(refused.text, /encrypted with another key/);
+  assert.equal((await throughOther.post(`${path}/stop`)).status, 200);
+  const ran = await client.post(`${path}/exec`, { command: "echo $TOKEN" });
+  assert.equal(ran.json.stdout, "open-sesame\n", ran.text);
+  assert.equal((await client.delete(path)).status, 204);
 });
 
 test("a variable is secret or not, and all of them together are bounded", async () => {

@@ -5,7 +5,8 @@
  * Always: any number of servers may make it concurrently and repeatedly: the node's verb is idempotent, and the write is
  * fenced.
  */
-import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import { Refusal } from "@flotilla/contract/errors";
+import type { DesiredMachine, MachineSpec, ObservedMachine } from "@flotilla/contract/link";
 import { NodeUnreachable } from "../link/refusals.ts";
 import { applyObservation, uncertainBoot } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
@@ -39,7 +40,7 @@ export async function converge(
   const desired: DesiredMachine = {
     generation: machine.generation,
     state: sentState(machine),
-    spec: machine.desiredState === "absent" ? null : specOf(machine, services.secrets),
+    spec: machine.desiredState === "absent" ? null : sentSpec(machine, services.secrets),
     keepsMemory: machine.keepsMemory,
     keepsCommands: machine.moveId !== null,
     isFenced: machine.fence === "on",
@@ -47,6 +48,18 @@ export async function converge(
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);
   return await applyReport(services, machine, report, options.durability);
+}
+
+/** A stop needs no secrets, so it also works on a server that cannot decrypt them. The next start sends them. */
+function sentSpec(machine: MachineRecord, secrets: MachineServices["secrets"]): MachineSpec {
+  try {
+    return specOf(machine, secrets);
+  } catch (error) {
+    // With its memory kept it may run on, or on another node, without another start.
+    const isStop = machine.desiredState === "stopped" && !machine.keepsMemory && machine.moveId === null;
+    if (!isStop || !(error instanceof Refusal)) throw error;
+    return specOf({ ...machine, secretEnv: null }, secrets);
+  }
 }
 
 /** As `converge`, and tries again for as long as `waitMs` while the node's agent is unreachable. */
