@@ -6,7 +6,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { replyJson, startPeer } from "../../sdk/test/peer.ts";
+import { reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 
 interface Check {
@@ -53,7 +53,7 @@ test("a server without a node and a key that it does not know are bad", async (t
   assert.match(text, /\d+ of \d+ checks are bad: Flotilla does not work on this machine/);
 });
 
-test("with --fleet every node is listed, and one that needs action ends with 1", async (t) => {
+test("with --fleet every node is listed, also when the authorities cannot be, and one that needs action ends with 1", async (t) => {
   const node = {
     id: "far",
     status: "unreachable",
@@ -79,11 +79,21 @@ test("with --fleet every node is listed, and one that needs action ends with 1",
     "/v1/nodes/authorities": [],
     "/v1/images": [{ reference: "local/busybox", nodeId: "near" }],
   };
-  const peer = await startPeer(t, (arrived, answer) => replyJson(answers[arrived.url ?? ""])(arrived, answer));
+  let refused = "";
+  const peer = await startPeer(t, (arrived, answer) => {
+    if (refused !== "" && arrived.url === "/v1/nodes/authorities")
+      return reply(503, refused, { "x-error-code": "unavailable" })(arrived, answer);
+    return replyJson(answers[arrived.url ?? ""])(arrived, answer);
+  });
   const environment = { HOME: temporaryHome(t), FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_x" };
   const { code, output } = await runCli(t, ["doctor", "--fleet"], { environment });
   assert.equal(code, 1);
   assert.match(String(output), /^ok {4}node near +ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free/m);
   assert.match(String(output), /^bad {3}node far +unreachable, last seen \d+ .* ago$/m);
   assert.match(String(output), /^1 of 3 checks is bad: the text below each says what to do\.$/m);
+  refused = "the secrets of fleet authority f were encrypted with another key than this server's";
+  const later = await runCli(t, ["doctor", "--fleet"], { environment });
+  assert.match(String(later.output), /^bad {3}node far +unreachable/m);
+  assert.match(String(later.output), /^bad {3}authorities +this server cannot list them$/m);
+  assert.match(String(later.output).replace(/\s+/g, " "), new RegExp(refused));
 });

@@ -44,15 +44,20 @@ async function checkFleet(call: Call): Promise<readonly Check[]> {
     flotilla.getHealth(),
     flotilla.listServers(),
     flotilla.listNodes(),
-    flotilla.listFleetAuthorities(),
+    flotilla.listFleetAuthorities().catch(refusalOf),
   ]);
   // It fails when no node answers.
   const images = await flotilla.listImages().catch((error: unknown) => {
-    if (error instanceof FlotillaError) return null;
-    throw error;
+    refusalOf(error);
+    return null;
   });
   const server: Check = { name: "server", status: "ok", value: `${health.version} at ${url}`, meaning: "reachable" };
   return [server, ...fleetChecks({ servers, nodes, authorities, images, now: call.world.clock.now() })];
+}
+
+function refusalOf(error: unknown): string {
+  if (error instanceof FlotillaError) return error.text;
+  throw error;
 }
 
 async function checkHost(call: Call): Promise<readonly Check[]> {

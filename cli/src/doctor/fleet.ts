@@ -11,7 +11,8 @@ import type { Check } from "./check.ts";
 export interface FleetFacts {
   readonly servers: readonly ServerInfo[];
   readonly nodes: readonly NodeInfo[];
-  readonly authorities: readonly FleetAuthority[];
+  /** Or why this server cannot list them: it cannot decrypt their keys, for example. */
+  readonly authorities: readonly FleetAuthority[] | string;
   /** What the nodes answered to the server that was called; null: none answered. */
   readonly images: readonly { readonly nodeId: string }[] | null;
   /** Epoch milliseconds. */
@@ -48,7 +49,9 @@ export function fleetChecks(facts: FleetFacts): readonly Check[] {
     ...versionChecks(facts),
     ...nodes.flatMap((node) => [...nodeChecks(node, facts), ...errorCheck(node, now)]),
     ...heldCheck(nodes),
-    ...authorities.flatMap((authority) => authorityChecks(authority, nodes, now)),
+    ...(typeof authorities === "string"
+      ? [finding("authorities", "bad", "this server cannot list them", authorities)]
+      : authorities.flatMap((authority) => authorityChecks(authority, nodes, now))),
   ];
 }
 
