@@ -78,7 +78,9 @@ export function buildProgram(tree: Tree): Command {
     usage: "doctor",
     summary: "explain what this machine can do and what is missing; with --fleet, what the nodes of the fleet need",
     options: (command) =>
-      command.option("--fleet", "check all nodes and authorities through the server instead (needs an admin key)"),
+      command
+        .option("--fleet", "check all nodes and authorities through the server instead (needs an admin key)")
+        .option("--cache-dir <directory>", "where set-up keeps its files (FLOTILLA_CACHE_DIR)"),
     load: () => import("./doctor/doctor.ts"),
   });
   addBenchCommand(tree, root);

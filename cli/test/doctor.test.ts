@@ -5,6 +5,8 @@
  * The checks themselves are tested in node/.
  */
 import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
@@ -44,9 +46,12 @@ test("a server without a node and a key that it does not know are bad", async (t
       : replyJson({ code: "unknown_key", error: "unknown API key" }, 401)(arrived, answer),
   );
   const environment = { HOME: temporaryHome(t), FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_x" };
-  const { code, output } = await runCli(t, ["doctor"], { environment });
+  const cache = join(environment.HOME, "elsewhere");
+  mkdirSync(join(cache, "images", "busybox"), { recursive: true });
+  const { code, output } = await runCli(t, ["doctor", "--cache-dir", cache], { environment });
   assert.equal(code, 1);
   const text = String(output);
+  assert.match(text, /^ok {4}image local\/busybox +present$/m);
   assert.match(text, /^ok {4}server +0\.1\.0 at http/m);
   assert.match(text, /^bad {3}key +unknown API key\n +from FLOTILLA_API_KEY/m);
   assert.match(text, /^bad {3}nodes +0 of 1 ready$/m);

@@ -26,10 +26,16 @@ const CALL_TIMEOUT_MS = 5_000;
 
 export interface DoctorOptions {
   readonly fleet?: boolean;
+  readonly cacheDir?: string;
 }
 
-export async function run(call: Call, _operands: readonly string[], { fleet }: DoctorOptions): Promise<number> {
-  const checks = fleet === true ? await checkFleet(call) : [...(await checkHost(call)), ...(await checkServer(call))];
+export async function run(
+  call: Call,
+  _operands: readonly string[],
+  { fleet, cacheDir }: DoctorOptions,
+): Promise<number> {
+  const checks =
+    fleet === true ? await checkFleet(call) : [...(await checkHost(call, cacheDir)), ...(await checkServer(call))];
   if (call.output.isJson) call.output.json(checks);
   else show(call.output, checks, fleet === true);
   return checks.some((check) => check.status === "bad") ? EXIT_REFUSED : 0;
@@ -60,11 +66,15 @@ function refusalOf(error: unknown): string {
   throw error;
 }
 
-async function checkHost(call: Call): Promise<readonly Check[]> {
+async function checkHost(call: Call, cacheDir: string | undefined): Promise<readonly Check[]> {
   using _progress = call.output.progress("looking at this machine");
   const { dataDir } = call.options;
   const child = spawn(process.execPath, [DOCTOR_MAIN], {
-    env: { ...call.world.environment, ...(dataDir === undefined ? {} : { [settings.dataDirectory.env]: dataDir }) },
+    env: {
+      ...call.world.environment,
+      ...(dataDir !== undefined && { [settings.dataDirectory.env]: dataDir }),
+      ...(cacheDir !== undefined && { [settings.cacheDirectory.env]: cacheDir }),
+    },
     stdio: ["ignore", "pipe", "inherit"],
   });
   const chunks: Buffer[] = [];
