@@ -69,6 +69,13 @@ function parseEntry(text: string): Entry {
   return { host: DOCKER_HUB_NAMES.has(host) ? "docker.io" : host, port: port ?? null };
 }
 
+/** A registry as references name it: in lower case, docker.io by its usual name. Throws an Error for a pattern or an address. */
+export function parseRegistry(text: string): string {
+  const { host, port } = parseEntry(text.toLowerCase());
+  if (host.startsWith("*") || port === "*") throw new Error("expected one host, with or without a port");
+  return port === null ? host : `${host}:${port}`;
+}
+
 /** The parsed list, for lookups. `registry` is `host` or `host:port`, as in references and URLs. */
 export class RegistryList {
   readonly #listed: readonly Entry[];

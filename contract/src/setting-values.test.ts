@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { BlockList, isIPv6 } from "node:net";
 import { test } from "node:test";
-import { parseNetworks } from "./setting-values.ts";
+import { parseMirrors, parseNetworks, parseRegistries } from "./setting-values.ts";
 
 test("an address that the system does not know is refused with what was expected", () => {
   for (const value of [
@@ -28,4 +28,24 @@ test("each network that is accepted can be looked up", () => {
     networks.addSubnet(address, Number(prefix), isIPv6(address) ? "ipv6" : "ipv4");
   }
   assert(networks.check("192.168.10.1"));
+});
+
+test("a registry that no image reference can name is refused, and the others are named as references name them", () => {
+  for (const value of [
+    "http://registry.lan:5000",
+    "registry.lan/team",
+    "*.lan",
+    "registry.lan:*",
+    "registry.lan:99999",
+  ])
+    assert.throws(() => parseRegistries(value), /expected registries such as registry\.lan:5000.*; got /, value);
+  assert.deepEqual(parseRegistries("Registry.LAN:5000, [::1]:5000"), ["registry.lan:5000", "[::1]:5000"]);
+  assert.deepEqual([...parseMirrors("Index.Docker.io=mirror.lan")], [["docker.io", "mirror.lan"]]);
+});
+
+test("a mirror with another scheme than http or https is refused", () => {
+  for (const mirror of ["ftp://mirror.lan", "http:/mirror.lan:5000", "HTTP://mirror.lan"])
+    assert.throws(() => parseMirrors(`docker.io=${mirror}`), /expected registry=http:\/\/host:port/, mirror);
+  for (const mirror of ["http://127.0.0.1:5000", "https://mirror.lan", "mirror.lan:5000/hub", "[::1]:5000"])
+    assert.deepEqual([...parseMirrors(`docker.io=${mirror}`)], [["docker.io", mirror]]);
 });

@@ -3,7 +3,7 @@
  *
  * Always: a parser throws an Error that says what was expected.
  */
-import { mirrorBase } from "./registries.ts";
+import { mirrorBase, parseRegistry } from "./registries.ts";
 
 export interface ListenAddress {
   readonly host: string;
@@ -48,10 +48,29 @@ export function parsePairs(value: string): ReadonlyMap<string, string> {
 
 /** `registry=mirror` pairs. */
 export function parseMirrors(value: string): ReadonlyMap<string, string> {
-  const mirrors = parsePairs(value);
-  for (const mirror of mirrors.values())
-    if (!URL.canParse(mirrorBase(mirror))) throw new Error("expected registry=http://host:port or registry=host");
+  const expected = "expected registry=http://host:port or registry=host";
+  const mirrors = new Map<string, string>();
+  for (const [registry, mirror] of parsePairs(value)) {
+    // Another scheme, or a slash too few: as a URL that would be a host of this name.
+    const isAddress = !/^[a-z][a-z0-9+.-]*:\//i.test(mirror.replace(/^https?:\/\//, ""));
+    if (!isAddress || !URL.canParse(mirrorBase(mirror))) throw new Error(expected);
+    mirrors.set(registryOr(registry, expected), mirror);
+  }
   return mirrors;
+}
+
+/** Registries, each one host with or without a port, separated by commas. */
+export const parseRegistries = (value: string): readonly string[] =>
+  parseList(value).map((item) =>
+    registryOr(item, "expected registries such as registry.lan:5000, separated by commas"),
+  );
+
+function registryOr(text: string, expected: string): string {
+  try {
+    return parseRegistry(text);
+  } catch {
+    throw new Error(`${expected}; got ${text}`);
+  }
 }
 
 /** Addresses and networks: `10.0.0.1`, `10.0.0.0/8`, `fd00::/8`. The value `none` is the empty list. */

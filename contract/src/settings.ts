@@ -21,6 +21,7 @@ import {
   parseNetworks,
   parseOrigin,
   parseRatio,
+  parseRegistries,
 } from "./setting-values.ts";
 
 export type { Environment, Program, Setting } from "./setting.ts";
@@ -176,7 +177,7 @@ export const settings = {
     programs: ["up", "server", "node"],
     meaning: "registries (host:port, separated by commas) accessed over plain HTTP; loopback always is",
     defaultText: "none",
-    parse: (value) => parseList(value ?? ""),
+    parse: (value) => parseRegistries(value ?? ""),
   }),
   registryCredentials: setting<string | null>({
     env: "FLOTILLA_REGISTRY_CREDENTIALS",
