@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { closeSync, openSync, statSync } from "node:fs";
-import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { chown, copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -200,4 +200,25 @@ test("a backup to standard output fails when the end of it finds no room", {
   const disk = makeDisk(t, `${Math.floor((statSync(whole).size - 64) / 4096) * 4}k`);
   const { status, stderr } = backupTo(join(disk, "cut-off"));
   assert.deepEqual([status, /no space left/.test(String(stderr))], [1, true], String(stderr));
+});
+
+test("a bad setting is named in one line, and so is a directory of another user with what to do", {
+  skip: process.getuid?.() === 0 ? false : "making a directory of another user needs root",
+}, async () => {
+  const program = join(import.meta.dirname, "../src/backup/main.ts");
+  // Root as an ordinary user, who may not read what others have kept to themselves.
+  const reduced = ["--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"];
+  const run = (env: NodeJS.ProcessEnv) => {
+    const all = { ...process.env, FLOTILLA_DATA_DIR: join(directory, "private"), ...env };
+    const argv = [...reduced, process.execPath, program, "backup", "--to=/dev/null"];
+    const { status, stderr } = spawnSync("setpriv", argv, { env: all, encoding: "utf8" });
+    return [status, stderr];
+  };
+  const expected = "flotilla backup: DATABASE_URL is (hidden): expected postgres://user@host:port/database\n";
+  assert.deepEqual(run({ DATABASE_URL: "mysql://db" }), [1, expected]);
+  await mkdir(join(directory, "private"), { mode: 0o700 });
+  await chown(join(directory, "private"), 65_534, 65_534);
+  const [status, text] = run({ DATABASE_URL: "" });
+  assert.equal(status, 1);
+  assert.match(String(text), /^flotilla backup: EACCES: .*; run it as the user that runs the server\n$/);
 });

@@ -20,16 +20,22 @@ const EXIT_REFUSED = 1;
 
 async function main(): Promise<void> {
   const { ask: signal } = stopSignals();
-  const settings = readOperatorSettings(process.argv.slice(2));
-  const [verb] = settings.operands;
+  const [, , verb] = process.argv;
   try {
+    const settings = readOperatorSettings(process.argv.slice(2));
     await (verb === "restore" ? restore(settings, signal) : backup(settings, signal));
     process.exitCode = 0;
   } catch (error) {
-    const reason = signal.aborted ? "it was interrupted" : ownMessageOf(error);
+    const reason = signal.aborted ? "it was interrupted" : reasonOf(error);
     process.stderr.write(`flotilla ${verb}: ${reason}\n`);
     process.exitCode = EXIT_REFUSED;
   }
+}
+
+/** Files of others are named by their own errors, so a file that this user may not read or write is of the data directory. */
+function reasonOf(error: unknown): string {
+  const isDenied = (error as NodeJS.ErrnoException).code === "EACCES";
+  return isDenied ? `${ownMessageOf(error)}; run it as the user that runs the server` : ownMessageOf(error);
 }
 
 const say = (stream: NodeJS.WriteStream, lines: readonly string[]): void =>
