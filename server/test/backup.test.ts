@@ -170,7 +170,13 @@ test("a backup without the key of what is encrypted in the database is refused",
   await assert.rejects(backup("other key"), /has not the file secrets\.key with which/);
   assert.deepEqual(await readdir(join(directory, "other key")), ["secrets.key"]);
   await copyFile(key, join(directory, "other key", "secrets.key"));
-  await backup("other key");
+  assert.equal((await backup("other key")).sealedOtherwise, 0);
+  // A server that lacked the file has made one for a new secret.
+  await mkdir(join(directory, "made later"));
+  const later = new Secrets(join(directory, "made later", "secrets.key"), randomBytes);
+  const authority = later.seal("fleet authority g", {}).toString("hex");
+  await query(databaseUrl, `INSERT INTO fleet_authorities VALUES ('g', '', '\\x${authority}', now(), now())`);
+  assert.equal((await backup("made later")).sealedOtherwise, 1);
 });
 
 test("a backup to a directory that is missing names the file, and says what to do", async () => {

@@ -36,6 +36,8 @@ export type MadeBackup = Dumped & {
   readonly sha256: string;
   /** Before compression. */
   readonly bytes: number;
+  /** How many secrets were encrypted with another key than the one in the backup. */
+  readonly sealedOtherwise: number;
 };
 
 /** Throws an Error for operators. */
@@ -71,14 +73,15 @@ const fileExists = (path: string): string => `${path} exists, and is not overwri
 
 async function writeTo({ version, now, ...place }: BackupOptions, sink: Writable): Promise<MadeBackup> {
   const archive = new ArchiveWriter(sink, now);
+  let sealedOtherwise = 0;
   const dumped = await withDatabase({ ...place, isServed: true }, (client) => {
     const keys = async () => {
-      await refuseOtherKey(client, place.dataDirectory);
+      sealedOtherwise = await refuseOtherKey(client, place.dataDirectory);
       return await readFiles(place.dataDirectory);
     };
     return dumpDatabase({ client, archive, version, readFiles: keys });
   });
-  return { ...dumped, sha256: await archive.end(), bytes: archive.bytes };
+  return { ...dumped, sha256: await archive.end(), bytes: archive.bytes, sealedOtherwise };
 }
 
 /** Columns that are encrypted with the key of the installation. */
@@ -88,8 +91,11 @@ const SEALED: readonly [table: string, column: string][] = [
   ["fleet_authorities", "private_key"],
 ];
 
-/** With the database of other hosts, the data directory may be another one than the servers'. A restore would lose every secret. */
-async function refuseOtherKey(client: pg.Client, dataDirectory: string): Promise<void> {
+/**
+ * With the database of other hosts, the data directory may be another one than the servers'. A restore would lose every secret. Returns
+ * how many secrets the key there cannot decrypt: with a lost key some never can be, and the others still need backups.
+ */
+async function refuseOtherKey(client: pg.Client, dataDirectory: string): Promise<number> {
   const tables = await tablesOf(client);
   const names = SEALED.filter(([table, column]) =>
     tables.some((each) => each.name === table && each.columns.includes(column)),
@@ -97,10 +103,13 @@ async function refuseOtherKey(client: pg.Client, dataDirectory: string): Promise
     ([table, column]) =>
       `SELECT substring(${column} FOR ${KEY_NAME_BYTES}) AS name FROM ${table} WHERE ${column} IS NOT NULL`,
   );
-  const { rows } = await client.query<{ name: Buffer }>(names.join(" UNION "));
+  if (names.length === 0) return 0;
+  const counted = `SELECT name, count(*)::int AS count FROM (${names.join(" UNION ALL ")}) AS sealed GROUP BY name`;
+  const { rows } = await client.query<{ name: Buffer; count: number }>(counted);
   const path = join(dataDirectory, "secrets.key");
   const own = rows.length === 0 ? null : new Secrets(path, randomBytes).keyName;
-  if (rows.length === 0 || rows.some(({ name }) => own?.equals(name))) return;
+  const others = rows.filter(({ name }) => own?.equals(name) !== true);
+  if (rows.length === 0 || others.length < rows.length) return others.reduce((sum, { count }) => sum + count, 0);
   throw new Error(
     `${dataDirectory} has not the file secrets.key with which the secrets in the database were encrypted: name the data directory of one of its servers with --data-dir`,
   );

@@ -54,9 +54,13 @@ async function backup({ to, ...place }: OperatorSettings, signal: AbortSignal): 
   say(isStream ? process.stderr : process.stdout, [
     ...(isStream ? [] : [name]),
     `control plane of ${place.databaseUrl === null ? place.dataDirectory : "DATABASE_URL"}, cluster ${made.clusterId}, as of ${made.createdAt}: ${count(made.tables.length, "table")}, ${count(rows, "row")}, ${made.files.join(", ") || "no keys"}; SHA-256 of the content ${made.sha256}`,
+    ...(made.sealedOtherwise === 0 ? [] : [otherKey(made.sealedOtherwise)]),
     "It has secrets: keep it where only operators can read it. Disks and images of machines are not in it: they are on their nodes.",
   ]);
 }
+
+const otherKey = (secrets: number): string =>
+  `WARNING: ${count(secrets, "secret")} of machines, webhooks or authorities cannot be decrypted with its secrets.key. Unless that key is lost, make the backup with the data directory of a server that has it.`;
 
 /** `process.stdout` on a file takes a write for whole of which only the beginning found room. */
 function standardOutput(): Writable {
