@@ -6,10 +6,22 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { InvalidArgumentError } from "commander";
-import { count, diskGb, instant, memoryMb, micros, pair, ports, seconds, several } from "./arguments.ts";
+import {
+  count,
+  deadlineSeconds,
+  diskGb,
+  instant,
+  memoryMb,
+  micros,
+  pair,
+  ports,
+  seconds,
+  several,
+} from "./arguments.ts";
 
 test("sizes and times are read with and without a unit", () => {
   assert.deepEqual(["90", "90s", "10m", "2h", "1d", "5 min"].map(seconds), [90, 90, 600, 7200, 86_400, 300]);
+  assert.deepEqual(["1", "1d"].map(deadlineSeconds), [1, 86_400]);
   assert.deepEqual(["512", "512m", "2g", "2GB"].map(memoryMb), [512, 512, 2048, 2048]);
   assert.deepEqual(["20", "20g", "1t"].map(diskGb), [20, 20, 1024]);
 });
@@ -27,6 +39,7 @@ test("amounts are exact micros, and dates begin at midnight in UTC", () => {
 test("a bad size, time, count or port is refused with the expected form", () => {
   const refused: readonly [(text: string) => unknown, string[], RegExp][] = [
     [seconds, ["", "m", "-1", "1.5h", "1y", "1e3", "toString"], /90s, 10m/],
+    [deadlineSeconds, ["0", "2d", "25h"], /from 1s to 1d/],
     [memoryMb, ["", "2t", "x"], /512m or 2g/],
     [diskGb, ["10m"], /20g or 1t/],
     [count, ["0", "-1", "1.5", "", "12345678901"], /above 0/],

@@ -20,6 +20,15 @@ export const countOrZero = (text: string): number => (text === "0" ? 0 : count(t
 /** Seconds from `90`, `90s`, `10m`, `2h`, `1d`. */
 export const seconds = (text: string): number => withUnit(text, SPAN_SECONDS, "a time such as 90s, 10m, 2h or 1d");
 
+const DEADLINE_SECONDS_MAX = 24 * 3600;
+
+/** A time that a node agent takes as a deadline. */
+export function deadlineSeconds(text: string): number {
+  const time = seconds(text);
+  if (time < 1 || time > DEADLINE_SECONDS_MAX) throw new InvalidArgumentError("Expected a time from 1s to 1d.");
+  return time;
+}
+
 /** Megabytes from `512`, `512m`, `2g`. */
 export const memoryMb = (text: string): number => withUnit(text, MEMORY_MB, "a size such as 512m or 2g");
 

@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
-import { seconds } from "../arguments.ts";
+import { deadlineSeconds, seconds } from "../arguments.ts";
 import { addVerb, type Tree } from "../command.ts";
 
 export function addNodeCommands(tree: Tree, node: Command): void {
@@ -107,7 +107,8 @@ function addHostVerbs(tree: Tree, node: Command): void {
     usage: "suspend",
     summary:
       "before this host goes down: suspend its machines, or shut down those whose owner does not permit it; they run again when the node starts",
-    options: (command) => command.option("--deadline <time>", "until when, such as 80s or 5m (default: 80s)", seconds),
+    options: (command) =>
+      command.option("--deadline <time>", "until when, such as 80s or 5m (default: 80s)", deadlineSeconds),
     load: async () => (await import("./suspend.ts")).suspend,
   });
   addVerb(tree, node, {
