@@ -33,10 +33,16 @@ export function connectUnix(path: string): Socket {
       },
     },
   });
-  // Node's own read() of such a socket reads on whatever is unused.
-  socket.read = (size): unknown => Duplex.prototype.read.call(socket, size);
+  socket.read = readPushed;
   boundReadAhead(socket);
   return socket;
+}
+
+// One function for all sockets: a separate one would keep each in memory (docs/decisions/0074-short-lived-objects.md).
+
+/** Node's own read() of such a socket reads on whatever is unused. */
+function readPushed(this: Socket, size?: number): unknown {
+  return Duplex.prototype.read.call(this, size);
 }
 
 /**
@@ -47,14 +53,16 @@ export function connectUnix(path: string): Socket {
  * is held, and copied with each piece.
  */
 export function boundReadAhead(socket: Socket): void {
-  const readOn = socket._read.bind(socket);
-  socket._read = (size) => {
-    if (socket.readableLength < READ_BYTES) return readOn(size);
-    process.nextTick(() => {
-      if (socket.destroyed) return;
-      if (socket.readableLength < READ_BYTES) readOn(size);
-      // Ends this call of _read(); the next read() makes another one.
-      else socket.push(NOTHING);
-    });
-  };
+  socket._read = readAhead;
+}
+
+function readAhead(this: Socket, size: number): void {
+  const readOn = (): void => (Object.getPrototypeOf(this) as Socket)._read.call(this, size);
+  if (this.readableLength < READ_BYTES) return readOn();
+  process.nextTick(() => {
+    if (this.destroyed) return;
+    if (this.readableLength < READ_BYTES) readOn();
+    // Ends this call of _read(); the next read() makes another one.
+    else this.push(NOTHING);
+  });
 }
