@@ -6,9 +6,11 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
+import { text } from "node:stream/consumers";
 import { test, type TestContext } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { ask } from "../src/link/ask.ts";
+import { Input } from "../src/link/input.ts";
 import { type NodeAddress, NodeLink } from "../src/link/node-link.ts";
 import type { Fleet } from "../src/link/reach.ts";
 import { NodeUnreachable } from "../src/link/refusals.ts";
@@ -41,7 +43,7 @@ test("a command is not sent into a connection that was idle for seconds, but int
   const call = async (): Promise<void> => {
     const request = { method: "POST", path: "/", headersTimeout: 60_000, signal: AbortSignal.timeout(60_000) } as const;
     const body = await link.open({ nodeId: "a", address: "parked:a" }, request);
-    assert.equal(await body.text(), "done");
+    assert.equal(await text(body), "done");
   };
   await call();
   await until(() => seen[0]?.destroyed, { what: "the end of the idle connection", deadlineMs: 10_000 });
@@ -86,4 +88,35 @@ test("a node that begins its answer and says no more does not answer", async (t)
   const refusal = (): Error => new Error("it did not refuse");
   const question = { method: "POST", path: "/", headersTimeout: 200, signal, read: () => null, refusal } as const;
   await assert.rejects(ask(link, node, question), NodeUnreachable);
+});
+
+test("an answer that breaks off with its head is an error to a reader that comes a little later", async (t) => {
+  const node = await answeringNode(t, ({ socket }) =>
+    socket?.write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nno chunk\r\n"),
+  );
+  const link = new NodeLink(createLog("silent"), systemClock);
+  t.after(() => link.close());
+  const { signal } = new AbortController();
+  const body = await link.open(node, { method: "GET", path: "/", headersTimeout: 60_000, signal });
+  // A reader that listens comes at once; one that iterates may come when the error is over.
+  const failed = once(body, "error") as Promise<Error[]>;
+  const [error] = await failed;
+  assert.match(String(error), /HTTPParserError/);
+  await assert.rejects(text(body), /HTTPParserError|Invalid character/i);
+});
+
+test("a cancelled request ends at once, also before the node has begun to answer, and with it the body that is sent", async (t) => {
+  const node = await answeringNode(t, () => undefined);
+  const link = new NodeLink(createLog("silent"), systemClock);
+  t.after(() => link.close());
+  for (const isLate of [false, true]) {
+    const gone = new AbortController();
+    const input = new Input();
+    if (!isLate) gone.abort(new Error("it has gone"));
+    const request = { method: "POST", path: "/", body: input, headersTimeout: 60_000, signal: gone.signal } as const;
+    const asked = link.open(node, request);
+    if (isLate) setImmediate(() => gone.abort(new Error("it has gone")));
+    await assert.rejects(asked, /it has gone/);
+    await until(() => input.destroyed, { what: "the end of the body", deadlineMs: 5_000 });
+  }
 });

@@ -6,16 +6,19 @@
  * - end() ends the guest's input; destroy() breaks the guest's connection.
  * - A connection that broke, at the guest, the node or in between, is an error here and never an end.
  */
-import { Duplex, PassThrough, type Readable } from "node:stream";
+import { Duplex, type Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import { DIAL_PREAMBLE } from "@flotilla/contract/link";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
+import { Input } from "./input.ts";
 import { pushInTurns } from "./push-in-turns.ts";
 import { NodeUnreachable, NodeRefused } from "./refusals.ts";
 import type { Turn } from "./turns.ts";
 
 /** The node gives a guest 10 s to accept. */
 const HEADERS_TIMEOUT_MS = 15_000;
+/** For a guest that does not read, besides what sockets hold: a machine may have hundreds of connections. */
+const HELD_BYTES_MAX = 32 * 1024;
 
 export interface DialOptions {
   /** Whose share of the event loop its bytes use. */
@@ -30,10 +33,8 @@ export interface DialOptions {
 export async function dialOnNode(link: NodeLink, node: NodeAddress, options: DialOptions): Promise<Duplex> {
   const { tenantId, machineId, port, signal } = options;
   const gone = new AbortController();
-  const input = new PassThrough();
-  // A broken connection is reported by the response's body.
-  input.on("error", () => undefined);
-  input.write(DIAL_PREAMBLE);
+  const input = new Input(HELD_BYTES_MAX);
+  input.push(DIAL_PREAMBLE);
   try {
     const body = await link.open(node, {
       method: "POST",
@@ -51,57 +52,61 @@ export async function dialOnNode(link: NodeLink, node: NodeAddress, options: Dia
 }
 
 interface Dialed {
-  readonly input: PassThrough;
+  readonly input: Input;
   readonly output: Readable;
   readonly gone: AbortController;
   readonly turn: Turn;
 }
 
 class DialedConnection extends Duplex {
-  readonly #input: PassThrough;
-  readonly #output: Readable;
-  readonly #gone: AbortController;
-  readonly #turn: Turn;
-  readonly #more: () => void;
+  /** null: it is over. A Writable stays in memory until a full collection, with all that it refers to (docs/decisions/0074-short-lived-objects.md). */
+  #parts: Dialed | null;
+  #more: (() => void) | null;
 
-  constructor({ input, output, gone, turn }: Dialed) {
+  constructor(parts: Dialed) {
     super();
-    this.#turn = turn;
-    this.#input = input;
-    this.#output = output;
-    this.#gone = gone;
-    this.#more = pushInTurns(output, this, turn);
-    output.on("error", (error) => this.destroy(error));
-    // Writes after the guest has ended are dropped.
-    input.on("close", () => input.emit("drain"));
+    this.#parts = parts;
+    this.#more = pushInTurns(parts.output, this, parts.turn);
+    parts.output.on("error", (error) => this.destroy(error));
   }
 
   override _read(): void {
-    this.#more();
+    this.#more?.();
   }
 
   override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
-    const written = this.#turn(() => this.#input.destroyed || this.#input.write(chunk));
-    const onWritten = (isMore: boolean): void => {
-      if (isMore || this.#input.destroyed) done();
-      else this.#input.once("drain", done);
-    };
-    if (written instanceof Promise) void written.then(onWritten);
-    else onWritten(written);
+    if (this.#parts === null) return done();
+    const { input, turn } = this.#parts;
+    // Writes after the guest has ended are dropped.
+    const written = turn(() => input.destroyed || input.push(chunk));
+    if (written === true) done();
+    else void whenRoom(input, written, done);
   }
 
   override _final(done: () => void): void {
-    this.#input.end();
+    this.#parts?.input.push(null);
     done();
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    this.#gone.abort(new Error("the connection was closed"));
-    this.#input.destroy();
-    this.#output.destroy();
+    const parts = this.#parts;
+    this.#parts = null;
+    this.#more = null;
+    parts?.gone.abort(CLOSED);
+    parts?.input.destroy();
+    parts?.output.destroy();
     done(error);
   }
 }
+
+/** Calls back when more may be written. `written`: whether there is room, now or after its turn. */
+async function whenRoom(input: Input, written: Promise<boolean> | boolean, done: () => void): Promise<void> {
+  if (!(await written)) await input.room;
+  done();
+}
+
+/** One for all, because making an error with its stack costs more than the rest. */
+const CLOSED = new Error("the connection was closed");
 
 /** The error for a port that is not connected. */
 export function refused(

@@ -89,7 +89,8 @@ export function filesOnNode(link: NodeLink, node: NodeAddress): NodeFiles {
     list: (call, take) => list(link, node, call, take),
     async remove(call) {
       const { body } = await open(link, node, call, { operation: "remove", body: JSON.stringify({ path: call.path }) });
-      await body.dump();
+      // The head says all.
+      body.destroy();
     },
   };
 }

@@ -12,7 +12,7 @@
  *   guest got. It is looked for until RESUME_MS after the move has ended, and never started again. A caller that leaves in the
  *   meantime is not waited for; the command is ended when it is found.
  */
-import { Readable } from "node:stream";
+import type { Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
 import { Refusal } from "@flotilla/contract/errors";
 import { CONNECTION_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
@@ -28,6 +28,7 @@ import {
 } from "@flotilla/contract/link-stream";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import { FrameQueue } from "./frame-queue.ts";
+import { Input } from "./input.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeRefused, NodeUnreachable, NotRunning } from "./refusals.ts";
 import { SentInput } from "./sent-input.ts";
@@ -41,9 +42,6 @@ const UNDER_WAY_BYTES_MAX = 128 * 1024;
 /** Of a connection's output. */
 const ACKNOWLEDGED_STEP_BYTES = CONNECTION_WINDOW_BYTES / 4;
 
-/** Max bytes queued for a node that does not read. */
-const INPUT_BYTES_MAX = 256 * 1024;
-
 /** What is run without being a command: a file operation, or a connection. */
 export const NO_COMMAND: ExecStart = {
   argv: [],
@@ -55,29 +53,6 @@ export const NO_COMMAND: ExecStart = {
   hasStdin: false,
   terminal: null,
 };
-
-/** The request's body, into which frames are pushed. */
-class Input extends Readable {
-  #room = Promise.withResolvers<void>();
-
-  constructor() {
-    super({ highWaterMark: INPUT_BYTES_MAX });
-    // A broken connection is reported by the response; this event has no other listener.
-    this.on("error", () => undefined);
-    this.on("close", () => this.#room.resolve());
-  }
-
-  override _read(): void {
-    this.#room.resolve();
-    this.#room = Promise.withResolvers();
-  }
-
-  /** Resolves when there is room for more, or the stream was destroyed. */
-  get room(): Promise<void> {
-    // Room may have come since `push` said that there is none.
-    return this.destroyed || this.readableLength < INPUT_BYTES_MAX ? Promise.resolve() : this.#room.promise;
-  }
-}
 
 /** Where a machine runs. `hasWaited`: it was being moved until now. */
 export interface Located {
