@@ -178,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 27,
+    seed: 33,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -188,7 +188,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 18,
+    seed: 75,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -258,7 +258,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 113,
+    seed: 196,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -434,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine is billed until it is deleted": {
-    seed: 53,
+    seed: 273,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -444,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: 304,
+    seed: 151,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
