@@ -237,7 +237,9 @@ test("a webhook is disabled when no delivery has succeeded for three days", asyn
     deadlineMs: DEADLINE_MS,
   });
   const long = new Date(context.clock.now() - DISABLE_AFTER_MS).toISOString();
-  await context.db.execute(sql`UPDATE webhooks SET failing_since = ${long}, due_at = now() WHERE id = ${id}`);
+  await context.db.execute(
+    sql`UPDATE webhooks SET failing_since = ${long}, failures = 80, due_at = now() WHERE id = ${id}`,
+  );
   const info = await until(
     async () => {
       const { json } = await tenant.caller.get(path);

@@ -298,9 +298,9 @@ class Turn {
     await this.#disableIfHopeless(health, lastStatus);
   }
 
-  async #disableIfHopeless({ failingSince }: Health, lastStatus: number | null): Promise<void> {
+  async #disableIfHopeless({ failingSince, failures }: Health, lastStatus: number | null): Promise<void> {
     const { context } = this.#options;
-    const reason = disableReason({ failingSince, lastStatus }, context.clock.now());
+    const reason = disableReason({ failingSince, failures, lastStatus }, context.clock.now());
     if (reason === null || this.#isOver) return;
     this.#isOver = true;
     const isDone = await disableWebhook(context, this.#webhook, reason);

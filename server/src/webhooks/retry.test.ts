@@ -3,7 +3,15 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ATTEMPTS_MAX, DISABLE_AFTER_MS, disableReason, isDown, probeDelayMs, retryDelayMs } from "./retry.ts";
+import {
+  ATTEMPTS_MAX,
+  DISABLE_AFTER_MS,
+  RETRY_MS,
+  disableReason,
+  isDown,
+  probeDelayMs,
+  retryDelayMs,
+} from "./retry.ts";
 
 const HOUR_MS = 60 * 60_000;
 
@@ -31,11 +39,23 @@ test("a receiver is down after eight failures in a row, and then probed less and
 
 test("a webhook is disabled by 410, or when nothing has succeeded for three days", () => {
   const since = Date.UTC(2026, 6, 1);
-  assert.match(disableReason({ failingSince: since, lastStatus: 410 }, since) ?? "", /410 Gone/);
-  assert.equal(disableReason({ failingSince: since, lastStatus: 500 }, since + DISABLE_AFTER_MS - 1), null);
+  const failing = { failingSince: since, failures: 80, lastStatus: 500 };
+  assert.match(disableReason({ ...failing, failures: 1, lastStatus: 410 }, since) ?? "", /410 Gone/);
+  assert.equal(disableReason(failing, since + DISABLE_AFTER_MS - 1), null);
   assert.match(
-    disableReason({ failingSince: since, lastStatus: null }, since + DISABLE_AFTER_MS) ?? "",
+    disableReason({ ...failing, lastStatus: null }, since + DISABLE_AFTER_MS) ?? "",
     /since 2026-07-01T00:00:00.000Z/,
   );
-  assert.equal(disableReason({ failingSince: null, lastStatus: 200 }, since), null);
+  assert.equal(disableReason({ failingSince: null, failures: 0, lastStatus: 200 }, since), null);
+});
+
+test("a webhook is not disabled by the first failure after a pause of weeks, and by those of three days", () => {
+  const since = Date.UTC(2026, 6, 1);
+  const after = (failures: number) =>
+    disableReason({ failingSince: since, failures, lastStatus: 500 }, since + 7 * DISABLE_AFTER_MS);
+  assert.equal(after(9), null);
+  let failures = 0;
+  // Without jitter attempts are rarest.
+  for (let ms = 0; ms < DISABLE_AFTER_MS; ms += retryDelayMs(failures, { random: 0, baseMs: RETRY_MS })) failures += 1;
+  assert.notEqual(after(failures), null);
 });
