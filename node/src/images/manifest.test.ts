@@ -54,7 +54,7 @@ it("anything but a JSON object is refused", () => {
 });
 
 it("an error about a missing platform lists the available ones", () => {
-  const entry = (os: string, architecture: string) => ({ ...LAYER, os, architecture });
+  const entry = (os: string, architecture: string) => ({ ...LAYER, os, architecture, variant: null });
   const entries = [entry("linux", "arm64"), entry("windows", "amd64"), entry("unknown", "unknown")];
   assert.equal(choosePlatform(entries, "arm64").architecture, "arm64");
   assert.throws(
@@ -62,6 +62,19 @@ it("an error about a missing platform lists the available ones", () => {
     /no variant for linux\/amd64; it has linux\/arm64, windows\/amd64$/,
   );
   assert.throws(() => choosePlatform([], "amd64"), /no platform/);
+});
+
+it("of several variants of an architecture the one is chosen that the most processors can run", () => {
+  const chosen = (architecture: string, variants: readonly (string | null)[]) =>
+    choosePlatform(
+      variants.map((variant) => ({ ...LAYER, os: "linux", architecture, variant })),
+      architecture,
+    ).variant;
+  assert.equal(chosen("amd64", ["v3", "v2", null]), null);
+  assert.equal(chosen("amd64", ["v4", "v3", "odd"]), "v3");
+  assert.equal(chosen("amd64", ["v2", "v1"]), "v1");
+  assert.equal(chosen("arm64", ["v9", "v8", null]), "v8");
+  assert.equal(chosen("arm64", ["v9.2"]), "v9.2");
 });
 
 it("absent fields of a config become empty values", () => {

@@ -40,6 +40,8 @@ export interface Descriptor {
 export interface ListEntry extends Descriptor {
   readonly os: string | null;
   readonly architecture: string | null;
+  /** Of the architecture, such as `v3`. */
+  readonly variant: string | null;
 }
 
 export type Manifest =
@@ -77,9 +79,14 @@ export function parseManifest(bytes: Buffer, mediaType: string | null): Manifest
   return { kind: "image", config, layers };
 }
 
-/** The entry for Linux on this architecture. Throws an Error that lists the platforms the image has. */
+/**
+ * The entry for Linux on this architecture; of several the one that the most processors can run. Throws an Error that lists the platforms the
+ * image has.
+ */
 export function choosePlatform(entries: readonly ListEntry[], arch: string): ListEntry {
-  const found = entries.find((entry) => entry.os === "linux" && entry.architecture === arch);
+  const [found] = entries
+    .filter((entry) => entry.os === "linux" && entry.architecture === arch)
+    .toSorted((one, other) => levelOf(one) - levelOf(other));
   if (found !== undefined) return found;
   // Build attestations appear in a list as platform `unknown`.
   const known = entries.filter((entry) => entry.architecture !== null && entry.architecture !== "unknown");
@@ -88,6 +95,12 @@ export function choosePlatform(entries: readonly ListEntry[], arch: string): Lis
     "image_wrong_platform",
     `it has no variant for linux/${arch}; it has ${offered.length === 0 ? "no platform" : offered.join(", ")}`,
   );
+}
+
+/** What a variant needs of a processor; none, and the first of each architecture (`v1` of amd64, `v8` of arm64), nothing special. */
+function levelOf({ architecture, variant }: ListEntry): number {
+  const level = Number(/^v(\d+)/.exec(variant ?? "")?.[1] ?? (variant === null ? 0 : Number.MAX_SAFE_INTEGER));
+  return level <= (architecture === "arm64" ? 8 : 1) ? 0 : level;
 }
 
 /** Throws an Error with a user-facing message. */
@@ -163,13 +176,14 @@ function parseDescriptor(value: unknown): Descriptor {
   return { mediaType, digest, size };
 }
 
-function parsePlatform(value: unknown): { readonly os: string | null; readonly architecture: string | null } {
+function parsePlatform(value: unknown): Pick<ListEntry, "os" | "architecture" | "variant"> {
   const platform = asObject(value, "descriptor")["platform"];
-  if (platform === undefined || platform === null) return { os: null, architecture: null };
-  const { os, architecture } = asObject(platform, "platform");
+  if (platform === undefined || platform === null) return { os: null, architecture: null, variant: null };
+  const { os, architecture, variant } = asObject(platform, "platform");
   return {
     os: parsePlainText(os, "os"),
     architecture: normalArchitecture(parsePlainText(architecture, "architecture")),
+    variant: typeof variant === "string" && variant !== "" ? variant : null,
   };
 }
 
