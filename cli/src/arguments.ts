@@ -15,7 +15,10 @@ export function count(text: string): number {
 }
 
 /** A whole number; 0 is allowed. */
-export const countOrZero = (text: string): number => (text === "0" ? 0 : count(text));
+export function countOrZero(text: string): number {
+  if (!/^(0|[1-9]\d{0,8})$/.test(text)) throw new InvalidArgumentError("Expected a whole number of 0 or more.");
+  return Number(text);
+}
 
 /** Seconds from `90`, `90s`, `10m`, `2h`, `1d`. */
 export const seconds = (text: string): number => withUnit(text, SPAN_SECONDS, "a time such as 90s, 10m, 2h or 1d");
