@@ -8,11 +8,14 @@
  *
  * Runs only while there is something to do. Nothing of it is on the disk.
  */
+import { dirname } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { DesiredState } from "@flotilla/contract/link";
 import { imageFaultIn } from "../images/image-refused.ts";
 import { ACTIONS } from "./actions/actions.ts";
+import { failureText } from "./failure-text.ts";
 import type { Machine } from "./machine.ts";
+import { diskPathOf } from "./paths.ts";
 import { type Next, plan } from "./plan.ts";
 import { type Action, isAttempt, isInterruptedBy } from "./state.ts";
 
@@ -86,7 +89,7 @@ export class MachineQueue {
     } catch (error) {
       if (machine.isReleased) return;
       if (controller.signal.aborted) machine.log.info({ action }, "action interrupted");
-      else if (isAttempt(action)) machine.fail(generation, messageOf(error), imageFaultIn(error));
+      else if (isAttempt(action)) machine.fail(generation, this.#textOf(error), imageFaultIn(error));
       else await this.#waitToRetry(action, error);
     } finally {
       // A machine keeps its slot until its VM is configured.
@@ -95,6 +98,16 @@ export class MachineQueue {
       machine.isQueued = false;
       this.#current = null;
     }
+  }
+
+  #textOf(error: unknown): string {
+    const { directory, deps, log } = this.#machine;
+    const text = failureText(error, {
+      nodeDirectory: dirname(deps.machinesDirectory),
+      diskPath: diskPathOf(directory),
+    });
+    if (text !== messageOf(error)) log.warn({ error }, "a file of a machine cannot be used");
+    return text;
   }
 
   async #waitToRetry(action: Action, error: unknown): Promise<void> {
