@@ -64,6 +64,12 @@ it("an error about a missing platform lists the available ones", () => {
   assert.throws(() => choosePlatform([], "amd64"), /no platform/);
 });
 
+it("the only image of a list need not name its platform", () => {
+  const image = { ...LAYER, os: null, architecture: null, variant: null };
+  assert.equal(choosePlatform([image], "amd64"), image);
+  assert.throws(() => choosePlatform([image, image], "amd64"), /no platform/);
+});
+
 it("of several variants of an architecture the one is chosen that the most processors can run", () => {
   const chosen = (architecture: string, variants: readonly (string | null)[]) =>
     choosePlatform(

@@ -88,6 +88,9 @@ export function choosePlatform(entries: readonly ListEntry[], arch: string): Lis
     .filter((entry) => entry.os === "linux" && entry.architecture === arch)
     .toSorted((one, other) => levelOf(one) - levelOf(other));
   if (found !== undefined) return found;
+  // Some builders name no platform where there is one image. Its config does, and is checked.
+  const [only] = entries;
+  if (only !== undefined && entries.length === 1 && only.architecture === null) return only;
   // Build attestations appear in a list as platform `unknown`.
   const known = entries.filter((entry) => entry.architecture !== null && entry.architecture !== "unknown");
   const offered = [...new Set(known.map((entry) => `${entry.os}/${entry.architecture}`))].slice(0, 20);
