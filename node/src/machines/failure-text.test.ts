@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { messageOf } from "@flotilla/base/errors";
 import { failureText } from "./failure-text.ts";
 
 const nodeDirectory = join(import.meta.dirname, "no-such-directory");
@@ -12,9 +13,9 @@ const diskPath = join(nodeDirectory, "machines/mach-0/disk");
 const places = { nodeDirectory, diskPath };
 const missing = (path: string): Promise<unknown> => readFile(path).catch((error: unknown) => error);
 
-test("a missing disk is named, with what to do, also when another error explains it", async () => {
+test("a missing disk is named, with what to do, also by the error of a driver", async () => {
   const error = await missing(diskPath);
-  for (const thrown of [error, new Error("the VM did not start", { cause: error })])
+  for (const thrown of [error, new Error(`the VM did not start: ${messageOf(error)}`)])
     assert.match(failureText(thrown, places), /^its disk is missing .* an operator can put the file back/);
 });
 

@@ -10,14 +10,9 @@ interface Places {
 }
 
 export function failureText(error: unknown, { nodeDirectory, diskPath }: Places): string {
-  if (isMissing(error, diskPath))
+  const text = messageOf(error);
+  // Drivers pass the system's error on as text, in their own.
+  if (text.includes("ENOENT: ") && text.endsWith(` '${diskPath}'`))
     return "its disk is missing on its node, and none was made in its place: an operator can put the file back, and the machine starts again";
-  return messageOf(error).replaceAll(`${nodeDirectory}/`, "");
-}
-
-/** Whether the error, or a cause of it, is that the system has no such file. */
-function isMissing(error: unknown, path: string): boolean {
-  if (!(error instanceof Error)) return false;
-  const { code, path: named } = error as NodeJS.ErrnoException;
-  return (code === "ENOENT" && named === path) || isMissing(error.cause, path);
+  return text.replaceAll(`${nodeDirectory}/`, "");
 }
