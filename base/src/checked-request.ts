@@ -47,8 +47,8 @@ export interface CheckedRequest {
  */
 export type AllowedAddresses = "any" | "public" | BlockList;
 
-/** Of status 1xx, before an answer. Servers send one or two. */
-const ANNOUNCEMENTS_MAX = 16;
+/** Answers of status 1xx before the final one. Servers send one or two. */
+const INTERIM_ANSWERS_MAX = 16;
 
 /** The name resolves only to addresses that the request may not use. */
 export class AddressRefused extends Error {}
@@ -67,10 +67,10 @@ export async function sendChecked(options: CheckedRequest): Promise<IncomingMess
   sent.once("response", resolve).on("error", reject);
   // Also after an answer of status 101, which comes with neither of the two.
   sent.once("close", () => reject(new Error("the connection ended before an answer")));
-  let announcements = 0;
+  let interim = 0;
   sent.on("information", () => {
-    announcements += 1;
-    if (announcements > ANNOUNCEMENTS_MAX) sent.destroy(new Error("the answer was announced again and again"));
+    interim += 1;
+    if (interim > INTERIM_ANSWERS_MAX) sent.destroy(new Error("the answer was announced again and again"));
   });
   sent.end(body);
   return await promise;

@@ -70,7 +70,7 @@ class NodeAnswer extends Readable implements Dispatcher.DispatchHandler {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
-    if (this.destroyed) controller.abort(this.errored ?? new Error("the request was cancelled"));
+    if (this.destroyed) controller.abort(this.errored ?? UNREAD);
   }
 
   onResponseStart(_controller: Dispatcher.DispatchController, status: number, headers: Headers): void {
