@@ -6,7 +6,7 @@
  */
 import { type Setting, settings } from "@flotilla/contract/settings";
 import type { Call } from "../call.ts";
-import { childEnvironment, INGRESS_MAIN, NODE_MAIN, SERVER_MAIN } from "./launch.ts";
+import { childEnvironment, INGRESS_MAIN, NODE_MAIN, programCommand, SERVER_MAIN } from "./launch.ts";
 
 const MAINS = { server: SERVER_MAIN, ingress: INGRESS_MAIN, node: NODE_MAIN } as const;
 
@@ -29,6 +29,7 @@ async function runAs(call: Call, program: keyof typeof MAINS, options: Options):
     return value === undefined ? [] : [`--${flag}=${value}`];
   });
   const environment = childEnvironment(call.world.environment, program, {});
-  process.execve?.(process.execPath, [process.execPath, MAINS[program], ...flags], environment);
+  const command = programCommand(MAINS[program]);
+  process.execve?.(command[0], [...command, ...flags], environment);
   throw new Error("this Node cannot replace its process; start Flotilla with ./flotilla, which uses a Node that can");
 }

@@ -24,7 +24,7 @@ import { addressText, localUrl, requireFree } from "./address.ts";
 import { readConfig, type UpConfig } from "./config.ts";
 import { requireDirectory } from "./directory.ts";
 import { greeting } from "./greeting.ts";
-import { childEnvironment, nodeLaunch, programDirectories, ROOT, SERVER_MAIN } from "./launch.ts";
+import { childEnvironment, nodeLaunch, programCommand, programDirectories, ROOT, SERVER_MAIN } from "./launch.ts";
 import { lastLines, openLog } from "./logs.ts";
 import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
 import { AS_THIS_USER, endLast, type ServerLaunch, serverLaunch } from "./server-user.ts";
@@ -132,7 +132,7 @@ class Up {
       [settings.listen.env]: addressText(listen),
       [settings.expectsNode.env]: "1",
     };
-    const [program, ...operands] = [...this.#asServer.prefix, process.execPath, SERVER_MAIN];
+    const [program, ...operands] = [...this.#asServer.prefix, ...programCommand(SERVER_MAIN)];
     this.#server = this.#program("server", {
       command: [program, ...operands],
       environment: childEnvironment(environment, "server", own),
