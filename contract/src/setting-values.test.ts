@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { BlockList, isIPv6 } from "node:net";
 import { test } from "node:test";
-import { parseMirrors, parseNetworks, parseRegistries } from "./setting-values.ts";
+import { parseBlockedNetworks, parseMirrors, parseNetworks, parseRegistries } from "./setting-values.ts";
 
 test("an address that the system does not know is refused with what was expected", () => {
   for (const value of [
@@ -28,6 +28,20 @@ test("each network that is accepted can be looked up", () => {
     networks.addSubnet(address, Number(prefix), isIPv6(address) ? "ipv6" : "ipv4");
   }
   assert(networks.check("192.168.10.1"));
+});
+
+test("private means all private networks of IPv4, beside others", () => {
+  assert.deepEqual(parseBlockedNetworks("none"), []);
+  const blocked = new BlockList();
+  for (const network of parseBlockedNetworks("203.0.113.0/24, private")) {
+    const [address = "", prefix] = network.split("/");
+    blocked.addSubnet(address, Number(prefix));
+  }
+  for (const address of ["10.1.2.3", "172.31.0.1", "192.168.1.1", "100.127.0.1", "203.0.113.9"])
+    assert(blocked.check(address), address);
+  for (const address of ["11.0.0.1", "172.32.0.1", "192.169.0.1", "100.128.0.1"])
+    assert(!blocked.check(address), address);
+  assert.throws(() => parseBlockedNetworks("public"), /expected addresses or networks/);
 });
 
 test("a registry that no image reference can name is refused, and the others are named as references name them", () => {

@@ -87,6 +87,17 @@ export function parseNetworks(value: string): readonly string[] {
   return networks;
 }
 
+/** What the word `private` means: the private addresses of IPv4 (RFC 1918), and those shared by customers of a provider (RFC 6598). */
+const PRIVATE_NETWORKS = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"] as const;
+
+/** Addresses and networks as parseNetworks takes them, of which one may be the word `private`. */
+export const parseBlockedNetworks = (value: string): readonly string[] =>
+  parseNetworks(
+    parseList(value)
+      .flatMap((item) => (item === "private" ? PRIVATE_NETWORKS : [item]))
+      .join(","),
+  );
+
 /** Without zeros in front, which make a number octal in a URL, and which Node refuses in an address. */
 const IPV4 = /^(0|[1-9]\d{0,2})(\.(0|[1-9]\d{0,2})){3}$/;
 

@@ -18,6 +18,7 @@ import {
   parseList,
   parseListenAddress,
   parseMirrors,
+  parseBlockedNetworks,
   parseNetworks,
   parseOrigin,
   parseRatio,
@@ -208,6 +209,16 @@ export const settings = {
       "program of the host",
     defaultText: "no",
     parse: (value) => choice(["yes", "no"], "no")(value) === "yes",
+  }),
+  blockedNetworks: setting<readonly string[]>({
+    env: "FLOTILLA_BLOCKED_NETWORKS",
+    flag: "blocked-networks",
+    programs: ["up", "node"],
+    meaning:
+      "networks (separated by commas) that no machine may connect to, whatever its own `network` says, such as your own; " +
+      "`private` means all private ones (docs/networking.md)",
+    defaultText: "none",
+    parse: (value) => parseBlockedNetworks(value ?? "none"),
   }),
   driver: setting<"qemu" | "fake">({
     env: "FLOTILLA_DRIVER",

@@ -19,6 +19,7 @@ const NAMES = [
   "registryCredentials",
   "imageCacheGb",
   "publishOnLoopback",
+  "blockedNetworks",
   "driver",
   "accelerator",
   "nodeId",

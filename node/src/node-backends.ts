@@ -24,6 +24,7 @@ import type { Images } from "./images/images.ts";
 import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
 import { openNetwork } from "./network/network.ts";
+import { ipv4NetworksOf } from "./network/policy.ts";
 
 export interface NodeBackends extends AsyncDisposable {
   readonly driver: Driver;
@@ -105,9 +106,17 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
     log,
   });
   const { nodeDirectory, cacheDirectory, accelerator, publishOnLoopback } = config;
+  const blockedNetworks = ipv4NetworksOf(config.blockedNetworks);
   const onDenied = (machineId: string, message: string): void => onEvent(machineId, "warn", message);
   const networkDirectory = await realpath(nodeDirectory);
-  const network = await openNetwork({ nodeDirectory: networkDirectory, publishOnLoopback, clock, log, onDenied });
+  const network = await openNetwork({
+    nodeDirectory: networkDirectory,
+    publishOnLoopback,
+    blockedNetworks,
+    clock,
+    log,
+    onDenied,
+  });
   return {
     driver: await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator, network, clock, log }),
     images,

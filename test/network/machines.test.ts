@@ -105,6 +105,25 @@ describe("the network of machines", { skip: skipReason }, () => {
     for (const place of [OUTSIDE.metadata, machine.address]) assert.equal(await wide.get(place), NOTHING);
   });
 
+  test("no machine reaches a network that the operator has blocked, by list, name or otherwise", async (t) => {
+    world.names({ "server.test": [OUTSIDE.forbidden] });
+    world.blockedNetworks = ["203.0.113.0/24", "203.0.113.0/25"];
+    t.after(() => (world.blockedNetworks = []));
+    const open = await world.start({ mode: "open" });
+    const listed = await world.start({ mode: "allowCidrs", cidrs: ["0.0.0.0/0"], hosts: ["server.test"] });
+    for (const machine of [open, listed]) {
+      assert.match(await machine.get(OUTSIDE.allowed), new RegExp(OUTSIDE.allowed));
+      for (const place of [OUTSIDE.forbidden, "server.test"]) assert.equal(await machine.get(place), NOTHING);
+    }
+    await eventOf(`egress denied to ${OUTSIDE.forbidden}:${OUTSIDE_PORT} (tcp)`);
+
+    // An agent that was started without the setting opens them for machines that run.
+    world.blockedNetworks = [];
+    open.vm.release();
+    const again = await world.adopt(open);
+    assert.match(await again.get(OUTSIDE.forbidden), new RegExp(OUTSIDE.forbidden));
+  });
+
   test("allowed hosts are reachable at any of their addresses, and by no other name", async () => {
     const names = { "moving.test": [OUTSIDE.allowed], "a.sub.test": [OUTSIDE.moved], "evil.test": [OUTSIDE.metadata] };
     world.names({ ...names, "other.test": [OUTSIDE.forbidden] });

@@ -52,6 +52,8 @@ export class World implements AsyncDisposable {
   readonly events: string[] = [];
   /** For machines that are started afterwards. */
   publishOnLoopback = false;
+  /** The same. */
+  blockedNetworks: readonly string[] = [];
   readonly #directory = mkdtempSync(join(tmpdir(), "flotilla-world-"));
   #network: Network | null = null;
   #driver: Driver | null = null;
@@ -92,10 +94,14 @@ export class World implements AsyncDisposable {
     const log = makeLog({ level: "warn", clock: systemClock });
     const nodeDirectory = realpathSync(this.place.directory);
     const isPublishing = (): boolean => this.publishOnLoopback;
+    const blocked = (): readonly string[] => this.blockedNetworks;
     this.#network = await openNetwork({
       nodeDirectory,
       get publishOnLoopback() {
         return isPublishing();
+      },
+      get blockedNetworks() {
+        return blocked();
       },
       clock: systemClock,
       log,

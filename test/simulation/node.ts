@@ -64,6 +64,7 @@ export class SimulatedNode {
       registryCredentials: null,
       imageCacheGb: 1,
       publishOnLoopback: false,
+      blockedNetworks: [],
       driver: "fake",
       accelerator: "none",
       nodeId: name,

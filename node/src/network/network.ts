@@ -58,6 +58,8 @@ export interface NetworkOptions {
   readonly nodeDirectory: string;
   /** Whether published ports are also opened on the host's loopback, for every user of the host. */
   readonly publishOnLoopback: boolean;
+  /** IPv4 networks that no policy opens. */
+  readonly blockedNetworks: readonly string[];
   readonly clock: Clock;
   readonly log: Log;
   /** For a machine's timeline; `message` is such as `egress denied to 203.0.113.7:443 (tcp)`. */
@@ -192,7 +194,7 @@ export class GuestNetwork {
   /** Applies the machine's policy. Rejects when that fails; the network stays closed then. Call once. */
   async open({ machineId, network, publishedPorts }: OpenRequest): Promise<void> {
     const policy = policyOf(network);
-    const { clock, onDenied, publishOnLoopback } = this.#network.options;
+    const { clock, onDenied, publishOnLoopback, blockedNetworks } = this.#network.options;
     const change = this.#program;
     this.#program = null;
     if (change === null || this.#isClosed) throw new Error("the VM has ended");
@@ -204,7 +206,7 @@ export class GuestNetwork {
     this.#network.register(this.#pair.machineAddress, this);
     const dial = (port: number, signal: AbortSignal): Promise<Socket> => this.dial(port, signal);
     await Promise.all([
-      this.#afterLastChange(() => change.run(policyRules(policy, this.#network.block))),
+      this.#afterLastChange(() => change.run(policyRules(policy, this.#network.block, blockedNetworks))),
       this.#published.open({ machineId, ports: publishOnLoopback ? publishedPorts : [], dial }),
     ]);
     if (this.#isClosed) this.#published.close();

@@ -22,9 +22,14 @@ export function policyOf({ mode, cidrs, hosts }: MachineSpec["network"]): Policy
   if (mode !== "allowCidrs") return { mode, networks: [], hosts: [] };
   const names = (hosts ?? []).map(normalName);
   const addresses = names.filter(isIPv4);
-  const networks = [...(cidrs ?? []), ...addresses].map(networkOf).filter((network) => network !== null);
-  return { mode, networks: [...new Set(networks)], hosts: names.filter((name) => !isIPv4(name)).map(checkedHost) };
+  const networks = ipv4NetworksOf([...(cidrs ?? []), ...addresses]);
+  return { mode, networks, hosts: names.filter((name) => !isIPv4(name)).map(checkedHost) };
 }
+
+/** The networks of IPv4 among these, each once, with the host bits cleared. Throws an Error that quotes the invalid entry. */
+export const ipv4NetworksOf = (texts: readonly string[]): readonly string[] => [
+  ...new Set(texts.map(networkOf).filter((network) => network !== null)),
+];
 
 /** The form in which names are compared: without case and final dot. */
 export function normalName(name: string): string {

@@ -141,9 +141,19 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
 `;
 }
 
-/** Opens a machine's table according to its policy, and removes the rules of an earlier policy. */
-export function policyRules({ mode, networks, hosts }: Policy, { nameServer }: Block): string {
+/** Opens a machine's table according to its policy, except to the blocked networks, and removes the rules of an earlier policy. */
+export function policyRules(
+  { mode, networks, hosts }: Policy,
+  { nameServer }: Block,
+  blocked: readonly string[],
+): string {
   const lines = ["egress", "names"].map((chain) => `flush chain inet machine ${chain}`);
+  if (blocked.length > 0) {
+    // Made here, because the table of a machine that runs may be of an earlier release.
+    lines.push("add set inet machine blocked { type ipv4_addr; flags interval; auto-merge; }");
+    lines.push("flush set inet machine blocked", `add element inet machine blocked { ${blocked.join(", ")} }`);
+    lines.push("add rule inet machine egress ip daddr @blocked return");
+  }
   lines.push("flush set inet machine networks");
   if (networks.length > 0) lines.push(`add element inet machine networks { ${networks.join(", ")} }`);
   if (mode === "open") lines.push("add rule inet machine egress accept");
