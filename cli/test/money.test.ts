@@ -15,8 +15,8 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
   };
   const plan = await said("plan", "create", "team", "--cpu-hour", "0.02", "--max-machines", "3", "--budget", "19.99");
   assert.match(await said("plan", "ls"), new RegExp(`${plan} +team .* 0\\.02 .* 19\\.99 \\(none\\)`));
-  const tenant = await said("tenant", "create", "payer", "--plan", plan);
-  const key = await said("key", "create", "--tenant", tenant);
+  const tenant = await said("tenant", "create", "payer", "--plan", "team");
+  const key = await said("key", "create", "--tenant", "payer");
   const payer = (...argv: string[]) =>
     runCli(t, argv, { environment: { FLOTILLA_URL: up.url, FLOTILLA_API_KEY: key } });
 
@@ -28,6 +28,7 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
   const usage = String((await payer("usage", "--from", "2026-01-01")).output);
   assert.match(usage, /^period +2026-01-01T00:00:00\.000Z to /m);
   assert.match(String((await payer("tenant", "ls")).errors), /^error: missing scope: admin/);
+  assert.match(String((await payer("key", "ls", "--tenant", "payer")).errors), /^error: missing scope: admin/);
 
   await said("plan", "rate", plan, "--cpu-hour", "0.03", "--from", "2999-01-01");
   assert.match(await said("plan", "rates", plan), /the beginning +0\.02 .*now\n.*2999-01-01T00:00:00\.000Z +0\.03/);
@@ -41,9 +42,19 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
   assert.match(refused.errors, /^error: --budget-policy must be one of none, notify, block, stop\n$/);
 
   assert.match(await said("tenant", "ls"), new RegExp(`${tenant} +payer +active +${plan} +0\\.000 +0\\.000 +0\\.00`));
-  assert.equal(await said("tenant", "suspend", tenant), tenant);
+  assert.equal(await said("tenant", "suspend", "payer"), tenant);
   assert.match((await payer("account")).errors, /^error: the tenant is suspended/);
   await said("tenant", "reactivate", tenant);
+  for (const [kind, ...argv] of [
+    ["tenant", "tenant", "suspend", "payers"],
+    ["plan", "tenant", "update", "payer", "--plan", "payer"],
+  ]) {
+    const { code, errors } = await up.cli(...argv);
+    assert.deepEqual(
+      [code, errors],
+      [1, `error: there is no ${kind} called "${argv.at(-1)}"\n       \`flotilla ${kind} ls\` lists them\n`],
+    );
+  }
   assert.equal(await said("tenant", "update", tenant, "--plan", "default", "--max-memory", "2g"), tenant);
   assert.match(
     await said("tenant", "get", tenant),

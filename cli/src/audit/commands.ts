@@ -12,7 +12,7 @@ export function addAuditCommands(tree: Tree, root: Command): void {
     summary: "list recorded calls, oldest first",
     options: (command) =>
       command
-        .option("--tenant <id>", "another tenant's (needs an admin key)")
+        .option("--tenant <tenant>", "another tenant's (needs an admin key)")
         .option("--all", "of all tenants, in the order of their times (needs an admin key)")
         .option("--key <id>", "only calls of this key")
         .option("--resource <id>", "only calls that named this id or made it")
@@ -26,7 +26,7 @@ export function addAuditCommands(tree: Tree, root: Command): void {
     summary: "check that no recorded call was changed or removed",
     options: (command) =>
       command
-        .option("--tenant <id>", "another tenant's (needs an admin key)")
+        .option("--tenant <tenant>", "another tenant's (needs an admin key)")
         .option("--all", "of all tenants (needs an admin key)"),
     load: () => import("./verify.ts"),
   });

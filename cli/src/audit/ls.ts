@@ -4,6 +4,7 @@
 import type { AuditEntry } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { usage } from "../failure.ts";
+import { queryOfTenant } from "../find-by-name.ts";
 import { checkWhose, type Whose } from "./options.ts";
 
 const PAGE = 1_000;
@@ -40,9 +41,11 @@ export async function run(call: Call, _operands: readonly string[], options: Lis
 
 async function* pagesOf(call: Call, options: ListAuditOptions): AsyncGenerator<readonly AuditEntry[]> {
   const { all = false, from } = options;
+  const flotilla = call.flotilla();
+  const whose = await queryOfTenant(flotilla, options.tenant);
   for (let cursor = from === undefined ? undefined : String(from); ; ) {
-    const query = { ...queryOf(options), ...(cursor === undefined ? {} : { cursor }) };
-    const page = await call.flotilla().listAudit({ query });
+    const query = { ...queryOf(options), ...whose, ...(cursor === undefined ? {} : { cursor }) };
+    const page = await flotilla.listAudit({ query });
     yield page;
     const last = page.at(-1);
     if (last === undefined || page.length < PAGE) return;
@@ -50,10 +53,9 @@ async function* pagesOf(call: Call, options: ListAuditOptions): AsyncGenerator<r
   }
 }
 
-const queryOf = ({ tenant, all = false, key, resource, since, until }: ListAuditOptions) => ({
+const queryOf = ({ all = false, key, resource, since, until }: ListAuditOptions) => ({
   limit: PAGE,
   ...(all ? { all } : {}),
-  ...(tenant === undefined ? {} : { tenantId: tenant }),
   ...(key === undefined ? {} : { keyId: key }),
   ...(resource === undefined ? {} : { resource }),
   ...(since === undefined ? {} : { from: since }),

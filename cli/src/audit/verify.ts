@@ -7,6 +7,7 @@
 import { createHash } from "node:crypto";
 import type { AuditEntry, Flotilla } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
+import { queryOfTenant } from "../find-by-name.ts";
 import { checkWhose, type Whose } from "./options.ts";
 
 const PAGE = 1_000;
@@ -15,7 +16,8 @@ export async function run(call: Call, _operands: readonly string[], options: Who
   checkWhose(options);
   const flotilla = call.flotilla();
   if (options.all !== true) {
-    const found = await verifyChain(flotilla, options.tenant);
+    const { tenantId } = await queryOfTenant(flotilla, options.tenant);
+    const found = await verifyChain(flotilla, tenantId);
     if (call.output.isJson) call.output.json(found);
     else print(call, "", found);
     return found.isIntact ? 0 : 1;

@@ -11,7 +11,7 @@ export function addBillingCommands(tree: Tree, root: Command): void {
   addVerb(tree, billing, {
     usage: "ledger",
     summary: "list what changed the balance: invoices, credits and adjustments",
-    options: (command) => command.option("--tenant <id>", "another tenant's (needs an admin key)"),
+    options: (command) => command.option("--tenant <tenant>", "another tenant's (needs an admin key)"),
     load: () => import("./ledger.ts"),
   });
   addVerb(tree, billing, {
@@ -27,7 +27,7 @@ export function addBillingCommands(tree: Tree, root: Command): void {
     usage: "verify",
     summary: "compute every final invoice again from its intervals, and compare; exit code 1 on a difference",
     options: (command) =>
-      command.option("--tenant <id>", "only this tenant's (default: with an admin key all, otherwise your own)"),
+      command.option("--tenant <tenant>", "only this tenant's (default: with an admin key all, otherwise your own)"),
     load: () => import("./verify.ts"),
   });
 }

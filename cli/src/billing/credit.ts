@@ -2,8 +2,9 @@
  * `flotilla billing credit TENANT AMOUNT`: adds to a tenant's balance, and prints the balance after it.
  */
 import { renderMicros } from "@flotilla/base/money";
-import { micros } from "../arguments.ts";
+import { micros as microsOf } from "../arguments.ts";
 import type { Call } from "../call.ts";
+import { findTenantId } from "../find-by-name.ts";
 import { usage } from "../failure.ts";
 
 export interface CreditOptions {
@@ -13,12 +14,14 @@ export interface CreditOptions {
 
 export async function run(
   call: Call,
-  [tenantId = "", amount = ""]: readonly string[],
+  [tenant = "", amount = ""]: readonly string[],
   { note, takeBack = false }: CreditOptions,
 ): Promise<void> {
-  const posted = await call.flotilla().postToLedger({
-    ...{ tenantId, note, kind: takeBack ? "adjustment" : "credit" },
-    micros: (takeBack ? -1 : 1) * amountOf(amount),
+  const micros = (takeBack ? -1 : 1) * amountOf(amount);
+  const flotilla = call.flotilla();
+  const posted = await flotilla.postToLedger({
+    ...{ tenantId: await findTenantId(flotilla, tenant), note, kind: takeBack ? "adjustment" : "credit" },
+    micros,
   });
   if (call.output.isJson) return call.output.json(posted);
   call.output.line(renderMicros(posted.balanceMicros));
@@ -26,7 +29,7 @@ export async function run(
 
 function amountOf(text: string): number {
   try {
-    return micros(text);
+    return microsOf(text);
   } catch (error) {
     throw usage(`the amount is "${text}"`, (error as Error).message);
   }

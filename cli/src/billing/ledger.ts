@@ -3,13 +3,15 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
+import { queryOfTenant } from "../find-by-name.ts";
 
 export interface LedgerOptions {
   readonly tenant?: string;
 }
 
 export async function run(call: Call, _operands: readonly string[], { tenant }: LedgerOptions): Promise<void> {
-  const ledger = await call.flotilla().listLedger(tenant === undefined ? {} : { query: { tenantId: tenant } });
+  const flotilla = call.flotilla();
+  const ledger = await flotilla.listLedger({ query: await queryOfTenant(flotilla, tenant) });
   if (call.output.isJson) return call.output.json(ledger);
   call.output.table(
     ["TIME", "KIND", "AMOUNT", "BALANCE", "NOTE"],

@@ -7,6 +7,7 @@
  */
 import type { Flotilla, Invoice, InvoiceInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
+import { findTenantId } from "../find-by-name.ts";
 import { derive, priceOf } from "../invoice/derive.ts";
 import { readIntervals } from "../invoice/intervals.ts";
 
@@ -48,7 +49,7 @@ async function tenantsOf(
   flotilla: Flotilla,
   named: string | undefined,
 ): Promise<{ readonly ids: readonly (string | undefined)[]; readonly isAll: boolean }> {
-  if (named !== undefined) return { ids: [named], isAll: false };
+  if (named !== undefined) return { ids: [await findTenantId(flotilla, named)], isAll: false };
   const { scopes } = await flotilla.getCaller();
   if (!scopes.some((scope) => scope === "admin" || scope === "*")) return { ids: [undefined], isAll: false };
   return { ids: (await flotilla.listTenants()).map(({ id }) => id), isAll: true };

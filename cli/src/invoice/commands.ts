@@ -7,7 +7,7 @@ import type { Command } from "commander";
 import { instant } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
-const TENANT = "--tenant <id>";
+const TENANT = "--tenant <tenant>";
 const TENANT_MEANING = "another tenant's (needs an admin key)";
 
 export function addInvoiceCommands(tree: Tree, root: Command): void {

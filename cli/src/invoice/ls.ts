@@ -3,6 +3,7 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
+import { queryOfTenant } from "../find-by-name.ts";
 import { numberOf } from "./number.ts";
 
 export interface ListInvoicesOptions {
@@ -10,7 +11,8 @@ export interface ListInvoicesOptions {
 }
 
 export async function run(call: Call, _operands: readonly string[], { tenant }: ListInvoicesOptions): Promise<void> {
-  const invoices = await call.flotilla().listInvoices(tenant === undefined ? {} : { query: { tenantId: tenant } });
+  const flotilla = call.flotilla();
+  const invoices = await flotilla.listInvoices({ query: await queryOfTenant(flotilla, tenant) });
   if (call.output.isJson) return call.output.json(invoices);
   call.output.table(
     ["MONTH", "STATUS", "NUMBER", "TOTAL", "FINAL"],

@@ -5,6 +5,7 @@ import { renderMicros } from "@flotilla/base/money";
 import type { Invoice } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { usage } from "../failure.ts";
+import { queryOfTenant } from "../find-by-name.ts";
 import { COST_COLUMNS, costRows, printCosts, readCosts } from "./costs.ts";
 import { renderCsv } from "./csv.ts";
 import { FOCUS_COLUMNS, focusRows } from "./focus.ts";
@@ -21,30 +22,37 @@ export interface ShowInvoiceOptions {
 }
 
 export async function run(call: Call, [month = ""]: readonly string[], options: ShowInvoiceOptions): Promise<void> {
-  const { tenant, asOf, csv = false, focus = false, by } = options;
-  if (csv && focus) throw usage("--csv and --focus exclude each other", "name one of them");
-  if (focus && asOf !== undefined)
-    throw usage("--focus exports what is known now", "leave out --as-of, or use --csv for what was known then");
+  checkOptions(options);
+  const { asOf, csv = false, focus = false, by } = options;
+  const flotilla = call.flotilla();
+  const whose = await queryOfTenant(flotilla, options.tenant);
   if (by !== undefined) {
-    if (focus)
-      throw usage("--by and --focus exclude each other", "name one of them; --focus has labels and keys as columns");
-    if (!["machine", "app", "key"].includes(by) && !by.startsWith("label:"))
-      throw usage(`costs are not divided by ${by}`, "name machine, app, key, or a label such as label:team");
-    const costs = await readCosts(call.flotilla(), { month, tenant, by, asOf });
+    const costs = await readCosts(flotilla, { month, tenant: whose.tenantId, by, asOf });
     if (call.output.isJson) return call.output.json(costs);
     if (csv) return call.output.lines(renderCsv(COST_COLUMNS, costRows(costs)));
     return printCosts(call, by, costs);
   }
-  const invoice = await call.flotilla().getInvoice(month, {
-    query: { ...(tenant === undefined ? {} : { tenantId: tenant }), ...(asOf === undefined ? {} : { asOf }) },
-  });
+  const query = { ...whose, ...(asOf === undefined ? {} : { asOf }) };
+  const invoice = await flotilla.getInvoice(month, { query });
   if (call.output.isJson) return call.output.json(invoice);
   if (csv) return call.output.lines(renderCsv(LINE_COLUMNS, lineRows(invoice)));
   if (focus) {
-    const intervals = await readIntervals(call.flotilla(), { id: invoice.id, tenant });
+    const intervals = await readIntervals(flotilla, { id: invoice.id, tenant: whose.tenantId });
     return call.output.lines(renderCsv(FOCUS_COLUMNS, focusRows(invoice, intervals)));
   }
   print(call, invoice);
+}
+
+/** Throws a usage error. */
+function checkOptions({ asOf, csv = false, focus = false, by }: ShowInvoiceOptions): void {
+  if (csv && focus) throw usage("--csv and --focus exclude each other", "name one of them");
+  if (focus && asOf !== undefined)
+    throw usage("--focus exports what is known now", "leave out --as-of, or use --csv for what was known then");
+  if (by === undefined) return;
+  if (focus)
+    throw usage("--by and --focus exclude each other", "name one of them; --focus has labels and keys as columns");
+  if (!["machine", "app", "key"].includes(by) && !by.startsWith("label:"))
+    throw usage(`costs are not divided by ${by}`, "name machine, app, key, or a label such as label:team");
 }
 
 const LINE_COLUMNS = ["tenant", "invoice", "number", "kind", "month", "meter", "rate", "amount", "micros"];

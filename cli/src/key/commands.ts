@@ -25,13 +25,13 @@ export function addKeyCommands(tree: Tree, root: Command): void {
           "when it stops working, such as 15m or 30d (default: with your own key)",
           seconds,
         )
-        .option("--tenant <id>", "whose key it is; needs an admin's key"),
+        .option("--tenant <tenant>", "whose key it is; needs an admin's key"),
     load: () => import("./create.ts"),
   });
   addVerb(tree, key, {
     usage: "ls",
     summary: "list API keys, without their secrets",
-    options: (command) => command.option("--tenant <id>", "whose keys; needs an admin's key"),
+    options: (command) => command.option("--tenant <tenant>", "whose keys; needs an admin's key"),
     load: () => import("./ls.ts"),
   });
   addVerb(tree, key, {

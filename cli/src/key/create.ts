@@ -4,6 +4,7 @@
  * Standard output has only the key, so that it can be redirected to a file.
  */
 import type { Call } from "../call.ts";
+import { queryOfTenant } from "../find-by-name.ts";
 
 export interface CreateKeyOptions {
   readonly description?: string;
@@ -14,11 +15,12 @@ export interface CreateKeyOptions {
 }
 
 export async function run(call: Call, _operands: readonly string[], options: CreateKeyOptions): Promise<void> {
-  const created = await call.flotilla().createApiKey({
+  const flotilla = call.flotilla();
+  const created = await flotilla.createApiKey({
     ...(options.description === undefined ? {} : { description: options.description }),
     ...(options.scope === undefined ? {} : { scopes: options.scope }),
     ...(options.expiresIn === undefined ? {} : { expiresInSeconds: options.expiresIn }),
-    ...(options.tenant === undefined ? {} : { tenantId: options.tenant }),
+    ...(await queryOfTenant(flotilla, options.tenant)),
   });
   if (call.output.isJson) return call.output.json(created);
   call.output.line(created.key);

@@ -5,6 +5,7 @@
  */
 import type { ApiKeyInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
+import { queryOfTenant } from "../find-by-name.ts";
 import { renderSpan } from "../table.ts";
 
 export interface ListKeysOptions {
@@ -12,7 +13,8 @@ export interface ListKeysOptions {
 }
 
 export async function run(call: Call, _operands: readonly string[], { tenant }: ListKeysOptions): Promise<void> {
-  const keys = await call.flotilla().listApiKeys(tenant === undefined ? {} : { query: { tenantId: tenant } });
+  const flotilla = call.flotilla();
+  const keys = await flotilla.listApiKeys({ query: await queryOfTenant(flotilla, tenant) });
   if (call.output.isJson) return call.output.json(keys);
   const now = call.world.clock.now();
   call.output.table(

@@ -3,10 +3,12 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
+import { findPlanId } from "../find-by-name.ts";
 import { type Prices, pricesOf } from "./prices.ts";
 
-export async function run(call: Call, [planId = "", month = ""]: readonly string[], prices: Prices): Promise<void> {
-  const diff = await call.flotilla().diffPlan(planId, { query: { month, ...pricesOf(prices) } });
+export async function run(call: Call, [plan = "", month = ""]: readonly string[], prices: Prices): Promise<void> {
+  const flotilla = call.flotilla();
+  const diff = await flotilla.diffPlan(await findPlanId(flotilla, plan), { query: { month, ...pricesOf(prices) } });
   if (call.output.isJson) return call.output.json(diff);
   call.output.note(
     `at ${renderMicros(diff.cpuHourMicros)} a CPU hour, ${renderMicros(diff.memoryGbHourMicros)} a memory GB hour`,

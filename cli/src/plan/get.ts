@@ -3,10 +3,12 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
+import { findPlanId } from "../find-by-name.ts";
 import { renderMemory } from "../table.ts";
 
-export async function run(call: Call, [id = ""]: readonly string[]): Promise<void> {
-  const plan = await call.flotilla().getPlan(id);
+export async function run(call: Call, [reference = ""]: readonly string[]): Promise<void> {
+  const flotilla = call.flotilla();
+  const plan = await flotilla.getPlan(await findPlanId(flotilla, reference));
   if (call.output.isJson) return call.output.json(plan);
   const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>
     `at most ${cpus} CPUs, ${renderMemory(memoryMb)} memory, ${diskGb} GB disk`;

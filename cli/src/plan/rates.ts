@@ -3,9 +3,11 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
+import { findPlanId } from "../find-by-name.ts";
 
 export async function run(call: Call, [plan = ""]: readonly string[]): Promise<void> {
-  const rates = await call.flotilla().listRates(plan);
+  const flotilla = call.flotilla();
+  const rates = await flotilla.listRates(await findPlanId(flotilla, plan));
   if (call.output.isJson) return call.output.json(rates);
   const now = call.world.clock.now();
   const current = rates.findLast(({ activeFrom }) => Date.parse(activeFrom) <= now);

@@ -2,6 +2,7 @@
  * `flotilla plan update PLAN`: changes a plan's name, limits or budget for all of its tenants, and prints its id.
  */
 import type { Call } from "../call.ts";
+import { findPlanId } from "../find-by-name.ts";
 import { usage } from "../failure.ts";
 import { type Limits, limitsOf } from "./limits.ts";
 
@@ -16,7 +17,8 @@ export async function run(call: Call, [plan = ""]: readonly string[], options: U
   const change = { name: options.name, monthlyBudgetMicros, ...limitsOf(options) };
   if (Object.values(change).every((value) => value === undefined))
     throw usage("nothing to change was given", "`flotilla plan update --help` lists the options");
-  const updated = await call.flotilla().updatePlan(plan, change);
+  const flotilla = call.flotilla();
+  const updated = await flotilla.updatePlan(await findPlanId(flotilla, plan), change);
   if (call.output.isJson) return call.output.json(updated);
   call.output.line(updated.id);
 }

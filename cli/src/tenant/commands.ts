@@ -14,7 +14,7 @@ export function addTenantCommands(tree: Tree, root: Command): void {
     summary: "make a tenant; `key create --tenant` then makes its first key",
     options: (command) =>
       command
-        .option("--plan <id>", "its plan (default: the default plan, also when that changes)")
+        .option("--plan <plan>", "its plan (default: the default plan, also when that changes)")
         .option("--test-clock", "let its billing time be moved by `tenant advance`, to rehearse months; for good"),
     load: () => import("./create.ts"),
   });
@@ -24,16 +24,16 @@ export function addTenantCommands(tree: Tree, root: Command): void {
     load: () => import("./ls.ts"),
   });
   addVerb(tree, tenant, {
-    usage: "get <id>",
+    usage: "get <tenant>",
     summary: "show a tenant's plan and its own ceilings",
     load: () => import("./get.ts"),
   });
   addVerb(tree, tenant, {
-    usage: "update <id>",
+    usage: "update <tenant>",
     summary: "change a tenant's plan or its own ceilings; the word `default` takes back what was set",
     options: (command) =>
       command
-        .option("--plan <id>", "its plan from now on; what was used before keeps its price", orDefault(String))
+        .option("--plan <plan>", "its plan from now on; what was used before keeps its price", orDefault(String))
         .option("--max-cpus <count>", "virtual processors of one machine", orDefault(count))
         .option("--max-memory <size>", "memory of one machine, such as 8g", orDefault(memoryMb))
         .option("--max-disk <size>", "disk of one machine, such as 100g", orDefault(diskGb))
@@ -41,18 +41,18 @@ export function addTenantCommands(tree: Tree, root: Command): void {
     load: () => import("./update.ts"),
   });
   addVerb(tree, tenant, {
-    usage: "advance <id>",
+    usage: "advance <tenant>",
     summary: "move the billing time of a tenant with a test clock forward",
     options: (command) => command.requiredOption("--to <time>", "such as 2026-08-01 or 2026-08-01T12:00:00Z", instant),
     load: () => import("./advance.ts"),
   });
   addVerb(tree, tenant, {
-    usage: "suspend <id>",
+    usage: "suspend <tenant>",
     summary: "refuse every call of a tenant, close its connections and stop its machines; its data stays",
     load: () => import("./suspend.ts"),
   });
   addVerb(tree, tenant, {
-    usage: "reactivate <id>",
+    usage: "reactivate <tenant>",
     summary: "end a suspension; machines are started by their owner",
     load: () => import("./reactivate.ts"),
   });

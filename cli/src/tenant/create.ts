@@ -2,6 +2,7 @@
  * `flotilla tenant create NAME`: makes a tenant and prints its id.
  */
 import type { Call } from "../call.ts";
+import { findPlanId } from "../find-by-name.ts";
 
 export interface CreateTenantOptions {
   readonly plan?: string;
@@ -10,9 +11,10 @@ export interface CreateTenantOptions {
 
 export async function run(call: Call, [name = ""]: readonly string[], options: CreateTenantOptions): Promise<void> {
   const { plan, testClock } = options;
-  const tenant = await call.flotilla().createTenant({
+  const flotilla = call.flotilla();
+  const tenant = await flotilla.createTenant({
     name,
-    ...(plan === undefined ? {} : { planId: plan }),
+    ...(plan === undefined ? {} : { planId: await findPlanId(flotilla, plan) }),
     ...(testClock === undefined ? {} : { testClock }),
   });
   if (call.output.isJson) return call.output.json(tenant);

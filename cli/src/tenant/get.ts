@@ -4,12 +4,14 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
+import { findTenantId } from "../find-by-name.ts";
 import { renderMemory } from "../table.ts";
 
 const OF_PLAN = "as its plan";
 
-export async function run(call: Call, [id = ""]: readonly string[]): Promise<void> {
-  const tenant = await call.flotilla().getTenant(id);
+export async function run(call: Call, [reference = ""]: readonly string[]): Promise<void> {
+  const flotilla = call.flotilla();
+  const tenant = await flotilla.getTenant(await findTenantId(flotilla, reference));
   if (call.output.isJson) return call.output.json(tenant);
   call.output.facts([
     ["tenant", tenant.id],

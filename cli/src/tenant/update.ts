@@ -4,6 +4,7 @@
  * What was used before a change of plan keeps its price.
  */
 import type { Call } from "../call.ts";
+import { findPlanId, findTenantId } from "../find-by-name.ts";
 import { usage } from "../failure.ts";
 
 /** A value that was left out stays. */
@@ -15,9 +16,15 @@ export interface UpdateTenantOptions {
   readonly billingId?: string;
 }
 
-export async function run(call: Call, [id = ""]: readonly string[], options: UpdateTenantOptions): Promise<void> {
+export async function run(
+  call: Call,
+  [reference = ""]: readonly string[],
+  options: UpdateTenantOptions,
+): Promise<void> {
+  const flotilla = call.flotilla();
+  const plan = orNull(options.plan);
   const change = {
-    planId: orNull(options.plan),
+    planId: typeof plan === "string" ? await findPlanId(flotilla, plan) : plan,
     maxCpus: orNull(options.maxCpus),
     maxMemoryMb: orNull(options.maxMemory),
     maxDiskGb: orNull(options.maxDisk),
@@ -28,7 +35,8 @@ export async function run(call: Call, [id = ""]: readonly string[], options: Upd
       "nothing to change was given",
       "name one with --plan, --max-cpus, --max-memory, --max-disk or --billing-id",
     );
-  const tenant = await call.flotilla().updateTenant(id, change);
+  const id = await findTenantId(flotilla, reference);
+  const tenant = await flotilla.updateTenant(id, change);
   if (call.output.isJson) return call.output.json(tenant);
   call.output.line(tenant.id);
 }
