@@ -41,7 +41,7 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
   const refused = await up.cli("plan", "create", "odd", "--budget-policy", "maybe");
   assert.match(refused.errors, /^error: --budget-policy must be one of none, notify, block, stop\n$/);
 
-  assert.match(await said("tenant", "ls"), new RegExp(`${tenant} +payer +active +${plan} +0\\.000 +0\\.000 +0\\.00`));
+  assert.match(await said("tenant", "ls"), new RegExp(`${tenant} +payer +active +team +0\\.000 +0\\.000 +0\\.00`));
   assert.equal(await said("tenant", "suspend", "payer"), tenant);
   assert.match((await payer("account")).errors, /^error: the tenant is suspended/);
   await said("tenant", "reactivate", tenant);
@@ -61,7 +61,7 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
     /^plan +default$[^]*^CPUs .* as its plan$[^]*^memory .* at most 2 GB$/m,
   );
   await said("tenant", "update", tenant, "--plan", plan, "--max-memory", "default");
-  assert.match(await said("tenant", "get", tenant), new RegExp(`^plan +${plan}$[^]*^memory .* as its plan$`, "m"));
+  assert.match(await said("tenant", "get", tenant), /^plan +team$[^]*^memory .* as its plan$/m);
   const unchanged = await up.cli("tenant", "update", tenant);
   assert.match(unchanged.errors, /^error: nothing to change was given\n +name one with --plan/);
   const odd = await up.cli("tenant", "update", tenant, "--max-memory", "much");

@@ -13,11 +13,12 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
   const flotilla = call.flotilla();
   const tenant = await flotilla.getTenant(await findTenantId(flotilla, reference));
   if (call.output.isJson) return call.output.json(tenant);
+  const plan = tenant.planId === null ? "default" : (await flotilla.getPlan(tenant.planId)).name;
   call.output.facts([
     ["tenant", tenant.id],
     ["name", tenant.name],
     ["status", tenant.status],
-    ["plan", tenant.planId ?? "default"],
+    ["plan", plan],
     ["billing id", tenant.externalBillingId],
     ["test clock", tenant.testClock],
     ["CPUs of one machine", tenant.maxCpus === null ? OF_PLAN : `at most ${tenant.maxCpus}`],

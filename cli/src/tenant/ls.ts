@@ -7,15 +7,20 @@ import type { Call } from "../call.ts";
 
 export async function run(call: Call): Promise<void> {
   const flotilla = call.flotilla();
-  const [tenants, meters] = await Promise.all([flotilla.listTenants(), flotilla.listMeters()]);
+  const [tenants, meters, plans] = await Promise.all([
+    flotilla.listTenants(),
+    flotilla.listMeters(),
+    flotilla.listPlans(),
+  ]);
   if (call.output.isJson) return call.output.json(tenants);
+  const nameOf = new Map(plans.map(({ id, name }) => [id, name]));
   const metered = new Map(meters.map((meter) => [meter.tenantId, meter]));
   call.output.table(
     ["ID", "NAME", "STATUS", "PLAN", "CPU HOURS", "MEMORY GB HOURS", "COST THIS MONTH"],
     tenants.map(({ id, name, status, planId }) => {
       const meter = metered.get(id);
       return [
-        ...[id, name, status, planId ?? "default"],
+        ...[id, name, status, planId === null ? "default" : (nameOf.get(planId) ?? planId)],
         ...[meter?.cpuHours.toFixed(3) ?? "", meter?.memoryGbHours.toFixed(3) ?? ""],
         costText(meter),
       ];
