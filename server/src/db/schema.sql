@@ -1145,6 +1145,26 @@ CREATE TABLE usage_intervals (
   CONSTRAINT usage_intervals_quantity_check CHECK ((quantity >= 1))
 );
 
+-- What of a month closed intervals of a tenant amount to, up to a cut: one row for each tenant, replaced by later ones. Only derived: may be deleted at any time. Written by server/src/usage/subtotals-store.ts.
+CREATE TABLE usage_subtotals (
+  -- Whose usage.
+  tenant_id text NOT NULL,
+  -- The first day of the month in UTC, in the billing time of the tenant.
+  month date NOT NULL,
+  -- It has the intervals with a lower closed_in, and no others.
+  cut bigint NOT NULL,
+  -- cpu or memory, of each sum.
+  meters text[] NOT NULL,
+  -- The rate of each sum.
+  rate_ids text[] NOT NULL,
+  -- Quantity × milliseconds of the whole month, of each sum.
+  amounts numeric[] NOT NULL,
+  CONSTRAINT usage_subtotals_pkey PRIMARY KEY (tenant_id),
+  CONSTRAINT usage_subtotals_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT one_amount_each CHECK (((cardinality(meters) = cardinality(rate_ids)) AND (cardinality(meters) = cardinality(amounts)))),
+  CONSTRAINT usage_subtotals_month_check CHECK ((date_trunc('month'::text, (month)::timestamp with time zone) = month))
+);
+
 -- Records of volumes, without storage.
 CREATE TABLE volumes (
   -- vol-<32 hex>.
@@ -2064,10 +2084,17 @@ CREATE OR REPLACE FUNCTION public.spent_in_month(tenant text, real_at timestamp 
  LANGUAGE sql
  STABLE
 AS $function$
-  WITH month AS MATERIALIZED (SELECT billing_time(tenant, real_at) AS to_at, month_of(billing_time(tenant, real_at)) AS from_at),
+  WITH month AS MATERIALIZED (
+    SELECT b.at AS to_at, month_of(b.at) AS from_at, (month_of(b.at) AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC' AS until_at
+    FROM (SELECT billing_time(tenant, real_at) AS at) b),
+  subtotal AS MATERIALIZED (
+    SELECT s.* FROM usage_subtotals s WHERE s.tenant_id = tenant AND s.month = (SELECT from_at AT TIME ZONE 'UTC' FROM month)::date),
   parts AS (
     SELECT u.meter, u.quantity, u.rate_id, u.started_at, u.ended_at FROM usage_intervals u
-    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.ended_at > (SELECT from_at FROM month)
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.ended_at > (SELECT from_at FROM month) AND NOT EXISTS (SELECT FROM subtotal)
+    UNION ALL
+    SELECT u.meter, u.quantity, u.rate_id, u.started_at, u.ended_at FROM usage_intervals u
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.closed_in >= (SELECT cut FROM subtotal)
     UNION ALL
     SELECT u.meter, u.quantity, p.rate_id, p.started_at, p.ended_at
     FROM usage_intervals u
@@ -2076,10 +2103,19 @@ AS $function$
     CROSS JOIN LATERAL rated_parts(tenant, u.started_at,
       greatest(u.started_at, billing_time(tenant, least(real_at, n.last_heartbeat_at)))) p
     WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.ended_at IS NULL),
-  lines AS (
-    SELECT p.meter, p.rate_id, sum(p.quantity * greatest(0, floor(1000 * extract(epoch FROM
-      least(p.ended_at, m.to_at) - greatest(p.started_at, m.from_at))))) AS amount
-    FROM parts p CROSS JOIN month m GROUP BY 1, 2)
+  amounts AS (
+    SELECT p.meter, p.rate_id, p.quantity * greatest(0, floor(1000 * extract(epoch FROM
+      least(p.ended_at, m.to_at) - greatest(p.started_at, m.from_at)))) AS amount
+    FROM parts p CROSS JOIN month m
+    UNION ALL
+    SELECT l.meter, l.rate_id, l.amount FROM subtotal s CROSS JOIN unnest(s.meters, s.rate_ids, s.amounts) AS l(meter, rate_id, amount)
+    UNION ALL
+    SELECT u.meter, u.rate_id, u.quantity * (
+      greatest(0, floor(1000 * extract(epoch FROM m.to_at - greatest(u.started_at, m.from_at))))
+      - greatest(0, floor(1000 * extract(epoch FROM least(u.ended_at, m.until_at) - greatest(u.started_at, m.from_at)))))
+    FROM month m CROSS JOIN subtotal s JOIN usage_intervals u ON u.tenant_id = tenant AND u.meter IN ('cpu', 'memory')
+      AND u.ended_at > (SELECT to_at FROM month) AND u.closed_in - s.cut < 0),
+  lines AS (SELECT meter, rate_id, sum(amount) AS amount FROM amounts GROUP BY 1, 2)
   SELECT least(coalesce(sum(usage_micros(l.meter, l.amount, r.cpu_hour_micros, r.memory_gb_hour_micros)), 0), 9007199254740991)::bigint
   FROM lines l JOIN rates r ON r.id = l.rate_id
 $function$;

@@ -2,31 +2,35 @@
  * Renews what is held for running machines, and stops the machines of tenants whose plan says so once their monthly budget has no room
  * for that.
  *
- * Reads usage; writes ledger_holds (usage/holds-store.ts), stops (machines/lifetime/end.ts) and the event of the full budget
- * (usage/notices-store.ts).
+ * Reads usage; writes ledger_holds (usage/holds-store.ts), stops (machines/lifetime/end.ts), the event of the full budget
+ * (usage/notices-store.ts), and subtotals (usage/subtotals-store.ts), so that no check reads all intervals of a month.
  *
  * Always:
  * - A hold that this loop renewed lasts HOLD_MS. If it does not fit, the machines are stopped while the one before lasts: what was held
  *   then is at least HOLD_MS less this loop's period.
- * - An activation makes five statements, one more for each test clock that is ahead, two more if some are over their budget, and one more
- *   for each hundred tenants after the first.
+ * - An activation makes six statements, one more for each test clock that is ahead, two more if some are over their budget, one more
+ *   for each hundred tenants after the first, and a short transaction for each subtotal.
  * - Two servers may find the same tenant; each machine is stopped by one fenced write.
  *
  * A crash between renewing and stopping leaves the stop to the next activation of any server.
  */
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Database } from "../db/database.ts";
 import { listDesiredRunning } from "../machines/lifetime/store.ts";
 import { stopForTenant } from "../machines/lifetime/end.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { renewHolds } from "../usage/holds-store.ts";
-import { costsOf } from "../usage/intervals-store.ts";
+import { readSpent, renewHolds } from "../usage/holds-store.ts";
 import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../usage/notices.ts";
 import { insertNotices } from "../usage/notices-store.ts";
 import { listStoppable } from "../usage/store.ts";
+import { listUnsummed, writeSubtotal } from "../usage/subtotals-store.ts";
 import { monthUpTo } from "../usage/usage.ts";
 import type { Reconciler } from "./driver.ts";
 import { each } from "./each.ts";
 
 const BUDGET_PERIOD_MS = 15_000;
+/** So many tenants get a subtotal in one activation. */
+const SUMMED_MAX = 100;
 
 export function budgetReconciler(services: MachineServices): Reconciler {
   const { context } = services;
@@ -37,28 +41,56 @@ export function budgetReconciler(services: MachineServices): Reconciler {
     periodMs: BUDGET_PERIOD_MS,
     wakeOn: ["clocks"],
     async activate() {
-      const { clock, db, ids } = context;
+      const { clock, db } = context;
       const now = clock.now();
       const held = await renewHolds(db, now);
-      const over: string[] = [];
-      // Tenants whose test clocks differ may be in different months.
-      for (const [aheadMs, group] of Map.groupBy(await listStoppable(db, now), (tenant) => tenant.clockAheadMs)) {
-        const tenantIds = group.map(({ tenantId }) => tenantId);
-        const month = monthUpTo(now + aheadMs);
-        const costs = await costsOf(db, { tenantIds, now, ...month });
-        const used = (tenantId: string): number => costs.get(tenantId) ?? 0;
-        const full = group.filter((tenant) => isUsedUp(tenant, used(tenant.tenantId)));
-        if (full.length === 0) continue;
-        const notices = full.flatMap((tenant) =>
-          noticesOf(tenant, used(tenant.tenantId), () => ids.make("event"), NOTICE_PERCENTS),
-        );
-        await insertNotices(db, { notices, month: month.from, now });
-        over.push(...full.map(({ tenantId }) => tenantId));
-      }
-      if (over.length === 0) return { counts: { held, stopped: 0 }, errors: [] };
-      const machines = await listDesiredRunning(context, over);
-      const done = await each(machines, (name) => stopForTenant(services, name, "the monthly budget is used up"));
-      return { counts: { held, stopped: done.count }, errors: done.errors };
+      const stopped = await stopOverBudget(services, now);
+      const summed = await writeSubtotals(db, now);
+      return {
+        counts: { held, stopped: stopped.count, summed: summed.count },
+        errors: [...stopped.errors, ...summed.errors],
+      };
     },
   };
+}
+
+interface Done {
+  readonly count: number;
+  readonly errors: readonly string[];
+}
+
+/** Stops the machines of tenants whose budget is used up; returns how many. */
+async function stopOverBudget(services: MachineServices, now: number): Promise<Done> {
+  const { context } = services;
+  const { db, ids } = context;
+  const over: string[] = [];
+  // Tenants whose test clocks differ may be in different months.
+  for (const [aheadMs, group] of Map.groupBy(await listStoppable(db, now), (tenant) => tenant.clockAheadMs)) {
+    const spent = await readSpent(db, { tenantIds: group.map(({ tenantId }) => tenantId), now });
+    const used = (tenantId: string): number => spent.get(tenantId) ?? 0;
+    const full = group.filter((tenant) => isUsedUp(tenant, used(tenant.tenantId)));
+    if (full.length === 0) continue;
+    const notices = full.flatMap((tenant) =>
+      noticesOf(tenant, used(tenant.tenantId), () => ids.make("event"), NOTICE_PERCENTS),
+    );
+    await insertNotices(db, { notices, month: monthUpTo(now + aheadMs).from, now });
+    over.push(...full.map(({ tenantId }) => tenantId));
+  }
+  if (over.length === 0) return { count: 0, errors: [] };
+  const machines = await listDesiredRunning(context, over);
+  return await each(machines, (name) => stopForTenant(services, name, "the monthly budget is used up"));
+}
+
+/** Sums what is used of budgets whose checks would read many intervals; returns for how many tenants. */
+async function writeSubtotals(db: Database, now: number): Promise<Done> {
+  const errors: string[] = [];
+  let count = 0;
+  for (const tenantId of await listUnsummed(db, { now, limit: SUMMED_MAX })) {
+    try {
+      if (await writeSubtotal(db, { tenantId, now })) count += 1;
+    } catch (error) {
+      errors.push(`the subtotal of ${tenantId}: ${ownMessageOf(error)}`);
+    }
+  }
+  return { count, errors };
 }

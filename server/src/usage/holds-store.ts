@@ -16,9 +16,11 @@ import { instantOf } from "../db/instant.ts";
 export const HOLD_MS = 60_000;
 /** A hold that reaches as far as one of so long ago would is not renewed: another server just did. */
 const RENEW_AFTER_MS = 10_000;
+/** A statement sums the usage of so many tenants. */
+const TENANTS_PER_STATEMENT_MAX = 100;
 
 /** Tenants with such a budget. */
-const BUDGETED = sql`
+export const BUDGETED = sql`
     budgeted AS MATERIALIZED (
       SELECT t.id FROM plans p JOIN tenants t ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
       WHERE p.budget_policy IN ('block', 'stop') AND p.monthly_budget_micros IS NOT NULL)`;
@@ -95,6 +97,21 @@ export async function readCommitment(
     FROM (SELECT ${instantOf(now)}::timestamptz AS at) r CROSS JOIN LATERAL (SELECT billing_time(${tenantId}, r.at) AS at) b`);
   if (row === undefined) throw new Error("a sum has no row");
   return row;
+}
+
+/** What the usage of each tenant costs in its current month, in micros, by their ids. `now`: real time. */
+export async function readSpent(
+  db: Queryable,
+  { tenantIds, now }: { readonly tenantIds: readonly string[]; readonly now: number },
+): Promise<ReadonlyMap<string, number>> {
+  const spent = new Map<string, number>();
+  for (let at = 0; at < tenantIds.length; at += TENANTS_PER_STATEMENT_MAX) {
+    const some = tenantIds.slice(at, at + TENANTS_PER_STATEMENT_MAX);
+    const rows = await db.query<{ readonly id: string; readonly spent: number }>(sql`
+      SELECT id, spent_in_month(id, ${instantOf(now)}::timestamptz) AS spent FROM unnest(${some}::text[]) AS id`);
+    for (const row of rows) spent.set(row.id, row.spent);
+  }
+  return spent;
 }
 
 /** An open hold. Money in micros, instants in epoch milliseconds of the tenant's billing time. */

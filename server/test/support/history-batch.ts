@@ -22,9 +22,10 @@ import { endForgottenRuns, writeRuns } from "../../src/machines/run-store.ts";
 import { removeMachine } from "../../src/machines/store.ts";
 import { insertRate } from "../../src/plans/rates-store.ts";
 import { insertPlan } from "../../src/plans/store.ts";
-import { renewHolds } from "../../src/usage/holds-store.ts";
+import { readSpent, renewHolds } from "../../src/usage/holds-store.ts";
 import { updateTenant } from "../../src/tenants/store.ts";
 import { readUsageOf } from "../../src/usage/intervals-store.ts";
+import { writeSubtotal } from "../../src/usage/subtotals-store.ts";
 import { lineMicros } from "../../src/usage/usage.ts";
 import { type Boot, type BatchNode, Life } from "./history-life.ts";
 import { Killed, killedAfter } from "./killed.ts";
@@ -38,6 +39,9 @@ const ROUNDS_MAX = 10;
 const REPORTS_MAX = 1000;
 const TENANTS_PER_TRANSACTION = 500;
 const SAMPLED = 5;
+/** So many tenants of one of so many batches have subtotals. */
+const SUMMED = 100;
+const SUMMED_ONE_OF = 8;
 /** So many deletions and changes of plan are made one by one. */
 const ONE_BY_ONE = 4;
 /** One of so many writes is killed, one of so many answers is lost. */
@@ -55,6 +59,7 @@ export class HistoryBatch {
   readonly #lives: Life[];
   readonly #rounds: number;
   readonly #holds: boolean;
+  readonly #summed: readonly Life[];
   #now: number;
   #sequence = 0;
 
@@ -88,6 +93,7 @@ export class HistoryBatch {
       assert.ok(node !== undefined && plan !== undefined);
       return new Life({ tenant: `tenant-${name}-${at}`, node, plan, plans: this.#plans, at: this.#now, draw });
     });
+    this.#summed = draw(SUMMED_ONE_OF) === 0 ? this.#lives.slice(0, SUMMED) : [];
   }
 
   /** Plays all histories, and compares along the way. */
@@ -104,8 +110,10 @@ export class HistoryBatch {
       await this.#remove();
       for (const node of this.#nodes) await this.#report(node, before);
       if (this.#holds) await this.#hold();
+      await this.#sum();
       await this.#invoice();
     }
+    await this.#compareSpent();
     await this.#compareUsage();
     await this.#compareDrafts();
   }
@@ -263,6 +271,29 @@ export class HistoryBatch {
       rows.map(({ id, micros, from }) => `${id} ${micros} ${instantOf(from.getTime())}`),
       expected.sort(),
     );
+  }
+
+  /** Subtotals of some tenants, from which the next ones and the cost of the month continue. */
+  async #sum(): Promise<void> {
+    if (this.#draw(3) === 0) return;
+    for (const { tenant } of this.#summed) {
+      const asked = { tenantId: tenant, now: this.#now };
+      assert.equal(await this.#write(({ db }) => writeSubtotal(db, asked), { mayRepeat: true }), true);
+    }
+  }
+
+  /** What the month costs now, and what it had cost by an instant before subtotals. */
+  async #compareSpent(): Promise<void> {
+    const lives = this.#lives.slice(0, this.#summed.length + SAMPLED);
+    const { from } = monthAt(this.#now);
+    for (const now of [this.#now, from + this.#draw(this.#now - from)]) {
+      const spent = await readSpent(this.#context.db, { tenantIds: lives.map(({ tenant }) => tenant), now });
+      for (const { tenant, history } of lives) {
+        const lines = [...history.priced(tenant, from, now, now)];
+        const expected = lines.reduce((sum, [, { micros }]) => sum + micros, 0n);
+        assert.equal(BigInt(spent.get(tenant) ?? -1), expected, `spent by ${tenant} at ${instantOf(now)}`);
+      }
+    }
   }
 
   #numbered(run: Omit<Run, "sequence">): Run {
