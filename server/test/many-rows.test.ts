@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { listAllAudit, purgeAudit } from "../src/audit/store.ts";
+import { listAllAudit, listAudit, purgeAudit } from "../src/audit/store.ts";
 import { monthAt } from "../src/billing/month.ts";
 import { listIntervals } from "../src/billing/store.ts";
 import type { Context } from "../src/context.ts";
@@ -134,6 +134,14 @@ test("of recorded calls of all tenants, those from before the asked time", async
   assert.ok(blocks < 20, `${blocks} blocks`);
 });
 
+test("of a chain of recorded calls, those from before the asked time", async () => {
+  const from = context.clock.now() - 30 * 24 * 60 * 60_000 + (ROWS / 2) * 1000;
+  const asked = { keyId: null, resource: null, to: null, tenantId: "tenant-busy", after: null, limit: 10, from };
+  assert.equal((await listAudit(db, asked)).length, 10);
+  const rows = rowsOf(await planOf((queryable) => listAudit(queryable, asked)));
+  assert.ok(rows < 100, `${rows}`);
+});
+
 test("of a chain of recorded calls, those that are purged next", async () => {
   const days = 30 - 1_500 / 86_400;
   const plan = await planOf((queryable) => purgeAudit({ ...context, db: { ...db, ...queryable } }, days, 500));
@@ -182,7 +190,7 @@ test("of tenants with a budget, a statement reads the usage of a hundred at most
   );
   const sizes: number[] = [];
   const query: Queryable["query"] = (statement) => {
-    if (statement.text.includes("usage_intervals"))
+    if (/usage_intervals|spent_in_month/.test(statement.text))
       sizes.push(...statement.values.flatMap((value) => (Array.isArray(value) ? [value.length] : [])));
     return db.query(statement);
   };
@@ -191,8 +199,8 @@ test("of tenants with a budget, a statement reads the usage of a hundred at most
     (await budgetReconciler({ context: counted } as MachineServices).activate(new AbortController().signal)).errors,
     [],
   );
-  assert.ok(Math.max(...sizes) <= 100, sizes.join());
+  assert.ok(sizes.length > 0 && Math.max(...sizes) <= 100, sizes.join());
   sizes.length = 0;
   await noticeReconciler(counted).activate(new AbortController().signal);
-  assert.ok(Math.max(...sizes) <= 100, sizes.join());
+  assert.ok(sizes.length > 0 && Math.max(...sizes) <= 100, sizes.join());
 });

@@ -1283,6 +1283,8 @@ CREATE INDEX audit_log_of_key ON public.audit_log USING btree (key_id, at);
 
 CREATE INDEX audit_log_of_resource ON public.audit_log USING btree (resource, at);
 
+CREATE INDEX audit_log_order ON public.audit_log USING btree (tenant_id, sequence, at);
+
 CREATE INDEX audit_log_time ON public.audit_log USING btree (at, tenant_id, sequence);
 
 CREATE INDEX connect_tokens_by_expiry ON public.connect_tokens USING btree (expires_at);
