@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { type Queryable, sql } from "../src/db/database.ts";
 import { touchKeys } from "../src/auth/key-store.ts";
 import { writeActivity } from "../src/machines/activity-store.ts";
-import { writeRuns } from "../src/machines/run-store.ts";
+import { endForgottenRuns, endRunsOfNode, writeRuns } from "../src/machines/run-store.ts";
 import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -78,6 +78,9 @@ test("the last use of keys", async () => {
   assert.ok(await locksInOrder({ first: lock(ids[0]), last: lock(ids.at(-1)) }, () => touchKeys(db, used)));
 });
 
+const lockRun = (machineId: string | undefined) => (transaction: Queryable) =>
+  transaction.query(sql`SELECT boot_id FROM machine_runs WHERE machine_id = ${machineId} FOR NO KEY UPDATE NOWAIT`);
+
 test("runs that a node reports", async () => {
   const ids = await machinesOfNode();
   const at = context.clock.now();
@@ -86,7 +89,26 @@ test("runs that a node reports", async () => {
   }));
   assert.deepEqual(await writeRuns(context, NODE, runs), []);
   const ended = runs.map((run) => ({ ...run, endedAt: at, cause: "stop" as const }));
-  const lock = (id: string | undefined) => (transaction: Queryable) =>
-    transaction.query(sql`SELECT boot_id FROM machine_runs WHERE machine_id = ${id} FOR NO KEY UPDATE NOWAIT`);
-  assert.ok(await locksInOrder({ first: lock(ids[0]), last: lock(ids.at(-1)) }, () => writeRuns(context, NODE, ended)));
+  const rows = { first: lockRun(ids[0]), last: lockRun(ids.at(-1)) };
+  assert.ok(await locksInOrder(rows, () => writeRuns(context, NODE, ended)));
 });
+
+const endings: Readonly<Record<string, (at: number) => Promise<unknown>>> = {
+  "that a node does not know any more": (endedAt) =>
+    endForgottenRuns(context, { id: NODE, sequence: MACHINES, bootIds: [], endedAt, isRestored: false }),
+  "of a node that leaves": (endedAt) => endRunsOfNode(db, NODE, endedAt),
+};
+for (const [name, end] of Object.entries(endings))
+  test(`runs ${name}`, async () => {
+    const ids = await machinesOfNode();
+    const at = context.clock.now();
+    // One after the other, so that the table has them in another order.
+    for (const [sequence, machineId] of ids.toReversed().entries())
+      await writeRuns(context, NODE, [
+        { bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null },
+      ]);
+    await db.execute(sql`ANALYZE machine_runs`);
+    assert.ok(await locksInOrder({ first: lockRun(ids[0]), last: lockRun(ids.at(-1)) }, () => end(at)));
+    const open = await db.query(sql`SELECT FROM machine_runs WHERE node_id = ${NODE} AND ended_at IS NULL`);
+    assert.equal(open.length, 0);
+  });

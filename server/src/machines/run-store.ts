@@ -58,7 +58,7 @@ export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause 
 /**
  * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns the boots that
  * were not written, because their machine is unknown on that node: it is not there, and no run of it there is recorded. A machine
- * may move before its former node has reported all of its runs. Runs are locked in the order of their machines, as by changes of machines.
+ * may move before its former node has reported all of its runs. Runs are locked in the order of their machines, as by all statements here.
  *
  * Resolves when all these runs are on the disk, also those that another write recorded without waiting for it: the message
  * makes this transaction write to PostgreSQL's log even if no row changes, so its commit flushes the log up to here.
@@ -110,17 +110,24 @@ export function endForgottenRuns(
   },
 ): Promise<number> {
   return context.db.execute(sql`
+    WITH forgotten AS MATERIALIZED (
+      SELECT boot_id FROM machine_runs
+      WHERE node_id = ${node.id} AND ended_at IS NULL AND boot_id <> ALL(${node.bootIds}::text[])
+        AND (sequence <= ${node.sequence}
+          OR sequence IS NULL AND (${node.isRestored}::boolean OR recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)}))
+      ORDER BY machine_id, sequence FOR NO KEY UPDATE)
     UPDATE machine_runs SET ended_at = greatest(started_at, ${instantOf(node.endedAt)}::timestamptz), end_cause = 'unseen'
-    WHERE node_id = ${node.id} AND ended_at IS NULL AND boot_id <> ALL(${node.bootIds}::text[])
-      AND (sequence <= ${node.sequence}
-        OR sequence IS NULL AND (${node.isRestored}::boolean OR recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)}))`);
+    WHERE boot_id IN (SELECT boot_id FROM forgotten) AND ended_at IS NULL`);
 }
 
 /** Ends the open runs of a node that leaves for good. `endedAt`: when it was last seen, in epoch milliseconds. */
 export async function endRunsOfNode(db: Queryable, nodeId: string, endedAt: number): Promise<void> {
   await db.execute(sql`
+    WITH open AS MATERIALIZED (
+      SELECT boot_id FROM machine_runs WHERE node_id = ${nodeId} AND ended_at IS NULL
+      ORDER BY machine_id, sequence FOR NO KEY UPDATE)
     UPDATE machine_runs SET ended_at = greatest(started_at, ${instantOf(endedAt)}::timestamptz), end_cause = 'unseen'
-    WHERE node_id = ${nodeId} AND ended_at IS NULL`);
+    WHERE boot_id IN (SELECT boot_id FROM open) AND ended_at IS NULL`);
 }
 
 /** Counts runs and machines of reporting nodes that do not agree: their reports are on the way, or there is a fault. */
