@@ -79,6 +79,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "nodes",
         "operations",
         "pools",
+        "tokens",
         "usage",
         "webhooks",
       ],

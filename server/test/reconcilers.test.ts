@@ -184,6 +184,18 @@ test("a node that could not report while the database was away is not marked as 
   assert.equal(marks, 3);
 });
 
+test("a join token is forgotten thirty days after it expired", async () => {
+  const make = async (): Promise<string> => (await client.post("/v1/tokens", {})).json.prefix;
+  const [old, expired, valid] = [await make(), await make(), await make()];
+  await context.db.execute(sql`UPDATE join_tokens SET expires_at = now() - interval '31 days' WHERE prefix = ${old}`);
+  await context.db.execute(
+    sql`UPDATE join_tokens SET expires_at = now() - interval '29 days' WHERE prefix = ${expired}`,
+  );
+  assert.equal((await purgeReconciler(context).activate(signal)).counts["joinTokens"], 1);
+  const listed = (await client.get("/v1/tokens")).json.map(({ prefix }: { prefix: string }) => prefix);
+  assert.deepEqual(listed.toSorted(), [expired, valid].toSorted());
+});
+
 test("a failed purge does not stop the others, and is reported", async () => {
   const id = await created();
   await client.delete(`/v1/machines/${id}`);

@@ -13,6 +13,7 @@ import { removeExpiredKeys } from "../http/idempotency-store.ts";
 import { purgeConnectTokens } from "../ingress/connect/store.ts";
 import { purgeTombstones } from "../machines/store.ts";
 import { purgeOperations } from "../operations/store.ts";
+import { purgeJoinTokens } from "../tokens/store.ts";
 import type { Reconciler } from "./driver.ts";
 
 /** The purges, by the name of their count in the log. Each deletes up to `max` rows and returns how many. */
@@ -27,6 +28,8 @@ const PURGES: Readonly<Record<string, (context: Context, max: number) => Promise
   idempotencyKeys: ({ db, clock }, max) => removeExpiredKeys(db, clock.now(), max),
   /** API keys, 30 days after they were revoked or expired. */
   keys: ({ db, clock }, max) => purgeKeys(db, clock.now(), max),
+  /** Join tokens, 30 days after they expired. */
+  joinTokens: ({ db, clock }, max) => purgeJoinTokens(db, clock.now(), max),
   /** Connect tokens that have expired. */
   connectTokens: purgeConnectTokens,
 };

@@ -17,6 +17,9 @@ const COLUMNS = sql`
   prefix, description, floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt",
   floor(extract(epoch FROM expires_at) * 1000)::bigint AS "expiresAt", max_uses AS "maxUses", uses`;
 
+/** Expired tokens are listed this long. */
+const EXPIRED_KEPT_MS = 30 * 24 * 60 * 60_000;
+
 /** Newest first. */
 export const listJoinTokens = (db: Queryable): Promise<readonly JoinTokenRow[]> =>
   db.query<JoinTokenRow>(sql`SELECT ${COLUMNS} FROM join_tokens ORDER BY created_at DESC, prefix`);
@@ -38,6 +41,13 @@ export function insertJoinToken(
 export async function removeJoinToken(db: Queryable, prefix: string): Promise<boolean> {
   return (await db.execute(sql`DELETE FROM join_tokens WHERE prefix = ${prefix}`)) > 0;
 }
+
+/** Removes tokens that expired 30 days ago. Returns how many there were. */
+export const purgeJoinTokens = (db: Queryable, now: number, limit: number): Promise<number> =>
+  db.execute(sql`
+    DELETE FROM join_tokens WHERE prefix IN (
+      SELECT prefix FROM join_tokens WHERE expires_at < ${instantOf(now - EXPIRED_KEPT_MS)}
+      ORDER BY expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 
 /** This token and how often it may still be used; undefined: it does not exist or has expired. */
 export function findUsableToken(
