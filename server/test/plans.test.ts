@@ -66,9 +66,14 @@ test("a plan is read as it is listed", async () => {
 });
 
 test("a plan's name and id can be used once", async () => {
-  for (const body of [{ name: "small" }, { name: "other", id: (await list())[0]?.id }]) {
+  const plans = (await client.get("/v1/plans")).json as { id: string; name: string }[];
+  const [first, small] = [plans[0]?.id, plans.find(({ name }) => name === "small")?.id];
+  for (const [body, reason] of [
+    [{ name: "small" }, `the name small is already that of plan ${small}; choose another name`],
+    [{ name: "other", id: first }, `a plan with the id ${first} exists already; choose another id`],
+  ] as const) {
     const answer = await client.post("/v1/plans", body);
-    assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [409, "name_taken"]);
+    assert.deepEqual([answer.status, answer.headers.get("x-error-code"), answer.text], [409, "name_taken", reason]);
   }
 });
 

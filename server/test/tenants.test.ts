@@ -56,9 +56,12 @@ test("null clears a tenant's own value, and omitted fields keep theirs", async (
 });
 
 test("names and ids can be used once, and plans must exist", async () => {
-  for (const body of [{ name: "Acme" }, { name: "Other", id: "acme_1" }]) {
+  for (const [body, reason] of [
+    [{ name: "Acme" }, "the name Acme is already that of tenant acme_1; choose another name"],
+    [{ name: "Other", id: "acme_1" }, "a tenant with the id acme_1 exists already; choose another id"],
+  ] as const) {
     const answer = await client.post("/v1/tenants", body);
-    assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [409, "name_taken"]);
+    assert.deepEqual([answer.status, answer.headers.get("x-error-code"), answer.text], [409, "name_taken", reason]);
   }
   assert.equal((await client.post("/v1/tenants", { name: "New", planId: "plan-none" })).status, 400);
   assert.equal((await client.patch("/v1/tenants/acme_1", { planId: "plan-none" })).status, 400);

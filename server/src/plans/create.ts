@@ -5,7 +5,15 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { CreatePlanRequest } from "@flotilla/contract/plans";
 import type { Context } from "../context.ts";
 import { refuseUnsummable } from "./price-bound.ts";
-import { findPlanMadeAs, getDefaultPlan, insertPlan, lockPlans, type PlanRow, unsetDefaultPlan } from "./store.ts";
+import {
+  findPlanMadeAs,
+  getDefaultPlan,
+  insertPlan,
+  listPlans,
+  lockPlans,
+  type PlanRow,
+  unsetDefaultPlan,
+} from "./store.ts";
 
 /** `newId`: used if the request names no id. A repetition with the same one returns the plan that was made. */
 export async function createPlan(context: Context, request: CreatePlanRequest, newId: string): Promise<PlanRow> {
@@ -19,13 +27,19 @@ export async function createPlan(context: Context, request: CreatePlanRequest, n
     const plan = merge(base, request, { id, createdAt });
     refuseUnsummable(plan);
     if (plan.isDefault) await unsetDefaultPlan(transaction);
-    if (!(await insertPlan(transaction, plan, newId)))
-      throw new Refusal("name_taken", `a plan with the id ${id} or the name ${request.name} exists`);
+    if (!(await insertPlan(transaction, plan, newId))) throw nameTaken(plan, await listPlans(transaction, createdAt));
     return plan;
   });
   // This server's caches drop the old default before the answer.
   if (created.isDefault) await context.db.notify("tenants", id);
   return created;
+}
+
+function nameTaken({ id, name }: PlanRow, plans: readonly PlanRow[]): Refusal {
+  const text = plans.some((plan) => plan.id === id)
+    ? `a plan with the id ${id} exists already; choose another id`
+    : `the name ${name} is already that of plan ${plans.find((plan) => plan.name === name)?.id}; choose another name`;
+  return new Refusal("name_taken", text);
 }
 
 function merge(

@@ -6,7 +6,15 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreateTenantRequest } from "@flotilla/contract/tenants";
 import type { Context } from "../context.ts";
-import { insertTenant, planExists, type TenantChange, type TenantRow, updateTenant } from "./store.ts";
+import {
+  findTenant,
+  findTenantNamed,
+  insertTenant,
+  planExists,
+  type TenantChange,
+  type TenantRow,
+  updateTenant,
+} from "./store.ts";
 
 /** `newId`: used if the request names no id. A repetition with the same one returns the tenant that was made. */
 export async function createTenant(context: Context, request: CreateTenantRequest, newId: string): Promise<TenantRow> {
@@ -18,12 +26,16 @@ export async function createTenant(context: Context, request: CreateTenantReques
     ...{ id, name: request.name, planId, at, madeAs: newId },
     hasTestClock: request.testClock ?? false,
   });
-  if (row === undefined)
-    throw new Refusal(
-      "name_taken",
-      `a tenant with the id ${id} or the name ${request.name} exists already; choose others`,
-    );
+  if (row === undefined) throw await nameTaken(context, { id, name: request.name });
   return row;
+}
+
+async function nameTaken({ db }: Context, { id, name }: Pick<TenantRow, "id" | "name">): Promise<Refusal> {
+  const text =
+    (await findTenant(db, id)) === undefined
+      ? `the name ${name} is already that of tenant ${(await findTenantNamed(db, name))?.id}; choose another name`
+      : `a tenant with the id ${id} exists already; choose another id`;
+  return new Refusal("name_taken", text);
 }
 
 export async function changeTenant(context: Context, id: string, change: TenantChange): Promise<TenantRow> {

@@ -52,6 +52,9 @@ export const listTenants = (db: Queryable): Promise<readonly TenantRow[]> =>
 export const findTenant = (db: Queryable, id: string): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t WHERE t.id = ${id}`);
 
+export const findTenantNamed = (db: Queryable, name: string): Promise<TenantRow | undefined> =>
+  db.queryOne<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t WHERE t.name = ${name}`);
+
 /** undefined: the id or the name is taken by a tenant with another `madeAs`. Fails when the plan does not exist. */
 export const insertTenant = (
   db: Queryable,
