@@ -111,6 +111,9 @@ test("a public machine is open to everyone, by host and by path, and foreign hea
   assert.equal(byHost.headers["content-security-policy"], undefined);
   assert.deepEqual(byHost.headers["set-cookie"], ["mine=1; Path=/app"]);
   assert.equal(byHost.headers["location"], "/login");
+  const stale = await visit(server, `/a?t=sms_${"y".repeat(43)}&x=1`, { host });
+  assert.equal(stale.status, 200, "a link that does not work any more");
+  assert.equal(seenRequest(stale).url, "/a?x=1");
   const byPath = await visit(other, `/proxy/${id}/a?x=1`, { authorization: bearer });
   assert.equal(seenRequest(byPath).url, "/a?x=1");
   assert.equal(

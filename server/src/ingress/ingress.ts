@@ -75,7 +75,8 @@ export class MachineIngress implements Ingress {
     const access = this.#known(route.name, links) ?? (await this.#find(request, route.name, links));
     const { method = "GET" } = raw.message;
     const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
-    if (token !== undefined && isPage) {
+    // A public machine needs no link, so one that has ended does no harm.
+    if (token !== undefined && isPage && !(access?.isPublic === true && !opens(access, token))) {
       const redirected = exchanged({ access, route, path, token });
       repay();
       return redirected;
