@@ -201,6 +201,20 @@ test("a node at its ceiling of promised processors or memory admits no start, al
   assert.equal(refusalOf({ ...full, totalCpus: 0 }, { cpus: 3, memory: null }), null);
 });
 
+test("a machine that is larger than the ceiling of every node is refused as one that never fits", () => {
+  const large = { ...request, cpus: 5, memoryMb: 20_000 };
+  for (const [overcommit, reason] of [
+    [{ cpus: 2, memory: null }, "node small may promise 4 processors, but 5 are requested"],
+    [{ cpus: null, memory: 0.5 }, "node small may promise 12000 MB of memory, but 20000 MB are requested"],
+  ] as const) {
+    assert.deepEqual(place([small], large, overcommit), { nodeId: null, canNever: true, reason });
+    assert.equal(
+      startRefusal({ node: small, request: large, overcommit }),
+      `${reason}, and the machine's disk is there; ask the operator to move the machine to a larger node`,
+    );
+  }
+});
+
 test("an explanation names the filter that excludes each node, and how many nodes each filter leaves", () => {
   const nodes = [
     { ...small, id: "gone", status: "unreachable" as const },

@@ -144,8 +144,8 @@ export interface Case {
 
 interface Filter {
   readonly name: PlacementFilter;
-  /** Whether waiting is useless. */
-  readonly canNever: boolean;
+  /** Whether waiting is useless where it excludes a node. */
+  readonly canNever: boolean | ((of: Case) => boolean);
   excludes(of: Case): boolean;
   why(of: Case): string;
 }
@@ -210,15 +210,21 @@ const FILTERS: readonly Filter[] = [
   },
   {
     name: "processors",
-    canNever: false,
+    canNever: (of) => of.request.cpus > cpuCeiling(of),
     excludes: (of) => of.node.activeCpus + of.request.cpus > cpuCeiling(of),
-    why: (of) => `node ${of.node.id} has promised ${of.node.activeCpus} of ${cpuCeiling(of)} processors`,
+    why: (of) =>
+      of.request.cpus > cpuCeiling(of)
+        ? `node ${of.node.id} may promise ${cpuCeiling(of)} processors, but ${of.request.cpus} are requested`
+        : `node ${of.node.id} has promised ${of.node.activeCpus} of ${cpuCeiling(of)} processors`,
   },
   {
     name: "promisedMemory",
-    canNever: false,
+    canNever: (of) => of.request.memoryMb > memoryCeiling(of),
     excludes: (of) => of.node.activeMemoryMb + of.request.memoryMb > memoryCeiling(of),
-    why: (of) => `node ${of.node.id} has promised ${of.node.activeMemoryMb} of ${memoryCeiling(of)} MB of memory`,
+    why: (of) =>
+      of.request.memoryMb > memoryCeiling(of)
+        ? `node ${of.node.id} may promise ${memoryCeiling(of)} MB of memory, but ${of.request.memoryMb} MB are requested`
+        : `node ${of.node.id} has promised ${of.node.activeMemoryMb} of ${memoryCeiling(of)} MB of memory`,
   },
   {
     name: "memory",
@@ -257,7 +263,11 @@ export function startRefusal(of: Case): string | null {
   const ceiling = CEILING_FILTERS.find((filter) => filter.excludes(of));
   const why = ceiling?.why(of) ?? (isShortOfMemory(node) ? memoryLeft(node) : null);
   if (why === null) return null;
-  return `${why}, and the machine's disk is there; stop machines on it that are not needed, or try again later`;
+  const advice =
+    ceiling !== undefined && canNever(ceiling, of)
+      ? "ask the operator to move the machine to a larger node"
+      : "stop machines on it that are not needed, or try again later";
+  return `${why}, and the machine's disk is there; ${advice}`;
 }
 
 export function scoreOf(of: Case): Score {
@@ -312,8 +322,10 @@ function verdictOf(of: Case, filters: readonly Filter[] = FILTERS): Verdict {
   const { id: nodeId } = of.node;
   const filter = filters.find((each) => each.excludes(of));
   if (filter === undefined) return { nodeId, filter: null, score: scoreOf(of) };
-  return { nodeId, filter: filter.name, canNever: filter.canNever, reason: filter.why(of), score: null };
+  return { nodeId, filter: filter.name, canNever: canNever(filter, of), reason: filter.why(of), score: null };
 }
+
+const canNever = ({ canNever: never }: Filter, of: Case): boolean => (typeof never === "boolean" ? never : never(of));
 
 /** The node for a machine that has none. `explain` says why. */
 export function place(
