@@ -71,8 +71,8 @@ refusals, have \`RateLimit-*\` headers.`;
 /** The refusals that an endpoint may give without declaring them. */
 export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal"];
-  // Also where no body is declared: one is read and ignored. Streamed bodies have no limit.
-  if (!isStreamed(endpoint) && endpoint.method !== "GET") codes.push("body_too_large");
+  // Also where no body is declared: one is read and ignored. Streamed bodies have no limit, and end with their connection.
+  if (!isStreamed(endpoint) && endpoint.method !== "GET") codes.push("body_too_large", "body_too_slow");
   if (endpoint.body !== undefined && endpoint.isBridge !== true) codes.push("unsupported_encoding");
   if (endpoint.query !== undefined) codes.push("invalid_body");
   if (endpoint.access === "public") return codes;

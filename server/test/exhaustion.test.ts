@@ -5,7 +5,9 @@
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";
 import { test } from "node:test";
+import { endpoints } from "@flotilla/contract/endpoints";
 import { EXEC_BODY_BYTES_MAX } from "@flotilla/contract/limits";
+import { commonErrors } from "@flotilla/contract/openapi";
 import { ALL_BODY_BYTES_MAX, TENANT_BODY_BYTES_MAX } from "../src/http/bounds.ts";
 import type { Client } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
@@ -170,6 +172,7 @@ test("a body that arrives too slowly is refused with 408, and an endless one aft
   };
   await until(areClosed, { what: "both connections to be closed" });
   assert.match(slow.received(), /^HTTP\/1\.1 408 .*x-error-code: body_too_slow/s);
+  assert.ok(commonErrors(endpoints.createTenant).includes("body_too_slow"), "the API's description has it");
   assert.match(endless.received(), /^HTTP\/1\.1 401 /);
 });
 
