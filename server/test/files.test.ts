@@ -188,7 +188,13 @@ test("directories are listed, and are not files", async () => {
   const { modifiedAt, ...facts } = one;
   assert.deepEqual(facts, { name: "one", kind: "file", size: 1, mode: "0644" });
   assert.match(modifiedAt, /^\d{4}-.*Z$/);
+  for (const root of ["/?list=true", "//?list=true", "?path=/&list=true"]) {
+    const listed = await raw("GET", root);
+    assert.equal(listed.status, 200, `${root}: ${listed.body}`);
+    assert.ok(JSON.parse(listed.body.toString()).some(({ name }: { name: string }) => name === "workspace"));
+  }
   for (const [method, tail, text] of [
+    ["GET", "/", /is a directory.*list=true/],
     ["GET", "/workspace/tree", /is a directory.*list=true/],
     ["GET", "/workspace/tree/one?list=true", /not in a directory, or is none/],
     ["PUT", "/workspace/tree", /is a directory/],

@@ -49,7 +49,8 @@ export function fileHandlers(services: MachineServices): FileHandlers {
   };
   return {
     readFile: (request) => read(request, request.query.path, request.query.list),
-    readFileAt: (request) => read(request, request.params.path, request.query.list),
+    // What follows /files/ is relative to the guest's root.
+    readFileAt: (request) => read(request, request.params.path || "/", request.query.list),
     writeFile: async (request) => ({ status: 200, headers: await write(request, request.query.path, request.body) }),
     postFileAt: async (request) => ({ status: 200, headers: await write(request, request.params.path, request.body) }),
     putFileAt: async (request) => ({ status: 204, headers: await write(request, request.params.path, request.body) }),
