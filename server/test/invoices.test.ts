@@ -470,6 +470,36 @@ test("tenants whose usage takes too long to read together become final in smalle
   await db.execute(sql`DROP FUNCTION cancel_many CASCADE`);
 });
 
+test("tenants wait for fewer others' invoices after a transaction that took long", async () => {
+  const at = instantOf(lastMonth.from);
+  await db.execute(sql`
+    INSERT INTO tenants (id, name, created_at, updated_at)
+    SELECT 'slow-' || n, 'slow-' || n, ${at}, ${at} FROM generate_series(1, 350) n`);
+  let now = 0;
+  const sizes: number[] = [];
+  // Each tenant takes 6 ms.
+  const timed: typeof db.transaction = (work) =>
+    db.transaction(async (transaction) => {
+      const execute: typeof db.execute = async (statement) => {
+        const { made } = (await transaction.queryOne<{ made: number }>(count)) ?? { made: 0 };
+        const result = await transaction.execute(statement);
+        const size = ((await transaction.queryOne<{ made: number }>(count))?.made ?? 0) - made;
+        sizes.push(size);
+        now += 6 * size;
+        return result;
+      };
+      return await work({ ...transaction, execute });
+    });
+  const count = sql`SELECT count(*)::int AS made FROM invoices`;
+  const slow = {
+    ...context,
+    clock: { ...context.clock, now: () => context.clock.now(), monotonic: () => now },
+    db: Object.create(db, { transaction: { value: timed } }),
+  };
+  await invoiceReconciler({ context: slow, graceHours: 1 }).activate(signal);
+  assert.deepEqual(sizes, [100, 50, 25, 25, 25, 25, 25, 25, 25, 25]);
+});
+
 test("a tenant whose amounts are too large for the database delays no other's invoice, and is named", async () => {
   const plan = (await admin.post("/v1/plans", { name: "absurd" })).json.id;
   const at = instantOf(monthBefore.from);

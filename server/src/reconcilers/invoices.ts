@@ -14,8 +14,9 @@ import { isTooLong } from "../db/too-long.ts";
 import type { Reconciler } from "./driver.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 20_000;
-/** Starts of these tenants' machines wait for their transaction, so it is short. */
+/** Starts of these tenants' machines wait for their transaction, so it is short: after one that takes longer, fewer share the next ones. */
 const TENANTS_PER_TRANSACTION_MAX = 100;
+const TRANSACTION_MS = 250;
 const HOUR_MS = 3_600_000;
 
 export function invoiceReconciler({ context, graceHours }: Billing): Reconciler {
@@ -35,13 +36,16 @@ export function invoiceReconciler({ context, graceHours }: Billing): Reconciler 
       const left = batches(due).toReversed();
       for (let batch = left.pop(); batch !== undefined && !signal.aborted; batch = left.pop()) {
         const { from, tenantIds } = batch;
+        // Those that are left have as much to do.
+        const divideLeft = (): void =>
+          void left.splice(0, left.length, ...left.flatMap((other) => halvesOfLarge(other, tenantIds)));
+        const startedAt = context.clock.monotonic();
         try {
           finalized += await finalizeInvoices(context.db, { tenantIds, month: monthAt(from), now });
+          if (context.clock.monotonic() - startedAt > TRANSACTION_MS) divideLeft();
         } catch (error) {
           const isDivided = (isOutOfRange(error) || isTooLong(error)) && tenantIds.length > 1;
-          // Those that are left have as much to do.
-          if (isTooLong(error))
-            left.splice(0, left.length, ...left.flatMap((other) => halvesOfLarge(other, tenantIds)));
+          if (isTooLong(error)) divideLeft();
           if (isDivided) left.push(...halves(batch));
           else errors.push(`${monthAt(from).id} of ${tenantIds[0]}${others(tenantIds)}: ${ownMessageOf(error)}`);
         }
