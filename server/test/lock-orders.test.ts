@@ -112,3 +112,15 @@ for (const [name, end] of Object.entries(endings))
     const open = await db.query(sql`SELECT FROM machine_runs WHERE node_id = ${NODE} AND ended_at IS NULL`);
     assert.equal(open.length, 0);
   });
+
+test("tenants of a new default plan, while reports of several tenants lock those in the order of their machines", async () => {
+  const made = await Promise.all(["one", "two"].map((name) => client.post("/v1/tenants", { name })));
+  const ids = made.map(({ json }) => String(json.id)).toSorted();
+  const record = (id: string | undefined) => (transaction: Queryable) =>
+    transaction.query(sql`SELECT id FROM tenants WHERE id = ${id} FOR KEY SHARE NOWAIT`);
+  const plan = async (): Promise<void> => {
+    const answer = await client.post("/v1/plans", { name: "new default", isDefault: true });
+    assert.equal(answer.status, 201, answer.text);
+  };
+  assert.ok(await locksInOrder({ first: record(ids[1]), last: record(ids[0]) }, plan));
+});

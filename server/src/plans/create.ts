@@ -11,6 +11,7 @@ import {
   insertPlan,
   listPlans,
   lockPlans,
+  lockTenants,
   type PlanRow,
   unsetDefaultPlan,
 } from "./store.ts";
@@ -26,7 +27,10 @@ export async function createPlan(context: Context, request: CreatePlanRequest, n
     const base = await getDefaultPlan(transaction, createdAt);
     const plan = merge(base, request, { id, createdAt });
     refuseUnsummable(plan);
-    if (plan.isDefault) await unsetDefaultPlan(transaction);
+    if (plan.isDefault) {
+      await lockTenants(transaction);
+      await unsetDefaultPlan(transaction);
+    }
     if (!(await insertPlan(transaction, plan, newId))) throw nameTaken(plan, await listPlans(transaction, createdAt));
     return plan;
   });

@@ -70,6 +70,14 @@ export async function lockPlans(transaction: Queryable): Promise<void> {
   await transaction.execute(sql`LOCK TABLE plans IN SHARE ROW EXCLUSIVE MODE`);
 }
 
+/**
+ * Waits for all transactions that have locked tenants, as each record of usage does, and keeps others from it: a new default plan locks its
+ * tenants in the order of their ids, and a report those of its machines in another one.
+ */
+export async function lockTenants(transaction: Queryable): Promise<void> {
+  await transaction.execute(sql`LOCK TABLE tenants IN EXCLUSIVE MODE`);
+}
+
 export async function getDefaultPlan(db: Queryable, now: number): Promise<PlanRow> {
   const row = await db.queryOne<PlanRow>(sql`
     SELECT ${COLUMNS} FROM plans p ${rateAt(now)} WHERE p.is_default`);
