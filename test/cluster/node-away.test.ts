@@ -101,3 +101,22 @@ test("a machine whose journal is lost keeps running, or is in error and says wha
   assert.ok(events.some(({ message }) => /its journal is missing; the machine was recovered/.test(message)));
   assert.equal((await flotilla.client().delete(`/v1/machines/${later.id}`)).status, 204);
 });
+
+test("a machine whose files are gone gets no new disk from a start that its node receives before its report, and is in error", async () => {
+  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
+  const { id } = await flotilla.create();
+  await flotilla.start(id);
+  await flotilla.client().post(`/v1/machines/${id}/stop`);
+  await flotilla.nodes[0]?.stop();
+  const directory = join(flotilla.nodeDirectory(), "machines", id);
+  await rm(directory, { recursive: true });
+  const started = flotilla.client().post(`/v1/machines/${id}/start`);
+  await flotilla.startNode();
+  const { status, text } = await started;
+  assert.equal(status, 503, text);
+  assert.match(text, /so its disk is lost; start it to begin with a new, empty disk/);
+  assert.equal((await flotilla.get(id)).state, "error");
+  // The owner has read it, and wants that.
+  assert.equal((await flotilla.client().post(`/v1/machines/${id}/start`)).status, 200);
+  assert.equal(await flotilla.exec(id, "echo new"), "new\n");
+});

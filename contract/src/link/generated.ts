@@ -200,6 +200,7 @@ export function readDesiredMachine(value: unknown): DesiredMachine {
     ...(fields["keepsMemory"] === undefined ? undefined : { keepsMemory: fields["keepsMemory"] === true }),
     ...(fields["keepsCommands"] === undefined ? undefined : { keepsCommands: fields["keepsCommands"] === true }),
     ...(fields["isFenced"] === undefined ? undefined : { isFenced: fields["isFenced"] === true }),
+    ...(fields["hasDisk"] === undefined ? undefined : { hasDisk: fields["hasDisk"] === true }),
   };
 }
 

@@ -92,6 +92,8 @@ export const DesiredMachine = Type.Object({
    * as the node has the machine.
    */
   isFenced: Type.Optional(Type.Boolean()),
+  /** The node had the machine's disk. One that does not have the machine makes no other disk: it answers that the machine is absent. */
+  hasDisk: Type.Optional(Type.Boolean()),
 });
 export type DesiredMachine = Message<typeof DesiredMachine>;
 

@@ -122,6 +122,7 @@ export class Fleet {
     if (arriving !== undefined) await arriving;
     const supervisor = this.find(machineId) ?? this.#supervisorFor(machineId, desired);
     if (supervisor === "stale") return { outcome: "stale", observed: this.observe(machineId) };
+    if (supervisor === "lost") return { outcome: "accepted", observed: this.observe(machineId) };
     if (supervisor === "absent") {
       return { outcome: "accepted", observed: absentMachine(machineId, desired.generation) };
     }
@@ -213,8 +214,11 @@ export class Fleet {
     return await this.#deps.driver.sweep(new Set(known));
   }
 
-  /** A supervisor for a machine that is new here. A machine that is to be absent needs none. */
-  #supervisorFor(machineId: string, { generation, state }: DesiredMachine): Supervisor | "absent" | "stale" {
+  /** A supervisor for a machine that is new here. A machine that is to be absent needs none, and one that had a disk here gets none. */
+  #supervisorFor(
+    machineId: string,
+    { generation, state, hasDisk = false }: DesiredMachine,
+  ): Supervisor | "absent" | "stale" | "lost" {
     const removedAt = this.#removed.get(machineId) ?? 0;
     if (state === "absent") {
       this.#remember(machineId, Math.max(generation, removedAt));
@@ -222,6 +226,10 @@ export class Fleet {
       return "absent";
     }
     if (generation <= removedAt) return "stale";
+    if (hasDisk) {
+      this.#deps.log.error({ machine: machineId }, "the files of a machine are gone; no new disk is made for it");
+      return "lost";
+    }
     const { users } = this.#deps;
     const uid = users.take();
     const nothing = { spec: null, imageDigest: null, hasDisk: false, boot: null, ending: null };

@@ -8,7 +8,8 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, MachineSpec, ObservedMachine } from "@flotilla/contract/link";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { applyObservation, uncertainBoot } from "./observe.ts";
+import type { Change } from "./change.ts";
+import { applyMissing, applyObservation, uncertainBoot } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import { listEndedBoots } from "./run-store.ts";
 import type { MachineServices } from "./services.ts";
@@ -44,11 +45,22 @@ export async function converge(
     keepsMemory: machine.keepsMemory,
     keepsCommands: machine.moveId !== null,
     isFenced: machine.fence === "on",
+    hasDisk: hasDisk(machine),
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);
-  return await applyReport(services, machine, report, options.durability);
+  const isMissing =
+    desired.hasDisk === true && desired.state !== "absent" && isAbsentBefore(report, desired.generation);
+  return await applyReport(services, machine, { report, isMissing }, options.durability);
 }
+
+/** Whether its node must have its disk: it has reported a boot, or has received the machine from another node. */
+const hasDisk = ({ observedBootId, observedGeneration, movedBy }: MachineRecord): boolean =>
+  observedBootId !== null || (movedBy !== null && observedGeneration > 0);
+
+/** One that was removed for a newer request was overtaken: that says nothing of its disk. */
+const isAbsentBefore = (report: ObservedMachine, generation: number): boolean =>
+  report.state === "absent" && report.generation < generation;
 
 /** A stop needs no secrets, so it also works on a server that cannot decrypt them. The next start sends them. */
 function sentSpec(machine: MachineRecord, secrets: MachineServices["secrets"]): MachineSpec {
@@ -87,22 +99,33 @@ export async function convergePatiently(
   return undefined;
 }
 
+/** What a report changes; undefined: nothing. */
+async function changeOf(
+  { context }: MachineServices,
+  machine: MachineRecord,
+  report: ObservedMachine,
+): Promise<Change | undefined> {
+  const uncertain = uncertainBoot(machine, report);
+  const ended = await listEndedBoots(context.db, uncertain === null ? [] : [uncertain]);
+  const observation = applyObservation(machine, report, context.clock.now(), ended);
+  return observation.outcome === "news" ? observation.change : undefined;
+}
+
 /** Applies a node's report of one machine; repeats the write if others write in between. */
 async function applyReport(
   services: MachineServices,
   machine: MachineRecord,
-  report: ObservedMachine,
+  { report, isMissing }: { readonly report: ObservedMachine; readonly isMissing: boolean },
   durability: Durability = "disk",
 ): Promise<MachineRecord | undefined> {
   const { context, cache } = services;
   let held: MachineRecord | undefined = machine;
   // A node that does not own the machine any more says nothing about it.
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held?.nodeId === machine.nodeId; attempt += 1) {
-    const uncertain = uncertainBoot(held, report);
-    const ended = await listEndedBoots(context.db, uncertain === null ? [] : [uncertain]);
-    const observation = applyObservation(held, report, context.clock.now(), ended);
-    if (observation.outcome !== "news") return held;
-    const { change } = observation;
+    // Only the request that was answered says that there must be a disk: a newer one may be about another.
+    if (isMissing && held.generation !== machine.generation) return held;
+    const change = isMissing ? applyMissing(held, context.clock.now()) : await changeOf(services, held, report);
+    if (change === undefined) return held;
     // A start that fails is answered without a commit that follows.
     const isRunning = phaseOf(change.next) === "running";
     const written = (await cache.write([change], isRunning ? durability : "disk")).get(machine.id);

@@ -183,8 +183,12 @@ function observeForgotten(machine: MutableMachine, report: ObservedMachine, now:
 /** The node has no trace of the machine, though that was not requested. */
 export function applyNoTrace(machine: MutableMachine, now: number): Observation {
   if (hasNoTrace(machine)) return { outcome: "same" };
-  return { outcome: "news", change: abandon({ ...machine, ...NOTHING_OBSERVED }, diskLostText(machine), now) };
+  return { outcome: "news", change: applyMissing(machine, now) };
 }
+
+/** The node does not have the machine, of which it had the disk, and was to start or stop it. */
+export const applyMissing = (machine: MutableMachine, now: number): Change =>
+  abandon({ ...machine, ...NOTHING_OBSERVED }, diskLostText(machine), now);
 
 const diskLostText = ({ nodeId }: MutableMachine): string =>
   `node ${nodeId} does not have the machine any more, so its disk is lost; start it to begin with a new, empty disk, or delete it`;
