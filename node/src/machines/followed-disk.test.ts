@@ -2,10 +2,10 @@
  * A disk that follows its machine: what is asked for, what counts as arrived, and what another agent finds.
  */
 import assert from "node:assert/strict";
-import { appendFile, mkdir, mkdtemp, open, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { appendFile, mkdir, mkdtemp, open, readdir, readFile, readlink, rm, stat, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { Readable } from "node:stream";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
@@ -255,4 +255,27 @@ test("a read that waits for long keeps nothing of each change that it saw", asyn
   assert.ok(kept < PARTS / 2, `${kept} listeners are left of ${PARTS} changes`);
   await at.send(disk, 0, PART_BYTES);
   assert.equal(await head, true);
+});
+
+test("a disk that cannot be opened keeps no file and no socket, however often that is tried, and is opened when it can be", async () => {
+  await using scene = await place();
+  const { directory, disk } = scene;
+  const boot = { directory: join(directory, "boot"), uid: process.getuid?.() ?? 0 };
+  // In the way of the socket's name.
+  const inTheWay = join(boot.directory, basename(farSocketPathOf(directory)));
+  await mkdir(inTheWay, { recursive: true });
+  const opened = async (): Promise<number> => {
+    const targets = await Promise.all(
+      (await readdir("/proc/self/fd")).map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => "")),
+    );
+    return targets.filter((target) => target === directory).length;
+  };
+  const followed = disk();
+  for (let attempt = 0; attempt < 3; attempt += 1) await assert.rejects(followed.open(boot));
+  assert.equal(await opened(), 0);
+  await rm(inTheWay, { recursive: true });
+  await followed.open(boot);
+  assert.equal(await servedBytes(directory), BYTES);
+  await followed.close();
+  assert.equal(await opened(), 0);
 });

@@ -86,7 +86,9 @@ export class FollowedDisk {
 
   /** Finds what has arrived, and listens. `boot`: the directory of a boot whose VMM may run, and its user. */
   open(boot: { readonly directory: string; readonly uid: number } | null): Promise<void> {
-    this.#opened ??= this.#open(boot).catch((error: unknown) => {
+    this.#opened ??= this.#open(boot).catch(async (error: unknown) => {
+      // It is opened again with the next request.
+      await this.#unlisten();
       this.#opened = null;
       throw error;
     });
@@ -140,11 +142,16 @@ export class FollowedDisk {
     this.#isClosed = true;
     await this.#opened?.catch(() => undefined);
     this.#wake();
-    for (const socket of this.#sockets) socket.destroy();
-    const server = this.#server;
-    if (server !== null) await new Promise<void>((resolve) => server.close(() => resolve()));
-    await this.#place?.close();
+    await this.#unlisten();
     await this.#saving.catch(() => undefined);
+  }
+
+  async #unlisten(): Promise<void> {
+    for (const socket of this.#sockets) socket.destroy();
+    const [server, place] = [this.#server, this.#place];
+    [this.#server, this.#place] = [null, null];
+    if (server !== null) await new Promise<void>((resolve) => server.close(() => resolve()));
+    await place?.close();
   }
 
   /** What is to be fetched; waits for something as long as `waitMs`. */
