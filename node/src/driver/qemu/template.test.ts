@@ -7,6 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
+import { immovable, needsRoot } from "../../../test/support/immovable.ts";
+import { makeLog } from "../../log.ts";
 import type { Launcher } from "./launcher.ts";
 import { Templates, templateSpaceMb } from "./template.ts";
 
@@ -25,6 +27,26 @@ test("templates of another version and incomplete ones are removed at the start"
       readdirSync(now.directory).map((name) => join(now.directory, name)),
       [now.pathOf({ cpus: 1, memoryMb: 512 })],
     );
+  } finally {
+    rmSync(nodeDirectory, { recursive: true });
+  }
+});
+
+test("a template that cannot be removed does not end the agent's start", { skip: needsRoot }, async () => {
+  const nodeDirectory = mkdtempSync(join(tmpdir(), "flotilla-templates-"));
+  try {
+    const warnings: string[] = [];
+    const write = (line: string): void => void warnings.push(line);
+    const log = makeLog({ level: "warn", clock: systemClock, write });
+    const templates = new Templates({ launcher: { nodeDirectory, log } as Launcher, ingredients: "QEMU 2" });
+    const [stuck, other] = ["1x512-an-earlier-one", "2x512-an-earlier-one"];
+    for (const name of [stuck, other]) mkdirSync(join(templates.directory, name), { recursive: true });
+    {
+      await using _left = await immovable(join(templates.directory, stuck, "state"));
+      await templates.open();
+      assert.deepEqual(readdirSync(templates.directory), [stuck]);
+    }
+    assert.match(warnings.join(""), /cannot be removed.*1x512-an-earlier-one/);
   } finally {
     rmSync(nodeDirectory, { recursive: true });
   }

@@ -110,8 +110,15 @@ export class Templates {
     const current = `-${this.format}`;
     for (const name of await readdir(this.directory)) {
       const isUsable = name.endsWith(current) && (await this.#hasImage(name));
-      if (!isUsable) await this.#discard(name);
+      if (!isUsable) await this.#discardIfPossible(name);
     }
+  }
+
+  /** What no machine is made from keeps nothing from running. */
+  async #discardIfPossible(name: string): Promise<void> {
+    await this.#discard(name).catch((error: unknown) => {
+      this.#launcher.log.warn({ name, reason: messageOf(error) }, "a template that is not used cannot be removed");
+    });
   }
 
   /**
@@ -294,7 +301,7 @@ export class Templates {
     for (const name of await readdir(this.directory)) {
       if (name.endsWith(NEW)) continue;
       if (!name.endsWith(OLD) && (await this.#hasImage(name))) names.push(name);
-      else await this.#discard(name);
+      else await this.#discardIfPossible(name);
     }
     const byAge = await Promise.all(
       names.map(async (name) => ({ name, at: (await stat(join(this.directory, name))).mtimeMs })),
