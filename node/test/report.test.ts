@@ -65,7 +65,7 @@ async function report(
   serverUrl: string,
   nodeDirectory: string,
   joinToken: string | null = "join_1",
-  more: Partial<Pick<ReporterOptions, "prepared" | "listImages">> = {},
+  more: Partial<Pick<ReporterOptions, "prepared" | "listImages" | "log">> = {},
 ) {
   const stop = new AbortController();
   const resources = {
@@ -164,6 +164,24 @@ test("a restarted node uses its credential, and its join token if the credential
   await until(() => server.calls.slice(before).some(({ token }) => token === "join_1"), { what: "the join token" });
   await second.end();
   server.close();
+});
+
+test("a refusal is logged as the server's sentence, and an answer of something else as it is", async () => {
+  await using directory = await temporaryDirectory();
+  const error = "node n1 cannot register: the join token is used up; create another one";
+  const server = await listen((_call, count) => ({
+    status: count % 2 === 1 ? 401 : 502,
+    body: count % 2 === 1 ? { code: "unknown_key", error } : ["a proxy"],
+  }));
+  const reasons: unknown[] = [];
+  const write = (line: string): void => void reasons.push((JSON.parse(line) as { reason?: unknown }).reason);
+  const log = makeLog({ level: "warn", clock: systemClock, write });
+  const { end } = await report(server.url, directory.path, "join_1", { log });
+  await until(() => reasons.length >= 2, { what: "two refusals" });
+  await end();
+  server.close();
+  const refused = "POST /v1/nodes/register was refused with";
+  assert.deepEqual(reasons.slice(0, 2), [`${refused} 401: ${error}`, `${refused} 502: ["a proxy"]`]);
 });
 
 test("after a failure everything is reported again, and events keep their numbers and are not lost", async () => {

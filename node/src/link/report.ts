@@ -100,13 +100,23 @@ export interface ReporterOptions {
 /** This node and the server have versions of the link that do not work together. */
 class VersionMismatch extends Error {}
 
+/** The text of a refusal, whose body is JSON; anything else was not sent by a server of Flotilla, and is shown as it is. */
+function sentenceIn(text: string): string {
+  try {
+    const { error } = JSON.parse(text) as { readonly error?: unknown };
+    return typeof error === "string" ? error : text;
+  } catch {
+    return text;
+  }
+}
+
 /** The server answered, and refused. */
 class Refused extends Error {
   readonly path: string;
   readonly status: number;
 
   constructor(path: string, status: number, text: string) {
-    super(`POST ${path} was refused with ${status}: ${text.slice(0, 500)}`);
+    super(`POST ${path} was refused with ${status}: ${sentenceIn(text).slice(0, 500)}`);
     this.path = path;
     this.status = status;
   }
@@ -279,7 +289,7 @@ export class Reporter {
       const post = { path, token, body, signal: deadline.signal };
       const { remote } = this.#options;
       const { status, text, code } = await (remote?.post(post) ?? postJson(this.#options, post));
-      if (code === "link_version") throw new VersionMismatch(text);
+      if (code === "link_version") throw new VersionMismatch(sentenceIn(text));
       if (status < 200 || status > 299) throw new Refused(path, status, text);
       return text === "" ? null : JSON.parse(text);
     } finally {
