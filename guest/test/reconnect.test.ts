@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -29,6 +30,19 @@ const complaint = /^(flotilla agent: received invalid bytes from the host; waiti
 /** Garbage may be a valid request to warm up with an invalid configuration. */
 const complaintOrWarmUp =
   /^(flotilla agent: (received invalid bytes from the host; waiting for a hello|cannot warm up: .*)\n)*$/;
+
+const ALL = [...Object.values(HOST_FRAMES), 0x55];
+/** Of a machine with its own environment, so that a warm-up gets as far as its commands. */
+const CONFIGURATION = new FieldWriter()
+  .u32("request", 1)
+  .text("hostname", "h")
+  .text("machineId", "a".repeat(32))
+  .u64("now", 1)
+  .bytes("entropy", Buffer.alloc(32, 1))
+  .text("workdir", "/")
+  .text("user", "")
+  .text("environment", `A=${"x".repeat(60_000)}`)
+  .end();
 
 function isRunning(pid: number): boolean {
   try {
@@ -139,34 +153,38 @@ test("a host that connects while the agent is writing finds its answer", () =>
     await guest.sync();
   }));
 
+/** What no host sends: any frames of these types with the content of others, and bytes between them. */
+function garbageOf(types: readonly number[]): fc.Arbitrary<Uint8Array[]> {
+  const frame = fc
+    .record({
+      type: fc.constantFrom(...types),
+      channel: fc.constantFrom(0, 1, 2, 256, 257, 0xffff_ffff),
+      flags: fc.constantFrom(0, 1),
+      payload: fc.oneof(
+        fc.uint8Array({ maxLength: 64 }),
+        fc.constant(new FieldWriter().u32("request", 1).end()),
+        fc.constant(CONFIGURATION),
+        fc.constant(new FieldWriter().text("argument", "true").end()),
+        fc.constant(new FieldWriter().text("argument", "cat").u32("hasStdin", 1).end()),
+        fc.constant(new FieldWriter().u32("stream", 1).u32("bytes", 0xffff_ffff).end()),
+        fc.constant(new FieldWriter().u32("request", 1).text("argument", "yes").u64("offset", 0).end()),
+        fc.constant(
+          new FieldWriter()
+            .u64("offset", 2 ** 52)
+            .u32("bytes", 0xffff_ffff)
+            .end(),
+        ),
+        fc.constant(new FieldWriter().u32("cols", 1).u32("rows", 70_000).text("argument", "true").end()),
+      ),
+    })
+    .map(({ payload, ...header }) => encodeFrame(header, payload));
+  return fc.array(fc.oneof(fc.uint8Array({ maxLength: 100 }), frame), { minLength: 1, maxLength: 12 });
+}
+
 test("after any garbage from a host, the next host can use the agent", () =>
   withAgent(async (agent) => {
-    const frame = fc
-      .record({
-        type: fc.constantFrom(...Object.values(HOST_FRAMES), 0x55),
-        channel: fc.constantFrom(0, 1, 2, 256, 257, 0xffff_ffff),
-        flags: fc.constantFrom(0, 1),
-        payload: fc.oneof(
-          fc.uint8Array({ maxLength: 64 }),
-          fc.constant(new FieldWriter().u32("request", 1).end()),
-          fc.constant(new FieldWriter().text("argument", "true").end()),
-          fc.constant(new FieldWriter().text("argument", "cat").u32("hasStdin", 1).end()),
-          fc.constant(new FieldWriter().u32("stream", 1).u32("bytes", 0xffff_ffff).end()),
-          fc.constant(new FieldWriter().u32("request", 1).text("argument", "yes").u64("offset", 0).end()),
-          fc.constant(
-            new FieldWriter()
-              .u64("offset", 2 ** 52)
-              .u32("bytes", 0xffff_ffff)
-              .end(),
-          ),
-          fc.constant(new FieldWriter().u32("cols", 1).u32("rows", 70_000).text("argument", "true").end()),
-        ),
-      })
-      .filter(({ type }) => type !== HOST_FRAMES.shutDown)
-      .map(({ payload, ...header }) => encodeFrame(header, payload));
-    const garbage = fc.array(fc.oneof(fc.uint8Array({ maxLength: 100 }), frame), { minLength: 1, maxLength: 12 });
     await fc.assert(
-      fc.asyncProperty(garbage, async (pieces) => {
+      fc.asyncProperty(garbageOf(ALL.filter((type) => type !== HOST_FRAMES.shutDown)), async (pieces) => {
         const line = new Line(agent.socket);
         const host = await agent.connect(line);
         for (const piece of pieces) line.write(piece);
@@ -189,4 +207,30 @@ test("an agent that shuts down asks its commands to end and refuses new ones", a
   assert.equal((await exec.exit).exitCode, 9);
   assert.match(await guest.closed, /closed/);
   assert.equal(await agent.end(), 0);
+});
+
+test("whatever was sent before and after a request to shut down, the agent ends", async () => {
+  const shutDown = encodeFrame({ type: HOST_FRAMES.shutDown, channel: 0 }, new FieldWriter().u32("request", 9).end());
+  await fc.assert(
+    fc.asyncProperty(garbageOf(ALL), garbageOf(ALL), async (before, after) => {
+      const agent = startAgent({ hasCgroup: true });
+      const ended = once(agent.socket, "close");
+      // Also after its host has left.
+      agent.socket.on("error", () => undefined).resume();
+      const host = await agent.connect(new Line(agent.socket));
+      agent.socket.write(Buffer.concat(before));
+      host.close();
+      const isLost = await agent.connect(new Line(agent.socket)).then(
+        () => false,
+        () => true,
+      );
+      // What came before may have been a request to shut down.
+      if (!isLost) agent.socket.write(Buffer.concat([shutDown, ...after]));
+      await ended;
+      const code = await agent.end();
+      assert.match(agent.log(), complaintOrWarmUp);
+      assert.equal(code, 0);
+    }),
+    { numRuns: 30 },
+  );
 });
