@@ -203,6 +203,7 @@ const violations: Record<string, readonly Buffer[]> = {
   "an invalid exit code": [say("exit", new FieldWriter().u32("exitCode", 256))],
   "two starts": [say("started", new FieldWriter().u32("pid", 1)), say("started", new FieldWriter().u32("pid", 2))],
   "credit for input that was not sent": [say("stdinCredit", new FieldWriter().u32("bytes", 1))],
+  "credit of no bytes": [say("stdinCredit", new FieldWriter().u32("bytes", 0))],
   "a field that is cut off": [
     encodeFrame({ type: GUEST_FRAMES.started, channel: 1 }, Buffer.from("0304000000", "hex")),
   ],

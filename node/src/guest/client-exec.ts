@@ -259,6 +259,8 @@ export class ClientExec implements GuestExec {
 
   creditStdin(bytes: number): void {
     this.#assertResumed("credit");
+    // It would cost the guest nothing to send these without end.
+    if (bytes === 0) throw new GuestProtocolError("credit of no bytes");
     this.#stdinCredit += bytes;
     if (this.#stdinCredit > STDIN_WINDOW_BYTES) throw new GuestProtocolError("credit for input that was not sent");
     this.#stdinTakenBytes += bytes;
