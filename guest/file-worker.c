@@ -14,6 +14,8 @@
 
 #define SECONDS_MAX (LLONG_MAX / 1000 - 1)
 
+static bool is_memory_full; /* a file system without space is in memory */
+
 void file_send(const void *bytes, size_t length)
 {
 	const uint8_t *at = bytes;
@@ -36,15 +38,22 @@ _Noreturn void file_fail(const char *code, const char *detail)
 	_exit(1);
 }
 
+void file_is_in_memory(bool is_in_memory)
+{
+	is_memory_full = is_in_memory;
+}
+
 _Noreturn void file_fail_errno(int error)
 {
-	const char *code = "refused";
+	const char *code = "refused", *detail = strerror(error);
 
 	if (error == ENOENT)
 		code = "not_found";
-	else if (error == ENOSPC || error == EDQUOT)
+	else if (error == ENOSPC || error == EDQUOT) {
 		code = "no_space";
-	else if (error == EISDIR)
+		if (is_memory_full)
+			detail = "memory";
+	} else if (error == EISDIR)
 		code = "is_directory";
 	else if (error == ENOTDIR)
 		code = "not_directory";
@@ -52,7 +61,7 @@ _Noreturn void file_fail_errno(int error)
 		code = "not_empty";
 	else if (error == ENAMETOOLONG)
 		code = "name_too_long";
-	file_fail(code, strerror(error));
+	file_fail(code, detail);
 }
 
 _Noreturn void file_done(void)

@@ -2,6 +2,7 @@
 #ifndef FLOTILLA_FILE_WORKER_H
 #define FLOTILLA_FILE_WORKER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -25,6 +26,7 @@ struct file_request {
 
 _Noreturn void file_fail(const char *code, const char *detail);
 _Noreturn void file_fail_errno(int error);
+void file_is_in_memory(bool is_in_memory); /* said with `no_space` */
 _Noreturn void file_done(void);
 
 void file_send(const void *bytes, size_t length);

@@ -157,8 +157,10 @@ static void find_target(const struct file_request *request, struct target *targe
 
 	if (target->path[0] == 0)
 		file_fail_errno(EISDIR);
-	if (is_from_disk && ends_in_memory(target->path))
+	bool is_in_memory = ends_in_memory(target->path);
+	if (is_from_disk && is_in_memory)
 		file_fail("memory", target->path);
+	file_is_in_memory(is_in_memory);
 	target->exists = lstat(target->path, &target->status) == 0;
 	if (target->exists && S_ISDIR(target->status.st_mode))
 		file_fail_errno(EISDIR);

@@ -108,6 +108,7 @@ test("what the agent refuses has a status and a code, and other texts of it are 
     ["not_found No such file or directory", 409, "no_such_file"],
     ["is_directory Is a directory", 409, "is_directory"],
     ["no_space No space left on device", 507, "no_space"],
+    ["no_space memory", 507, "no_space"],
     ["memory /tmp/x", 409, "in_memory"],
     ["refused Operation not permitted", 409, "file_refused"],
     [`${"x".repeat(1e6)}`, 409, "file_refused"],

@@ -271,6 +271,10 @@ test("a link into memory is refused, and so is a file that does not fit", async 
   assert.equal((await raw("PUT", "/tmp/x", { id, body: "x" })).status, 204);
   const large = await raw("PUT", "/workspace/large", { id, body: randomBytes(8 * MIB) });
   assert.deepEqual([large.status, large.headers["x-error-code"]], [507, "no_space"]);
+  assert.match(
+    large.body.toString(),
+    /nothing was written to workspace\/large: no space is left on the machine's disk/,
+  );
   assert.equal((await raw("GET", "/workspace/large", { id })).status, 404);
   assert.equal((await raw("PUT", "/workspace/small", { id, body: "x" })).status, 204);
 });

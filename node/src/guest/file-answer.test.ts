@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FileFailure, parseEntries, parseStatus } from "./file-answer.ts";
+import { FileFailure, parseEntries, parseFailure, parseStatus } from "./file-answer.ts";
 
 test("a directory in memory is listed also with a file of 2 PiB, and one of a distant year", () => {
   const lines = ["f 0644 2251799813685248 1\0sparse\0", "f 0644 9223372036854775807 1\0largest\0"];
@@ -20,6 +20,11 @@ test("a directory in memory is listed also with a file of 2 PiB, and one of a di
 
 test("a time before 1970 is shown as its beginning", () => {
   assert.equal(parseStatus("d 0755 4096 -9223372036854775808").modifiedAt, 0);
+});
+
+test("a full disk is not called full memory, nor the reverse, and an agent of an earlier version means the disk", () => {
+  assert.match(parseFailure("no_space No space left on device").message, /^no space is left on the machine's disk$/);
+  assert.match(parseFailure("no_space memory").message, /in the machine's memory, where \/tmp/);
 });
 
 test("what no agent says is a failure", () => {

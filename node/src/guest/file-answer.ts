@@ -75,10 +75,14 @@ const MEANINGS: ReadonlyMap<string, Meaning> = new Map([
   ["changed", { code: "file_refused", text: "it became shorter while it was read" }],
 ]);
 
+const MEMORY_IS_FULL =
+  "no space is left in the machine's memory, where /tmp, /run and /dev/shm are; write to a directory on its disk";
+
 /** The failure that the agent's text on stderr means: a code, a space and a reason. */
 export function parseFailure(said: string): FileFailure {
   const [word = ""] = said.split(" ", 1);
   const detail = said.slice(word.length + 1, word.length + 1 + DETAIL_CHARACTERS_MAX).trim();
+  if (word === "no_space" && detail === "memory") return new FileFailure("no_space", MEMORY_IS_FULL);
   if (word === "memory") return new FileFailure("in_memory", detail);
   const meaning = MEANINGS.get(word);
   if (meaning !== undefined) return new FileFailure(meaning.code, meaning.text);

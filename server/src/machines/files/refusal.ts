@@ -27,7 +27,7 @@ const MEANINGS: Partial<Record<LinkError["code"], Meaning>> = {
   },
   no_space: {
     code: "no_space",
-    text: (path) => `no space is left for ${path} on the machine's disk; nothing was written`,
+    text: (path, message) => `nothing was written to ${path}: ${message}`,
   },
   in_memory: {
     code: "conflict",
