@@ -186,3 +186,48 @@ test("more than the log takes is stored in order and once, by several agents in 
     times.toSorted((one, other) => one - other),
   );
 });
+
+/** Prints a line when the one before was acknowledged. */
+class LineByLineGuest {
+  readonly closed = new Promise<string>(() => {});
+  #left: number;
+
+  constructor(lines: number) {
+    this.#left = lines;
+  }
+
+  get hasSentAll(): boolean {
+    return this.#left === 0;
+  }
+
+  workload(request: GuestWorkloadRequest): ReturnType<Guest["workload"]> {
+    const print = (offset: number): void => {
+      if (this.hasSentAll) return;
+      this.#left -= 1;
+      request.onOutput(offset, Buffer.from("\n"));
+    };
+    const started = Promise.resolve().then(() => print(0));
+    return { started, acknowledge: (offset) => print(offset) };
+  }
+}
+
+test("a workload whose lines come one by one has a bounded number of writes a second", async () => {
+  await using directory = await temporaryDirectory();
+  const machineLog = new TestLog(join(directory.path, "logs"));
+  const [burst, more] = [2_048, 512];
+  // Time passes only in sleeps.
+  let now = 0;
+  const sleep = (ms: number): Promise<void> => {
+    now += ms;
+    return Promise.resolve();
+  };
+  const clock = { ...systemClock, monotonic: () => now, sleep };
+  const log = makeLog({ level: "warn", clock: systemClock, write: (line) => assert.fail(line) });
+  const workload = new Workload({ machineLog, clock, log, onEvent: () => {} });
+  const guest = new LineByLineGuest(burst + more);
+  await workload.attach(guest as unknown as Guest, run);
+  await until(() => guest.hasSentAll, { what: "all lines" });
+  await workload.release();
+  assert.equal(machineLog.calls, burst + more);
+  assert.ok(now >= (more / 256) * 1000 - 10, `${more} writes after the burst took ${now} ms`);
+});

@@ -23,6 +23,8 @@ import { type Batch, WorkloadOutput } from "./workload-output.ts";
 /** Of lines in the log's format: the two log files are overwritten once in 16 s at most. */
 const LOG_BYTES_PER_SECOND = 1024 * 1024;
 const LOG_BURST_BYTES = 8 * 1024 * 1024;
+/** A write costs as much as so many bytes of lines, however few it has: 256 writes a second at most, which lines share then. */
+const WRITE_BYTES_MIN = 4 * 1024;
 const RETRY_MS = 1_000;
 const LAST_OUTPUT_MS = 1_000;
 
@@ -159,7 +161,7 @@ class OutputReader {
     await Promise.resolve();
     for (let batch = this.#output.take(); batch !== null; batch = this.#output.take()) {
       if (!(await this.#store(batch))) break;
-      const waitMs = this.#throttleMs(batch.lines.byteLength);
+      const waitMs = this.#throttleMs(Math.max(batch.lines.byteLength, WRITE_BYTES_MIN));
       if (waitMs > 0) await this.#options.clock.sleep(waitMs, signal);
       if (batch.bytes > 0 && !signal.aborted) this.#guestWorkload?.acknowledge(batch.offset, batch.bytes);
     }
