@@ -16,7 +16,7 @@ import { replaceVmm } from "../link/vmm.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { listMachinesOfNode } from "../machines/store.ts";
+import { listMachinesOfNodeById } from "../machines/store.ts";
 import type { OperationRun } from "../operations/run.ts";
 import { findNode } from "./store.ts";
 import { type ReplacedMachine, vmmProgressText, vmmResultText } from "./vmm-texts.ts";
@@ -59,7 +59,8 @@ async function replaceOne(
   { run, nodeId, address, machineId }: One,
 ): Promise<ReplacedMachine> {
   // Its owner may have changed it since the step began.
-  const machine = (await listMachinesOfNode(context.db, nodeId)).find(({ id }) => id === machineId);
+  const found = await listMachinesOfNodeById(context.db, nodeId, [machineId]);
+  const machine = found.find(({ deletedAt }) => deletedAt === null);
   const left = (reason: string): ReplacedMachine => ({ machineId, kind: "left", reason });
   if (machine === undefined) return { machineId, kind: "done" };
   const how = howReplaced(machine);
