@@ -72,10 +72,10 @@ export function diskBytes(diskGb: number, rootBytes: number): number {
   return Math.ceil(Math.max(diskGb * GIB, rootBytes) / SECTOR_BYTES) * SECTOR_BYTES;
 }
 
-/** Whether the file system has space only for existing disks, which grow, and the database. */
-async function isNearlyFull(directory: string): Promise<boolean> {
+/** What new disks, and those that arrive from other nodes, may use; negative when the rest is for existing disks, which grow, and the database. */
+export async function bytesForNewDisks(directory: string): Promise<number> {
   const { blocks, bavail, bsize } = await statfs(directory);
-  return bavail * bsize < Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
+  return bavail * bsize - Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
 }
 
 /**
@@ -93,7 +93,7 @@ export const resumeBytes = (bytes: number): number => Math.min(FREE_BYTES_MIN, b
 export const qcow2Disks: Disks = {
   async make({ diskPath, root, diskGb, uid }) {
     const directory = dirname(diskPath);
-    if (await isNearlyFull(directory)) {
+    if ((await bytesForNewDisks(directory)) < 0) {
       throw new Error("the machine's disk cannot be created: the node's disk is full; remove machines or images");
     }
     const unfinished = `${diskPath}.new`;

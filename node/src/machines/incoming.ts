@@ -17,7 +17,7 @@
  * A crash leaves the directory, and the move continues with what has arrived. The server says of which moves it is to be removed. What
  * no request has touched for KEPT_MS is removed when the agent starts.
  */
-import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
@@ -32,6 +32,7 @@ import type {
   MovedRoot,
 } from "@flotilla/contract/link/moves";
 import type { MemoryFiles } from "../driver/driver.ts";
+import { bytesForNewDisks } from "../disks/disks.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { contentHash, resumeAt, type WrittenBlocks, writeBlocks, writtenHash } from "../images/blocks.ts";
 import { DiskFull } from "../images/space.ts";
@@ -47,9 +48,6 @@ import { Supervisor } from "./supervisor.ts";
 
 /** Longer than a move may take. */
 const KEPT_MS = 48 * 60 * 60_000;
-/** Kept free for the disks that are here already, as when a disk is made. */
-const FREE_BYTES_MIN = 512 * 2 ** 20;
-const FREE_SHARE_MIN = 0.025;
 const SPACE_CHECK_BYTES = 64 * 2 ** 20;
 const MOVE_ID = /^op-[0-9a-f]{32}$/;
 
@@ -192,7 +190,7 @@ export class Incoming {
         unchecked += more;
         if (unchecked < SPACE_CHECK_BYTES) return;
         unchecked = 0;
-        if ((await this.#freeBytes(move)) < 0) throw new DiskFull("it filled up while a machine arrived");
+        if ((await bytesForNewDisks(this.#place(move))) < 0) throw new DiskFull("it filled up while a machine arrived");
       });
       const found = isEarly ? writtenHash(part, written, own.signal) : contentHash(part, own.signal);
       if ((await found) !== written.sha256) {
@@ -406,15 +404,9 @@ export class Incoming {
     const rest = ({ name, from }: AwaitedFile): number =>
       Math.max(0, (sizes.get(name) ?? 0) - (name === "disk" && early !== null ? early.blocks * 512 : from));
     const needed = awaited.reduce((sum, file) => sum + rest(file), 0);
-    const short = needed - (await this.#freeBytes(move));
+    const short = needed - (await bytesForNewDisks(this.#place(move)));
     if (short > 0)
       throw new DiskFull(`the machine needs ${megabytes(needed)} MB, and ${megabytes(short)} MB are missing`);
-  }
-
-  /** What may be used; negative when the rest is needed for the disks that are here. */
-  async #freeBytes(move: string): Promise<number> {
-    const { blocks, bavail, bsize } = await statfs(this.#place(move));
-    return bavail * bsize - Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
   }
 
   async #ensureRoot(move: string, { image, root }: IncomingMachine, signal: AbortSignal): Promise<string> {

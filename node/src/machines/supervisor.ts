@@ -19,8 +19,10 @@ import { SETTLED_STATES } from "@flotilla/contract/link";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import type { BootRequest, PausedVm, Vm } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
+import { bytesForNewDisks } from "../disks/disks.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { Extent } from "../images/blocks.ts";
+import { DiskFull } from "../images/space.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
 import type { MoveRecord } from "../memory/move-stream.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
@@ -258,12 +260,17 @@ export class Supervisor {
     return this.#machine.journal.boot?.record?.format ?? null;
   }
 
-  /** What is to be fetched of a disk of which parts are on another node; waits for it as long as `waitMs`. */
+  /**
+   * What is to be fetched of a disk of which parts are on another node; waits for it as long as `waitMs`. Throws DiskFull while the rest
+   * would take what the disks of this node need; what its VM reads is fetched.
+   */
   async wanted(kind: WantedKind, waitMs: number, signal: AbortSignal): Promise<FollowedState> {
     const machine = this.#machine;
     const { followed } = machine;
     if (followed === null) return { isComplete: true, bytes: 0, arrivedBytes: 0, wanted: null };
     await followed.open(this.#bootPlace());
+    if (kind === "rest" && !followed.isComplete && (await bytesForNewDisks(this.directory)) < 0)
+      throw new DiskFull("it filled up while the disk of a machine arrived");
     const state = await followed.wanted(kind, waitMs, signal);
     const { following = null } = machine.journal;
     if (state.isComplete && following !== null && !following.isComplete) {
