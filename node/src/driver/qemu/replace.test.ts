@@ -16,28 +16,33 @@ const log: Log = { error() {}, warn() {}, info() {}, debug() {}, child: () => lo
 /** Where memory without a file is mapped. */
 async function anonymousMemory(): Promise<string> {
   const maps = await readFile("/proc/self/maps", "utf8");
-  const [, address] = /^([0-9a-f]+)-[0-9a-f]+ rw-p 0+ 00:00 0 *$/m.exec(maps) ?? [];
+  // The highest: above it there is little.
+  const [, address] = /^([0-9a-f]+)-[0-9a-f]+ rw-p 0+ 00:00 0 +\[stack\]$/m.exec(maps) ?? [];
   assert(address !== undefined);
   return address;
 }
 
+/** A descriptor is closed within a few. */
+const TURNS_MAX = 1_000;
+
 const descriptors = async (): Promise<number> => (await readdir("/proc/self/fd")).length;
 
-test("a new VMM that cannot be fenced is ended, and its memory is closed", {
-  skip: process.getuid?.() !== 0,
-}, async () => {
-  const address = await anonymousMemory();
+interface Scene {
+  readonly address: string;
+  readonly memoryMb: number;
+  readonly onKill: () => void;
+}
+
+/** Replaces a VMM, which fails. */
+async function replace({ address, memoryMb, onKill }: Scene): Promise<void> {
   const record = { bootId: "boot-1", pid: process.pid, startTime: startTimeOf(process.pid) ?? 0 };
   const control = { execute: async () => `Host virtual address for 0x0 (ram) is 0x${address}\r\n` };
-  let kills = 0;
   const vmm = {
     record,
     control,
     exited: new Promise(() => {}),
     fence: { arm: () => Promise.reject(new Error("the VMM cannot be fenced")) },
-    kill: async () => {
-      kills += 1;
-    },
+    kill: async () => onKill(),
   };
   const launcher = {
     isRoot: true,
@@ -47,16 +52,36 @@ test("a new VMM that cannot be fenced is ended, and its memory is closed", {
     spawn: async () => vmm,
     control: async () => control,
   };
-  const boot = { bootDirectory: "/nowhere", uid: 1, memoryMb: 1, fence: "on" };
+  const boot = { bootDirectory: "/nowhere", uid: 1, memoryMb, fence: "on" };
   const request = { boot, next: boot, directory: "/nowhere" } as unknown as ReplaceRequest;
   const context = { launcher, templates: {}, signal: new AbortController().signal };
   const old = { vmm, guest: {}, guestNetwork: null } as unknown as ReplacedVm;
+  await replaceVm(old, request, context as unknown as LiveContext & { signal: AbortSignal });
+}
+
+/** What is closed without being awaited is closed, and not by the garbage collector. */
+async function untilClosed(before: number): Promise<void> {
+  for (let turn = 0; turn < TURNS_MAX && (await descriptors()) !== before; turn += 1) await endOfTurn();
+  assert.equal(await descriptors(), before);
+}
+
+const skip = process.getuid?.() !== 0;
+
+test("a new VMM that cannot be fenced is ended, and its memory is closed", { skip }, async () => {
+  const address = await anonymousMemory();
+  let kills = 0;
+  const onKill = (): void => void (kills += 1);
   const before = await descriptors();
-  await assert.rejects(
-    replaceVm(old, request, context as unknown as LiveContext & { signal: AbortSignal }),
-    /cannot be fenced/,
-  );
+  await assert.rejects(replace({ address, memoryMb: 1, onKill }), /cannot be fenced/);
   assert.equal(kills, 1);
-  // The old VMM's memory is closed without being awaited.
-  while ((await descriptors()) !== before) await endOfTurn();
+  await untilClosed(before);
+});
+
+test("the memory of a VMM that ends while it is looked at is closed", { skip }, async () => {
+  const onKill = (): void => assert.fail("there is no new VMM yet");
+  const before = await descriptors();
+  // No process has so much.
+  const scene = { address: await anonymousMemory(), memoryMb: 2 ** 28, onKill };
+  await assert.rejects(replace(scene), /the page map ends early/);
+  await untilClosed(before);
 });

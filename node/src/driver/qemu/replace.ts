@@ -130,9 +130,13 @@ async function openSource(
   if (watch !== null) return { watch, all: none, end: () => watch.end() };
   const pages: ProcessPages = await openPages(vmm, range);
   const end = (): void => void pages.close().catch(() => undefined);
-  if ((await pages.changedBytes()) <= UNWATCHED_BYTES_MAX) return { watch, all: () => pages.read({ hasBase }), end };
-  end();
-  throw new Error("its memory cannot be watched while it runs, and is too large to be copied in a pause of seconds");
+  try {
+    if ((await pages.changedBytes()) <= UNWATCHED_BYTES_MAX) return { watch, all: () => pages.read({ hasBase }), end };
+    throw new Error("its memory cannot be watched while it runs, and is too large to be copied in a pause of seconds");
+  } catch (error) {
+    end();
+    throw error;
+  }
 }
 
 async function* none(): AsyncGenerator<PageRecord> {
