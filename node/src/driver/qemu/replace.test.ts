@@ -2,7 +2,9 @@
  * A VMM that cannot take over a guest is ended. Both VMMs are this process, so what is read is its memory.
  */
 import assert from "node:assert/strict";
-import { readdir, readFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import type { Log } from "@flotilla/base/log";
 import { endOfTurn, systemClock } from "@flotilla/base/clock";
@@ -22,6 +24,14 @@ async function anonymousMemory(): Promise<string> {
   return address;
 }
 
+/** Where the program's own file is mapped, which is not a template. */
+async function fileMemory(): Promise<string> {
+  const maps = await readFile("/proc/self/maps", "utf8");
+  const [, address] = /^([0-9a-f]+)-[0-9a-f]+ \S+ \S+ \S+ [1-9]\d* +\//m.exec(maps) ?? [];
+  assert(address !== undefined);
+  return address;
+}
+
 /** A descriptor is closed within a few. */
 const TURNS_MAX = 1_000;
 
@@ -31,10 +41,13 @@ interface Scene {
   readonly address: string;
   readonly memoryMb: number;
   readonly onKill: () => void;
+  readonly directory?: string;
+  readonly signal?: AbortSignal;
 }
 
 /** Replaces a VMM, which fails. */
-async function replace({ address, memoryMb, onKill }: Scene): Promise<void> {
+async function replace({ address, memoryMb, onKill, ...more }: Scene): Promise<void> {
+  const { directory = "/nowhere", signal = new AbortController().signal } = more;
   const record = { bootId: "boot-1", pid: process.pid, startTime: startTimeOf(process.pid) ?? 0 };
   const control = { execute: async () => `Host virtual address for 0x0 (ram) is 0x${address}\r\n` };
   const vmm = {
@@ -53,8 +66,8 @@ async function replace({ address, memoryMb, onKill }: Scene): Promise<void> {
     control: async () => control,
   };
   const boot = { bootDirectory: "/nowhere", uid: 1, memoryMb, fence: "on" };
-  const request = { boot, next: boot, directory: "/nowhere" } as unknown as ReplaceRequest;
-  const context = { launcher, templates: {}, signal: new AbortController().signal };
+  const request = { boot, next: boot, directory } as unknown as ReplaceRequest;
+  const context = { launcher, templates: { memoryWithInode: async () => null }, signal };
   const old = { vmm, guest: {}, guestNetwork: null } as unknown as ReplacedVm;
   await replaceVm(old, request, context as unknown as LiveContext & { signal: AbortSignal });
 }
@@ -84,4 +97,17 @@ test("the memory of a VMM that ends while it is looked at is closed", { skip }, 
   const scene = { address: await anonymousMemory(), memoryMb: 2 ** 28, onKill };
   await assert.rejects(replace(scene), /the page map ends early/);
   await untilClosed(before);
+});
+
+test("the copy of a template whose name is gone ends with the replacement", { skip }, async () => {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-replace-"));
+  try {
+    const onKill = (): void => assert.fail("there is no new VMM yet");
+    const stopped = AbortSignal.abort(new Error("the machine is to be stopped"));
+    const scene = { address: await fileMemory(), memoryMb: 1, onKill, directory, signal: stopped };
+    await assert.rejects(replace(scene), { name: "AbortError" });
+    assert.deepEqual(await readdir(directory), []);
+  } finally {
+    await rm(directory, { recursive: true });
+  }
 });

@@ -57,7 +57,7 @@ export async function replaceVm(
   const { boot, next, directory } = request;
   if (!launcher.isRoot) throw new Error("the node agent needs root to replace a VMM");
   const range = await guestMemory(old.vmm.control, boot.memoryMb);
-  const hasBase = await keepBase(old.vmm, range, { templates, directory });
+  const hasBase = await keepBase(old.vmm, range, { templates, directory, signal });
   const base = memoryBasePathOf(directory);
   const memory = hasBase ? ({ kind: "file", path: base, isShared: false } as const) : ({ kind: "private" } as const);
   const source = await openSource(old.vmm, range, { launcher, hasBase });
@@ -85,7 +85,7 @@ export async function replaceVm(
 async function keepBase(
   vmm: Vmm,
   range: MemoryRange,
-  context: Pick<LiveContext, "templates"> & { readonly directory: string },
+  { signal, ...context }: Pick<LiveContext, "templates"> & { readonly directory: string; readonly signal: AbortSignal },
 ): Promise<boolean> {
   try {
     return (await baseOf(vmm, range, context)) !== null;
@@ -96,8 +96,8 @@ async function keepBase(
     const { name } = mappingAt(await readFile(`/proc/${pid}/maps`, "utf8"), range.address);
     const path = memoryBasePathOf(context.directory);
     try {
-      // Holes remain holes.
-      await promisify(execFile)("cp", ["--sparse=always", `/proc/${pid}/map_files/${name}`, `${path}.new`]);
+      // Holes remain holes. A stop does not wait for it, nor for a disk that does not answer.
+      await promisify(execFile)("cp", ["--sparse=always", `/proc/${pid}/map_files/${name}`, `${path}.new`], { signal });
       await promisify(execFile)("chmod", ["0444", `${path}.new`]);
       if (!isAlive(vmm.record)) throw new Error("the machine's VMM has ended");
       await rename(`${path}.new`, path);
