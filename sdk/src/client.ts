@@ -96,11 +96,16 @@ export class Flotilla extends Methods {
    * made, for instance because the machine does not exist.
    */
   fetchFrom(machineId: string, port: number, path: string, init: RequestInit = {}): Promise<Response> {
+    return this.#fetchWithToken(machineId, this.#addressIn(machineId, port, path), init);
+  }
+
+  /** Of a path of the guest, with or without a slash at its beginning. */
+  #addressIn(machineId: string, port: number, path: string): string {
     const url = `${this.endpoint(machineId, port)}${path.startsWith("/") ? "" : "/"}${path}`;
     // Both are normalized: the client's address may be in capitals, or name its scheme's port.
     if (!new URL(url).href.startsWith(new URL(`${this.endpoint(machineId, port)}/`).href))
       throw new TypeError(`"${path}" leads out of the machine`);
-    return this.#fetchWithToken(machineId, url, init);
+    return url;
   }
 
   async #fetchWithToken(machineId: string, url: string, init: RequestInit): Promise<Response> {
@@ -116,9 +121,9 @@ export class Flotilla extends Methods {
 
   /** A WebSocket to a published port of a machine, with a connect token as in `fetchFrom`. */
   async openSocketTo(machineId: string, port: number, path: string): Promise<WebSocket> {
+    const address = this.#addressIn(machineId, port, path);
     const token = await this.#connectToken(machineId);
-    const tail = path.replace(/^\//, "");
-    return this.#openSocketWith(token, `/v1/machines/${segment(machineId)}/connect/${segment(port)}/${tail}`, {});
+    return this.#openSocketWith(token, address.slice(this.url.length), {});
   }
 
   /** One token for all calls, until shortly before it expires. undefined: there is no key to make it with. */

@@ -291,6 +291,14 @@ test("in a page and in a worker of a browser, the key is in the address: their s
   ]);
 });
 
+test("no socket is opened to a path that leads out of the machine, and no token is made for it", async (t) => {
+  const peer = await startPeer(t, reply(404));
+  const flotilla = new Flotilla({ url: peer.url, apiKey: "smk_x" });
+  for (const path of ["/../../../mach-2/exec/interactive", "../81/", "/%2e%2e/81/"])
+    await assert.rejects(flotilla.openSocketTo("mach-1", 80, path), TypeError);
+  assert.equal(peer.arrived.length, 0);
+});
+
 test("a socket is closed when its signal is aborted, and when it is not open in time", {
   timeout: 20_000,
 }, async (t) => {
