@@ -73,6 +73,26 @@ describe("an import", { skip: skipReason }, () => {
     assert.equal((await left(store.directory, "unpacked")).length, 1);
   });
 
+  it("of a layout with variants of one architecture takes the one that the most processors can run, and refuses two images", async () => {
+    await using store = await openTestImages();
+    const directory = join(work, "variants");
+    const platforms = await alpinePlatforms();
+    await writeLayout(
+      directory,
+      platforms.filter(({ arch }) => arch === HOST_ARCH),
+    );
+    const file = join(directory, "index.json");
+    const index = JSON.parse(await readFile(file, "utf8")) as { readonly manifests: readonly [{ platform: object }] };
+    const [entry] = index.manifests;
+    const as = (variant?: string): object => ({ ...entry, platform: { ...entry.platform, variant } });
+    const list = (...manifests: object[]): Promise<void> => writeFile(file, JSON.stringify({ ...index, manifests }));
+    const damaged = { ...as("v3"), digest: digestOf(Buffer.from("nothing")) };
+    await list(damaged, as());
+    assert.equal((await store.images.importArchive(directory, "local/alpine")).layerCount, 3);
+    await list(as(), as());
+    await assert.rejects(store.images.importArchive(directory, "local/alpine"), /holds 2 images; export one at a time/);
+  });
+
   it("of a docker archive reads its config and its layers, also linked ones", async () => {
     await using store = await openTestImages();
     const other = makeTar([{ name: "etc/motd", content: "ahoy" }]);

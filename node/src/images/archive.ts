@@ -157,12 +157,13 @@ async function readLayout(directory: string, options: OpenArchiveOptions): Promi
   }
 }
 
-/** An index.json with a single entry need not name its platform. */
+/** An index.json with a single entry need not name its platform. Of one image's variants of an architecture one is chosen. */
 function chooseEntry(entries: Parameters<typeof choosePlatform>[0], arch: string): { readonly digest: string } {
   const [only] = entries;
   if (only !== undefined && entries.length === 1) return only;
   const matching = entries.filter((entry) => entry.os === "linux" && entry.architecture === arch);
-  if (matching.length > 1 || entries.some((entry) => entry.architecture === null))
+  const variants = new Set(matching.map(({ variant }) => variant));
+  if (variants.size < matching.length || entries.some((entry) => entry.architecture === null))
     throw new Error(`the archive holds ${entries.length} images; export one at a time`);
   return choosePlatform(entries, arch);
 }
