@@ -3,7 +3,7 @@
  * runs again as the program that is installed there.
  */
 import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { readRestartRequest, readSuspendAllRequest } from "@flotilla/contract/link/generated";
 import type { Fleet } from "../machines/fleet.ts";
 import { refuse, sendJson } from "./answer.ts";
@@ -55,7 +55,7 @@ export async function restartAgent(
   try {
     release = await restart.installedRelease();
   } catch (error) {
-    const message = `the program that is installed there does not run: ${messageOf(error)}`;
+    const message = `the program that is installed there does not run: ${ownMessageOf(error)}`;
     return refuse(response, 409, { code: "not_runnable", message });
   }
   const isMeant = agentBootId === bootId && !isStopping();
