@@ -102,6 +102,39 @@ test("a stop request ends a terminal whose server does not answer", async (t) =>
   assert.deepEqual([(await ran).code, (await ran).errors], [130, ""]);
 });
 
+test("what a slow reader of a terminal has not read waits in the machine, and nothing is lost", async (t) => {
+  const pieces = 128;
+  const piece = Buffer.alloc(512 * 1024, "x");
+  let socket: WebSocket | undefined;
+  const url = await startTerminals(t, (accept) => {
+    void accept().then((opened) => {
+      for (let sent = 0; sent < pieces; sent += 1) opened.send(piece);
+      opened.send(JSON.stringify({ type: "exit", code: 6 }), { binary: false });
+      opened.close();
+      socket = opened;
+    });
+  });
+  const child = spawn(process.execPath, [MAIN, "machine", "exec", "-t", "hello", "--", "yes"], {
+    env: { PATH: process.env["PATH"], HOME: "/nonexistent", FLOTILLA_URL: url },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.after(() => child.kill("SIGKILL"));
+  // Unchanged in so many polls: nothing more is read.
+  let [waiting, polls] = [-1, 0];
+  const isStill = (): boolean => {
+    const now = socket?.bufferedAmount ?? -1;
+    polls = now === waiting && now >= 0 ? polls + 1 : 0;
+    waiting = now;
+    return polls > 25;
+  };
+  await until(isStill, { what: "a reader that reads no more", deadlineMs: 20_000, everyMs: 20 });
+  assert.ok(waiting > 0.75 * pieces * piece.length, `${waiting} bytes wait`);
+  let read = 0;
+  child.stdout.on("data", (bytes: Buffer) => (read += bytes.length));
+  const [code] = (await once(child, "close")) as [number];
+  assert.deepEqual([code, read], [6, pieces * piece.length]);
+});
+
 const skip = spawnSync("script", ["--version"]).status !== 0 && "no script";
 
 /** A shell in the machine on a terminal of this size, which `stty size` shows there as `seenSize`. */

@@ -7,9 +7,12 @@
  * - The program's exit code becomes this program's.
  * - A stop request ends this, also when the server does not answer.
  * - Piped input is sent as if typed, then the input ends, for every program that still reads.
+ * - A slow reader of the output slows the machine's program; nothing is held for it without a bound.
  *
  * The key is sent in a header, never in the address: Node's WebSocket supports that.
  */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { Socket } from "node:net";
 import { every } from "@flotilla/base/clock";
 import type { Flotilla, MachineInfo, OpenTerminalQuery } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -37,9 +40,10 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   const name = machine.name ?? machine.id;
   const { output } = call.world.streams;
   const size = sizeOf(output);
+  const connection = nextConnection();
   const socket = flotilla.openTerminal(machine.id, { query: { ...query, ...size } });
   socket.binaryType = "arraybuffer";
-  const ended = endOf(socket, output);
+  const ended = endOf(socket, connection, output);
   if (!(await isOpen(call, socket, name))) throw await whyNot(flotilla, machine.id, name);
   const stop = Promise.withResolvers<null>();
   const stopListening = call.world.onStopSignal(() => stop.resolve(null));
@@ -90,12 +94,36 @@ async function whyNot(flotilla: Flotilla, id: string, name: string): Promise<Err
   return new Failure(`no terminal could be opened in ${name}, although commands run there`, "try again");
 }
 
-function endOf(socket: WebSocket, output: Streams["output"]): Promise<End> {
+/** Where Node says which connection a request is sent on. */
+const REQUEST_SENT = "undici:client:sendHeaders";
+
+/**
+ * The connection of the next WebSocket, once its request is sent. A WebSocket reads whatever arrives, and its interface cannot pause
+ * that.
+ */
+function nextConnection(): () => Socket | undefined {
+  let connection: Socket | undefined;
+  const onSent = (message: unknown): void => {
+    const { request, socket } = message as {
+      readonly request: { readonly upgrade?: unknown };
+      readonly socket: Socket;
+    };
+    if (request.upgrade !== "websocket") return;
+    connection = socket;
+    unsubscribe(REQUEST_SENT, onSent);
+  };
+  subscribe(REQUEST_SENT, onSent);
+  return () => connection;
+}
+
+function endOf(socket: WebSocket, connection: () => Socket | undefined, output: Streams["output"]): Promise<End> {
   let exitCode: number | null = null;
+  output.on("drain", () => connection()?.resume());
   socket.addEventListener("message", (event) => {
     const data: unknown = event.data;
-    if (data instanceof ArrayBuffer) output.write(new Uint8Array(data));
-    else exitCode = exitCodeOf(String(data)) ?? exitCode;
+    if (data instanceof ArrayBuffer) {
+      if (!output.write(new Uint8Array(data))) connection()?.pause();
+    } else exitCode = exitCodeOf(String(data)) ?? exitCode;
   });
   // The close event that follows has the reason.
   socket.addEventListener("error", () => undefined);
