@@ -21,9 +21,10 @@ export interface LoginOptions {
 }
 
 export async function run(call: Call, _operands: readonly string[], options: LoginOptions): Promise<void> {
-  const { environment, streams } = call.world;
+  const { world } = call;
+  const { environment, streams } = world;
   const url = readUrl(environment, call.options);
-  const key = options.keyStdin ? await readAll(streams.input) : await readSecret(streams, `API key for ${url}: `);
+  const key = options.keyStdin ? await readAll(streams.input) : await readSecret(world, `API key for ${url}: `);
   if (key === "") throw new Failure("no key was given", "paste the key that `flotilla key create` printed");
   requireKey(key, options.keyStdin ? "standard input" : "the terminal");
   const caller = await new Flotilla({ url, apiKey: key }).getCaller().catch((error: unknown) => {
