@@ -97,7 +97,7 @@ async function inTerminal(call: Call, reference: string, command: readonly strin
     );
   }
   const machine = await findMachine(call.flotilla(), reference);
-  const [program = "", ...operands] = command.length === 1 ? ["/bin/sh", "-lc", ...command] : command;
+  const [program = "", ...operands] = command.length === 1 ? ["/bin/sh", "-lc", "--", ...command] : command;
   return joinTerminal(call, machine, {
     cmd: program,
     arg: operands,

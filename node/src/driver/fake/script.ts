@@ -131,7 +131,8 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 export function runScript(argv: readonly string[], world: ScriptWorld): Promise<number> | number {
   const [program = "", ...args] = argv;
   const name = program.slice(program.lastIndexOf("/") + 1);
-  if (name === "sh" && (args[0] === "-c" || args[0] === "-lc")) return shell(args[1] ?? "", world);
+  if (name === "sh" && (args[0] === "-c" || args[0] === "-lc"))
+    return shell(args[args[1] === "--" ? 2 : 1] ?? "", world);
   if (name === "sh" && args.length === 0) return interactive(world);
   if (args[0] === "-" && world.env["FAKE_INTERPRETERS"]?.split(" ").includes(name)) return interpret(world);
   if (!Object.hasOwn(COMMANDS, name)) {

@@ -24,7 +24,7 @@ export type CommandRequest = Omit<MachineCommandRequest, "stdin"> & { readonly s
 
 export function commandOf(request: CommandRequest): Command {
   const { command } = request;
-  const argv = typeof command === "string" ? ["sh", "-lc", command] : command;
+  const argv = typeof command === "string" ? shellCommand("-lc", command) : command;
   const isBackground = request.background ?? false;
   const stdin = stdinOf(request.stdin);
   if (isBackground && stdin !== null && stdin.byteLength > 0) {
@@ -46,6 +46,10 @@ export function commandOf(request: CommandRequest): Command {
     stdin,
   };
 }
+
+/** The shell would read a line that begins like an option as one. */
+export const shellCommand = (flags: "-c" | "-lc", line: string): readonly string[] =>
+  /^[-+]/.test(line) ? ["sh", flags, "--", line] : ["sh", flags, line];
 
 function timeoutSeconds(asked: number | null | undefined): number {
   if (asked === null || asked === undefined) return EXEC_TIMEOUT_DEFAULT_SECONDS;

@@ -16,6 +16,7 @@
  * Always: the result is data from the machine: its size is bounded, and entries that are not text are dropped.
  */
 import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "@flotilla/contract/limits";
+import { shellCommand } from "../exec/request.ts";
 
 /** The state that commands of a session leave to the next one. */
 export interface SessionState {
@@ -70,7 +71,7 @@ export function shellArgv(
     // On the same line, so that the line numbers of a syntax error are right. Then nothing runs.
     line,
   ];
-  return ["sh", state.hasProfile ? "-c" : "-lc", steps.join("; ")];
+  return shellCommand(state.hasProfile ? "-c" : "-lc", steps.join("; "));
 }
 
 const writeTo = (path: string): string =>
