@@ -75,14 +75,18 @@ test("a copy that cannot be made says why and leaves nothing", async (t) => {
   assert.deepEqual(readdirSync(directory), []);
 });
 
-test("an executable stays executable in the machine, if the machine has chmod", async (t) => {
+test("a program stays executable and a private file private in the machine, if the machine has chmod", async (t) => {
   const directory = temporaryHome(t);
-  writeFileSync(join(directory, "tool"), "#!/bin/sh\n");
-  chmodSync(join(directory, "tool"), 0o755);
   // The scripted guest has no chmod, and its error shows that chmod was called.
-  const { code, errors } = await cp(t, "tool", "hello:/workspace/tool", { directory });
-  assert.equal(code, 1);
-  assert.match(errors, /was copied, but could not be made executable: .*'chmod' not found/);
+  for (const [name, mode] of Object.entries({ tool: 0o755, key: 0o600 })) {
+    writeFileSync(join(directory, name), "#!/bin/sh\n");
+    chmodSync(join(directory, name), mode);
+    const { code, errors } = await cp(t, name, `hello:/workspace/${name}`, { directory });
+    assert.equal(code, 1);
+    assert.match(errors, new RegExp(`was copied, but its permissions .* to ${mode.toString(8)}: .*'chmod' not found`));
+  }
+  const all = await cpTree(t, ".", "hello:/modes", { directory });
+  assert.match(all.errors, /files were copied, but not all could be given the permissions \d+: .*'chmod' not found/);
   assert.equal((await server.client.get(`/v1/machines/${id}/files/workspace/tool`)).text, "#!/bin/sh\n");
 });
 

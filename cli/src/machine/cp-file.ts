@@ -21,7 +21,17 @@ export type CopyEnd =
 /** A file of a machine. */
 export type MachineFile = Pick<CopyEnd & { readonly kind: "machine" }, "machine" | "path">;
 
-export const EXECUTABLE = 0o111;
+const EXECUTABLE = 0o111;
+const OTHERS_MAY_READ = 0o044;
+
+/**
+ * The permissions that a copy in a machine has to be given, as `chmod` takes them; null for a file that everybody may read and none
+ * execute, as new files there are. An executable stays executable, and what is private stays so.
+ */
+export function permissionsOf(mode: number): string | null {
+  const isPlain = (mode & EXECUTABLE) === 0 && (mode & OTHERS_MAY_READ) === OTHERS_MAY_READ;
+  return isPlain ? null : (mode & 0o777).toString(8);
+}
 
 /** As users write it: `hello:/etc/hosts`. */
 export const fileText = ({ machine, path }: MachineFile): string => `${machine}:${path}`;

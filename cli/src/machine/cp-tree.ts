@@ -25,12 +25,12 @@ import {
   bodyOf,
   brokenOff,
   type CopyEnd,
-  EXECUTABLE,
   fileText,
   inMachine,
   isDirectory,
   type MachineFile,
   megabytes,
+  permissionsOf,
   save,
 } from "./cp-file.ts";
 import { stoppable } from "../stoppable.ts";
@@ -78,7 +78,8 @@ class Tree {
   #files = 0;
   #bytes = 0;
   #leftOut = 0;
-  readonly #executables: string[] = [];
+  /** Paths by the permissions that they are to have. */
+  readonly #permissions = new Map<string, string[]>();
   readonly #emptyDirectories: string[] = [];
 
   constructor(
@@ -144,7 +145,8 @@ class Tree {
     const isInside = to.endsWith("/") || (await this.#directoryExists(to));
     await this.#uploadInto(from, isInside ? posix.join(to, basename(from)) : to, 0);
     await this.#run(["mkdir", "-p", "--"], this.#emptyDirectories, "made");
-    await this.#run(["chmod", "a+x", "--"], this.#executables, "made executable");
+    for (const [permissions, paths] of this.#permissions)
+      await this.#run(["chmod", permissions, "--"], paths, `given the permissions ${permissions}`);
   }
 
   async #directoryExists(path: string): Promise<boolean> {
@@ -175,7 +177,11 @@ class Tree {
     const { mode } = await lstat(from).catch((error: unknown) => Promise.reject(localFailure(error, from)));
     const body = bodyOf(createReadStream(from), from, this.#meter());
     await inMachine(this.#file(to), () => this.#flotilla.putFileAt(this.#id, to, body, { signal }));
-    if ((mode & EXECUTABLE) !== 0) this.#executables.push(to);
+    const permissions = permissionsOf(mode);
+    if (permissions === null) return;
+    const paths = this.#permissions.get(permissions);
+    if (paths === undefined) this.#permissions.set(permissions, [to]);
+    else paths.push(to);
   }
 
   /** Runs a program in the machine for what the files API cannot do. */

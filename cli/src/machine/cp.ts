@@ -8,7 +8,7 @@
  * - A local device or named pipe is written to, and never replaced by a file.
  * - An interrupted download leaves no part of a file.
  * - A directory as destination gets a file with the source's name.
- * - An executable stays executable.
+ * - An executable stays executable, and what others may not read stays so.
  *
  * With -r, cp-tree.ts copies a directory.
  */
@@ -25,12 +25,12 @@ import {
   bodyOf,
   type CopyEnd,
   contentOf,
-  EXECUTABLE,
   fileText,
   inMachine,
   isDirectory,
   isSpecial,
   megabytes,
+  permissionsOf,
   save,
   writeInto,
 } from "./cp-file.ts";
@@ -117,7 +117,8 @@ async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "
   const counted = meter(call, `${to.machine}:${target}`, facts?.size ?? null);
   const content = bodyOf(source, path, counted);
   await inMachine({ machine: to.machine, path: target }, () => flotilla.putFileAt(id, target, content));
-  if (facts !== null && (facts.mode & EXECUTABLE) !== 0) await makeExecutable(flotilla, id, target);
+  const permissions = facts === null ? null : permissionsOf(facts.mode);
+  if (permissions !== null) await setPermissions(flotilla, id, { path: target, permissions });
 }
 
 /** A directory as destination gets a file with the source's name. */
@@ -140,9 +141,14 @@ const isOfDirectory = (error: unknown): boolean =>
 
 const copyAll = (from: string, to: string): string => `such as: flotilla machine cp -r ${from} ${to}`;
 
-async function makeExecutable(flotilla: Flotilla, id: string, path: string): Promise<void> {
-  const { exitCode, stderr } = await flotilla.exec(id, { command: ["chmod", "a+x", "--", path] });
-  if (exitCode !== 0) throw new Failure(`${path} was copied, but could not be made executable: ${stderr.trim()}`);
+async function setPermissions(
+  flotilla: Flotilla,
+  id: string,
+  { path, permissions }: { readonly path: string; readonly permissions: string },
+): Promise<void> {
+  const { exitCode, stderr } = await flotilla.exec(id, { command: ["chmod", permissions, "--", path] });
+  if (exitCode !== 0)
+    throw new Failure(`${path} was copied, but its permissions could not be set to ${permissions}: ${stderr.trim()}`);
 }
 
 /** Passes bytes on and shows the number on a terminal. */
