@@ -27,6 +27,8 @@ const shell = (t: TestContext, input: string, ...more: readonly string[]) =>
 test("piped input is sent as if typed, and the program's exit code is this program's", async (t) => {
   const { code, output, errors } = await shell(t, "echo from the pipe\nstty size\nexit 5\n");
   assert.deepEqual([code, output.toString(), errors], [5, "from the pipe\n24 80\n", ""]);
+  const unended = await shell(t, "exit 4");
+  assert.deepEqual([unended.code, unended.errors], [4, ""], "the last line has no line break");
 });
 
 test("the end of piped input is repeated, so that a program and the shell that started it both end", async (t) => {

@@ -6,7 +6,7 @@
  * - The terminal's settings are restored however this ends.
  * - The program's exit code becomes this program's.
  * - A stop request ends this, also when the server does not answer.
- * - Piped input is sent as if typed, then the input ends, for every program that still reads.
+ * - Piped input is sent as if typed, also its last line without a line break; then the input ends, for every program that still reads.
  * - A slow reader of the output slows the machine's program; nothing is held for it without a bound.
  *
  * The key is sent in a header, never in the address: Node's WebSocket supports that.
@@ -27,6 +27,7 @@ interface End {
 }
 
 const END_OF_INPUT = "\u0004";
+const LINE_BREAK = 0x0a;
 const CODE_UNKNOWN = -1;
 /** A program in the terminal may end at the first end of input, or miss it, and the shell below it waits for its own. */
 const END_OF_INPUT_PERIOD_MS = 1000;
@@ -145,13 +146,17 @@ function exitCodeOf(text: string): number | null {
 function connect(call: Call, socket: WebSocket, known: Size): () => void {
   const { input, output } = call.world.streams;
   const isTerminal = input.isTTY === true;
+  let last: number | undefined = LINE_BREAK;
   const onData = (chunk: Buffer): void => {
+    last = chunk.at(-1);
     socket.send(new Uint8Array(chunk));
     if (socket.bufferedAmount > WAITING_BYTES_MAX) input.pause();
   };
   let stopEnding = (): void => undefined;
   const sendEnd = (): void => socket.send(Buffer.from(END_OF_INPUT));
   const onEnd = (): void => {
+    // Within a line, shells that edit lines ignore the end of input.
+    if (last !== LINE_BREAK) socket.send(Buffer.of(LINE_BREAK));
     sendEnd();
     stopEnding = every(call.world.clock, END_OF_INPUT_PERIOD_MS, sendEnd);
   };
