@@ -7,11 +7,10 @@
  * a program that says it does not need its output. A command that was stopped waits for nothing.
  */
 import { systemClock } from "@flotilla/base/clock";
+import { STOP_SIGNALS } from "@flotilla/base/stop-signals";
 import { EXIT_REFUSED, fileErrorText } from "./failure.ts";
 import { Output } from "./output.ts";
 import { buildProgram, runProgram } from "./program.ts";
-
-const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 const { stdin: input, stdout: output, stderr: errors } = process;
 let needsOutput = true;

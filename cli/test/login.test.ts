@@ -1,8 +1,10 @@
 /**
- * `flotilla login` on a terminal.
+ * `flotilla login` and the hangup of a terminal.
  */
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { until } from "../../test/support/until.ts";
@@ -25,4 +27,32 @@ test("a hangup at the question for the key leaves a terminal that shows what is 
   await shows("ended with ");
   await until(() => child.exitCode !== null, { what: "the end of the terminal" });
   assert.match(seen, /cancelled; nothing was saved[^]*ended with 1\r\n[^]* icanon [^]* echo /);
+});
+
+const SIGHUP_BIT = 1n;
+const LAUNCHER = fileURLToPath(new URL("../../flotilla", import.meta.url));
+
+test("a hangup does not end a program that was started with nohup", async (t) => {
+  const line = `trap '' HUP; exec sh ${LAUNCHER} login --key-stdin`;
+  const child = spawn("sh", ["-c", line], {
+    env: {
+      PATH: process.env["PATH"] ?? "",
+      HOME: "/nonexistent",
+      NODE_COMPILE_CACHE: process.env["NODE_COMPILE_CACHE"],
+    },
+    stdio: ["pipe", "ignore", "pipe"],
+  });
+  t.after(() => child.kill("SIGKILL"));
+  let said = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+  const handlesHangup = (): boolean => {
+    const caught = /^SigCgt:\s*(\w+)/m.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))?.[1];
+    return (BigInt(`0x${caught}`) & SIGHUP_BIT) !== 0n;
+  };
+  await until(handlesHangup, { what: "a program that handles the signal", deadlineMs: 10_000 });
+  child.kill("SIGHUP");
+  child.stdin.end();
+  const ended = (await once(child, "close")) as [number | null, NodeJS.Signals | null];
+  assert.deepEqual(ended, [1, null]);
+  assert.match(said, /no key was given/);
 });

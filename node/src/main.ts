@@ -12,6 +12,7 @@ import { lockDirectory } from "@flotilla/base/directory-lock";
 import { messageOf } from "@flotilla/base/errors";
 import { countBuffersWithHeap } from "@flotilla/base/garbage";
 import type { Log } from "@flotilla/base/log";
+import { STOP_SIGNALS } from "@flotilla/base/stop-signals";
 import { RELEASE } from "@flotilla/contract/release";
 import { runAgent } from "./agent.ts";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
@@ -80,9 +81,7 @@ function stopOnSignals(log: Log, forceStop: () => void): Stopping {
     systemClock.timer(STOP_DEADLINE_MS, forceStop);
     stop.abort(new Error(why));
   };
-  process.on("SIGTERM", () => request("SIGTERM"));
-  process.on("SIGINT", () => request("SIGINT"));
-  process.on("SIGHUP", () => request("SIGHUP"));
+  for (const name of STOP_SIGNALS) process.on(name, () => request(name));
   // Never forces a stop: the stop that was requested before continues.
   process.on("disconnect", () => {
     if (!stop.signal.aborted) request("the program that started it has ended");

@@ -19,8 +19,9 @@ interface Ban {
 const CLOCKS = /(^|\/)(clock|until)\.ts$/;
 /** Tests may measure real durations, but do not wait by the clock. */
 const CLOCKS_AND_TESTS = /(^|\/)(clock|until)\.ts$|^test\/|\/test\/|\.test\.ts$/;
-/** The files that may read the environment; programs that start others pass their environment on. */
-const SURROUNDINGS = /(^|\/)(main|config)\.ts$|^(scripts|bench|test)\/|\/test\/|\.test\.ts$/;
+/** The files that may read the environment; programs that start others pass their environment on. The launcher sets one variable itself. */
+const SURROUNDINGS =
+  /(^|\/)(main|config)\.ts$|^base\/src\/stop-signals\.ts$|^(scripts|bench|test)\/|\/test\/|\.test\.ts$/;
 const NOWHERE = /^$/;
 
 const BANS: readonly Ban[] = [

@@ -6,6 +6,7 @@
  */
 import { systemClock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
+import { STOP_SIGNALS } from "@flotilla/base/stop-signals";
 
 export interface StopOptions {
   /** How long requests may finish, in milliseconds. */
@@ -78,7 +79,7 @@ export function stopSignals(): { readonly ask: AbortSignal; readonly hurry: Abor
     askedAt = now;
     ask.abort(new Error("asked to stop"));
   };
-  for (const name of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(name, onSignal);
+  for (const name of STOP_SIGNALS) process.on(name, onSignal);
   // Under `flotilla up`, whose end stops this process. It never hurries: a program that was asked to stop continues.
   process.on("disconnect", () => {
     if (!ask.signal.aborted) onSignal();

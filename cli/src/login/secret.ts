@@ -18,13 +18,13 @@ export async function readSecret({ streams, onStopSignal }: World, question: str
   if (!input.isTTY) {
     throw new Failure("there is no terminal to ask for the key on", "give it on standard input, with --key-stdin");
   }
-  errors.write(question);
   const cancelled = new Failure("cancelled; nothing was saved");
   const stopListening = onStopSignal(() => {
     input.setRawMode(false);
     input.destroy(cancelled);
   });
   input.setRawMode(true);
+  errors.write(question);
   const decoder = new StringDecoder("utf8");
   let secret = "";
   try {
