@@ -134,6 +134,24 @@ test("a stream that ends without an exit, or with an error, is a failure and nev
   }
 });
 
+test("where the image has no shell, exec says how one argument runs as a program", async (t) => {
+  const nothing = new Uint8Array();
+  const missing = Buffer.from("executable file 'sh' not found in $PATH: No such file or directory\n");
+  const { run, peer } = await against(t, {
+    [`POST /v1/machines/${ID}/exec/stream`]: execStreamed(nothing, missing, 255),
+    [`POST /v1/machines/${ID}/exec`]: replyJson(execAnswer(nothing, missing, 255)),
+  });
+  for (const options of [[], ["--no-stream"]]) {
+    const { code, errors } = await run(["machine", "exec", ...options, ID, "--", "/app"]);
+    assert.equal(code, 255);
+    assert.match(errors, /^executable file 'sh' not found[^\n]*\nflotilla: .* its image has none: add --no-shell\n$/);
+  }
+  const { errors } = await run(["machine", "exec", "--no-shell", ID, "--", "/app"]);
+  assert.equal(errors, missing.toString());
+  const commands = peer.arrived.map(({ body }) => (JSON.parse(body.toString()) as { command: unknown }).command);
+  assert.deepEqual(commands, ["/app", "/app", ["/app"]]);
+});
+
 test("exec passes piped text on, byte for byte, and refuses input that the API cannot carry", async (t) => {
   const nothing = new Uint8Array();
   const { peer, run } = await against(t, {

@@ -213,6 +213,7 @@ function addExecOptions(command: Command): void {
     .option("--session <id>", "continue with the directory and exported variables of the session's last line")
     .option("--background", "do not wait; print the process id")
     .option("--no-stdin", "pass no input to the command")
+    .option("--no-shell", "run a single argument as a program too, as in an image without a shell")
     .option("--stream", "show output as it arrives, also with --json or --background")
     .option("--no-stream", "show output when the command has ended")
     .addHelpText(

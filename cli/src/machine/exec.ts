@@ -9,7 +9,8 @@
  *   input does not wait for one.
  *
  * A single argument is a line for the machine's shell, several are a program and its arguments: quotes decide, as
- * with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --tty it runs in a terminal (terminal.ts).
+ * with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --no-shell, which images without a shell need, one argument is
+ * a program too. With --tty it runs in a terminal (terminal.ts).
  */
 import { fstatSync } from "node:fs";
 import {
@@ -37,6 +38,8 @@ export interface ExecOptions {
   readonly stdin?: boolean;
   readonly interactive?: boolean;
   readonly tty?: boolean;
+  /** False with --no-shell. */
+  readonly shell?: boolean;
   /** Default: true, except with --json or --background. */
   readonly stream?: boolean;
   /** The session's id; its first use creates it. */
@@ -45,6 +48,10 @@ export interface ExecOptions {
 
 /** The API's limit; a larger input is refused before it is sent. */
 const STDIN_BYTES_MAX = 16 * 1024 * 1024;
+
+/** What is said of a line in a machine without a shell. */
+const NO_SHELL = /^executable file 'sh' not found/;
+const NO_SHELL_BYTES = 40;
 
 export async function run(call: Call, operands: readonly string[], options: ExecOptions): Promise<number> {
   const [reference = "", ...command] = operands;
@@ -56,6 +63,16 @@ export async function run(call: Call, operands: readonly string[], options: Exec
   const isStreamed = options.stream ?? !(call.output.isJson || options.background === true);
   const send = senderOf(flotilla, id, options.session);
   return (await (isStreamed ? stream : runToEnd)(call, send, request)) & 0xff;
+}
+
+/** One argument is a line, unless it is to be a program. */
+const isLine = (command: readonly string[], { shell = true }: ExecOptions): boolean => command.length === 1 && shell;
+
+function noteMissingShell({ output }: Call, { command }: MachineCommandRequest, stderr: string): void {
+  if (typeof command === "string" && NO_SHELL.test(stderr))
+    output.note(
+      "flotilla: a single argument is a line for the machine's shell, and its image has none: add --no-shell",
+    );
 }
 
 interface Sender {
@@ -97,7 +114,7 @@ async function inTerminal(call: Call, reference: string, command: readonly strin
     );
   }
   const machine = await findMachine(call.flotilla(), reference);
-  const [program = "", ...operands] = command.length === 1 ? ["/bin/sh", "-lc", "--", ...command] : command;
+  const [program = "", ...operands] = isLine(command, options) ? ["/bin/sh", "-lc", "--", ...command] : command;
   return joinTerminal(call, machine, {
     cmd: program,
     arg: operands,
@@ -110,20 +127,26 @@ async function inTerminal(call: Call, reference: string, command: readonly strin
 /** Output as it arrives; with --json one line of JSON for each piece. */
 async function stream(call: Call, send: Sender, request: MachineCommandRequest): Promise<number> {
   let exitCode = 0;
+  let lastError = "";
   for await (const event of await send.streamExec(request)) {
     if (event.kind === "exit") exitCode = event.exitCode;
+    if (event.kind === "stderr") lastError = Buffer.from(event.bytes.subarray(0, NO_SHELL_BYTES)).toString();
     const isOutput = event.kind !== "exit";
     if (call.output.isJson) {
       const fact = isOutput ? { dataB64: Buffer.from(event.bytes).toString("base64") } : { exitCode };
       await call.output.jsonLine({ event: event.kind, ...fact });
     } else if (isOutput) await call.output.flow(event.kind === "stdout" ? "output" : "errors", event.bytes);
   }
+  noteMissingShell(call, request, lastError);
   return exitCode;
 }
 
 async function runToEnd(call: Call, send: Sender, request: MachineCommandRequest): Promise<number> {
   const query = call.output.isJson ? undefined : ({ output: "b64" } as const);
-  return showAnswer(call, await send.exec(request, { query }));
+  const answer = await send.exec(request, { query });
+  const exitCode = showAnswer(call, answer);
+  noteMissingShell(call, request, bytesOf(answer.stderrB64, answer.stderr).toString());
+  return exitCode;
 }
 
 /** Prints the whole answer, with --json as it is. Returns the command's exit code. */
@@ -147,7 +170,7 @@ export function execRequest(
 ): MachineCommandRequest {
   const [line = ""] = command;
   return {
-    command: command.length === 1 ? line : command,
+    command: isLine(command, options) ? line : command,
     ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     ...(options.env === undefined ? {} : { env: options.env }),
     ...(options.user === undefined ? {} : { user: options.user }),
