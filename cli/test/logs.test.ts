@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { type Reply, reply, startPeer } from "../../sdk/test/peer.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "../../server/test/support/node.ts";
 import { startTestServer } from "../../server/test/support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -69,4 +70,37 @@ test("following ends when the machine is deleted, with all lines printed", async
   });
   await runCli(t, ["machine", "rm", "followed"], { environment });
   assert.deepEqual([(await logs.ran).code, (await events.ran).code], [0, 0]);
+});
+
+test("following continues after a server that ended, with each line once, until the machine is not found", async (t) => {
+  const line = (second: number, message: string, source = "workload"): string => {
+    const timestamp = `2026-01-01T00:00:0${second}.000Z`;
+    return `data: ${JSON.stringify({ timestamp, level: "info", message, source })}\n\n`;
+  };
+  const lines = [line(1, "a"), line(2, "b"), line(2, "b")];
+  const logs: Reply[] = [
+    (_arrived, answer) => {
+      answer.writeHead(200, { "content-type": "text/event-stream" });
+      answer.write(lines.join(""), () => answer.destroy());
+    },
+    reply(503, "the server starts", { "retry-after": "60" }),
+    // The same instant again, and a last line of a server whose clock is ahead.
+    reply(200, [...lines, line(2, "b"), line(3, "c"), line(9, "the server stops", "node")].join("")),
+    reply(200, [...lines, line(2, "b"), line(3, "c"), line(4, "d")].join("")),
+    reply(404, "no machine"),
+  ];
+  const { url, arrived } = await startPeer(t, ...logs);
+  const cli = ["machine", "logs", `mach-${"ab".repeat(16)}`, "--tail", "7"];
+  const ran = await runCli(t, [...cli, "--follow"], { environment: { FLOTILLA_URL: url } });
+  assert.deepEqual(
+    [ran.code, ran.output.toString(), ran.errors],
+    [0, "a\nb\nb\nb\nc\nd\n", "flotilla: the server stops\n"],
+  );
+  assert.deepEqual(
+    arrived.map((call) => /tail=(\d+)/.exec(call.url)?.[1]),
+    ["7", "10000", "10000", "10000", "10000"],
+  );
+  const broken = await startPeer(t, logs[0] ?? reply(500));
+  const once = await runCli(t, cli, { environment: { FLOTILLA_URL: broken.url } });
+  assert.equal(once.code, 1, "without --follow a part is not the whole");
 });
