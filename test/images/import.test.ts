@@ -197,6 +197,8 @@ describe("images made on the node", { skip: skipReason }, () => {
     const cacheDirectory = join(work, "cache");
     await using store = await openTestImages({ cacheDirectory });
     assert.equal(await store.images.ensureLocalBusybox(), undefined, "set-up has not put it there yet");
+    const missing = store.images.ensure("local/busybox", { arch: null, tenantId: null });
+    await assert.rejects(missing, /never pulled; the node makes it when its agent starts$/);
     await mkdir(join(cacheDirectory, "images"), { recursive: true });
     await copyFile("/bin/busybox", join(cacheDirectory, "images", "busybox"));
     const image = await store.images.ensureLocalBusybox();

@@ -71,6 +71,8 @@ export interface Collected {
   readonly freedBytes: number;
 }
 
+/** What set-up's busybox becomes. */
+const BUSYBOX = "local/busybox:latest";
 /** Machines whose disk is full are paused until this has made room. */
 const COLLECT_MS = 5_000;
 
@@ -262,7 +264,7 @@ class ImageStore implements NodeImages {
   async ensureLocalBusybox(): Promise<UnpackedImage | undefined> {
     await using work = await this.#builder.begin();
     const tar = await makeBusyboxTar(join(this.#options.cacheDirectory, "images", "busybox"), work.path);
-    return tar === undefined ? undefined : await this.importArchive(tar, "local/busybox");
+    return tar === undefined ? undefined : await this.importArchive(tar, BUSYBOX);
   }
 
   keepCollecting(): void {
@@ -379,7 +381,10 @@ class ImageStore implements NodeImages {
         "image_wrong_platform",
         `image ${reference.name} is on this node for ${others.join(", ")}, not for ${arch}`,
       );
-    const how = "import it with `flotilla image import` or build it with `flotilla image make-local`";
+    const how =
+      reference.name === BUSYBOX
+        ? "the node makes it when its agent starts"
+        : "import it with `flotilla image import` or build it with `flotilla image make-local`";
     const text = `image ${reference.name} is not on this node, and local images are never pulled; ${how}`;
     return new ImageRefused("image_not_found", text);
   }
