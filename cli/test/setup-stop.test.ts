@@ -16,6 +16,7 @@ import {
   readFileSync,
   rmSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { homedir, tmpdir } from "node:os";
@@ -119,6 +120,43 @@ async function goesOn(t: TestContext, checkout: Checkout): Promise<void> {
   await until(isOver, { what: "the next start", deadlineMs: 60_000 });
   assert.match(said(), /setup: ready in .*\n[^]*flotilla: up/);
 }
+
+test("packages stay as they are when new ones cannot be installed, also when set-up is killed meanwhile", {
+  skip,
+}, async (t) => {
+  const checkout = makeCheckout(t);
+  await goesOn(t, checkout);
+  const modules = join(checkout.root, "node_modules");
+  writeFileSync(join(modules, "package"), "old");
+  const later = new Date(Date.now() + 60_000);
+  utimesSync(join(checkout.root, "package-lock.json"), later, later);
+  const packages = (): unknown => [
+    readFileSync(join(modules, "package"), "utf8"),
+    readdirSync(checkout.root).toSorted(),
+  ];
+  const before = packages();
+  const npm = join(checkout.fakes, "npm");
+  const text = readFileSync(npm, "utf8");
+  // As the real one does.
+  writeFileSync(npm, text.replace("waits ci;", "rm -rf node_modules/* node_modules/.[!.]*; waits ci; exit 1;"));
+  const failed = start(t, checkout, "plain");
+  await until(failed.isOver, { what: "the end of set-up", deadlineMs: 60_000 });
+  assert.match(failed.said(), /setup: npm cannot install/);
+  assert.deepEqual(packages(), before);
+  rmSync(join(checkout.state, "runs-ci"));
+  checkout.slow("ci", true);
+  start(t, checkout, "plain");
+  await until(() => existsSync(join(checkout.state, "runs-ci")), { what: "npm", deadlineMs: 60_000 });
+  for (const pid of left(checkout)) process.kill(Number(pid), "SIGKILL");
+  await until(() => left(checkout).length === 0, { what: "the end of all its processes" });
+  checkout.slow("ci", false);
+  const again = start(t, checkout, "plain");
+  await until(again.isOver, { what: "the end of set-up", deadlineMs: 60_000 });
+  assert.deepEqual(packages(), before);
+  writeFileSync(npm, text.replace("waits ci;", "rm -rf node_modules/* node_modules/.[!.]*; waits ci;"), { mode: 0o755 });
+  await goesOn(t, checkout);
+  assert.deepEqual(readdirSync(modules), [".package-lock.json"]);
+});
 
 for (const how of ["terminal", "plain"] as const) {
   const signal = how === "terminal" ? "Ctrl-C" : "a SIGTERM to npm alone";
