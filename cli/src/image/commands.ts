@@ -17,7 +17,7 @@ export function addImageCommands(tree: Tree, root: Command): void {
   });
   addVerb(tree, image, {
     usage: "make-local <kind>",
-    summary: "make an image from this machine's Debian packages: python, node or debian",
+    summary: "make an image from this machine's Debian packages: python, node or debian (needs an admin key)",
     options: (command) =>
       command.option("--name <reference>", "the image's name (default: local/<kind>)").addHelpText(
         "after",
@@ -30,13 +30,14 @@ Needs Debian's packages, but no image registry. The image is then used like any 
   });
   addVerb(tree, image, {
     usage: "import <file> <reference>",
-    summary: "give an archive (OCI layout, docker save, root file system tar) a name of the form local/…",
+    summary:
+      "give an archive (OCI layout, docker save, root file system tar) a name of the form local/… (needs an admin key)",
     options: (command) => command.option("--node <id>", "import to this node only (needed when there are several)"),
     load: () => import("./import.ts"),
   });
   addVerb(tree, image, {
     usage: "rm <reference...>",
-    summary: "remove local images; those of registries are removed when room is needed",
+    summary: "remove local images; those of registries are removed when room is needed (needs an admin key)",
     options: (command) => command.option("--node <id>", "remove from this node only"),
     load: () => import("./rm.ts"),
   });
