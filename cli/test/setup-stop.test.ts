@@ -153,7 +153,9 @@ test("packages stay as they are when new ones cannot be installed, also when set
   const again = start(t, checkout, "plain");
   await until(again.isOver, { what: "the end of set-up", deadlineMs: 60_000 });
   assert.deepEqual(packages(), before);
-  writeFileSync(npm, text.replace("waits ci;", "rm -rf node_modules/* node_modules/.[!.]*; waits ci;"), { mode: 0o755 });
+  writeFileSync(npm, text.replace("waits ci;", "rm -rf node_modules/* node_modules/.[!.]*; waits ci;"), {
+    mode: 0o755,
+  });
   await goesOn(t, checkout);
   assert.deepEqual(readdirSync(modules), [".package-lock.json"]);
 });

@@ -17,7 +17,7 @@ import { temporaryHome } from "./run-cli.ts";
 
 const READY = 'process.send({ kind: "ready" });';
 
-function supervise(t: TestContext, source: string) {
+function supervise(t: TestContext, source: string, hindrance: () => string | null = () => null) {
   const path = join(temporaryHome(t), "log");
   const lines: string[] = [];
   const program = new Program(
@@ -28,6 +28,7 @@ function supervise(t: TestContext, source: string) {
       readyKind: "ready",
       log: openSync(path, "a"),
       hasOwnSession: true,
+      hindrance,
     },
     { clock: systemClock, report: (line) => lines.push(line) },
   );
@@ -61,6 +62,19 @@ test("a program that cannot be run at all fails the start", async (t) => {
   );
   await assert.rejects(missing.start(), /could not be run: .*ENOENT/);
   await program.stop(0);
+});
+
+test("what keeps a program from being restarted is reported", async (t) => {
+  const source = `console.log(process.pid); process.on("disconnect", () => process.exit()); ${READY}`;
+  const { program, lines, log } = supervise(t, source, () => "enter the password");
+  await program.start();
+  await until(() => log()[0] !== "", { what: "the first start's line" });
+  process.kill(Number(log()[0]), "SIGKILL");
+  await until(() => lines.length >= 2, { what: "two messages" });
+  assert.deepEqual(lines.slice(0, 2), [
+    "the program was ended by SIGKILL; it is restarted in 0.5 s",
+    "enter the password",
+  ]);
 });
 
 test("a program that crashes is restarted with the variables added since, and the user gets a message", async (t) => {

@@ -69,6 +69,8 @@ export interface Launch {
   readonly command: readonly [program: string, ...operands: string[]];
   readonly environment: Readonly<Record<string, string>>;
   readonly hasOwnSession: boolean;
+  /** Why it cannot be started now, and what to do; null when nothing is in the way. */
+  readonly hindrance?: () => string | null;
 }
 
 /**
@@ -93,9 +95,20 @@ export function nodeLaunch(facts: {
     if (isRoot) return { command, environment: reached, hasOwnSession: true };
     const environment = { ...reached, [settings.serverUid.env]: String(process.getuid?.()) };
     const names = [...Object.keys(environment).filter((name) => PRESERVED.test(name)), ...CHANNEL].join(",");
-    return { command: ["sudo", "-n", `--preserve-env=${names}`, ...command], environment, hasOwnSession: false };
+    return {
+      command: ["sudo", "-n", `--preserve-env=${names}`, ...command],
+      environment,
+      hasOwnSession: false,
+      hindrance,
+    };
   };
 }
+
+/** sudo remembers a password for some minutes only. */
+const hindrance = (): string | null =>
+  isSudoOpen()
+    ? null
+    : "sudo asks for the password again, so it cannot be restarted: stop Flotilla and start it again; machines run on";
 
 /** Variables for the node; sudo drops all others. */
 const PRESERVED = /^(FLOTILLA_\w+|NODE_\w+|LANG|LC_\w+|TZ|\w+_proxy|\w+_PROXY)$/;
@@ -104,6 +117,8 @@ const CHANNEL = ["NODE_CHANNEL_FD", "NODE_CHANNEL_SERIALIZATION_MODE"];
 
 /** Without a password, or with one that can be asked for now. */
 function canUseSudo(hasTerminal: boolean): boolean {
-  if (spawnSync("sudo", ["-n", "true"], { stdio: "ignore" }).status === 0) return true;
+  if (isSudoOpen()) return true;
   return hasTerminal && spawnSync("sudo", ["-v"], { stdio: "inherit" }).status === 0;
 }
+
+const isSudoOpen = (): boolean => spawnSync("sudo", ["-n", "true"], { stdio: "ignore" }).status === 0;

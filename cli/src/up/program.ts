@@ -27,6 +27,8 @@ export interface ProgramSpec {
   readonly log: number | "inherit";
   /** False for sudo, which remembers a password only for the terminal it was typed in. */
   readonly hasOwnSession: boolean;
+  /** Asked before each restart: why it will fail, for the user; null when nothing is in the way. */
+  readonly hindrance?: () => string | null;
 }
 
 /** The child's message when it is ready. */
@@ -116,6 +118,8 @@ export class Program {
       if (this.#stopping.signal.aborted) return;
       if (this.#clock.monotonic() - startedAt >= STEADY_MS) pauseMs = PAUSE_FIRST_MS;
       this.#report(`${this.#spec.name} ${how}; it is restarted in ${pauseMs / 1000} s`);
+      const hindrance = this.#spec.hindrance?.() ?? null;
+      if (hindrance !== null) this.#report(hindrance);
       await this.#clock.sleep(pauseMs, this.#stopping.signal);
       if (this.#stopping.signal.aborted) return;
       pauseMs = Math.min(pauseMs * 2, PAUSE_MAX_MS);
