@@ -215,7 +215,7 @@ test("code is sent unchanged, in the language of the file's name or of --languag
   const unnamed = await run(["machine", "code", ID, "-"], { input: "1" });
   assert.deepEqual([unnamed.code, /--language python/.test(unnamed.errors)], [2, true]);
   const missing = await run(["machine", "code", ID, "none.py"], { directory: home });
-  assert.match(missing.errors, /^error: cannot read none\.py: /);
+  assert.match(missing.errors, /^error: none\.py: no such file or directory\n/);
 });
 
 test("with --json every verb prints the API's answer and nothing else", async (t) => {

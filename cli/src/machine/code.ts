@@ -9,7 +9,7 @@ import { extname, resolve } from "node:path";
 import { buffer } from "node:stream/consumers";
 import type { MachineCodeRequest } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { Failure, usage } from "../failure.ts";
+import { Failure, localFailure, usage } from "../failure.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import { showAnswer } from "./exec.ts";
 import { findMachineId } from "./find.ts";
@@ -49,7 +49,7 @@ async function contentOf({ world }: Call, file: string): Promise<Buffer> {
   try {
     return await readFile(resolve(world.directory, file));
   } catch (error) {
-    throw new Failure(`cannot read ${file}: ${(error as Error).message}`);
+    throw localFailure(error, file);
   }
 }
 
