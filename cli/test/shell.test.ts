@@ -66,6 +66,15 @@ test("exec -it runs a command with arguments, directory and variables in a termi
   assert.match(both.errors, /--tty excludes --background/);
 });
 
+test("a command that is ended at its time limit says so, and one that ends with the same exit code does not", async (t) => {
+  const exec = (...command: readonly string[]) => runCli(t, ["machine", "exec", ...command], { environment });
+  const limited = await exec("--timeout", "1s", "hello", "sleep 600");
+  assert.deepEqual([limited.code, limited.output.toString()], [124, ""]);
+  assert.match(limited.errors, /^flotilla: the command was ended after 1 s; --timeout allows another time\n$/);
+  const own = await exec("hello", "exit 124");
+  assert.deepEqual([own.code, own.errors], [124, ""]);
+});
+
 test("a terminal that is refused says why", async (t) => {
   const made = await server.client.post("/v1/apikeys", { scopes: ["machine:read"] });
   const reader = { ...environment, FLOTILLA_API_KEY: made.json.key };

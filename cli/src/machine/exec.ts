@@ -25,6 +25,7 @@ import {
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
 import { nodeFetch } from "@flotilla/sdk/node-fetch";
+import { renderSpan } from "../table.ts";
 import { findMachine, findMachineId } from "./find.ts";
 import { joinTerminal } from "./terminal.ts";
 
@@ -49,6 +50,10 @@ export interface ExecOptions {
 /** The API's limit; a larger input is refused before it is sent. */
 const STDIN_BYTES_MAX = 16 * 1024 * 1024;
 
+/** The API's. */
+const TIMEOUT_DEFAULT_SECONDS = 600;
+const EXIT_TIMEOUT = 124;
+
 /** What is said of a line in a machine without a shell. */
 const NO_SHELL = /^executable file 'sh' not found/;
 const NO_SHELL_BYTES = 40;
@@ -62,7 +67,16 @@ export async function run(call: Call, operands: readonly string[], options: Exec
   const request = execRequest(command, options, stdin);
   const isStreamed = options.stream ?? !(call.output.isJson || options.background === true);
   const send = senderOf(flotilla, id, options.session);
-  return (await (isStreamed ? stream : runToEnd)(call, send, request)) & 0xff;
+  const startedAt = call.world.clock.monotonic();
+  const exitCode = await (isStreamed ? stream : runToEnd)(call, send, request);
+  const limit = options.timeout ?? TIMEOUT_DEFAULT_SECONDS;
+  const isOver = limit > 0 && call.world.clock.monotonic() - startedAt >= limit * 1000;
+  // A command may also end with this code by itself.
+  if (exitCode === EXIT_TIMEOUT && isOver && options.background !== true)
+    call.output.note(
+      `flotilla: the command was ended after ${renderSpan(limit * 1000)}; --timeout allows another time`,
+    );
+  return exitCode & 0xff;
 }
 
 /** One argument is a line, unless it is to be a program. */
