@@ -7,7 +7,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import { systemClock } from "@flotilla/base/clock";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import { HEARTBEAT_PERIOD_MS, type Heartbeat, type ObservedMachine } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { portToReturnTo } from "../../test/support/flotilla.ts";
@@ -65,7 +65,7 @@ async function report(
   serverUrl: string,
   nodeDirectory: string,
   joinToken: string | null = "join_1",
-  more: Partial<Pick<ReporterOptions, "prepared" | "listImages" | "log">> = {},
+  more: Partial<Pick<ReporterOptions, "prepared" | "listImages" | "log" | "observeAll" | "clock">> = {},
 ) {
   const stop = new AbortController();
   const resources = {
@@ -206,6 +206,38 @@ test("after a failure everything is reported again, and events keep their number
     last?.events.map(({ sequence }) => sequence),
     [1],
   );
+});
+
+test("a large report may take as long as a slow line needs for it", async () => {
+  await using directory = await temporaryDirectory();
+  /** Of deadlines, in milliseconds. */
+  const timers = new Map<() => void, number>();
+  const clock: Clock = {
+    ...systemClock,
+    timer: (ms, callback) => {
+      timers.set(callback, ms);
+      return { cancel: () => void timers.delete(callback) };
+    },
+  };
+  const pass = (ms: number): void => {
+    for (const [callback, left] of timers) if (left <= ms) callback();
+  };
+  const server = await listen((call) => {
+    if (isHeartbeat(call) && call.body.isComplete) pass(20_000);
+    return accept(call);
+  });
+  const many = Array.from({ length: 2_000 }, () => observed(A));
+  const { outbox, end } = await report(server.url, directory.path, "join_1", { observeAll: () => many, clock });
+  await until(() => server.calls.some(isHeartbeat), { what: "a first report" });
+  outbox.event(B, "info", "afterwards");
+  await until(() => server.calls.filter(isHeartbeat).length > 1, { what: "the next report" });
+  await end();
+  server.close();
+  const reports = server.calls.filter(isHeartbeat).map(({ body }) => [body.isComplete, body.machines.length]);
+  assert.deepEqual(reports.slice(0, 2), [
+    [true, 2_000],
+    [false, 0],
+  ]);
 });
 
 test("a node retries until the server is up", async () => {

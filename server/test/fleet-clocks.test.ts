@@ -67,7 +67,12 @@ async function joinAs(id: string, server: TestServer, token: string, serverUrl =
   const remote = new RemoteServer({ serverUrl, joinToken: token, membership, clock: systemClock });
   after(() => remote.close());
   const post = async (path: string, bearer: string, body: object) => {
-    const answer = await remote.post({ path, token: bearer, body, signal: AbortSignal.timeout(DEADLINE_MS) });
+    const answer = await remote.post({
+      path,
+      token: bearer,
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(DEADLINE_MS),
+    });
     const { fleet = null, credential = null } = answer.status === 200 ? JSON.parse(answer.text) : {};
     if (fleet !== null) await membership.accept(fleet, null);
     return { status: answer.status, text: answer.text, credential, certificate: fleet?.certificate ?? null };

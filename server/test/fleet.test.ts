@@ -47,7 +47,7 @@ async function makeNode(id: string, joinToken: string, serverUrl = url, home?: s
   const remote = new RemoteServer({ serverUrl, joinToken, membership, clock: systemClock });
   after(() => remote.close());
   const post = (path: string, token: string, body: object) =>
-    remote.post({ path, token, body, signal: AbortSignal.timeout(60_000) });
+    remote.post({ path, token, body: JSON.stringify(body), signal: AbortSignal.timeout(60_000) });
   const register = (token = joinToken, more: object = {}) =>
     post("/v1/nodes/register", token, { id, address: `parked:${id}`, ...membership.proofFor(token), ...more });
   const beat = (credential: string) => post(`/v1/nodes/${id}/heartbeat`, credential, heartbeat);

@@ -13,7 +13,8 @@ const CODE_HEADER = "x-error-code";
 export interface Post {
   readonly path: string;
   readonly token: string;
-  readonly body: unknown;
+  /** JSON. */
+  readonly body: string;
   readonly signal: AbortSignal;
 }
 
@@ -36,8 +37,7 @@ export async function postJson(
     return await send(httpRequest, { socketPath: serverSocket, path, method: "POST", signal }, post);
   }
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  const text = JSON.stringify(body);
-  const response = await fetch(`${serverUrl}${path}`, { method: "POST", headers, body: text, signal });
+  const response = await fetch(`${serverUrl}${path}`, { method: "POST", headers, body, signal });
   return { status: response.status, text: await response.text(), code: response.headers.get(CODE_HEADER) };
 }
 
@@ -48,12 +48,11 @@ export async function send<Options extends RequestOptions>(
   { path, token, body }: Post,
 ): Promise<Answer> {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json", host: "localhost" };
-  const text = JSON.stringify(body);
   const answer = await new Promise<IncomingMessage>((resolve, reject) => {
-    const length = Buffer.byteLength(text);
+    const length = Buffer.byteLength(body);
     const request = begin({ ...options, headers: { ...headers, "content-length": length } }, resolve);
     request.on("error", reject);
-    request.end(text);
+    request.end(body);
   });
   let received = "";
   for await (const chunk of answer.setEncoding("utf8")) {

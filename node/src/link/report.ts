@@ -48,6 +48,8 @@ import type { RemoteServer } from "./remote-server.ts";
 /** Changes within this time of the first go into one report. */
 const COALESCE_MS = 20;
 const ANSWER_DEADLINE_MS = 10_000;
+/** A report of everything may be megabytes, and a later one would be no smaller. The server refuses a body that comes more slowly. */
+const BYTES_PER_MS_MIN = 16;
 const RETRY_MS_MIN = 200;
 /** Well below the time after which a node counts as lost, so that a server that was restarted sees its nodes soon. */
 const RETRY_MS_MAX = 3_000;
@@ -284,14 +286,16 @@ export class Reporter {
   }
 
   async #post(path: string, token: string, body: unknown, signal: AbortSignal): Promise<unknown> {
-    const deadline = deadlineSignal(this.#options.clock, ANSWER_DEADLINE_MS, signal);
+    const text = JSON.stringify(body);
+    const arrivalMs = Math.ceil(Buffer.byteLength(text) / BYTES_PER_MS_MIN);
+    const deadline = deadlineSignal(this.#options.clock, Math.max(ANSWER_DEADLINE_MS, arrivalMs), signal);
     try {
-      const post = { path, token, body, signal: deadline.signal };
+      const post = { path, token, body: text, signal: deadline.signal };
       const { remote } = this.#options;
-      const { status, text, code } = await (remote?.post(post) ?? postJson(this.#options, post));
-      if (code === "link_version") throw new VersionMismatch(sentenceIn(text));
-      if (status < 200 || status > 299) throw new Refused(path, status, text);
-      return text === "" ? null : JSON.parse(text);
+      const answer = await (remote?.post(post) ?? postJson(this.#options, post));
+      if (answer.code === "link_version") throw new VersionMismatch(sentenceIn(answer.text));
+      if (answer.status < 200 || answer.status > 299) throw new Refused(path, answer.status, answer.text);
+      return answer.text === "" ? null : JSON.parse(answer.text);
     } finally {
       deadline.dispose();
     }
