@@ -122,10 +122,20 @@ function unreachable(error: FlotillaError, connection: ConnectionFacts | null): 
     );
   const isHttps = "if it uses TLS, its address begins with https://";
   if (!isTls && code.startsWith("HPE_")) return fails("what listens there does not answer in HTTP", isHttps);
-  if (!isTls && (code === "UND_ERR_SOCKET" || code === "ECONNRESET"))
-    return fails("it closed the connection without an answer", `try again; ${isHttps}`);
-  return fails(cause.message, ADDRESS_ADVICE);
+  if (!isBroken(cause, code)) return fails(cause.message, ADDRESS_ADVICE);
+  const mayUseTls = !isTls && (code === "UND_ERR_SOCKET" || code === "ECONNRESET") ? `; ${isHttps}` : "";
+  if (/^(GET|HEAD) /.test(error.call))
+    return fails("the connection broke before its answer came", `try again${mayUseTls}`);
+  return new Failure(
+    `the connection to Flotilla at ${url} broke before its answer came; the result is unknown`,
+    `check it before you try again${mayUseTls}`,
+  );
 }
+
+/** Whether there was a connection, so that the server may have done what the call requested. */
+const isBroken = (cause: Error, code: string): boolean =>
+  /^(ECONNRESET|EPIPE|ETIMEDOUT|UND_ERR_(SOCKET|HEADERS_TIMEOUT|BODY_TIMEOUT))$/.test(code) &&
+  (cause as NodeJS.ErrnoException).syscall !== "connect";
 
 /** `fetch` wraps what happened in its own error. */
 function innermostCause(error: Error): Error {

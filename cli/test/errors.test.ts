@@ -12,7 +12,7 @@ import { type TestContext, test } from "node:test";
 import { createServer as createTlsServer } from "node:tls";
 import { fileURLToPath } from "node:url";
 import { startTestServer } from "../../server/test/support/server.ts";
-import { reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
+import { type Reply, reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 
 const server = await startTestServer();
@@ -138,6 +138,30 @@ test("an address whose scheme is the other one, or of another program, says so",
   await at("http://nowhere.invalid", /the host is unknown\n/);
   await at(page.url, /^error: http:\S+ answered 404 with a page that is not Flotilla's\n.*--url/);
   await at(pageFor200.url, /: what answers there is not Flotilla\n.*--url/);
+});
+
+test("a connection that breaks before the answer says whether the call may have had an effect", async (t) => {
+  const machines = replyJson([{ id: "mach-1", name: "hello" }]);
+  const half: Reply = (_arrived, answer) => {
+    answer.writeHead(200, { "content-length": "1000" });
+    answer.write("{", () => answer.destroy());
+  };
+  const reset: Reply = (_arrived, answer) => void answer.socket?.resetAndDestroy();
+  for (const breaks of [half, reset]) {
+    const { url } = await startPeer(t, (arrived, answer) =>
+      (arrived.method === "GET" && arrived.url === "/v1/machines" ? machines : breaks)(arrived, answer),
+    );
+    const at = (says: RegExp, ...argv: readonly string[]) =>
+      ends(t, { argv, says }, { ...environment, FLOTILLA_URL: url });
+    const unknown = /^error: the connection to Flotilla at http:\S+ broke .*; the result is unknown\n +check it before/;
+    await at(unknown, "machine", "create", "alpine");
+    await at(unknown, "machine", "exec", "hello", "--no-stream", "--", "true");
+    await at(
+      /^error: cannot reach Flotilla at \S+ the connection broke before its answer came\n +try again/,
+      "node",
+      "ls",
+    );
+  }
 });
 
 test("a call that a server of an earlier release does not have says so", async (t) => {
