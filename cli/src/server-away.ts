@@ -1,22 +1,32 @@
 /**
  * Asks a server again that does not answer for a moment, as while it restarts. For commands that wait or follow: their first call is
  * not repeated, so that a wrong address is reported at once.
+ *
+ * Always: each attempt ends after ASK_MS_MAX, since a connection that died unnoticed would give no answer for minutes, although the server
+ * answers on a new one.
  */
 import { FlotillaError } from "@flotilla/sdk";
 import type { Call } from "./call.ts";
 
 const ASK_AGAIN_MS = 500;
+/** Long enough for a large page of events over a slow line. */
+const ASK_MS_MAX = 30_000;
 /** The longest restart of a server. */
 const AWAY_MAX_MS = 30_000;
 const AWAY_STATUSES: readonly number[] = [502, 503, 504];
 
 /** The first answer of `ask`. Throws what it throws for another reason, when the server is away for too long, and once `signal` is aborted. */
-export async function whileAway<T>({ world }: Call, ask: () => Promise<T>, signal?: AbortSignal): Promise<T> {
-  const since = world.clock.monotonic();
+export async function whileAway<T>(
+  { world }: Call,
+  ask: (limit: { readonly timeoutMs: number }) => Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
+  let since: number | null = null;
   for (;;) {
     try {
-      return await ask();
+      return await ask({ timeoutMs: ASK_MS_MAX });
     } catch (error) {
+      since ??= world.clock.monotonic();
       if (!isAway(error) || signal?.aborted === true || world.clock.monotonic() - since > AWAY_MAX_MS) throw error;
     }
     await world.clock.sleep(ASK_AGAIN_MS, signal);
@@ -25,4 +35,5 @@ export async function whileAway<T>({ world }: Call, ask: () => Promise<T>, signa
 
 /** Whether nothing answered, or only that the server, or what is behind a proxy, does not now. */
 const isAway = (error: unknown): boolean =>
-  error instanceof FlotillaError && (error.code === "unreachable" || AWAY_STATUSES.includes(error.status));
+  error instanceof FlotillaError &&
+  (error.code === "unreachable" || error.code === "timeout" || AWAY_STATUSES.includes(error.status));

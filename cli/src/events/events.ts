@@ -27,7 +27,7 @@ export async function run(call: Call, _operands: readonly string[], options: Ten
   const all: TenantEvent[] = [];
   for (let cursor = options.from, isFirst = true; ; isFirst = false) {
     const query = { ...filter, limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
-    const ask = () => flotilla.listEvents({ query });
+    const ask = (limit?: { readonly timeoutMs: number }) => flotilla.listEvents({ query, ...limit });
     const events = isFirst ? await ask() : await whileAway(call, ask);
     cursor = events.at(-1)?.cursor ?? cursor;
     if (call.output.isJson && options.follow !== true) all.push(...events);

@@ -37,7 +37,7 @@ async function follow(call: Call, flotilla: Flotilla, id: string, first: readonl
     }
     await call.world.clock.sleep(POLL_MS);
     try {
-      events = await whileAway(call, () => flotilla.listMachineEvents(id));
+      events = await whileAway(call, (limit) => flotilla.listMachineEvents(id, limit));
     } catch (error) {
       if (error instanceof FlotillaError && error.status === 404) return;
       throw error;

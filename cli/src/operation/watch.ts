@@ -30,7 +30,7 @@ export async function watchToItsEnd(call: Call, flotilla: Flotilla, begun: Opera
       await call.world.clock.sleep(PERIOD_MS, stopped.signal);
       if (stopped.signal.aborted) break;
       const { signal } = stopped;
-      operation = await whileAway(call, () => flotilla.getOperation(begun.id, { signal }), signal);
+      operation = await whileAway(call, (limit) => flotilla.getOperation(begun.id, { signal, ...limit }), signal);
       progress.say(lineOf(operation));
     }
     if (operation.status !== "running") return operation;
