@@ -10,6 +10,7 @@ import { createHash } from "node:crypto";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls, type DetailedPeerCertificate, type TLSSocket } from "node:tls";
 import type { Clock } from "@flotilla/base/clock";
+import { probeWhenSilent } from "@flotilla/base/probes";
 import { errorOf } from "@flotilla/base/errors";
 import { authorityServerName, SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
 import type { TlsIdentity } from "./membership.ts";
@@ -49,7 +50,7 @@ export const fleetOptions = (
 export function openTls(options: ConnectionOptions, clock: Clock): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const socket = connectTls(options);
-    socket.setNoDelay(true).setKeepAlive(true, CONNECT_MS);
+    probeWhenSilent(socket.setNoDelay(true));
     const late = clock.timer(CONNECT_MS, () => socket.destroy(new Error("no answer in time")));
     socket.once("error", reject);
     socket.once("close", () => reject(new Error("the connection was closed in its handshake")));

@@ -7,6 +7,7 @@
 import { createServer, type Socket } from "node:net";
 import { createSecureContext, createServer as createTlsServer, type SecureContextOptions } from "node:tls";
 import type { Log } from "@flotilla/base/log";
+import { probeWhenSilent } from "@flotilla/base/probes";
 import { INGRESS_IDENTITY, SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import type { Membership } from "./membership.ts";
@@ -48,7 +49,8 @@ export async function listenForServers(options: LinkListenerOptions): Promise<{ 
     else if (name === INGRESS_IDENTITY) serve(socket, "ingress");
     else socket.destroy();
   });
-  const server = createServer({ keepAlive: true, noDelay: true }, (socket) => {
+  const server = createServer({ noDelay: true }, (socket) => {
+    probeWhenSilent(socket);
     if (handshakes.size >= HANDSHAKES_MAX) return void socket.destroy();
     const name = nameOf(socket);
     handshakes.add(name);

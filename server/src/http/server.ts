@@ -12,6 +12,7 @@ import { createServer, type IncomingMessage, type Server, ServerResponse } from 
 import type { AddressInfo, Server as Acceptor, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
+import { probeWhenSilent } from "@flotilla/base/probes";
 import { LinkedList } from "@flotilla/base/linked-list";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
@@ -44,16 +45,7 @@ const HEAD_LOOK_MS = 5_000;
 const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
 const KEEP_ALIVE_MS = 75_000;
-/** A connection on which nothing is sent for so long is probed by TCP. */
-const PROBE_AFTER_MS = 15_000;
-const PROBED = {
-  // An answer may take minutes: probes keep address translators from dropping the connection, and detect a caller that has
-  // vanished.
-  keepAlive: true,
-  keepAliveInitialDelay: PROBE_AFTER_MS,
-};
 const CONNECTIONS = {
-  ...PROBED,
   // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
   optimizeEmptyRequests: true,
   // It is asked for in handle.ts, where the refusal gets a request id.
@@ -168,7 +160,7 @@ function makeRouter(entries: readonly (PathEntry | Page)[]): (url: string) => Fo
 /** Returns what accepts connections beside the server, with what Node's HTTP server gives its own. */
 async function startListening(server: Server, listen: ListenAddress): Promise<readonly Acceptor[]> {
   try {
-    return await acceptAt(listen, server, { ...PROBED, allowHalfOpen: true, noDelay: true });
+    return await acceptAt(listen, server, { allowHalfOpen: true, noDelay: true });
   } catch (error) {
     throw cannotListen(listen, error as NodeJS.ErrnoException);
   }
@@ -196,7 +188,10 @@ function admitConnections(server: Server, connections: Connections): (socket: So
   };
   server.removeAllListeners("connection");
   server.on("connection", (socket) => {
-    if (connections.admit(socket)) take(socket);
+    if (!connections.admit(socket)) return;
+    // An answer may take minutes.
+    probeWhenSilent(socket);
+    take(socket);
   });
   return take;
 }

@@ -13,7 +13,6 @@
  * - a machine that does not run is not started: 503. One that is starting is waited for.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Context } from "../context.ts";
 import type { PassedReply, RawRequest } from "../http/handler.ts";
@@ -187,8 +186,6 @@ function passedUpgrade(
       for (let at = 0; at + 1 < headers.length; at += 2) lines.push(`${headers[at]}: ${headers[at + 1]}`);
       socket.write(`${lines.join("\r\n")}\r\n\r\n`, "latin1");
       if (head.byteLength > 0) socket.unshift(head);
-      // A caller that vanished without a word is found by TCP.
-      if (socket instanceof Socket) socket.setKeepAlive(true, 60_000);
       splice(socket, guest, { clock: context.clock, closing });
     },
   };

@@ -14,6 +14,7 @@ import { createServer, type AddressInfo, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { every } from "@flotilla/base/clock";
+import { probeWhenSilent } from "@flotilla/base/probes";
 import { PARKED_PROTOCOL } from "@flotilla/contract/link/fleet";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import type { NodeCertificate } from "../auth/caller.ts";
@@ -29,8 +30,6 @@ const CONNECTIONS_PER_NODE_MAX = 2_048;
 /** Two round trips, also from far away and with a busy host. */
 const HANDSHAKE_MS = 5_000;
 const ANNOUNCE_MS = 10_000;
-/** TCP probes a connection on which nothing was sent for so long. */
-const PROBE_AFTER_MS = 30_000;
 
 export interface FleetListenerOptions {
   readonly context: Context;
@@ -108,7 +107,8 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
       socket.destroy();
     });
   });
-  const server = createServer({ keepAlive: true, keepAliveInitialDelay: PROBE_AFTER_MS, noDelay: true }, (socket) => {
+  const server = createServer({ noDelay: true }, (socket) => {
+    probeWhenSilent(socket);
     if (handshakes.begin(socket)) tls.emit("connection", socket);
     else socket.destroy();
   });

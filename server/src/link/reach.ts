@@ -10,6 +10,7 @@
 import { isIP } from "node:net";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 import type { Clock } from "@flotilla/base/clock";
+import { probeWhenSilent } from "@flotilla/base/probes";
 import { boundReadAhead, connectUnix } from "@flotilla/base/large-reads";
 import { nodeIdentity } from "@flotilla/contract/link/fleet";
 import { type buildConnector, Pool } from "undici";
@@ -97,7 +98,7 @@ async function connectDirectly(
           ? undefined
           : new Error(`the certificate at the address of node ${nodeId} is not its own`),
     });
-    opened.setNoDelay(true).setKeepAlive(true, CONNECT_MS);
+    probeWhenSilent(opened.setNoDelay(true));
     const late = clock.timer(CONNECT_MS, () => opened.destroy(new Error("no answer in time")));
     opened.once("close", () => reject(new Error("the connection was closed in its handshake")));
     opened.once("error", reject);
