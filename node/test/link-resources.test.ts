@@ -11,6 +11,7 @@ import { mkdir, mkdtemp, readdir, rm, statfs } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { ExecStart } from "@flotilla/contract/link";
 import { LINK_FILE_OPERATIONS } from "@flotilla/contract/link-files";
 import { LINK_ROUTES, type LinkRoute, type LinkRouteName } from "@flotilla/contract/link/routes";
@@ -29,6 +30,8 @@ import { startTestLink, type TestLink } from "./support/link.ts";
 const A = machineIdOf("a");
 /** Two minutes pass in 0.12 s. */
 const SPEED = 1_000;
+/** How often the rest of a body is looked at whose request was answered. */
+const LEFTOVER_MS = 10_000;
 const CALLERS_EACH = 3;
 const UPLOAD_BYTES = 2 * MIB;
 /** Images leave machines 5 % of it. */
@@ -250,6 +253,37 @@ test("a body that ends after its answer does not break the requests that follow 
   one.send(Buffer.concat([Buffer.from(exec), start]));
   await until(() => one.received().includes('"exitCode":0') || one.isClosed(), { what: "the end of the command" });
   assert.match(one.received(), /"exitCode":0/, "the connection was closed");
+});
+
+test("a server that reads an answer slowly is waited for, although the body of its request has no end yet", async () => {
+  const looks = new Set<() => void>();
+  const clock: Clock = {
+    ...systemClock,
+    timer: (ms, callback) => {
+      if (ms !== LEFTOVER_MS) return systemClock.timer(ms, callback);
+      looks.add(callback);
+      return { cancel: () => void looks.delete(callback) };
+    },
+  };
+  await using link = await startTestLink({ clock });
+  await runs(link, "");
+  const one = await wire(`unix:${link.socketPath}`);
+  one.send(head("POST", `/v1/machines/${A}/exec`, null, { "transfer-encoding": "chunked" }));
+  one.send(chunked(encodeLinkFrame("start", JSON.stringify({ ...START, argv: ["true"], hasStdin: true }))));
+  await until(() => one.received().includes('"exitCode":0'), { what: "the end of the command" });
+  for (let count = 0; count < 3; count += 1) {
+    one.send(chunked(encodeLinkFrame("stdin", "typed")));
+    await until(() => looks.size > 0 || one.isClosed(), { what: "a look at the rest of the body" });
+    for (const look of [...looks]) {
+      looks.delete(look);
+      look();
+    }
+  }
+  one.send("0\r\n\r\n");
+  one.send(head("GET", `/v1/machines/${A}/outgoing`, null));
+  const isAnswered = (): boolean => one.received().split("HTTP/1.1 200").length > 2;
+  await until(() => isAnswered() || one.isClosed(), { what: "the next answer" });
+  assert.ok(isAnswered(), "the connection was closed");
 });
 
 test("an upload leaves machines the space that images leave them, and is answered", { skip }, async (t) => {

@@ -18,6 +18,12 @@ export const MESSAGE_MS = 60_000;
 const UPLOAD_SILENCE_MS = 120_000;
 /** Enough for a caller to read the answer and to stop. */
 const LEFTOVER_MS = 10_000;
+/**
+ * A caller that sends no more than this in that time has not read the answer yet, because its own caller is slow: it ends the body of a
+ * terminal when it has. It is waited for as long as a server waits for a caller.
+ */
+const LEFTOVER_BYTES_MAX = 64 * 1024;
+const UNREAD_MS_MAX = 60 * 60_000;
 
 export const lateMessage = (): InvalidMessage =>
   new InvalidMessage("message", `all of it within ${MESSAGE_MS / 1000} s`);
@@ -84,13 +90,22 @@ export function endWhenSilent(request: IncomingMessage, clock: Clock, silenceMs 
 }
 
 /**
- * Breaks the connection when the body has not arrived whole LEFTOVER_MS after the answer. After that other requests use the connection,
- * whether somebody has read the body or not. Call it before the answer begins.
+ * Breaks the connection when its caller still sends a body LEFTOVER_MS after the answer, or has not ended it after UNREAD_MS_MAX. After that
+ * other requests use the connection, whether somebody has read the body or not. Call it before the answer begins.
  */
 export function boundLeftover(request: IncomingMessage, response: ServerResponse, clock: Clock): void {
   response.once("finish", () => {
-    if (request.complete || request.socket.destroyed) return;
-    const late = clock.timer(LEFTOVER_MS, () => (request.complete ? undefined : request.socket.destroy()));
+    const { socket } = request;
+    if (request.complete || socket.destroyed) return;
+    const until = clock.monotonic() + UNREAD_MS_MAX;
+    let seen = socket.bytesRead;
+    const look = (): void => {
+      if (request.complete) return;
+      if (socket.bytesRead - seen > LEFTOVER_BYTES_MAX || clock.monotonic() >= until) return void socket.destroy();
+      seen = socket.bytesRead;
+      late = clock.timer(LEFTOVER_MS, look);
+    };
+    let late = clock.timer(LEFTOVER_MS, look);
     const over = (): void => late.cancel();
     request.once("end", over).once("close", over);
   });
