@@ -5,8 +5,8 @@
  * The checks themselves are tested in node/.
  */
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
@@ -36,6 +36,19 @@ test("every check says its result and what that means; a bad one ends with 1", a
   assert.equal(code, checks.some((check) => check.status === "bad") ? 1 : 0);
   const server = checks.find((check) => check.name === "server");
   assert.equal(server?.status, "warn", "a server that does not run yet is not a fault");
+});
+
+test("a damaged file of a login is one bad check among those of this machine", async (t) => {
+  const home = temporaryHome(t);
+  const file = join(home, ".config", "flotilla", "config.json");
+  mkdirSync(dirname(file), { recursive: true });
+  for (const content of ["{", '{"version":2,"servers":[]}']) {
+    writeFileSync(file, content);
+    const { code, output, errors } = await runCli(t, ["doctor"], { environment: { HOME: home } });
+    assert.deepEqual([code, errors], [1, ""]);
+    assert.match(String(output), /^\w+ +disk /m);
+    assert.match(String(output).replace(/\s+/g, " "), /bad server \S+config\.json holds no address and key remove it/);
+  }
 });
 
 test("a server without a node and a key that it does not know are bad", async (t) => {

@@ -86,7 +86,17 @@ async function checkHost(call: Call, cacheDir: string | undefined): Promise<read
   }
 }
 
+/** Also where no call can be made: a damaged file of `flotilla login`, for example, is one finding among others. */
 async function checkServer(call: Call): Promise<readonly Check[]> {
+  try {
+    return await checkConnection(call);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    return [{ name: "server", status: "bad", value: error.message, meaning: error.advice ?? "" }];
+  }
+}
+
+async function checkConnection(call: Call): Promise<readonly Check[]> {
   using _progress = call.output.progress("connecting to the server");
   const { url, keySource } = call.connect();
   const flotilla = call.flotilla();
