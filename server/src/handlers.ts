@@ -51,7 +51,7 @@ import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeDrainWorker } from "./nodes/drain-worker.ts";
 import { nodeUpgradeWorker } from "./nodes/upgrade-worker.ts";
 import { authorityHandlers, nodeHandlers, placementHandlers } from "./nodes/routes.ts";
-import type { ServerIdentity } from "./nodes/servers-store.ts";
+import { removeServer, type ServerIdentity } from "./nodes/servers-store.ts";
 import { countNodes, hasReported } from "./nodes/store.ts";
 import { eventHandlers } from "./events/routes.ts";
 import { operationHandlers } from "./operations/routes.ts";
@@ -134,9 +134,10 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const operations = new OperationRunner(context, atWork, workersOf(machines));
   const webhooks = deliveryOptionsOf(machines, settings, options);
   const deliveries = new WebhookRunner(webhooks);
+  const server = thisServer(context);
   const loops = new Loops(
     context,
-    reconcilersOf(machines, { operations, webhooks: deliveries, billing, auditDays: settings.auditDays }),
+    reconcilersOf(machines, { server, operations, webhooks: deliveries, billing, auditDays: settings.auditDays }),
   );
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
@@ -188,6 +189,8 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
       // Commands that end with the others are still recorded.
       for (const part of [loops, operations, deliveries, services, machines, audit]) await part.stop();
       access.close();
+      // A row that stays is ignored soon.
+      await removeServer(context, server).catch(() => undefined);
     },
   };
 }
@@ -221,6 +224,7 @@ function deliveryOptionsOf(
 }
 
 interface Workers {
+  readonly server: ServerIdentity;
   readonly operations: OperationRunner;
   readonly webhooks: WebhookRunner;
   readonly auditDays: number;
@@ -234,7 +238,8 @@ const thisServer = ({ randomBytes }: Context): ServerIdentity => ({
   linkVersion: LINK_VERSION,
 });
 
-function reconcilersOf(machines: MachineServices, { operations, webhooks, billing, auditDays }: Workers): Reconciler[] {
+function reconcilersOf(machines: MachineServices, workers: Workers): Reconciler[] {
+  const { server, operations, webhooks, billing, auditDays } = workers;
   return [
     machineReconciler(machines),
     lifetimeReconciler(machines),
@@ -245,7 +250,7 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
     noticeReconciler(machines.context),
     poolReconciler(machines),
     nodeReconciler(machines.context),
-    serverReconciler(machines.context, thisServer(machines.context)),
+    serverReconciler(machines.context, server),
     ingressReconciler(machines.fleet.trust),
     operationReconciler(machines.context, operations),
     webhookReconciler(webhooks),

@@ -220,6 +220,14 @@ test("an operator sees each server and node with its version, and the last error
   await until(async () => (await client.get("/v1/nodes/servers")).json.length === 1);
   const [running] = (await client.get("/v1/nodes/servers")).json;
   assert.deepEqual([running.release, running.linkVersion], [RELEASE, LINK_VERSION]);
+  const other = await startTestServer({ databaseUrl: server.databaseUrl });
+  await until(async () => (await client.get("/v1/nodes/servers")).json.length === 2);
+  await other.stop();
+  assert.deepEqual(
+    (await client.get("/v1/nodes/servers")).json.map(({ id }: { id: string }) => id),
+    [running.id],
+    "one that has stopped is not listed",
+  );
   const registered = await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", { id: "told", address: ADDRESS });
   const beat = async (more: object) => {
     const body = { bootId: "agent-1", link: { version: 3, lowest: 1 }, isComplete: false, machines: [], events: [] };

@@ -163,6 +163,12 @@ test("each server and its version is listed; one release apart is said, and more
   assert.deepEqual(found(checksOf({}, { servers: [server, next] })), [
     "warn versions: 0.1.0 (server one, node a); 0.2.0 (server two)",
   ]);
+  // As the servers' database has it; this host's clock may differ.
+  const silent = { ...server, host: "dead", seenAt: ago(25_000) };
+  assert.deepEqual(found(checksOf({}, { servers: [server, silent] })), [
+    "warn server dead: 0.1.0, link 3, silent for 25 s",
+  ]);
+  assert.deepEqual(found(checksOf({}, { servers: [silent] })), []);
   assert.deepEqual(found(checksOf({ linkVersion: 2 }, { servers: [next] })), [
     "bad versions: more than one release apart: link 4, and node a has 2",
   ]);

@@ -33,12 +33,18 @@ const CLOCK_MS_MAX = 60_000;
 const CERTIFICATE_MS_MIN = 6 * 3_600_000;
 const UNKNOWN_SHOWN = 10;
 const ERROR_RECENT_MS = 3_600_000;
+/** Servers announce themselves every 10 s, and the one that answers did so lately. */
+const SERVER_SILENT_MS = 20_000;
 const AUTHORITY_MS_MIN = 30 * 24 * 3_600_000;
 
 /** Pure. The servers are checked by the caller. */
 export function fleetChecks(facts: FleetFacts): readonly Check[] {
   const { servers, nodes, authorities, now } = facts;
-  const ofServers = servers.map((server) => serverCheck(server, now));
+  // By the database's clock alone: that of this host may be wrong.
+  const seenLast = Math.max(...servers.map(({ seenAt }) => Date.parse(seenAt)));
+  const ofServers = servers.map((server) =>
+    serverCheck(server, { now, silentMs: seenLast - Date.parse(server.seenAt) }),
+  );
   if (nodes.length === 0)
     return [
       ...ofServers,
@@ -62,13 +68,18 @@ const finding = (name: string, status: Check["status"], value: string, meaning: 
   meaning,
 });
 
-const serverCheck = ({ host, release, linkVersion, startedAt }: ServerInfo, now: number): Check =>
-  finding(
-    `server ${host}`,
-    "ok",
-    `${release}, link ${linkVersion}, up for ${renderSpan(now - Date.parse(startedAt))}`,
-    "",
-  );
+function serverCheck(
+  { host, release, linkVersion, startedAt }: ServerInfo,
+  { now, silentMs }: { readonly now: number; readonly silentMs: number },
+): Check {
+  const name = `server ${host}`;
+  const version = `${release}, link ${linkVersion}`;
+  if (silentMs <= SERVER_SILENT_MS)
+    return finding(name, "ok", `${version}, up for ${renderSpan(now - Date.parse(startedAt))}`, "");
+  const meaning =
+    "it was killed or hangs, or does not reach the database; one that does not come back is left out within a minute";
+  return finding(name, "warn", `${version}, silent for ${renderSpan(silentMs)}`, meaning);
+}
 
 /** Programs one release apart work together; from two apart they may refuse each other. */
 function versionChecks({ servers, nodes }: FleetFacts): readonly Check[] {

@@ -30,6 +30,11 @@ export async function announceServer({ db }: Pick<Context, "db">, server: Server
     ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at`);
 }
 
+/** For a server that stops. */
+export async function removeServer({ db }: Pick<Context, "db">, { id }: ServerIdentity): Promise<void> {
+  await db.execute(sql`DELETE FROM servers WHERE id = ${id}`);
+}
+
 /** The servers that announced themselves lately, by host. */
 export const listServers = (db: Queryable): Promise<readonly ServerRecord[]> =>
   db.query<ServerRecord>(sql`
