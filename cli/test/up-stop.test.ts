@@ -2,12 +2,13 @@
  * However Flotilla is stopped, only machines remain: no database, no program, no waiting process.
  */
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { makeDisk } from "../../server/test/support/disk.ts";
 import { until } from "../../test/support/until.ts";
 import { startCli, temporaryHome } from "./run-cli.ts";
 import { childOf, commandLine, isGone, makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
@@ -48,6 +49,27 @@ test("an up whose output has no reader restarts its programs and stops in order"
   up.signal("SIGTERM");
   assert.equal((await up.ran).code, 0);
   assert.deepEqual(processesOf(up.dataDirectory), []);
+});
+
+test("an up that is stopped before it is ready, because its disk is full, does not say that it runs", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, async (t) => {
+  const disk = makeDisk(t, "320m");
+  // Enough for the database, and too little for its reserve.
+  execFileSync("fallocate", ["--length", "230M", join(disk, "filling")]);
+  const data = join(disk, "data");
+  const environment = { FLOTILLA_DRIVER: "fake", FLOTILLA_LISTEN: "127.0.0.1:0", HOME: temporaryHome(t) };
+  const { child, ran } = startCli(t, ["up", "--data-dir", data], { environment, directory: ROOT });
+  let said = "";
+  child.stderr?.on("data", (chunk: Buffer) => (said += chunk));
+  await until(() => /"\/readyz","status":503/.test(said) || child.exitCode !== null, {
+    what: "a server that is not ready",
+    deadlineMs: START_MS,
+  });
+  child.kill("SIGTERM");
+  const { code, output, errors } = await ran;
+  assert.deepEqual([code, String(output).trim()], [0, ""], errors);
+  await nothingIsLeft(data);
 });
 
 test("an up that is stopped while it waits for its address starts nothing", async (t) => {

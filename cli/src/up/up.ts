@@ -15,8 +15,9 @@
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
+import { messageOf } from "@flotilla/base/errors";
 import { settings } from "@flotilla/contract/settings";
-import { Flotilla } from "@flotilla/sdk";
+import { Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { isFoundByDefault } from "../connection.ts";
 import { Failure, localFailure } from "../failure.ts";
@@ -34,6 +35,8 @@ const NODE_GRACE_MS = 20_000;
 const SERVER_GRACE_MS = 40_000;
 const NODE_SEEN_MS = 15_000;
 const NODE_SEEN_PERIOD_MS = 500;
+/** The same once it takes long, as on a full disk: the server logs each look. */
+const LACK_PERIOD_MS = 5_000;
 const ANSWER_MS = 5_000;
 
 export async function run(call: Call, _operands: readonly string[], options: Record<string, string | undefined>) {
@@ -94,7 +97,8 @@ class Up {
     if (this.#isStopping) return;
     this.#node = this.#program("node", { ...launch({ ...nodeEnvironment, ...nodeSocket }, url), readyKind: "ready" });
     await this.#begin("node", this.#node);
-    await this.#nodeIsSeen(url);
+    await this.#isServing(url);
+    if (this.#isStopping) return;
     const lines = greeting({
       url,
       dataDirectory: this.#config.dataDirectory,
@@ -199,35 +203,38 @@ class Up {
     return new Failure(`${what}; its last lines: ${lines}`, `its log is ${this.#logDirectory}/${name}.log`);
   }
 
-  /** Waits until the server reports that its node has registered. */
-  async #nodeIsSeen(url: string): Promise<void> {
+  /** Waits until the server has its node and is ready, and says after a while what it lacks. */
+  async #isServing(url: string): Promise<void> {
     using _progress = this.#call.output.progress("waiting for the node to register");
     const { clock } = this.#call.world;
     const flotilla = new Flotilla({ url, retries: 0 });
     const startedAt = clock.monotonic();
-    let hasWarned = false;
+    let said = "";
     while (!this.#isStopping) {
-      if (await canServe(flotilla)) return;
+      const lack = await lackOf(flotilla);
+      if (lack === null) return;
       // Both programs run and keep trying, so they are not ended.
-      if (!hasWarned && clock.monotonic() - startedAt > NODE_SEEN_MS) {
-        hasWarned = true;
-        this.#call.output.note(this.#explained("node", "the node has started, but the server does not see it").message);
+      if (lack !== said && clock.monotonic() - startedAt > NODE_SEEN_MS) {
+        said = lack;
+        this.#call.output.note(lack === NO_NODE ? this.#explained("node", lack).message : lack);
       }
-      await clock.sleep(NODE_SEEN_PERIOD_MS);
+      await clock.sleep(said === "" ? NODE_SEEN_PERIOD_MS : LACK_PERIOD_MS);
     }
   }
 }
 
+const NO_NODE = "the node has started, but the server does not see it";
+
 /**
- * Whether the server has a node and a database now. It may not answer for a moment, for instance while its database
- * restarts.
+ * What keeps the server from serving machines now; null: nothing. It may not answer for a moment, for instance while its
+ * database restarts.
  */
-async function canServe(flotilla: Flotilla): Promise<boolean> {
+async function lackOf(flotilla: Flotilla): Promise<string | null> {
   try {
-    if ((await flotilla.getHealth({ timeoutMs: ANSWER_MS })).nodesReady === 0) return false;
+    if ((await flotilla.getHealth({ timeoutMs: ANSWER_MS })).nodesReady === 0) return NO_NODE;
     await flotilla.getReadiness({ timeoutMs: ANSWER_MS });
-    return true;
-  } catch {
-    return false;
+    return null;
+  } catch (error) {
+    return `the server is not ready yet: ${error instanceof FlotillaError ? error.text : messageOf(error)}`;
   }
 }
