@@ -14,7 +14,6 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Resolve } from "@flotilla/base/checked-request";
 import { type Clock, systemClock } from "@flotilla/base/clock";
-import { ownMessageOf } from "@flotilla/base/errors";
 import { countBuffersWithHeap } from "@flotilla/base/garbage";
 import type { Log } from "@flotilla/base/log";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
@@ -26,6 +25,7 @@ import { LastUsed } from "./auth/last-used.ts";
 import { refusePending } from "./backup/pending.ts";
 import { readSettings, type ServerSettings } from "./config.ts";
 import type { Context } from "./context.ts";
+import { failureText } from "./db/full-disk.ts";
 import { migrate } from "./db/migrate.ts";
 import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
 import { whileUnavailable } from "./db/retry.ts";
@@ -219,7 +219,7 @@ async function main(): Promise<void> {
     server = await startServer({ ...readSettings(process.argv.slice(2)), signal: ask });
   } catch (error) {
     if (ask.aborted) process.exit(0);
-    process.stderr.write(`flotilla server: ${ownMessageOf(error)}\n`);
+    process.stderr.write(`flotilla server: ${failureText(error)}\n`);
     process.exit(1);
   }
   const stop = () =>

@@ -3,11 +3,13 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import { execFileSync } from "node:child_process";
 import { closeSync, existsSync, openSync, rmSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { readSettings } from "../src/config.ts";
+import { failureText } from "../src/db/full-disk.ts";
 import { startEmbeddedPostgres } from "../src/embedded-postgres/embedded.ts";
 import { createLog } from "../src/log.ts";
 import { startServer } from "../src/main.ts";
@@ -86,6 +88,24 @@ test("a full disk is answered with its reason and never with a fault, and writte
   const headers = { authorization: `Bearer ${server.adminKey.key}` };
   const listed = await (await fetch(`${server.url}/v1/machines?limit=1000`, { headers })).text();
   for (const { status, name } of answers) assert.equal(listed.includes(`"${name}"`), status < 300, name);
+});
+
+test("a database that finds no room for its first start says so, and is made once there is some", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, async (t) => {
+  const disk = makeDisk(t, "24m");
+  const directory = join(disk, "postgres");
+  const start = () => startEmbeddedPostgres({ directory, clock: systemClock, log: createLog("silent"), randomBytes });
+  const failure = await start().then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  assert.match(
+    failureText(failure),
+    /^the disk of the database is full: .* No space left on device; see \S+\/log\); make room there and repeat this: nothing/,
+  );
+  execFileSync("mount", ["-o", "remount,size=320m", disk]);
+  await (await start()).stop();
 });
 
 test("a database whose disk became full while it did not run starts in its reserve", {

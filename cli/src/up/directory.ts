@@ -17,7 +17,8 @@ export function requireDirectory(path: string): void {
   } catch (error) {
     const failure = error as NodeJS.ErrnoException;
     const isFull = failure.code === "ENOSPC" || failure.code === "EDQUOT";
-    if (!isFull || !existsSync(path)) throw unusable(path, reasonOf(failure));
+    if (isFull && !existsSync(path)) throw unusable(path, reasonOf(failure), "make room there");
+    if (!isFull) throw unusable(path, reasonOf(failure));
   }
 }
 
@@ -36,8 +37,10 @@ function make(path: string): void {
   mkdirSync(path, { mode: 0o700 });
 }
 
-const unusable = (path: string, reason: string): Failure =>
+const CHOOSE = "choose a directory where this user may make files, with --data-dir DIRECTORY or FLOTILLA_DATA_DIR";
+
+const unusable = (path: string, reason: string, otherwise?: string): Failure =>
   usage(
     `the data directory ${path} cannot be used: ${reason}`,
-    "choose a directory where this user may make files, with --data-dir DIRECTORY or FLOTILLA_DATA_DIR",
+    otherwise === undefined ? CHOOSE : `${otherwise}, or ${CHOOSE}`,
   );

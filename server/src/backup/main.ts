@@ -11,6 +11,7 @@ import { systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { API_VERSION } from "@flotilla/contract/openapi";
 import { type OperatorSettings, readOperatorSettings } from "../config.ts";
+import { failureText } from "../db/full-disk.ts";
 import { createLog } from "../log.ts";
 import { stopSignals } from "../stop.ts";
 import { makeBackup } from "./backup.ts";
@@ -35,7 +36,7 @@ async function main(): Promise<void> {
 /** Files of others are named by their own errors, so a file that this user may not read or write is of the data directory. */
 function reasonOf(error: unknown): string {
   const isDenied = (error as NodeJS.ErrnoException).code === "EACCES";
-  return isDenied ? `${ownMessageOf(error)}; run it as the user that runs the server` : ownMessageOf(error);
+  return isDenied ? `${ownMessageOf(error)}; run it as the user that runs the server` : failureText(error);
 }
 
 const say = (stream: NodeJS.WriteStream, lines: readonly string[]): void =>

@@ -52,6 +52,7 @@ export class DatabaseFull extends DatabaseUnavailable {
   constructor(cause: unknown) {
     super(cause);
     this.name = "DatabaseFull";
+    this.message = `the disk of the database is full: ${ownMessageOf(cause)}`;
   }
 }
 

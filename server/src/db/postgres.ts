@@ -127,7 +127,7 @@ export function isConnectionLoss(error: unknown): boolean {
 }
 
 /** `disk_full`, or an I/O error for the same reason. */
-const isDiskFull = (error: unknown): boolean =>
+export const isDiskFull = (error: unknown): boolean =>
   error instanceof pg.DatabaseError &&
   (error.code === "53100" || (error.code === "58030" && /No space left|quota exceeded/i.test(error.message)));
 

@@ -4,8 +4,9 @@
  * Always: `data/` is complete or missing. It is made in a folder `init-…` and renamed; after a crash in between, the next
  * start removes the folder.
  */
-import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { DatabaseFull } from "../db/database.ts";
 import { type Installation, launch, linkLibraries } from "./process.ts";
 
 export const USER = "flotilla";
@@ -54,6 +55,7 @@ export async function initialize(options: ClusterOptions, installation: Installa
     for (const path of [directory, passwordFile]) await chown(path, installation.user.uid, installation.user.gid);
   }
   await linkLibraries(installation);
+  const from = await logSize(options.directory);
   const log = await open(join(options.directory, "log"), "a", 0o600);
   try {
     const child = launch(installation, {
@@ -76,7 +78,7 @@ export async function initialize(options: ClusterOptions, installation: Installa
       child.once("error", reject);
       child.once("exit", resolve);
     });
-    if (code !== 0) throw new Error(`making the database failed (${await lastLine(options.directory)})`);
+    if (code !== 0) throw await failureInLog("making the database failed", { directory: options.directory, from });
   } finally {
     await log.close();
   }
@@ -95,11 +97,28 @@ export async function removeUnfinished(directory: string): Promise<void> {
   }
 }
 
-/** The end of PostgreSQL's log, for users. */
-export async function lastLine(directory: string): Promise<string> {
+/** How many bytes PostgreSQL has logged. */
+export async function logSize(directory: string): Promise<number> {
+  return (await stat(join(directory, "log")).catch(() => null))?.size ?? 0;
+}
+
+/** Less is left only on a full disk, where PostgreSQL may have found no room for the line that says so. */
+const FULL_BYTES = 64 * 1024;
+const NO_ROOM = /No space left on device|quota exceeded/i;
+
+/** Why PostgreSQL failed, for users: what it has logged since its log had `from` bytes. */
+export async function failureInLog(
+  what: string,
+  { directory, from }: { readonly directory: string; readonly from: number },
+): Promise<Error> {
   const path = join(directory, "log");
-  const lines = (await readFile(path, "utf8")).trimEnd().split("\n");
-  return `${lines.at(-1) ?? ""}; see ${path}`;
+  const text = (await readFile(path)).subarray(from).toString();
+  const lines = text.trimEnd().split("\n");
+  const noRoom = lines.find((each) => NO_ROOM.test(each));
+  const line = noRoom ?? lines.findLast((each) => /\b(FATAL|PANIC|error):/.test(each)) ?? lines.at(-1) ?? "";
+  const failure = new Error(`${what} (${line}; see ${path})`);
+  const { bavail, bsize } = await statfs(directory);
+  return noRoom !== undefined || bavail * bsize < FULL_BYTES ? new DatabaseFull(failure) : failure;
 }
 
 export async function exists(path: string): Promise<boolean> {

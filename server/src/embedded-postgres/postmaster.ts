@@ -16,7 +16,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import pg from "pg";
 import type { ConnectionOptions } from "../db/postgres.ts";
-import { lastLine } from "./cluster.ts";
+import { failureInLog, logSize } from "./cluster.ts";
 import { type Installation, launch, linkLibraries } from "./process.ts";
 
 export interface PostmasterOptions {
@@ -105,6 +105,7 @@ async function isAlive(pid: number, dataDirectory: string): Promise<boolean> {
 /** Starts it, or waits for the running one, until it accepts connections. */
 export async function bringUp(state: PostmasterState): Promise<void> {
   const { clock, directory } = state.options;
+  const from = await logSize(directory);
   let deadline = clock.monotonic() + START_TIMEOUT_MS;
   let lastError: unknown;
   let starts = 0;
@@ -122,7 +123,7 @@ export async function bringUp(state: PostmasterState): Promise<void> {
     await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
   }
   const reason = ownMessageOf(lastError);
-  throw new Error(`the embedded PostgreSQL did not start (${reason}; ${await lastLine(directory)})`);
+  throw await failureInLog(`the embedded PostgreSQL did not start: ${reason}`, { directory, from });
 }
 
 /** For our own child only its end counts: before it becomes PostgreSQL, its working directory is another one. */
