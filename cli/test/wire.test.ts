@@ -303,8 +303,12 @@ test("no server, a usage error and a bad setting each end with what to do", asyn
     [["machine", "explode"], 2, /unknown command 'explode'/],
     [["cp", "a", "b"], 2, /unknown command 'cp'\n\(Did you mean flotilla machine cp\?\)/],
     [["machin"], 2, /unknown command 'machin'\n\(Did you mean machine\?\)/],
-    [["up", "--listen", "8080"], 2, /FLOTILLA_LISTEN is "8080": expected host:port/],
-    [["up", "--driver", "vmware"], 2, /FLOTILLA_DRIVER is "vmware": expected one of qemu, fake/],
+    [["up", "--listen", "8080"], 2, /--listen is "8080": expected host:port/],
+    [["up"], 2, /FLOTILLA_DRIVER is "vmware": expected one of qemu, fake/, { FLOTILLA_DRIVER: "vmware" }],
+    [["server", "--listen", "8080"], 2, /^flotilla server: --listen is "8080": expected host:port/],
+    [["ingress"], 2, /^flotilla ingress: DATABASE_URL is not set/],
+    [["node", "--driver", "vmware"], 2, /^flotilla node: --driver is "vmware": expected one of qemu, fake/],
+    [["backup"], 2, /^flotilla backup: DATABASE_URL is \(hidden\): expected postgres/, { DATABASE_URL: "mysql://db" }],
   ];
   for (const [argv, code, expected, environment = {}] of calls) {
     const ran = await runCli(t, argv, { environment });

@@ -5,6 +5,7 @@
  * each setting.
  */
 import { parseArgs } from "node:util";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { parseSettings, type SettingName, type SettingValue, settings } from "@flotilla/contract/settings";
 
 const NAMES = [
@@ -63,6 +64,18 @@ function read<const Names extends readonly SettingName[]>(names: Names, argv: re
   }
   const { values } = parseArgs({ args: [...argv], options, strict: true, allowPositionals: false });
   return parseSettings(names, process.env, values as Record<string, string | undefined>);
+}
+
+const EXIT_USAGE = 2;
+
+/** What `read` returns. A setting that cannot be read ends the process, which is `flotilla <program>`, as for every command. */
+export function settingsOrExit<T>(program: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    process.stderr.write(`flotilla ${program}: ${ownMessageOf(error)}\n`);
+    process.exit(EXIT_USAGE);
+  }
 }
 
 /** Of `flotilla backup` and `flotilla restore`, with their own options. */

@@ -24,7 +24,7 @@ import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import { AccessWatch } from "./auth/access-watch.ts";
 import { KeyCache } from "./auth/key-cache.ts";
 import { LastUsed } from "./auth/last-used.ts";
-import { type IngressSettings, readIngressSettings } from "./config.ts";
+import { type IngressSettings, readIngressSettings, settingsOrExit } from "./config.ts";
 import type { Context } from "./context.ts";
 import { openDatabase } from "./db/postgres.ts";
 import { createMetrics } from "./health/metrics.ts";
@@ -203,13 +203,15 @@ async function listenForNodes(
 async function main(): Promise<void> {
   countBuffersWithHeap();
   const { ask, hurry } = stopSignals();
-  let ingress: RunningIngress;
-  try {
-    const settings = readIngressSettings(process.argv.slice(2));
-    const { databaseUrl } = settings;
+  const settings = settingsOrExit("ingress", () => {
+    const { databaseUrl, ...others } = readIngressSettings(process.argv.slice(2));
     if (databaseUrl === null)
       throw new Error("DATABASE_URL is not set: the ingress needs the address of the servers' PostgreSQL");
-    ingress = await startIngress({ ...settings, databaseUrl });
+    return { ...others, databaseUrl };
+  });
+  let ingress: RunningIngress;
+  try {
+    ingress = await startIngress(settings);
   } catch (error) {
     process.stderr.write(`flotilla ingress: ${ownMessageOf(error)}\n`);
     process.exit(1);

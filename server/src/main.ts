@@ -23,7 +23,7 @@ import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
 import { KeyCache } from "./auth/key-cache.ts";
 import { LastUsed } from "./auth/last-used.ts";
 import { refusePending } from "./backup/pending.ts";
-import { readSettings, type ServerSettings } from "./config.ts";
+import { readSettings, type ServerSettings, settingsOrExit } from "./config.ts";
 import type { Context } from "./context.ts";
 import { failureText } from "./db/full-disk.ts";
 import { migrate } from "./db/migrate.ts";
@@ -214,9 +214,10 @@ async function main(): Promise<void> {
   // Registered first: an interrupted start must not leave its database running.
   const { ask, hurry } = stopSignals();
   const isUnderUp = process.send !== undefined;
+  const settings = settingsOrExit("server", () => readSettings(process.argv.slice(2)));
   let server: RunningServer;
   try {
-    server = await startServer({ ...readSettings(process.argv.slice(2)), signal: ask });
+    server = await startServer({ ...settings, signal: ask });
   } catch (error) {
     if (ask.aborted) process.exit(0);
     process.stderr.write(`flotilla server: ${failureText(error)}\n`);

@@ -221,7 +221,7 @@ test("a bad setting is named in one line, and so is a directory of another user 
     return [status, stderr];
   };
   const expected = "flotilla backup: DATABASE_URL is (hidden): expected postgres://user@host:port/database\n";
-  assert.deepEqual(run({ DATABASE_URL: "mysql://db" }), [1, expected]);
+  assert.deepEqual(run({ DATABASE_URL: "mysql://db" }), [2, expected]);
   await mkdir(join(directory, "private"), { mode: 0o700 });
   await chown(join(directory, "private"), 65_534, 65_534);
   const [status, text] = run({ DATABASE_URL: "" });

@@ -13,15 +13,18 @@ export type UpConfig = ReturnType<typeof readConfig>;
 /** Throws a Failure at the first bad value. `options` are commander's: flags in camel case. */
 export function readConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>) {
   const merged: Record<string, string | undefined> = { ...environment };
+  // For messages, which name what the user gave.
+  const flags: Record<string, string | undefined> = {};
   const names: SettingName[] = [];
   for (const [name, setting] of Object.entries<Setting<unknown>>(settings)) {
     if (!setting.programs.includes("up")) continue;
     names.push(name as SettingName);
-    const option = setting.flag?.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
-    if (option !== undefined && options[option] !== undefined) merged[setting.env] = options[option];
+    if (setting.flag === undefined) continue;
+    flags[setting.flag] = options[setting.flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())];
+    if (flags[setting.flag] !== undefined) merged[setting.env] = flags[setting.flag];
   }
   try {
-    const parsed = parseSettings(names, merged);
+    const parsed = parseSettings(names, merged, flags);
     return Object.freeze({
       listen: parsed.listen,
       driver: parsed.driver,

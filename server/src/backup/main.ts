@@ -10,7 +10,7 @@ import type { Writable } from "node:stream";
 import { systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { API_VERSION } from "@flotilla/contract/openapi";
-import { type OperatorSettings, readOperatorSettings } from "../config.ts";
+import { type OperatorSettings, readOperatorSettings, settingsOrExit } from "../config.ts";
 import { failureText } from "../db/full-disk.ts";
 import { createLog } from "../log.ts";
 import { stopSignals } from "../stop.ts";
@@ -21,9 +21,9 @@ const EXIT_REFUSED = 1;
 
 async function main(): Promise<void> {
   const { ask: signal } = stopSignals();
-  const [, , verb] = process.argv;
+  const verb = process.argv[2] ?? "";
+  const settings = settingsOrExit(verb, () => readOperatorSettings(process.argv.slice(2)));
   try {
-    const settings = readOperatorSettings(process.argv.slice(2));
     await (verb === "restore" ? restore(settings, signal) : backup(settings, signal));
     process.exitCode = 0;
   } catch (error) {
