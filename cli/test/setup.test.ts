@@ -9,6 +9,7 @@ import { mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
+import { makeDisk } from "../../server/test/support/disk.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 /** All programs that set-up calls before it installs anything, except `uname`. */
@@ -113,4 +114,20 @@ describe("set-up", () => {
     assert.equal(stdout, "");
     assert.deepEqual(made, ["programs"]);
   });
+});
+
+it("a cache without room for the guest kernel is named before anything is fetched", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, (t) => {
+  const cache = makeDisk(t, "20m");
+  const { status, stdout, stderr } = spawnSync("sh", [join(ROOT, "scripts/setup")], {
+    env: { ...process.env, FLOTILLA_CACHE_DIR: cache },
+    encoding: "utf8",
+  });
+  assert.equal(status, 1);
+  assert.match(
+    stderr,
+    /^setup: \S+ has \d+ MB left, and the guest kernel needs 160: make room, or set FLOTILLA_CACHE_DIR/m,
+  );
+  assert.doesNotMatch(stdout, /fetching/);
 });
