@@ -6,7 +6,7 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, chownSync, mkdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { childOf, makeDirectory, startUp } from "./run-up.ts";
+import { childOf, makeDirectory, ROOT, startUp } from "./run-up.ts";
 
 const asRoot = { skip: process.getuid?.() === 0 ? false : "only root can run a program as another user" };
 
@@ -52,4 +52,24 @@ test("a data directory whose server ran as root is handed over", asRoot, async (
   const again = await startUp(t, directory);
   assert.notEqual(statSync(`/proc/${childOf(again.pid, "server/src/main.ts") ?? 0}`).uid, 0);
   assert.equal((await again.cli("machine", "get", "kept")).code, 0, again.said());
+});
+
+const inNamespace = ["--user", "--map-root-user"];
+
+test("root of a namespace without other users is told so, by up and by a doctor", {
+  skip: spawnSync("unshare", [...inNamespace, "true"]).status === 0 ? false : "this host permits no user namespaces",
+}, (t) => {
+  const environment = { FLOTILLA_DRIVER: "fake", FLOTILLA_LISTEN: "127.0.0.1:0" };
+  const run = (verb: string) => {
+    const env = { ...process.env, ...environment, FLOTILLA_DATA_DIR: join(makeDirectory(t).path, "data") };
+    return spawnSync("unshare", [...inNamespace, join(ROOT, "flotilla"), verb], { env, encoding: "utf8" });
+  };
+  const { status: code, stderr } = run("up");
+  assert.equal(code, 1, stderr);
+  assert.match(
+    stderr,
+    /^flotilla server: PostgreSQL cannot run as root, and user \d+ cannot have its files .* or set DATABASE_URL$/m,
+  );
+  assert.doesNotMatch(stderr, /^ +at /m, "no stack");
+  assert.match(run("doctor").stdout, /^bad {3}user +root of a user namespace without the ids \d+ to \d+$/m);
 });

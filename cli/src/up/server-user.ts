@@ -23,6 +23,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
+import { ownMessageOf } from "@flotilla/base/errors";
 
 export interface ServerLaunch {
   /** Prefix of the server's command. */
@@ -106,7 +107,12 @@ export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   const parameters = [String(user.uid), String(user.gid), capability];
   const prefix = [...namespace, "sh", "-c", SCRIPT, "flotilla-server", ...parameters, ...closed, "--", ...paths, "--"];
   const before = statSync(dataDirectory);
-  chownDirectory(dataDirectory, user);
+  try {
+    chownDirectory(dataDirectory, user);
+  } catch (error) {
+    // A user namespace without that user, or a file system without owners.
+    return asRoot(`the data directory cannot belong to another user: ${ownMessageOf(error)}`);
+  }
   const [program = "", ...operands] = prefix;
   const probe = spawnSync(program, [...operands, "ls", ...paths], { stdio: ["ignore", "ignore", "pipe"] });
   if (probe.status !== 0) {

@@ -19,13 +19,14 @@ const sound: HostFacts = {
     runtime: "QEMU 7.2.22, Linux 6.1",
     rootDevice: "/dev/vda",
   },
+  missingUserIds: null,
   jailFailure: null,
   networkFailure: null,
   cgroups: "v2",
   hasDiskWeights: true,
   kernel: "6.12.0-1-amd64",
   memory: { totalMb: 65_536, availableMb: 32_768 },
-  disk: { path: "/", totalGb: 500, freeGb: 100, failure: null },
+  disk: { path: "/", totalGb: 500, freeGb: 100, freeFiles: 1_000_000, failure: null },
   listen: { address: "127.0.0.1:8080", state: "free" },
   clock: { now, lastInstallAt: now - 1000, isSynchronized: true },
   hasLocalBusybox: true,
@@ -41,6 +42,7 @@ test("everything is ok on a host without problems", () => {
 const emulated = { accelerator: "tcg", acceleratorReason: "a guest did not boot with it" };
 const wrong: readonly (readonly [string, Partial<HostFacts>, string, "warn" | "bad", RegExp])[] = [
   ["a user other than root", { isRoot: false }, "user", "bad", /sudo/],
+  ["a user namespace", { missingUserIds: "700000 to 704095" }, "user", "bad", /outside the namespace.*map them/],
   ["a missing program", { missingPrograms: ["umoci"] }, "programs", "bad", /setup/],
   ["no guest kernel", { driver: { failure: "no guest kernel in /x" } }, "machines", "bad", /setup/],
   ["an arm host", { arch: "arm64", driver: { failure: "none" } }, "machines", "bad", /x86-64/],
@@ -54,6 +56,7 @@ const wrong: readonly (readonly [string, Partial<HostFacts>, string, "warn" | "b
   ["little memory", { memory: { totalMb: 4096, availableMb: 3000 } }, "memory", "warn", /--memory/],
   ["hardly any memory", { memory: { totalMb: 512, availableMb: 300 } }, "memory", "bad", /too little/],
   ["little disk", { disk: { ...sound.disk, freeGb: 10 } }, "disk", "warn", /FLOTILLA_DATA_DIR/],
+  ["a disk without inodes", { disk: { ...sound.disk, freeFiles: 12 } }, "disk", "bad", /inodes.*FLOTILLA_DATA_DIR/],
   ["a full disk", { disk: { ...sound.disk, freeGb: 0 } }, "disk", "bad", /FLOTILLA_DATA_DIR/],
   [
     "a data directory that is a file",

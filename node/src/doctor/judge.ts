@@ -21,6 +21,8 @@ const MEMORY_MB_RECOMMENDED = 9_216;
 const MEMORY_MB_REQUIRED = 1_024;
 const DISK_GB_RECOMMENDED = 20;
 const DISK_GB_REQUIRED = 2;
+/** The database has 1,500 when it is made. */
+const DISK_FILES_REQUIRED = 5_000;
 /** Tolerates file times from another time zone. */
 const CLOCK_SLACK_MS = 24 * 3_600_000;
 
@@ -41,7 +43,13 @@ export function judge(facts: HostFacts): readonly Check[] {
   ];
 }
 
-function judgeUser({ isRoot }: HostFacts): Check {
+function judgeUser({ isRoot, missingUserIds }: HostFacts): Check {
+  if (isRoot && missingUserIds !== null) {
+    const meaning =
+      "each machine gets one of these as its user: start Flotilla outside the namespace or container, or map them into it";
+    const value = `root of a user namespace without the ids ${missingUserIds}`;
+    return { name: "user", status: "bad", value, meaning };
+  }
   if (isRoot) return { name: "user", status: "ok", value: "root", meaning: "every machine gets its own user" };
   const meaning = "creating users and namespaces for machines requires root: start Flotilla with sudo";
   return { name: "user", status: "bad", value: "not root", meaning };
@@ -98,11 +106,16 @@ function judgeMemory({ memory: { totalMb, availableMb } }: HostFacts): Check {
   return { name, status: "warn", value, meaning };
 }
 
-function judgeDisk({ disk: { path, totalGb, freeGb, failure } }: HostFacts): Check {
+function judgeDisk({ disk: { path, totalGb, freeGb, freeFiles, failure } }: HostFacts): Check {
   const name = "disk";
   if (failure !== null) {
     const meaning = "the data directory cannot be used: choose another one with --data-dir or FLOTILLA_DATA_DIR";
     return { name, status: "bad", value: `${path}: ${failure}`, meaning };
+  }
+  if (freeFiles !== null && freeFiles < DISK_FILES_REQUIRED) {
+    const meaning =
+      "its inodes are used up, which fails like a full disk: remove files, or choose another directory with FLOTILLA_DATA_DIR";
+    return { name, status: "bad", value: `room for ${freeFiles} more files at ${path}`, meaning };
   }
   const value = `${freeGb} of ${totalGb} GB free at ${path}`;
   if (freeGb >= DISK_GB_RECOMMENDED) return { name, status: "ok", value, meaning: "" };

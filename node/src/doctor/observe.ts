@@ -18,10 +18,13 @@ import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog } from "../log.ts";
 import { readCgroupLayout, readsDiskWeights } from "../host/cgroups.ts";
+import { firstUserId, USERS_PER_RANGE } from "../host/user-ids.ts";
 import { loadAdjustedMs } from "../host/load-adjusted-timeout.ts";
 
 export interface HostFacts {
   readonly isRoot: boolean;
+  /** The user ids of machines, such as `700000 to 704095`, which this user namespace lacks; null: it has them. */
+  readonly missingUserIds: string | null;
   /** Node's name for it, such as `x64`. */
   readonly arch: string;
   readonly processors: number;
@@ -44,6 +47,8 @@ export interface HostFacts {
     readonly path: string;
     readonly totalGb: number;
     readonly freeGb: number;
+    /** How many more files it can have; null where it does not say, because it has no such limit. */
+    readonly freeFiles: number | null;
     /** Why this user cannot make files there; null if that is possible. */
     readonly failure: string | null;
   };
@@ -79,21 +84,34 @@ const GB = 2 ** 30;
 
 export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
   const isRoot = process.getuid?.() === 0;
-  const [driver, jailFailure, networkFailure, cgroups, hasDiskWeights, memory, disk, listen, clock, missingPrograms] =
-    await Promise.all([
-      observeDriver(options),
-      isRoot ? observeJail() : null,
-      isRoot ? observeNetwork() : null,
-      observeCgroups(),
-      observeDiskWeights(),
-      observeMemory(),
-      observeDisk(options.dataDirectory),
-      observeListen(options.listen),
-      observeClock(options.clock),
-      findMissing(options.searchPath),
-    ]);
+  const [
+    missingUserIds,
+    driver,
+    jailFailure,
+    networkFailure,
+    cgroups,
+    hasDiskWeights,
+    memory,
+    disk,
+    listen,
+    clock,
+    missingPrograms,
+  ] = await Promise.all([
+    observeUserIds(options.dataDirectory),
+    observeDriver(options),
+    isRoot ? observeJail() : null,
+    isRoot ? observeNetwork() : null,
+    observeCgroups(),
+    observeDiskWeights(),
+    observeMemory(),
+    observeDisk(options.dataDirectory),
+    observeListen(options.listen),
+    observeClock(options.clock),
+    findMissing(options.searchPath),
+  ]);
   return {
     isRoot,
+    missingUserIds,
     arch: process.arch,
     processors: availableParallelism(),
     missingPrograms,
@@ -109,6 +127,16 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     clock,
     hasLocalBusybox: existsSync(join(options.cacheDirectory, "images", "busybox")),
   };
+}
+
+/** Unprivileged containers often have only ids below 65536. */
+async function observeUserIds(dataDirectory: string): Promise<string | null> {
+  const map = await readFile("/proc/self/uid_map", "utf8").catch(() => "0 0 4294967295");
+  const first = firstUserId(join(resolve(dataDirectory), "node"));
+  const last = first + USERS_PER_RANGE - 1;
+  const ranges = map.split("\n").map((line) => line.trim().split(/\s+/).map(Number));
+  const isMapped = ranges.some(([start = 0, , count = 0]) => start <= first && last < start + count);
+  return isMapped ? null : `${first} to ${last}`;
 }
 
 async function findMissing(searchPath: string): Promise<readonly string[]> {
@@ -161,9 +189,15 @@ async function observeMemory(): Promise<HostFacts["memory"]> {
 async function observeDisk(directory: string): Promise<HostFacts["disk"]> {
   let path = resolve(directory);
   while (!existsSync(path)) path = dirname(path);
-  const { bsize, blocks, bavail } = await statfs(path);
+  const { bsize, blocks, bavail, files, ffree } = await statfs(path);
   const failure = await observeDirectory(path);
-  return { path, totalGb: Math.floor((blocks * bsize) / GB), freeGb: Math.floor((bavail * bsize) / GB), failure };
+  return {
+    path,
+    totalGb: Math.floor((blocks * bsize) / GB),
+    freeGb: Math.floor((bavail * bsize) / GB),
+    freeFiles: files === 0 ? null : ffree,
+    failure,
+  };
 }
 
 async function observeDirectory(path: string): Promise<string | null> {

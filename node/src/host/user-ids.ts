@@ -14,14 +14,19 @@ export const USER_ID_FIRST = 700_000;
 const RANGES = 4096;
 export const USERS_PER_RANGE = 4096;
 
+/** Of the range of a node's directory, which is an absolute path. */
+export function firstUserId(directory: string): number {
+  const range = createHash("sha256").update(directory).digest().readUInt32LE(0) % RANGES;
+  return USER_ID_FIRST + range * USERS_PER_RANGE;
+}
+
 export class UserIds {
   readonly #first: number;
   readonly #used = new Set<number>();
 
   /** `directory`: the node's; its absolute path selects the range. */
   constructor(directory: string) {
-    const range = createHash("sha256").update(directory).digest().readUInt32LE(0) % RANGES;
-    this.#first = USER_ID_FIRST + range * USERS_PER_RANGE;
+    this.#first = firstUserId(directory);
   }
 
   /** Marks a number from a journal as used. */

@@ -6,6 +6,7 @@
  */
 import { chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { DatabaseFull } from "../db/database.ts";
 import { type Installation, launch, linkLibraries } from "./process.ts";
 
@@ -52,7 +53,7 @@ export async function initialize(options: ClusterOptions, installation: Installa
   const passwordFile = join(directory, "password");
   await writeFile(passwordFile, password, { mode: 0o600 });
   if (installation.user !== null) {
-    for (const path of [directory, passwordFile]) await chown(path, installation.user.uid, installation.user.gid);
+    for (const path of [directory, passwordFile]) await give(path, installation.user);
   }
   await linkLibraries(installation);
   const from = await logSize(options.directory);
@@ -84,6 +85,15 @@ export async function initialize(options: ClusterOptions, installation: Installa
   }
   await rename(join(directory, "data"), join(options.directory, "data"));
   await rm(directory, { recursive: true, force: true });
+}
+
+/** Throws an Error for users, in a container or on a file system that has no such user. */
+async function give(path: string, { uid, gid }: { readonly uid: number; readonly gid: number }): Promise<void> {
+  await chown(path, uid, gid).catch((error: unknown) => {
+    const why = `PostgreSQL cannot run as root, and user ${uid} cannot have its files (${ownMessageOf(error)})`;
+    const advice = "choose a file system with owners, start Flotilla outside the user namespace, or set DATABASE_URL";
+    throw new Error(`${why}; ${advice}`, { cause: error });
+  });
 }
 
 /**
