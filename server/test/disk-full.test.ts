@@ -102,7 +102,7 @@ test("a database that finds no room for its first start says so, and is made onc
   );
   assert.match(
     failureText(failure),
-    /^the disk of the database is full: .* No space left on device; see \S+\/log\); make room there and repeat this: nothing/,
+    /^the disk of the database is full: .* No space left on device; see \S+\/log\); make room there \(.*\) and repeat this: nothing/,
   );
   execFileSync("mount", ["-o", "remount,size=320m", disk]);
   await (await start()).stop();

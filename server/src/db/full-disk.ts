@@ -5,7 +5,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { DatabaseFull } from "./database.ts";
 import { isDiskFull } from "./postgres.ts";
 
-const ADVICE = "make room there and repeat this: nothing that was stored is lost";
+const ADVICE = "make room there (`df -h` and `df -i` show it) and repeat this: nothing that was stored is lost";
 
 export function failureText(error: unknown): string {
   const text = ownMessageOf(error);
