@@ -51,6 +51,19 @@ test("a damaged file of a login is one bad check among those of this machine", a
   }
 });
 
+test("a server without its database is not taken for a wrong key", async (t) => {
+  const health = { clusterId: "c", version: "0.1.0", nodesTotal: 1, nodesReady: 1 };
+  const peer = await startPeer(t, (arrived, answer) =>
+    arrived.url === "/health"
+      ? replyJson(health)(arrived, answer)
+      : replyJson({ code: "unavailable", error: "the database does not answer now" }, 503)(arrived, answer),
+  );
+  const environment = { HOME: temporaryHome(t), FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_x" };
+  const { code, output } = await runCli(t, ["doctor"], { environment });
+  assert.equal(code, 1);
+  assert.match(String(output), /^bad {3}key +not checked: the database does not answer now\n +see the server's log$/m);
+});
+
 test("a server without a node and a key that it does not know are bad", async (t) => {
   const health = { clusterId: "c", version: "0.1.0", nodesTotal: 1, nodesReady: 0 };
   const peer = await startPeer(t, (arrived, answer) =>

@@ -128,6 +128,9 @@ async function checkConnection(call: Call): Promise<readonly Check[]> {
     }),
     (error: unknown): Check => {
       if (!(error instanceof FlotillaError)) throw error;
+      // What the server lacks says nothing of the key.
+      if (error.status >= 500)
+        return { name: "key", status: "bad", value: `not checked: ${error.text}`, meaning: "see the server's log" };
       const meaning =
         keySource === null ? "`flotilla login` saves one" : `from ${keySource}; \`flotilla login\` saves another`;
       return { name: "key", status: "bad", value: error.text, meaning };
