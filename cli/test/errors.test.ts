@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, openSync, writeFileSync } from "node:fs";
+import { mkdirSync, openSync, writeFileSync, readdirSync, statSync } from "node:fs";
 import { type AddressInfo, createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -195,6 +195,17 @@ test("output that cannot be written is an error without a stack", () => {
     encoding: "utf8",
   });
   assert.deepEqual([status, stderr], [1, "error: the output cannot be written: the disk is full\n"]);
+});
+
+test("no other user may write the compiled program, whatever the umask", (t) => {
+  const cache = join(temporaryHome(t), "cache");
+  const launcher = join(import.meta.dirname, "../../flotilla");
+  const { NODE_COMPILE_CACHE: _, ...environment } = process.env;
+  const env = { ...environment, FLOTILLA_CACHE_DIR: cache };
+  spawnSync("sh", ["-c", `umask 000; exec ${launcher} --help`], { env, stdio: "ignore" });
+  const made = readdirSync(cache, { recursive: true, encoding: "utf8" });
+  assert.ok(made.length > 1, "it is kept");
+  for (const name of ["", ...made]) assert.equal(statSync(join(cache, name)).mode & 0o002, 0, name);
 });
 
 test("help is understood where other programs have it", async (t) => {

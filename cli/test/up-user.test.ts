@@ -56,7 +56,7 @@ test("a data directory whose server ran as root is handed over", asRoot, async (
 
 const inNamespace = ["--user", "--map-root-user"];
 
-test("root of a namespace without other users is told so, by up and by a doctor", {
+test("up and a doctor name the user ids that a namespace lacks", {
   skip: spawnSync("unshare", [...inNamespace, "true"]).status === 0 ? false : "this host permits no user namespaces",
 }, (t) => {
   const environment = { FLOTILLA_DRIVER: "fake", FLOTILLA_LISTEN: "127.0.0.1:0" };
