@@ -52,6 +52,25 @@ test("a clock that was put right is shown so with the next report, which may hav
   assert.equal((await findNode(db, A))?.clockAheadMs, null);
 });
 
+test("a heartbeat that waited for its server counts from when it was written, by a bounded time, and never from before the last one", async () => {
+  const now = context.clock.now();
+  const writtenMs = async (ahead: number, clockAheadMs: number | null): Promise<number> => {
+    await updateHeartbeats(db, [beat(A, { now: now + ahead, clockAheadMs })]);
+    const row = await db.queryOne<{ at: Date }>(
+      sql`SELECT last_heartbeat_at - last_late_ms * interval '1 ms' AS at FROM nodes WHERE id = ${A}`,
+    );
+    return (row?.at.getTime() ?? 0) - now;
+  };
+  assert.equal(await writtenMs(0, 5_000), 0);
+  assert.equal(await writtenMs(40_000, 5_000 - 30_000), 10_000);
+  // Its clock is known by then to be 2 s less ahead.
+  assert.equal(await writtenMs(40_000, 5_000 - 36_000), 10_000);
+  assert.equal(await writtenMs(50_000, 5_000), 50_000);
+  assert.equal(await writtenMs(60_000, null), 60_000);
+  assert.equal(await writtenMs(70_000, 3_600_000), 70_000);
+  assert.equal(await writtenMs(2_000_000, 0), 1_400_000);
+});
+
 test("each node of a statement has what it reported, keeps what it said nothing of, and learns what it had before", async () => {
   const before = await updateHeartbeats(db, [
     beat(C, { agent, resources, agentBootId: "agent-c", clockAheadMs: 10 }),

@@ -438,7 +438,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/machines/store.ts",
-        from: "THEN least(n.last_heartbeat_at, ${now}::timestamptz) ELSE",
+        from: "THEN least(n.last_heartbeat_at - n.last_late_ms * interval '1 ms', ${now}::timestamptz) ELSE",
         to: "THEN ${now}::timestamptz ELSE",
       },
     ],

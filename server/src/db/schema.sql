@@ -736,6 +736,8 @@ CREATE TABLE nodes (
   outdated_vmms text[],
   -- How far the clock of the node seemed to be ahead of the server's when its last report arrived, in milliseconds. NULL: unknown.
   clock_measured_ms bigint,
+  -- How long before last_heartbeat_at the last heartbeat was written, in milliseconds: as far as it seems to have put the node's clock back.
+  last_late_ms bigint DEFAULT 0 NOT NULL,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),
@@ -744,6 +746,7 @@ CREATE TABLE nodes (
   CONSTRAINT nodes_held_check CHECK (((held_at IS NULL) = (held_reason IS NULL))),
   CONSTRAINT nodes_id_check CHECK ((id ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'::text)),
   CONSTRAINT nodes_labels_check CHECK ((jsonb_typeof(labels) = 'object'::text)),
+  CONSTRAINT nodes_last_late_ms_check CHECK ((last_late_ms >= 0)),
   CONSTRAINT nodes_lost_check CHECK (((lost_at IS NULL) OR (held_at IS NULL))),
   CONSTRAINT nodes_status_check CHECK ((status = ANY (ARRAY['ready'::text, 'draining'::text, 'drained'::text, 'unreachable'::text, 'revoked'::text]))),
   CONSTRAINT nodes_total_cpus_check CHECK ((total_cpus >= 0)),

@@ -377,7 +377,7 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
 /**
  * Deletes a machine in any state: it is hidden immediately, its name is free and it is not counted any more. Data that may be
  * secret (environment, command, sessions, tokens, share link) is cleared. The node is called afterwards.
- * Its runs count up to now, or up to the last report of its node when that is unreachable or a fence may have ended the VM since.
+ * Its runs count up to now, or until its node wrote its last report when that is unreachable or a fence may have ended the VM since.
  * `revision`: delete only if it has this revision. `ifUnused`: only if it has never run. Returns the deleted machine, or undefined when there
  * is none.
  */
@@ -399,7 +399,7 @@ export async function removeMachine(
       RETURNING *),
     uncounted AS (
       UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked') OR gone.fence IS NOT NULL
-        THEN least(n.last_heartbeat_at, ${now}::timestamptz) ELSE ${now}::timestamptz END
+        THEN least(n.last_heartbeat_at - n.last_late_ms * interval '1 ms', ${now}::timestamptz) ELSE ${now}::timestamptz END
       FROM gone, nodes n WHERE r.machine_id = gone.id AND r.ended_at IS NULL AND n.id = r.node_id),
     sessions AS (DELETE FROM machine_sessions WHERE machine_id IN (SELECT id FROM gone)),
     tokens AS (DELETE FROM connect_tokens WHERE machine_id IN (SELECT id FROM gone)),

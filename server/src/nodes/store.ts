@@ -200,6 +200,8 @@ export function admitNode(
  * as if that clock had been put back; the next one must still be seen to be late.
  */
 const CLOCK_BACK_MS_MAX = 2_000;
+/** A heartbeat that seems to be older was written by a clock that was put back. */
+const LATE_MS_MAX = 10 * 60_000;
 
 /** What a node's row had before a heartbeat. */
 export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines"> & {
@@ -257,7 +259,7 @@ export async function updateHeartbeats(
         outdated_vmms text[], has_resources boolean, total_cpus int, total_memory_mb int, available_memory_mb int, used_memory_mb int,
         total_disk_gb int, available_disk_gb int, used_disk_gb int, used_cpus float8, pressure jsonb)),
     before AS (
-      SELECT h.*, n.status, n.last_heartbeat_at, n.unknown_machines, n.agent_boot_id AS known_boot_id, n.clock_ahead_ms AS was_ahead_ms
+      SELECT h.*, n.status, n.last_heartbeat_at, n.last_late_ms, n.unknown_machines, n.agent_boot_id AS known_boot_id, n.clock_ahead_ms AS was_ahead_ms
       FROM nodes n JOIN reported h ON h.id = n.id
       WHERE n.id = ANY(${heartbeats.map(({ id }) => id)}::text[]) AND ${permits("heartbeat")} AND (h.is_complete OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
         AND (SELECT count(*) FROM settings) = 1
@@ -272,6 +274,8 @@ export async function updateHeartbeats(
       outdated_vmms = CASE WHEN h.has_agent THEN h.outdated_vmms ELSE n.outdated_vmms END,
       clock_ahead_ms = CASE WHEN h.clock_ahead_ms IS NOT NULL
         THEN greatest(h.clock_ahead_ms, h.was_ahead_ms - ${CLOCK_BACK_MS_MAX}::bigint) END,
+      last_late_ms = least(${LATE_MS_MAX}::bigint, greatest(0, h.was_ahead_ms - h.clock_ahead_ms),
+        greatest(0, ceil(extract(epoch FROM h.at - h.last_heartbeat_at) * 1000)::bigint + h.last_late_ms)),
       clock_measured_ms = h.clock_ahead_ms, certificate_expires_at = h.certificate_expires_at,
       total_cpus = coalesce(h.total_cpus, n.total_cpus), total_memory_mb = coalesce(h.total_memory_mb, n.total_memory_mb),
       available_memory_mb = coalesce(h.available_memory_mb, n.available_memory_mb), used_memory_mb = coalesce(h.used_memory_mb, n.used_memory_mb),
