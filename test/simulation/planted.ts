@@ -38,7 +38,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report of all runs ends those that continue": {
-    seed: 7,
+    seed: 2,
     changes: [
       {
         file: "server/src/machines/apply-runs.ts",
@@ -48,7 +48,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report ends the runs of other boots": {
-    seed: 41,
+    seed: 37,
     changes: [
       {
         file: "server/src/machines/run-store.ts",
@@ -58,7 +58,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a boot is billed before its guest runs": {
-    seed: 25,
+    seed: 7,
     changes: [
       {
         file: "node/src/machines/actions/boot.ts",
@@ -83,7 +83,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a node obeys a late request": {
-    seed: 161,
+    seed: 46,
     changes: [
       {
         file: "node/src/machines/supervisor.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 326,
+    seed: 76,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 265,
+    seed: 15,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -128,7 +128,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "writes are not fenced": {
-    seed: 2,
+    seed: 3,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -138,7 +138,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the machines of a plan are not counted": {
-    seed: 21,
+    seed: 5,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -148,7 +148,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 119,
+    seed: 14,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -188,7 +188,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 75,
+    seed: 34,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -208,7 +208,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that is in memory is found by another tenant": {
-    seed: 52,
+    seed: 69,
     changes: [
       {
         file: "server/src/machines/machine-cache.ts",
@@ -218,7 +218,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a cordoned node gets machines": {
-    seed: 16,
+    seed: 17,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -234,7 +234,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the operations of a server that died are not continued": {
-    seed: 1,
+    seed: 3,
     changes: [
       {
         file: "server/src/operations/store.ts",
@@ -244,11 +244,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 3,
+    seed: 19,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 3,
+    seed: 9,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -258,7 +258,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 196,
+    seed: 3,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
@@ -281,7 +281,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 59,
+    seed: 15,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -305,7 +305,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 14,
+    seed: 105,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -315,7 +315,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 268,
+    seed: 171,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -325,11 +325,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 3,
+    seed: 16,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 8,
+    seed: 1,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -339,7 +339,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 8,
+    seed: 1,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -349,7 +349,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 134,
+    seed: 119,
     changes: [
       {
         file: "server/src/pools/state.ts",
@@ -359,7 +359,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence lasts longer than a lost node is silent": {
-    seed: 135,
+    seed: 1,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -369,7 +369,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is reported as fenced and has no timer": {
-    seed: 21,
+    seed: 174,
     changes: [
       {
         file: "node/src/machines/fence.ts",
@@ -394,7 +394,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence is on the wall clock": {
-    seed: 21,
+    seed: 10,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -404,7 +404,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a lease begins when its heartbeat is answered": {
-    seed: 8,
+    seed: 1,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -414,7 +414,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine starts without a lease": {
-    seed: 8,
+    seed: 61,
     changes: [
       {
         file: "node/src/machines/machine.ts",
@@ -424,7 +424,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 306,
+    seed: 278,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -434,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine is billed until it is deleted": {
-    seed: 273,
+    seed: 121,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -444,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: 151,
+    seed: 1252,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
@@ -454,7 +454,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "machines are replaced a second too early": {
-    seed: 17,
+    seed: 5,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -464,7 +464,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 116,
+    seed: 51,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -474,7 +474,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake ignores that its server was away": {
-    seed: 8,
+    seed: 131,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -484,7 +484,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a repeated claim takes another machine": {
-    seed: 41,
+    seed: 5,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -494,7 +494,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that its owner uses stays in its pool": {
-    seed: 8,
+    seed: 5,
     changes: [
       {
         file: "server/src/machines/sessions/routes.ts",
@@ -504,7 +504,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a claimed machine keeps its fence": {
-    seed: 8,
+    seed: 5,
     changes: [
       {
         file: "server/src/pools/claim.ts",
@@ -519,7 +519,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late request fences a machine again": {
-    seed: 53,
+    seed: 92,
     changes: [
       {
         file: "node/src/machines/fence.ts",
