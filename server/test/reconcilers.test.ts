@@ -151,9 +151,13 @@ test("a node that could not report while the database was away is not marked as 
   let now = 0;
   let isAway = false;
   let marks = 0;
+  let stoppedMs = 0;
   const db: typeof context.db = Object.create(context.db, {
     query: {
       value: async ({ text }: { readonly text: string }) => {
+        // The process is stopped while it waits for the answer.
+        now += stoppedMs;
+        stoppedMs = 0;
         if (isAway) throw new DatabaseUnavailable(new Error("away"));
         if (/^\s*UPDATE nodes/.test(text)) marks += 1;
         return [];
@@ -182,6 +186,13 @@ test("a node that could not report while the database was away is not marked as 
   assert.equal(marks, 2, "nodes have had no time to report");
   await listenUntil(now + 1_000);
   assert.equal(marks, 3);
+  stoppedMs = 60_000;
+  await loop.activate(signal);
+  assert.equal(marks, 4, "it had asked before it was stopped");
+  await listenUntil(now + 20_000);
+  assert.equal(marks, 4, "nodes have had no time to report");
+  await listenUntil(now + 1_000);
+  assert.equal(marks, 5);
 });
 
 test("a join token is forgotten thirty days after it expired", async () => {

@@ -17,9 +17,9 @@ import { markUnreachable } from "../nodes/store.ts";
 import type { Reconciler, Report } from "./driver.ts";
 
 const PERIOD_MS = 1_000;
-/** Between two activations: the process was stopped, or its host was suspended. */
+/** Between two looks at the clock: the process was stopped, its host was suspended, or the database did not answer. */
 const AWAY_MS = 10_000;
-/** How far the clock was set between two activations. The fence ends 9 s before a node is unreachable. */
+/** How far the clock was set between two looks. The fence ends 9 s before a node is unreachable. */
 const SET_MS = 3_000;
 /** A hold is logged as an error again after this. */
 const REPEAT_MS = 60_000;
@@ -46,6 +46,7 @@ class Watch {
   readonly #lostAfterMs: number;
   /** Monotonic: since when this server could have received every heartbeat. */
   #since: number;
+  /** The last look at the clock. */
   #last: { readonly monotonic: number; readonly now: number };
   #loggedAt: number | null = null;
   #hasBegun = false;
@@ -62,12 +63,12 @@ class Watch {
     this.#noticeAbsence();
     try {
       await this.#sayThatItBegins();
-      const sinceMs = clock.monotonic() - this.#since;
-      const isListening = sinceMs >= this.#lostAfterMs;
+      const isListening = this.#listenedMs() >= this.#lostAfterMs;
       const lost = isListening ? await markUnreachable(db, clock.now() - this.#lostAfterMs) : [];
+      const judged = await listJudged(db);
       // Of a test, which has shorter times.
       const scale = HEARTBEAT_LOST_MS / this.#lostAfterMs;
-      const judgement = judgeLoss(await listJudged(db), { now: clock.now(), sinceMs: sinceMs * scale });
+      const judgement = judgeLoss(judged, { now: clock.now(), sinceMs: this.#listenedMs() * scale });
       const decided = judgement === null ? NOTHING : await this.#apply(judgement);
       await this.#note(lost);
       const isAlarm = lost.some(({ isInMaintenance }) => !isInMaintenance) || decided.replaced > 0;
@@ -77,15 +78,23 @@ class Watch {
       this.#since = clock.monotonic();
       throw error;
     } finally {
-      this.#last = { monotonic: clock.monotonic(), now: clock.now() };
+      this.#noticeAbsence();
     }
   }
 
-  /** No heartbeat could be received meanwhile. */
+  /** For how long this server could have received every heartbeat. Call it in the turn that decides: the process may be stopped in any other. */
+  #listenedMs(): number {
+    this.#noticeAbsence();
+    return this.#context.clock.monotonic() - this.#since;
+  }
+
+  /** No heartbeat could be received between the last call and this one, if too much time has passed. */
   #noticeAbsence(): void {
     const { clock, log } = this.#context;
-    const passedMs = clock.monotonic() - this.#last.monotonic;
-    const shownMs = clock.now() - this.#last.now;
+    const [monotonic, now] = [clock.monotonic(), clock.now()];
+    const passedMs = monotonic - this.#last.monotonic;
+    const shownMs = now - this.#last.now;
+    this.#last = { monotonic, now };
     if (passedMs < AWAY_MS && Math.abs(shownMs - passedMs) < SET_MS) return;
     this.#since = clock.monotonic();
     log.warn(
