@@ -146,8 +146,9 @@ test("a machine that is removed at the moment at which it arrives paused leaves 
   assert.equal(target.fleet.find(A), undefined);
 });
 
-test("the rest of a disk that follows its machine leaves what other disks need, and what is read of it arrives", async (t) => {
-  if (needsRoot !== false) return t.skip(needsRoot);
+test("the rest of a disk that follows its machine leaves what other disks need, and what is read of it arrives", {
+  skip: needsRoot,
+}, async () => {
   await using directory = await temporaryDirectory();
   const small = join(directory.path, "small");
   await mkdir(small);
