@@ -58,6 +58,7 @@ import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner, type OperationWorker } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops, type Reconciler } from "./reconcilers/driver.ts";
+import { clockReconciler } from "./reconcilers/clocks.ts";
 import { copyReconciler } from "./reconcilers/copies.ts";
 import { followingReconciler } from "./reconcilers/following.ts";
 import { budgetReconciler } from "./reconcilers/budgets.ts";
@@ -255,5 +256,6 @@ function reconcilersOf(machines: MachineServices, workers: Workers): Reconciler[
     operationReconciler(machines.context, operations),
     webhookReconciler(webhooks),
     purgeReconciler(machines.context, { auditDays }),
+    clockReconciler(machines.context),
   ];
 }
