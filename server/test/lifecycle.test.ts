@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { listIdle } from "../src/machines/lifetime/store.ts";
+import { clockReconciler } from "../src/reconcilers/clocks.ts";
 import type { Report } from "../src/reconcilers/driver.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { startMachineServer } from "./support/machine-server.ts";
@@ -102,6 +103,23 @@ test("a machine in which nothing is done is stopped, keeps its disk and says why
   assert.deepEqual((await messages(id)).slice(-2), ["auto-stop: the machine was idle for 60 s", "machine stopped"]);
   const back = await client.post(`/v1/machines/${id}/exec`, { command: "echo back" });
   assert.equal(back.json.stdout, "back\n");
+});
+
+test("a machine that was used while the clock was ahead is idle from when the clock was set back", async () => {
+  const [used, unused] = [await machine({ autoStopSeconds: 60 }), await machine({ autoStopSeconds: 60 })];
+  for (const id of [used, unused]) await makeOlder(id, -30 * 24 * 3600);
+  await context.db.execute(sql`UPDATE machines SET last_activity_at = NULL WHERE id = ${unused}`);
+  const { counts } = await clockReconciler(context).activate(new AbortController().signal);
+  assert.equal(counts["activity"], 2);
+  await sweep();
+  for (const id of [used, unused]) {
+    assert.equal((await get(id)).state, "started");
+    await context.db.execute(
+      sql`UPDATE machines SET last_activity_at = last_activity_at - interval '61 s' WHERE id = ${id} AND last_activity_at < now() + interval '1 hour'`,
+    );
+  }
+  await sweep();
+  for (const id of [used, unused]) await until(async () => (await get(id)).state === "stopped");
 });
 
 test("a machine that never becomes ready is stopped too, after ten minutes", async () => {

@@ -24,10 +24,10 @@ interface Instants {
 /** By the name of the count in the log. Of a webhook without deliveries `due_at` is infinity. */
 const POSTPONED: Readonly<Record<string, (at: Instants) => Statement>> = {
   machines: ({ now, latest }) => sql`UPDATE machines SET reconcile_at = ${now} WHERE reconcile_at > ${latest}`,
-  /** A machine would count as used until then. */
+  /** A machine would count as used until then. One that was never used is idle since its start, or since now. */
   activity: ({ now, latest }) => sql`
     UPDATE machines SET last_activity_at = ${now}
-    WHERE last_activity_at > ${latest} AND desired_state = 'running' AND auto_stop_seconds > 0`,
+    WHERE coalesce(last_activity_at, ready_at, desired_at) > ${latest} AND desired_state = 'running' AND auto_stop_seconds > 0`,
   operations: ({ now, latest }) => sql`UPDATE operations SET leased_until = ${now} WHERE leased_until > ${latest}`,
   followingDisks: ({ now, latest }) =>
     sql`UPDATE following_disks SET leased_until = ${now} WHERE leased_until > ${latest}`,

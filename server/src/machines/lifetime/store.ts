@@ -29,21 +29,26 @@ export function listSuspended(context: Context, limit: number): Promise<readonly
 /** So long may a machine take until it is ready. One that never is must not run for ever. */
 const UNREADY_SECONDS = 600;
 
+/** A start that is further ahead was written by a clock that has been set back. Clocks of servers differ by less. */
+const AHEAD_MS_MAX = 60 * 60_000;
+
 /**
  * Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. Not those on nodes that do not report, whose
  * activity is unknown: as many of them as `limit` would keep all others from their turn. A machine that is not ready is idle since
- * its start was requested, and for UNREADY_SECONDS at least.
+ * its start was requested, and for UNREADY_SECONDS at least. Activity that a wrong clock wrote is corrected elsewhere (reconcilers/clocks.ts).
  */
 export function listIdle(
   context: Context,
   { limit, idleMinSeconds }: { readonly limit: number; readonly idleMinSeconds: number },
 ): Promise<readonly MachineName[]> {
   const now = instantOf(context.clock.now());
+  const latest = instantOf(context.clock.now() + AHEAD_MS_MAX);
   return context.db.query<MachineName>(sql`
     SELECT id, tenant_id AS "tenantId" FROM machines m
     WHERE auto_stop_seconds > 0 AND desired_state = 'running' AND observed_state = 'running'
       AND NOT EXISTS (SELECT FROM nodes n WHERE n.id = m.node_id AND n.status = ANY(${[...UNREACHABLE_STATUSES]}::text[]))
-      AND extract(epoch FROM ${now}::timestamptz - greatest(coalesce(ready_at, desired_at), last_activity_at))
+      AND extract(epoch FROM ${now}::timestamptz
+          - greatest(CASE WHEN coalesce(ready_at, desired_at) <= ${latest} THEN coalesce(ready_at, desired_at) END, last_activity_at))
         >= greatest(auto_stop_seconds, CASE WHEN ready_at IS NULL THEN ${UNREADY_SECONDS}::int ELSE ${idleMinSeconds}::int END)
     ORDER BY id LIMIT ${limit}`);
 }
