@@ -4,7 +4,9 @@
 import assert from "node:assert/strict";
 import { Agent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import { syncBuiltinESMExports } from "node:module";
 import { BlockList, type LookupFunction, type NetConnectOpts } from "node:net";
+import os from "node:os";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { AddressRefused, type CheckedRequest, sendChecked } from "./checked-request.ts";
@@ -52,6 +54,24 @@ test("a list allows its addresses besides the public ones", async () => {
   allowedAddresses.addSubnet("10.0.0.0", 8, "ipv4");
   const answers = ["10.1.2.3", "127.0.0.1", "::1", "198.41.0.4"];
   assert.deepEqual(await addressesOf({ allowedAddresses, answers }), ["10.1.2.3", "198.41.0.4"]);
+});
+
+test("a public address that this host itself has is not connected to, unless it is listed", async (t) => {
+  const own = {
+    ...{ address: "198.41.0.4", netmask: "255.255.255.0", family: "IPv4" },
+    ...{ mac: "", internal: false, cidr: null },
+  } as const;
+  const interfaces = t.mock.method(os, "networkInterfaces", () => ({ eth0: [own] }));
+  syncBuiltinESMExports();
+  t.after(() => {
+    interfaces.mock.restore();
+    syncBuiltinESMExports();
+  });
+  const answers = ["198.41.0.4", "198.41.0.5"];
+  assert.deepEqual(await addressesOf({ answers }), ["198.41.0.5"]);
+  const allowedAddresses = new BlockList();
+  allowedAddresses.addAddress("198.41.0.4");
+  assert.deepEqual(await addressesOf({ allowedAddresses, answers }), answers);
 });
 
 test("a request without restriction connects to whatever address the name resolves to", async () => {
