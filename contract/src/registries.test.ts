@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { authorityOf, parseAllowedRegistries, RegistryList, type RegistryRules } from "./registries.ts";
+import { authorityOf, parseAllowedRegistries, parseRegistry, RegistryList, type RegistryRules } from "./registries.ts";
 
 const rules = (change: Partial<RegistryRules>): RegistryList =>
   new RegistryList({ allowed: null, mirrors: new Map(), insecure: [], ...change });
@@ -48,6 +48,14 @@ it("all names of Docker Hub are one entry", () => {
 it("an entry that is not a registry stops the start", () => {
   for (const text of ["https://ghcr.io", "ghcr.io/team", "a b", "ghcr.io:99999", "gh*r.io", "*:5000x"])
     assert.throws(() => parseAllowedRegistries(text), /expected registries/, text);
+});
+
+it("one registry is named as in references, and a pattern does not name one", () => {
+  assert.equal(parseRegistry("Registry.LAN"), "registry.lan");
+  assert.equal(parseRegistry("registry.lan:65535"), "registry.lan:65535");
+  assert.equal(parseRegistry("registry-1.docker.io"), "docker.io");
+  for (const text of ["*", "*.lan", "registry.lan:*", "*.lan:5000"])
+    assert.throws(() => parseRegistry(text), /expected one host/, text);
 });
 
 it("two URLs have one authority exactly when they reach one server", () => {
