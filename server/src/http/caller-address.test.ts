@@ -13,7 +13,7 @@ test("a stranger's forwarded header is not believed", () => {
 });
 
 test("behind trusted proxies the last address that is none of theirs counts, whatever precedes it", () => {
-  assert.equal(addressOf("127.0.0.1", "1.1.1.1, 203.0.113.9"), "203.0.113.9");
+  assert.deepEqual(proxies.callerOf("127.0.0.1", "1.1.1.1, 203.0.113.9"), { address: "203.0.113.9", isProxy: false });
   assert.equal(addressOf("127.0.0.1", "203.0.113.9, 10.1.2.3"), "203.0.113.9");
   assert.equal(addressOf("::ffff:127.0.0.1", "203.0.113.9"), "203.0.113.9");
 });

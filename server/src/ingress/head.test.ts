@@ -113,6 +113,29 @@ test("a caller cannot take away what a request is about, nor say twice where it 
   assert.deepEqual(valuesOf(head, "connection"), ["close"]);
 });
 
+test("no header of one connection reaches the other, nor how the sender framed its body twice", () => {
+  const names = [
+    "Keep-Alive",
+    "Proxy-Authenticate",
+    "Proxy-Authorization",
+    "Proxy-Connection",
+    "TE",
+    "Trailer",
+    "Upgrade",
+  ];
+  const raw = ["Host", "web.example", ...names.flatMap((name) => [name, "x"]), "Transfer-Encoding", "chunked"];
+  const request = requestHead(raw, "POST", FACTS);
+  const answer = answerHead(raw, "", {});
+  for (const name of names)
+    for (const head of [request, answer]) assert.deepEqual(valuesOf(head, name.toLowerCase()), [], name);
+  assert.deepEqual(valuesOf(request, "transfer-encoding"), ["chunked"]);
+  assert.deepEqual(valuesOf(request, "content-length"), []);
+  assert.deepEqual(valuesOf(answer, "transfer-encoding"), []);
+  const framed = requestHead(["Host", "web.example", "Content-Length", "5"], "POST", FACTS);
+  assert.deepEqual(valuesOf(framed, "content-length"), ["5"]);
+  assert.deepEqual(valuesOf(requestHead(["Host", "web.example"], "GET", FACTS), "content-length"), []);
+});
+
 test("only a trusted proxy says where a request came from, and for which host", () => {
   const spoofed = [
     ...["Host", "web.example", "X-Forwarded-Host", "evil.example", "X-Forwarded-Proto", "https"],
@@ -161,6 +184,11 @@ test("under the API's address a guest's pages are sandboxed and its root is its 
   assert.deepEqual(valuesOf(head, "strict-transport-security"), []);
   assert.deepEqual(valuesOf(head, "x-request-id"), ["ours"]);
   assert.match(valuesOf(head, "content-security-policy").join(), /^sandbox /);
+  for (const name of [
+    ...["Alt-Svc", "Clear-Site-Data", "NEL", "Public-Key-Pins", "Report-To", "Reporting-Endpoints"],
+    ...["Service-Worker-Allowed", "Strict-Transport-Security", "WWW-Authenticate"],
+  ])
+    assert.deepEqual(valuesOf(answerHead([name, "/"], "/proxy/m", {}), name.toLowerCase()), [], name);
   const own = answerHead(["Location", "/a", "Strict-Transport-Security", "max-age=1"], "", {});
   assert.deepEqual(own, ["Location", "/a", "Strict-Transport-Security", "max-age=1"]);
 });

@@ -22,6 +22,9 @@ test("without a domain machines are below /proxy of the server, where it listens
   told.listensAt("http://127.0.0.1:8080");
   assert.equal(told.urlOf({ id: ID, hostLabel: "web" }), `https://flotilla.example/proxy/${ID}/`);
   assert.equal(told.routeOf("web.apps.example", "/"), undefined);
+  // Its cookies are for encrypted connections only.
+  assert.equal(told.routeOf("flotilla.example", `/proxy/${ID}/`)?.isEncrypted, true);
+  assert.equal(addresses.routeOf("127.0.0.1", `/proxy/${ID}/`)?.isEncrypted, false);
 });
 
 test("paths that only begin like a machine's are none", () => {
