@@ -3,7 +3,7 @@
  * an earlier one died at any moment.
  */
 import assert from "node:assert/strict";
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
@@ -377,6 +377,48 @@ test("a restarted agent removes leftovers, kills unknown VMs and continues remov
   );
   assert.ok(!left.some((path) => path.endsWith(".new") || path.includes("boot-ended")));
 });
+
+const FOLLOWING = { bytes: 8192, hasTop: true, isComplete: false, isMerged: false };
+const MEMORY = { memoryId: "m", suspendedAt: 1, guestBootId: "boot-0", workload: null };
+/** Files that no other node has, and what a journal says of them. */
+const ACCOUNTED_FOR: readonly {
+  readonly what: string;
+  readonly state: "running" | "stopped";
+  readonly change: Partial<Journal>;
+  readonly names: readonly string[];
+}[] = [
+  {
+    ...{ what: "a disk that comes from another node", state: "stopped", change: { following: FOLLOWING } },
+    names: ["disk.far", "disk.far.map", "disk.top"],
+  },
+  {
+    ...{ what: "saved memory", state: "stopped", change: { keepsMemory: true, memory: MEMORY } },
+    names: ["memory", "memory-base"],
+  },
+  { what: "what the memory of a running machine differs from", state: "running", change: {}, names: ["memory-base"] },
+];
+for (const { what, state, change, names } of ACCOUNTED_FOR)
+  test(`a restarted agent keeps ${what}, and removes it when the journal says nothing of it`, async () => {
+    await using directory = await temporaryDirectory();
+    const own = join(directory.path, "machines", A);
+    const journalPath = join(own, "journal.json");
+    const restart = async (more: Partial<Journal>): Promise<readonly string[]> => {
+      const journal = JSON.parse(await readFile(journalPath, "utf8")) as Journal;
+      await writeFile(journalPath, JSON.stringify({ ...journal, ...more }));
+      const node = await startTestNode(directory.path);
+      await node.fleet.release();
+      return (await listFiles(own)).filter((name) => names.includes(name));
+    };
+    const first = await startTestNode(directory.path);
+    await first.want(A, 1, "running");
+    if (state === "stopped") await first.want(A, 2, "stopped");
+    await first.fleet.release();
+    // It has the environment of the machine.
+    assert.equal((await stat(journalPath)).mode & 0o777, 0o600);
+    for (const name of names) await writeFile(join(own, name), Buffer.alloc(name === "disk.far" ? FOLLOWING.bytes : 1));
+    assert.deepEqual((await restart(change)).toSorted(), names.toSorted());
+    assert.deepEqual(await restart({ following: null, memory: null, boot: null, desired: "stopped" }), []);
+  });
 
 test("an unreadable journal does not prevent others from starting, and unknown files are left alone", async () => {
   await using directory = await temporaryDirectory();
