@@ -1,14 +1,15 @@
 /**
- * Which images a catalog lists, and for whom.
+ * Which images a catalog lists and for whom, and which references it keeps.
  */
 import assert from "node:assert/strict";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { temporaryDirectory } from "../../test/support/in-process.ts";
 import { makeLog } from "../log.ts";
 import { Catalog } from "./catalog.ts";
+import { REFERENCES_PER_OWNER } from "./images.ts";
 
 const digestOf = (letter: string): string => `sha256:${letter.repeat(64)}`;
 
@@ -21,15 +22,20 @@ async function addImage(directory: string, letter: string, source: string): Prom
   await writeFile(join(path, "image.json"), JSON.stringify({ ...record, configuration, rootBytes: 1, sizeBytes: 1 }));
 }
 
+async function openCatalog(directory: string): Promise<Catalog> {
+  const log = makeLog({ level: "silent", clock: systemClock });
+  const catalog = new Catalog({ directory, clock: systemClock, log });
+  await catalog.open();
+  return catalog;
+}
+
 test("a tenant's list has what it fetched and local images, and an operator's has all, by reference", async () => {
   await using directory = await temporaryDirectory();
   await addImage(directory.path, "a", "docker.io/library/app");
   await addImage(directory.path, "b", "docker.io/library/old");
   await addImage(directory.path, "c", "local/own");
   await addImage(directory.path, "d", "local/replaced");
-  const log = makeLog({ level: "silent", clock: systemClock });
-  const catalog = new Catalog({ directory: directory.path, clock: systemClock, log });
-  await catalog.open();
+  const catalog = await openCatalog(directory.path);
   await catalog.setReference({ owner: "one", name: "docker.io/library/app:1", arch: "amd64" }, digestOf("a"));
   await catalog.setReference({ owner: "two", name: "docker.io/library/app:2", arch: "amd64" }, digestOf("a"));
   await catalog.setReference({ owner: null, name: "local/own:latest", arch: "amd64" }, digestOf("c"));
@@ -50,15 +56,58 @@ test("a tenant's list has what it fetched and local images, and an operator's ha
 test("of writes of a reference at once none fails, and the last one counts, also after a restart", async () => {
   await using directory = await temporaryDirectory();
   for (const letter of ["a", "b", "c"]) await addImage(directory.path, letter, "local/own");
-  const log = makeLog({ level: "silent", clock: systemClock });
-  const opened = async (): Promise<Catalog> => {
-    const catalog = new Catalog({ directory: directory.path, clock: systemClock, log });
-    await catalog.open();
-    return catalog;
-  };
+  const opened = () => openCatalog(directory.path);
   const catalog = await opened();
   const key = { owner: null, name: "local/own:latest", arch: "amd64" };
   await Promise.all(["a", "b", "c"].map((letter) => catalog.setReference(key, digestOf(letter))));
   for (const each of [catalog, await opened()])
     assert.equal(each.find(key.name, key.arch, null)?.digest, digestOf("c"));
+});
+
+test("a tenant at its limit of references loses one with the next, and neither the operator nor another tenant does", async () => {
+  await using directory = await temporaryDirectory();
+  await addImage(directory.path, "a", "docker.io/library/app");
+  const references = join(directory.path, "references");
+  await mkdir(references);
+  const write = (name: string, owner: string | null): Promise<void> =>
+    writeFile(
+      join(references, `${owner}-${name}.json`),
+      JSON.stringify({ owner, name, arch: "amd64", digest: digestOf("a") }),
+    );
+  for (const owner of ["one", "two", null])
+    for (let n = 0; n < (owner === "one" ? REFERENCES_PER_OWNER : 2); n += 1) await write(`app:${n}`, owner);
+  const catalog = await openCatalog(directory.path);
+  const countOf = (owner: string | null): number =>
+    catalog.list().filter(({ tenantId, reference }) => tenantId === owner && reference.startsWith("app:")).length;
+  await catalog.setReference({ owner: null, name: "app:new", arch: "amd64" }, digestOf("a"));
+  await catalog.setReference({ owner: "one", name: "app:0", arch: "amd64" }, digestOf("a"));
+  assert.deepEqual([countOf("one"), countOf("two"), countOf(null)], [REFERENCES_PER_OWNER, 2, 3]);
+  await catalog.setReference({ owner: "two", name: "app:new", arch: "amd64" }, digestOf("a"));
+  await catalog.setReference({ owner: "one", name: "app:new", arch: "amd64" }, digestOf("a"));
+  assert.deepEqual([countOf("one"), countOf("two"), countOf(null)], [REFERENCES_PER_OWNER, 3, 3]);
+  assert.equal(catalog.find("app:new", "amd64", "one")?.digest, digestOf("a"));
+});
+
+test("an image is removed with its references and no other's, and a reference whose image is gone with the next start", async () => {
+  await using directory = await temporaryDirectory();
+  for (const letter of ["a", "b"]) await addImage(directory.path, letter, "docker.io/library/app");
+  const catalog = await openCatalog(directory.path);
+  for (const [owner, letter] of [
+    ["one", "a"],
+    ["two", "a"],
+    ["three", "b"],
+  ] as const)
+    await catalog.setReference({ owner, name: "app:1", arch: "amd64" }, digestOf(letter));
+  assert.deepEqual(
+    ["one", "two", "three"].map((owner) => catalog.hasReference(owner, digestOf("a"))),
+    [true, true, false],
+  );
+  await catalog.remove(digestOf("a"), join(directory.path, "trash"));
+  const found = (of: Catalog) => ["one", "two", "three"].map((owner) => of.find("app:1", "amd64", owner)?.digest);
+  for (const each of [catalog, await openCatalog(directory.path)])
+    assert.deepEqual(found(each), [undefined, undefined, digestOf("b")]);
+  assert.equal((await readdir(join(directory.path, "references"))).length, 1);
+  await rm(join(directory.path, "unpacked"), { recursive: true });
+  assert.deepEqual(found(await openCatalog(directory.path)), [undefined, undefined, undefined]);
+  assert.deepEqual(await readdir(join(directory.path, "references")), []);
 });
