@@ -14,6 +14,7 @@ import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
 import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import { SCOPES, type Scope } from "@flotilla/contract/scopes";
 import { until } from "../../test/support/until.ts";
+import { sql } from "../src/db/database.ts";
 import type { Client } from "./support/client.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
@@ -203,13 +204,28 @@ function shakeHands(client: Client, path: string): Promise<{ status: number; tex
   });
 }
 
-/** What the tenant sees of itself. */
+/** What no answer shows whole: links and secrets, and what is to happen. */
+async function rowsOf({ tenant }: Resources): Promise<readonly string[]> {
+  const rows = await server.context.db.query<{ row: string }>(sql`
+    WITH own AS (SELECT id FROM machines WHERE tenant_id = ${tenant})
+    SELECT s::text AS row FROM machine_shares s WHERE machine_id IN (SELECT id FROM own)
+    UNION ALL SELECT c::text FROM connect_tokens c WHERE machine_id IN (SELECT id FROM own)
+    UNION ALL SELECT s::text FROM machine_sessions s WHERE machine_id IN (SELECT id FROM own)
+    UNION ALL SELECT v::text FROM volumes v WHERE tenant_id = ${tenant}
+    UNION ALL SELECT p::text FROM pools p WHERE tenant_id = ${tenant}
+    UNION ALL SELECT concat_ws(' ', id, url, is_enabled, secret, previous_until) FROM webhooks WHERE tenant_id = ${tenant}
+    UNION ALL SELECT concat_ws(' ', id, cancel_requested_at) FROM operations WHERE tenant_id = ${tenant}
+    ORDER BY row`);
+  return rows.map(({ row }) => row);
+}
+
+/** What the tenant sees of itself, and what is stored. */
 async function snapshotOf({ client, resources }: Tenant): Promise<unknown> {
   const machine = (await client.get(`/v1/machines/${resources.machine}`)).json;
   const { state, name, labels, url, ports, revision } = machine;
   const keys = ((await client.get("/v1/apikeys")).json as { id: string }[]).map(({ id }) => id);
   const sessions = (await client.get(`/v1/machines/${resources.machine}/sessions`)).json as { id: string }[];
-  return [{ state, name, labels, url, ports, revision }, keys, sessions.map(({ id }) => id)];
+  return [{ state, name, labels, url, ports, revision }, keys, sessions.map(({ id }) => id), await rowsOf(resources)];
 }
 
 test("another tenant's resource is answered like one that does not exist, and stays as it is", async () => {
@@ -254,14 +270,35 @@ test("of a shared pool a tenant sees the pool and its own machines, not what oth
   assert.equal((await admin.delete(`/v1/pools/${pool}`)).status, 204);
 });
 
-test("a session of another machine is not found in one's own", async () => {
+test("the cursor of another tenant's event is answered like one that no event has", async () => {
+  const cursor = ((await theirs.client.get("/v1/events?limit=1")).json as { cursor: string }[])[0]?.cursor ?? "";
+  const none = "9".repeat(15);
+  const replay = (from: string) => mine.client.post(`/v1/webhooks/${mine.resources.webhook}/replay`, { cursor: from });
+  const list = (from: string) => mine.client.get(`/v1/events?limit=3&cursor=${from}`);
+  const [moved, unmoved, listed, unlisted] = [
+    await replay(cursor),
+    await replay(none),
+    await list(cursor),
+    await list(none),
+  ];
+  assert.deepEqual([moved.status, unmoved.status, listed.status], [404, 404, 200], moved.text);
+  assert.equal(moved.text.replace(cursor, none), unmoved.text);
+  assert.equal(listed.text, unlisted.text);
+});
+
+test("a session of another machine is not found in one's own, of whichever tenant it is", async () => {
+  const source = { type: "image", reference: "local/busybox" };
+  const second = (await mine.client.post("/v1/machines", { source })).json.id as string;
+  const own = await mine.client.post(`/v1/machines/${second}/sessions`, {});
+  assert.equal(own.status, 200, own.text);
   for (const [, endpoint] of served) {
     if (!endpoint.path.includes("{session_id}")) continue;
-    const mixed = { ...mine.resources, session: theirs.resources.session };
-    const none = { ...mine.resources, session: NOTHING.session };
-    const answer = await ask(mine.client, endpoint, pathWith(endpoint, mixed));
-    assert.equal(answer, await ask(mine.client, endpoint, pathWith(endpoint, none)), title(endpoint));
-    assert.equal(answer.slice(0, 3), "404");
+    const none = await ask(mine.client, endpoint, pathWith(endpoint, { ...mine.resources, session: NOTHING.session }));
+    assert.equal(none.slice(0, 3), "404");
+    for (const session of [theirs.resources.session, own.json.id as string]) {
+      const mixed = { ...mine.resources, session };
+      assert.equal(await ask(mine.client, endpoint, pathWith(endpoint, mixed)), none, title(endpoint));
+    }
   }
 });
 
