@@ -207,6 +207,52 @@ test("a join token is forgotten thirty days after it expired", async () => {
   assert.deepEqual(listed.toSorted(), [expired, valid].toSorted());
 });
 
+/** One row of each kind that is purged, with this name. `ago`: since when it is over; `ends`: when it expires. Resolves with the id of the machine. */
+async function insertAged(
+  name: string,
+  machineId: string,
+  { ago, ends }: { readonly ago: string; readonly ends: string },
+) {
+  const { db } = context;
+  const keyId = (await db.queryOne<{ id: string }>(sql`SELECT id FROM api_keys LIMIT 1`))?.id;
+  await db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT 'ev-' || ${name}::text, tenant_id, id, 'info', ${name}, now() - ${ago}::text::interval FROM machines WHERE id = ${machineId}`);
+  await db.execute(sql`
+    INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt)
+    SELECT 'op-' || md5(${name}), tenant_id, 'image pull', 'succeeded', 'machine', id, '{}', '[]', now() - interval '40 days',
+      now() - ${ago}::text::interval, now(), 1 FROM machines WHERE id = ${machineId}`);
+  await db.execute(sql`
+    INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
+    VALUES (sha256(convert_to(${name}::text, 'UTF8')), ${machineId}, ${keyId}, now() + ${ends}::text::interval)`);
+  await db.execute(sql`
+    INSERT INTO idempotency_keys (key_id, idempotency_key, fingerprint, owner, seed, lease_until, created_at, expires_at)
+    VALUES (${keyId}, ${name}, ${Buffer.alloc(1)}, ${name}, ${name}, now(), now() - interval '2 days', now() + ${ends}::text::interval)`);
+  const deleted = await created();
+  await client.delete(`/v1/machines/${deleted}`);
+  await db.execute(sql`UPDATE machines SET deleted_at = now() - ${ago}::text::interval WHERE id = ${deleted}`);
+  return deleted;
+}
+
+test("only what is old enough is purged, of every kind", async () => {
+  const id = await created();
+  const old = await insertAged("old", id, { ago: "30 days 1 hour", ends: "-1 second" });
+  const young = await insertAged("young", id, { ago: "29 days 23 hours", ends: "1 hour" });
+  assert.deepEqual((await purgeReconciler(context).activate(signal)).errors, []);
+  const left = await context.db.query<{ kind: string }>(sql`
+    SELECT 'event ' || message AS kind FROM tenant_events WHERE id IN ('ev-old', 'ev-young')
+    UNION ALL SELECT 'operation ' || n FROM operations, (VALUES ('old'), ('young')) names (n) WHERE id = 'op-' || md5(n)
+    UNION ALL SELECT 'token ' || n FROM connect_tokens, (VALUES ('old'), ('young')) names (n)
+      WHERE token_hash = sha256(convert_to(n, 'UTF8'))
+    UNION ALL SELECT 'key ' || idempotency_key FROM idempotency_keys WHERE idempotency_key IN ('old', 'young')
+    UNION ALL SELECT 'machine ' || id FROM machines WHERE id IN (${old}, ${young})
+    ORDER BY kind`);
+  assert.deepEqual(
+    left.map(({ kind }) => kind),
+    ["event young", "key young", `machine ${young}`, "operation young", "token young"],
+  );
+});
+
 test("a failed purge does not stop the others, and is reported", async () => {
   const id = await created();
   await client.delete(`/v1/machines/${id}`);
