@@ -41,6 +41,24 @@ test("a hundred refusals are given at once, further ones later, up to a second, 
   assert.deepEqual(waits(3, 2_000), [null, null, 0]);
 });
 
+test("a token that is given back can be taken again, and one of a caller that is not known gives nothing", () => {
+  const limiter = new RateLimiter();
+  limiter.giveBack("a");
+  assert.equal(admitted(limiter, 0), 20);
+  limiter.giveBack("a");
+  assert.equal(admitted(limiter, 0), 1);
+});
+
+test("of more callers than are kept, the one that has not called for the longest time starts again", () => {
+  const limiter = new RateLimiter(2);
+  const slow = { perSecond: 1, burst: 1 };
+  const isAllowed = (name: string): boolean => limiter.take(name, slow, 0).isAllowed;
+  assert.deepEqual(["a", "b"].map(isAllowed), [true, true]);
+  assert.deepEqual(["a", "b", "a"].map(isAllowed), [false, false, false], "both are kept");
+  assert.ok(isAllowed("c"));
+  assert.deepEqual([isAllowed("a"), isAllowed("c"), isAllowed("b")], [false, false, true]);
+});
+
 test("refusals that take no token are held back with those that do", () => {
   const limiter = new RateLimiter();
   const slow = { perSecond: 1, burst: 1 };
