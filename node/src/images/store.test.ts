@@ -2,7 +2,7 @@
  * What a collection removes while machines ask for images, and while another one runs; and of what failed pulls have left.
  */
 import assert from "node:assert/strict";
-import { access, mkdir, readdir, utimes, writeFile } from "node:fs/promises";
+import { access, mkdir, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
@@ -59,6 +59,28 @@ test("an image that a machine asks for while others are being removed stays", as
   assert.equal(await images.findByDigest(digestOf("a")), undefined);
 });
 
+test("an image that a machine begins to use while others are being removed stays", async () => {
+  await using directory = await temporaryDirectory();
+  await addImage(directory.path, "a");
+  const rootPath = await addImage(directory.path, "b");
+  const used: string[] = [];
+  await using images = await open(directory.path, used);
+  // When the first one is being removed.
+  images.watch(() => used.push("b"));
+  assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
+  await access(rootPath);
+  assert.notEqual(await images.findByDigest(digestOf("b")), undefined);
+});
+
+test("room is made by images that no machine uses, also by ones that were used later", async () => {
+  await using directory = await temporaryDirectory();
+  const rootPath = await addImage(directory.path, "a");
+  await addImage(directory.path, "b");
+  await using images = await open(directory.path, ["a"], 100);
+  assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
+  await access(rootPath);
+});
+
 test("a local image is never removed for others, because no registry has it", async () => {
   await using directory = await temporaryDirectory();
   const rootPath = await addImage(directory.path, "a", "local/tools:latest");
@@ -86,6 +108,19 @@ test("a local image is removed by its name, at once or when no machine uses it a
   assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
   await using again = await open(directory.path);
   assert.deepEqual(await again.list(), []);
+});
+
+test("the removal of a local image removes neither what another name means nor what has no name", async () => {
+  await using directory = await temporaryDirectory();
+  const named = await addImage(directory.path, "a", "local/tools:1");
+  const ofTenant = { owner: "one", name: nameOf("x"), arch: "amd64", digest: digestOf("a") };
+  await writeFile(join(directory.path, "references", "x.json"), JSON.stringify(ofTenant));
+  const unnamed = await addImage(directory.path, "b");
+  await rm(join(directory.path, "references", "b.json"));
+  await using images = await open(directory.path);
+  await images.removeLocal("local/tools:1");
+  assert.equal((await images.find(nameOf("x"), null, "one"))?.rootPath, named);
+  for (const rootPath of [named, unnamed]) await access(rootPath);
 });
 
 test("images above the limit are removed while the node runs, without a pull", async () => {
