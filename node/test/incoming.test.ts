@@ -80,6 +80,18 @@ test("a move that could not be begun leaves nothing behind once it was discarded
   assert.deepEqual(incoming.moves, []);
 });
 
+test("what is not the id of a move names no directory, and nothing is removed for it", async () => {
+  await using directory = await temporaryDirectory();
+  const incoming = await scene(directory.path);
+  const other = join(directory.path, "other");
+  await writeFile(other, "kept");
+  for (const name of ["../other", "", ".", `${MOVE}/../../other`]) {
+    await assert.rejects(incoming.discard(name), /is not the id of a move/, name);
+    await assert.rejects(incoming.begin(A, name, REQUEST), /is not the id of a move/, name);
+  }
+  assert.equal(existsSync(other), true);
+});
+
 test("files of a move that cannot be removed do not end the agent's start", { skip: needsRoot }, async () => {
   await using directory = await temporaryDirectory();
   await mkdir(join(directory.path, "incoming", MOVE), { recursive: true });
