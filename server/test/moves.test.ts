@@ -8,9 +8,9 @@ import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { sql } from "../src/db/database.ts";
+import { type Queryable, sql } from "../src/db/database.ts";
 import { findAnyMachine } from "../src/machines/store.ts";
-import { holdMachine } from "../src/moves/store.ts";
+import { holdMachine, listObsoleteCopies, listRemovableCopies } from "../src/moves/store.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -493,4 +493,35 @@ test("a start of a machine that is being moved takes its share of the node where
   const back = await start(id);
   assert.deepEqual(code(back), [422, "no_capacity"], back.text);
   assert.match(back.text, /node-b has promised 1 of 1 processors/);
+});
+
+test("no copy is to be removed that the machine's owner or the target of its move has, or that its disk comes from", async () => {
+  const { id, from, to } = await machine();
+  const operation = `op-${"0".repeat(32)}`;
+  const removable = async (db: Queryable): Promise<readonly string[]> => {
+    const ofMachine = await listObsoleteCopies(db, { machineIds: [id], nodeId: null });
+    const all = await listRemovableCopies(db, 1_000);
+    assert.deepEqual(
+      all.filter(({ machineId }) => machineId === id),
+      ofMachine,
+    );
+    return ofMachine.map(({ nodeId }) => nodeId);
+  };
+  const undone = new Error("undone");
+  // In a transaction that is rolled back, so that no loop sees it.
+  const tried = context.db.transaction(async (db) => {
+    await db.execute(sql`INSERT INTO machine_copies (machine_id, node_id) VALUES (${id}, ${from}), (${id}, ${to})`);
+    assert.deepEqual(await removable(db), [to]);
+    await db.execute(sql`UPDATE machines SET move_id = ${operation}, move_node_id = ${to} WHERE id = ${id}`);
+    assert.deepEqual(await removable(db), []);
+    await db.execute(sql`UPDATE machines SET move_id = NULL, move_node_id = NULL WHERE id = ${id}`);
+    await db.execute(sql`
+      INSERT INTO following_disks (machine_id, node_id, move_id, began_at) VALUES (${id}, ${to}, ${operation}, now())`);
+    assert.deepEqual(await removable(db), []);
+    throw undone;
+  });
+  await assert.rejects(tried, (error) => {
+    if (error !== undone) throw error;
+    return true;
+  });
 });
