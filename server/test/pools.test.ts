@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { POOLS_MAX } from "@flotilla/contract/limits";
 import { until } from "../../test/support/until.ts";
 import { sql } from "../src/db/database.ts";
 import { removeMachine } from "../src/machines/store.ts";
@@ -258,4 +259,29 @@ test("a pool is invisible to other tenants, and made for another tenant by an ad
     { image: IMAGE, cpus: 0 },
   ])
     assert.equal((await one.post("/v1/pools", bad)).status, 422, JSON.stringify(bad));
+});
+
+test("a tenant has a bounded number of pools, also when one is being made", async () => {
+  const by = await tenant("greedy");
+  const make = (from: number, to: number) => sql`
+    INSERT INTO pools (id, tenant_id, created_by, image, has_network, target_size, created_at)
+    SELECT 'pool-' || lpad(i::text, 32, '0'), id, 'key', ${IMAGE}, true, 0, now()
+    FROM tenants, generate_series(${from}::int, ${to}::int) AS series(i) WHERE name = 'greedy'`;
+  await context.db.execute(make(1, POOLS_MAX - 2));
+  const body = { image: IMAGE, targetSize: 0 };
+  assert.equal((await by.post("/v1/pools", body)).status, 200);
+  const [late] = await context.db.transaction(async (transaction) => {
+    await transaction.query(sql`SELECT FROM tenants WHERE name = 'greedy' FOR NO KEY UPDATE`);
+    await transaction.execute(make(POOLS_MAX, POOLS_MAX));
+    let isAnswered = false;
+    const asked = by.post("/v1/pools", body).finally(() => (isAnswered = true));
+    const waiting = sql`SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FROM tenants%'`;
+    await until(async () => isAnswered || (await context.db.queryOne(waiting)) !== undefined, {
+      what: "the request to wait for the other pool",
+    });
+    // Not waited for: it waits for the end of this transaction.
+    return [asked];
+  });
+  const answer = await late;
+  assert.deepEqual([answer?.status, answer?.headers.get("x-error-code")], [422, "quota_exceeded"], answer?.text);
 });
