@@ -2,7 +2,7 @@
  * Which images a catalog lists and for whom, and which references it keeps.
  */
 import assert from "node:assert/strict";
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
@@ -110,4 +110,19 @@ test("an image is removed with its references and no other's, and a reference wh
   await rm(join(directory.path, "unpacked"), { recursive: true });
   assert.deepEqual(found(await openCatalog(directory.path)), [undefined, undefined, undefined]);
   assert.deepEqual(await readdir(join(directory.path, "references")), []);
+});
+
+test("an image whose file does not have the size that it was unpacked to, or another digest's, is not used and stays", async () => {
+  await using directory = await temporaryDirectory();
+  for (const letter of ["a", "c", "d"]) await addImage(directory.path, letter, "docker.io/library/app");
+  const unpacked = join(directory.path, "unpacked");
+  const pathOf = (letter: string): string => join(unpacked, digestOf(letter).replace(":", "-"));
+  await writeFile(join(pathOf("a"), "root.ext4"), "longer");
+  await rename(pathOf("d"), pathOf("b"));
+  const catalog = await openCatalog(directory.path);
+  assert.deepEqual(
+    catalog.images().map(({ digest }) => digest),
+    [digestOf("c")],
+  );
+  assert.equal((await readdir(unpacked)).length, 3);
 });
