@@ -466,6 +466,13 @@ test("a connect token opens the bridge of its machine, for its time, and nothing
   assert.equal((await client.withKey(short.json.token).get(at("/"))).status, 200);
   await client.delete(`/v1/apikeys/${key.id}`);
   assert.equal((await client.withKey(short.json.token).get(at("/"))).status, 401, "it ended with its key");
+  const brief = (await client.post("/v1/apikeys", { scopes: ["machine:exec"], expiresInSeconds: 600 })).json;
+  const bound = await client.withKey(brief.key).post(`/v1/machines/${id}/connect-token`);
+  assert.ok(Date.parse(bound.json.expiresAt) < Date.now() + 630_000, "it does not outlive its key");
+  await server.context.db.execute(sql`
+    UPDATE connect_tokens SET expires_at = now()
+    WHERE token_hash = sha256(convert_to(${made.json.token as string}, 'UTF8'))`);
+  assert.equal((await holder.get(at("/"))).status, 401, "its time is over");
 });
 
 test("an open connection keeps its machine from being stopped as idle", async () => {
