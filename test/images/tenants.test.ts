@@ -53,6 +53,14 @@ describe("tenants of one node", { skip: skipReason }, () => {
     assert.ok(proxy.seen.slice(earlier).every(({ path }) => path.includes("/manifests/")));
   });
 
+  it("tenants that fetch an image at the same time each ask the registry for it", async () => {
+    await using store = await openTestImages();
+    const name = `${proxy.host}/team/app`;
+    await Promise.all([store.images.ensure(name, A), store.images.ensure(name, B)]);
+    for (const { tenantId } of [A, B])
+      assert.equal((await store.images.find(name, null, tenantId))?.tenantId, tenantId);
+  });
+
   it("a list shows a tenant its own and local images, and the operator all", async () => {
     await using store = await openTestImages();
     await store.images.ensure(`${proxy.host}/team/app`, A);
