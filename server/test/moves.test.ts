@@ -377,6 +377,31 @@ test("a failed machine stays failed while it moves, and may be started afterward
   await client.delete(`/v1/machines/${id}`);
 });
 
+test("a machine that has no disk yet moves, because its first start has failed or was stopped", async () => {
+  const create = async (reference: string): Promise<string> =>
+    (await client.post("/v1/machines", { source: { type: "image", reference } })).json.id;
+  const failed = await create("team/missing");
+  assert.equal((await client.post(`/v1/machines/${failed}/start`)).status, 422);
+  const stopped = await create("team/slow-2000");
+  await client.post(`/v1/machines/${stopped}/start?detach=true`);
+  assert.equal((await client.post(`/v1/machines/${stopped}/stop`)).status, 200);
+  for (const id of [failed, stopped]) {
+    const before = await get(id);
+    const to = before.nodeId === "node-a" ? "node-b" : "node-a";
+    const operation = await ended((await move(id, { nodeId: to })).json.id);
+    assert.equal(operation.status, "succeeded", operation.error);
+    const { state, error, nodeId } = await get(id);
+    assert.deepEqual([state, error, nodeId], [before.state, before.error, to]);
+    await until(async () => (await copies(id)).length === 0, PATIENT);
+    // And on, as one that has moved.
+    const plan = (await client.get(`/v1/nodes/${to}/drain`)).json;
+    assert.deepEqual([plan.blocked, plan.moves.some((one: { machineId: string }) => one.machineId === id)], [[], true]);
+    assert.equal((await ended((await move(id)).json.id)).status, "succeeded");
+  }
+  assert.equal((await client.post(`/v1/machines/${stopped}/start`)).json.state, "started");
+  for (const id of [failed, stopped]) assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
+});
+
 test("what cannot be moved is refused with the reason", async () => {
   const source = { type: "image", reference: "local/busybox" };
   const { id: fresh } = (await client.post("/v1/machines", { source })).json;

@@ -38,6 +38,12 @@ export interface DescribeOptions {
   readonly signal: AbortSignal;
 }
 
+/** Of a machine whose first start has failed or was stopped before it had a disk. */
+const NOTHING = {
+  ...{ image: null, root: null, files: [], memory: null, memoryFormat: null, memoryBase: null, points: [] },
+  ...{ canSendEarly: false, canMoveLive: false },
+} as const;
+
 /** What the node has of the machine. `hasContent`: with the hashes of the files that its disk and its memory are based on. */
 export async function describeOutgoing(
   supervisor: Supervisor,
@@ -47,6 +53,7 @@ export async function describeOutgoing(
   const { images } = deps;
   const { hasContent, signal } = options;
   const isStopped = supervisor.isAtRest;
+  if (!supervisor.hasDisk) return { ...NOTHING, isStopped };
   const base = await supervisor.diskBase();
   const root = hasContent
     ? await images.describeRoot(base.root, signal)

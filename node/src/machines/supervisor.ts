@@ -242,6 +242,10 @@ export class Supervisor {
     return { vm: held.vm, boot: requestOf(machine, vmmIdOf(journal.boot), root) };
   }
 
+  get hasDisk(): boolean {
+    return this.#machine.journal.hasDisk;
+  }
+
   /** The image that the disk is made from, and the file that it is based on. Rejects when there is no disk. */
   async diskBase(): Promise<{ readonly image: UnpackedImage; readonly root: RootFile }> {
     const { disk, journal } = this.#machine;

@@ -24,6 +24,7 @@ import { NodeUnreachable } from "../link/refusals.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { canLoad } from "./memory.ts";
+import { hasRecordedRun } from "./store.ts";
 
 export const RETRY_MS = 1_000;
 /** More often than this, the source's disk or memory is faulty. */
@@ -62,6 +63,7 @@ export async function copyFiles(
       const outgoing = { ...found, memory: isLoadable ? found.memory : null };
       const total = fileBytes(outgoing);
       if (!outgoing.isStopped) throw new NotStopped(`machine ${machine.id} is not stopped on node ${source.nodeId}`);
+      if (isWithoutDisk(outgoing) && !(await hasRun(services, machine))) return { bytes: 0 };
       const begun = await begin(services, machine, target, call, outgoing);
       const { isMachine, awaited, point } = begun;
       if (isMachine) return { bytes: state.bytes };
@@ -118,6 +120,21 @@ export async function begin(
       throw again instanceof OlderCopy ? new Refusal("conflict", again.message) : again;
     });
   }
+}
+
+const isWithoutDisk = ({ image, files }: OutgoingMachine): boolean => image === null && files.length === 0;
+
+/** Also on a node that it has left. */
+const hasRun = async ({ context }: MachineServices, { id, observedBootId }: MachineRecord): Promise<boolean> =>
+  observedBootId !== null || (await hasRecordedRun(context.db, { machineId: id, nodeId: null }));
+
+/**
+ * Whether there is nothing to send of a machine that is stopped: its first start failed, or was stopped, before it had a disk. One that has
+ * run had a disk, which is missed where it is not.
+ */
+export async function hasNothing(services: MachineServices, machine: MachineRecord, call: MoveCall): Promise<boolean> {
+  if (await hasRun(services, machine)) return false;
+  return isWithoutDisk(await describeOutgoing(services.link, nodeOf(machine), call, { hasContent: false }));
 }
 
 /** What a machine's own files take: its disk, its log and its memory, without the base of the disk. */

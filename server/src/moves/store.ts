@@ -156,16 +156,15 @@ export async function changeOwner(
 }
 
 /**
- * Whether a run of the machine on the node is recorded. If not, runs that the node reports after the machine has left would be those of
+ * Whether a run of the machine on the node is recorded; `nodeId` null: on any. If not, runs that the node reports after the machine has left would be those of
  * an unknown machine (run-store.ts).
  */
 export async function hasRecordedRun(
   db: Queryable,
-  { machineId, nodeId }: { readonly machineId: string; readonly nodeId: string },
+  { machineId, nodeId }: { readonly machineId: string; readonly nodeId: string | null },
 ): Promise<boolean> {
-  const found = await db.queryOne(
-    sql`SELECT boot_id FROM machine_runs WHERE machine_id = ${machineId} AND node_id = ${nodeId} LIMIT 1`,
-  );
+  const found = await db.queryOne(sql`
+    SELECT boot_id FROM machine_runs WHERE machine_id = ${machineId} AND (${nodeId}::text IS NULL OR node_id = ${nodeId}) LIMIT 1`);
   return found !== undefined;
 }
 

@@ -34,7 +34,7 @@ import { awaitRunning } from "../machines/start.ts";
 import { isActive, isApplied, isSettled } from "../machines/state.ts";
 import type { OperationRun, OperationWorker, StepResult } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
-import { begin, copyFiles, fileBytes, followingSize, nodeAddress } from "./copy.ts";
+import { begin, copyFiles, fileBytes, followingSize, hasNothing, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
 import { copyEarly, type EarlyCopy, isSentEarly, type LivePoints } from "./early.ts";
 import { findFollowing } from "./following-store.ts";
@@ -332,6 +332,8 @@ class Move {
       const { keepsMemory } = held;
       let [hasMemory, diskFollows] = [false, false];
       await this.#patiently(say, async () => {
+        // The target makes a disk at the next start.
+        if (await hasNothing(this.#services, held, call)) return;
         const follows = this.#diskFollows ? await this.#followingSize(held, target, call) : null;
         const options = { hasMemory: keepsMemory, follows };
         const arrived = await commitIncoming(this.#services.link, target, call, options);
