@@ -26,6 +26,9 @@ export const EXIT_CODE_NOT_FOUND = 255;
 export const ENV_BYTES_MAX = 512 * 1024;
 /** The kernel's limit for one argument or one `NAME=value`. */
 export const ARGUMENT_BYTES_MAX = 128 * 1024;
+/** The guest's agent takes 8192 variables and 16384 arguments (guest/machine.h, guest/exec.c), with those of the image and of a shell around the command. */
+export const VARIABLES_MAX = 8_000;
+export const ARGUMENTS_MAX = 16_000;
 
 export const CPUS_DEFAULT = 4;
 export const MEMORY_MB_DEFAULT = 8192;

@@ -1,11 +1,11 @@
 /**
  * Checks what is passed to programs in a machine: environment, arguments, paths. Pure.
  *
- * The limits are the guest kernel's and the contract's; here they become refusals that say what to do, before a boot
+ * The limits are those of the guest's kernel and agent, and the contract's; here they become refusals that say what to do, before a boot
  * or a command fails on them.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "@flotilla/contract/limits";
+import { ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, ENV_BYTES_MAX, VARIABLES_MAX } from "@flotilla/contract/limits";
 
 const refuse = (text: string): never => {
   throw new Refusal("invalid_request", text);
@@ -14,7 +14,12 @@ const refuse = (text: string): never => {
 /** The environment as given; a value of null does not occur, the schema refuses it. */
 export function checkEnvironment(env: Readonly<Record<string, string>> | null | undefined): Record<string, string> {
   let total = 0;
-  for (const [name, value] of Object.entries(env ?? {})) {
+  const variables = Object.entries(env ?? {});
+  if (variables.length > VARIABLES_MAX)
+    refuse(
+      `env has ${variables.length} variables; at most ${VARIABLES_MAX} are possible; pass many values in one, or as a file`,
+    );
+  for (const [name, value] of variables) {
     if (name === "" || name.includes("=") || name.includes("\0"))
       refuse(`env has the name ${JSON.stringify(name)}: a name is not empty and has no "=" and no NUL`);
     const bytes = Buffer.byteLength(name) + Buffer.byteLength(value) + 2;
@@ -40,6 +45,8 @@ export function environmentOf(lines: readonly string[]): Record<string, string> 
 
 export function checkArguments(argv: readonly string[], advice: string): readonly string[] {
   if (argv[0] === "") refuse("command has an empty program name");
+  if (argv.length > ARGUMENTS_MAX)
+    refuse(`command has ${argv.length} arguments; at most ${ARGUMENTS_MAX} are possible; ${advice}`);
   for (const [index, argument] of argv.entries()) {
     if (Buffer.byteLength(argument) >= ARGUMENT_BYTES_MAX)
       refuse(`command argument ${index} is larger than the ${ARGUMENT_BYTES_MAX} bytes one may have; ${advice}`);
