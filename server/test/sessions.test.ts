@@ -141,7 +141,9 @@ test("state too large for any command is not kept, and the session continues", a
   assert.match((await exec('export A="$A$A" B=2')).stderr, /too large, and was not kept/);
   const many = Array.from({ length: 20 }, (_, n) => `export V${n}=$A`).join("; ");
   assert.match((await exec(many)).stderr, /too large, and was not kept/);
-  assert.equal((await exec("echo $B$A$V0")).stdout, `1${half}\n`);
+  const short = Array.from({ length: 8_001 }, (_, n) => `W${n}=x`).join(" ");
+  assert.match((await exec(`export ${short}`)).stderr, /too large, and was not kept/);
+  assert.equal((await exec("echo $B$A$V0$W0")).stdout, `1${half}\n`);
 });
 
 test("invalid requests are refused with the reason", async () => {

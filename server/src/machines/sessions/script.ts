@@ -15,7 +15,7 @@
  *
  * Always: the result is data from the machine: its size is bounded, and entries that are not text are dropped.
  */
-import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "@flotilla/contract/limits";
+import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX, VARIABLES_MAX } from "@flotilla/contract/limits";
 import { shellCommand } from "../exec/request.ts";
 
 /** The state that commands of a session leave to the next one. */
@@ -147,6 +147,7 @@ export function applyChange(state: SessionState, change: SessionChange): Session
   for (const name of change.unsetNames) delete env[name];
   Object.assign(env, change.env);
   const sizes = Object.entries(env).map(([name, value]) => Buffer.byteLength(name + value) + 2);
+  if (sizes.length > VARIABLES_MAX) return null;
   if (sizes.some((bytes) => bytes > ARGUMENT_BYTES_MAX)) return null;
   if (sizes.reduce((sum, bytes) => sum + bytes, 0) > ENV_BYTES_MAX) return null;
   const unset = new Set([...state.unsetNames, ...change.unsetNames]);
