@@ -10,10 +10,11 @@
  * Nothing else of it is on the disk. After a crash of the agent the next one saves the paused machine's memory to a file
  * (actions/suspend.ts), and the move continues with that.
  */
-import { open, readdir, stat } from "node:fs/promises";
+import { open, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { BootRequest, MemoryWatch, Vm } from "../driver/driver.ts";
+import { namesIn } from "../host/names-in.ts";
 import type { Extent } from "../images/blocks.ts";
 import type { MoveRecord } from "../memory/move-stream.ts";
 import { PAGE_BYTES } from "../memory/memory-file.ts";
@@ -155,7 +156,7 @@ async function* blocksOf(path: string, extents: readonly Extent[]): AsyncGenerat
 /** What was added to the log since it was sent last. */
 async function* logsOf({ logs }: WatchedMemory, directory: string): AsyncGenerator<MoveRecord> {
   const place = logsPathOf(directory);
-  const names = (await readdir(place).catch((): string[] => [])).filter((name) => LOG_NAME.test(name));
+  const names = (await namesIn(place)).filter((name) => LOG_NAME.test(name));
   for (const name of names) {
     await using file = await open(join(place, name), "r");
     const buffer = Buffer.alloc(PIECE_BYTES);

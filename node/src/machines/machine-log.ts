@@ -13,15 +13,17 @@
  * - Readers see whole lines. Half a line, left by a crash, is cut off before the next is written.
  * - A position is a file's number and a byte in it. A reader whose file was removed continues at the oldest file.
  */
-import { mkdir, open, readdir, rm, stat, truncate } from "node:fs/promises";
+import { mkdir, open, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import type { LogLine } from "@flotilla/contract/link";
+import { namesIn } from "../host/names-in.ts";
 
 const FILE_BYTES_MAX = 8 * 1024 * 1024;
 const FILES_KEPT = 2;
 const PIECE_BYTES = 64 * 1024;
 const LINE_BREAK = 10;
-const NAME = /^[0-9]{1,15}$/;
+/** Of a file of the log. */
+export const LOG_NAME = /^[0-9]{1,15}$/;
 
 /** `end`: the workload's end. `after`: output after the end, from children that survive. */
 const KINDS = { output: "o", note: "n", end: "e", after: "a" } as const;
@@ -146,12 +148,8 @@ export class MachineLog {
   /** The files' numbers. The first call also cuts off an incomplete line that a crash left. */
   async #found(): Promise<number[]> {
     if (this.#files !== null) return this.#files;
-    const names = await readdir(this.#directory).catch((error: NodeJS.ErrnoException) => {
-      if (error.code === "ENOENT") return [];
-      throw error;
-    });
-    const files = names
-      .filter((name) => NAME.test(name))
+    const files = (await namesIn(this.#directory))
+      .filter((name) => LOG_NAME.test(name))
       .map(Number)
       .toSorted((one, other) => one - other);
     const newest = files.at(-1);

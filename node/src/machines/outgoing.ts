@@ -6,11 +6,12 @@
  * it again only after the move has ended, here or on the other node. They stay here until the server says that the machine is
  * elsewhere. Only a stream with a point (disk-changes.ts) is read from a disk that is in use.
  */
-import { readdir, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { MovedImage, MovedMemory, MovedRoot, OutgoingMachine } from "@flotilla/contract/link/moves";
+import { namesIn } from "../host/names-in.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
 import { readBlocks, readExtents } from "../images/blocks.ts";
 import { type MoveRecord, writeMove } from "../memory/move-stream.ts";
@@ -18,11 +19,10 @@ import type { Driver } from "../driver/driver.ts";
 import type { BootSlots } from "./boot-slots.ts";
 import { UnknownPoint } from "./disk-changes.ts";
 import type { HandOver } from "./hand-over.ts";
+import { LOG_NAME } from "./machine-log.ts";
 import type { MemoryBases } from "./memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
 import type { Supervisor } from "./supervisor.ts";
-
-const LOG_NAME = /^[0-9]{1,15}$/;
 
 export interface OutgoingDeps {
   readonly images: Images;
@@ -58,7 +58,7 @@ export async function describeOutgoing(
   const root = hasContent
     ? await images.describeRoot(base.root, signal)
     : { bytes: await allocated(base.root.rootPath), size: base.root.rootBytes, sha256: null };
-  const logs = await readdir(logsPathOf(supervisor.directory)).catch((): string[] => []);
+  const logs = await namesIn(logsPathOf(supervisor.directory));
   const names = ["disk", ...logs.filter((name) => LOG_NAME.test(name)).map((name) => `log-${name}`)];
   const files = await Promise.all(
     names.map(async (name) => ({ name, bytes: await allocated(movedPath(supervisor.directory, name)) })),

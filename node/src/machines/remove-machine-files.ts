@@ -3,13 +3,14 @@
  *
  * Always: the journal is removed last. While it exists, a restarted agent continues the removal.
  */
-import { readdir, rm, rmdir } from "node:fs/promises";
+import { rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
+import { namesIn } from "../host/names-in.ts";
 import { JOURNAL_NAME } from "./paths.ts";
 
 /** The machine must not run. Missing files are ignored. */
 export async function removeMachineFiles(directory: string): Promise<void> {
-  const names = await readdir(directory).catch(() => []);
+  const names = await namesIn(directory);
   for (const name of names.filter((item) => item !== JOURNAL_NAME)) {
     await rm(join(directory, name), { recursive: true, force: true });
   }
