@@ -12,6 +12,7 @@ import { test } from "node:test";
 import { promisify } from "node:util";
 import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import type { IncomingMachine } from "@flotilla/contract/link/moves";
+import type { WaitingVm } from "../src/driver/driver.ts";
 import { readBlocks } from "../src/images/blocks.ts";
 import { DiskFull } from "../src/images/space.ts";
 import { makeLog } from "../src/log.ts";
@@ -126,15 +127,14 @@ test("a machine that is removed at the moment of its arrival leaves neither its 
   assert.equal(node.fleet.find(A), undefined);
 });
 
-test("a machine that is removed at the moment at which it arrives paused leaves no VM", async () => {
-  await using directory = await temporaryDirectory();
-  const [source, target] = [
-    await startTestNode(join(directory.path, "source")),
-    await startTestNode(join(directory.path, "target")),
-  ];
-  const incoming = await incomingOf(target, join(directory.path, "target"));
+const [POINT, DISK_POINT] = ["1".repeat(32), "2".repeat(32)];
+
+/** A machine that runs on one node, and whose disk another one has. */
+async function sentEarly(directory: string) {
+  const source = await startTestNode(join(directory, "source"));
+  const target = await startTestNode(join(directory, "target"));
+  const incoming = await incomingOf(target, join(directory, "target"));
   await source.want(A, 1, "running");
-  const [point, diskPoint] = ["1".repeat(32), "2".repeat(32)];
   const machine = source.fleet.find(A);
   assert.ok(machine instanceof Supervisor);
   const send = (name: string, parts: Partial<OutgoingBlocks>): Promise<AsyncIterable<Buffer>> => {
@@ -144,7 +144,39 @@ test("a machine that is removed at the moment at which it arrives paused leaves 
   const receive = async (name: string, parts: Partial<ReceivedFile>, stream: AsyncIterable<Buffer>) =>
     await incoming.receive(A, MOVE, { ...DISK, name, ...parts }, stream, () => undefined);
   await incoming.begin(A, MOVE, REQUEST);
-  await receive("disk", { point: diskPoint }, await send("disk", { point: diskPoint }));
+  await receive("disk", { point: DISK_POINT }, await send("disk", { point: DISK_POINT }));
+  return { target, send, receive };
+}
+
+test("memory for a VM that ended while it arrived is not taken for received", async () => {
+  await using directory = await temporaryDirectory();
+  const { target, send, receive } = await sentEarly(directory.path);
+  const { driver } = target;
+  const begin = driver.receive?.bind(driver);
+  const begun = Promise.withResolvers<WaitingVm>();
+  Object.assign(driver, {
+    receive: async (...request: Parameters<NonNullable<typeof begin>>) => {
+      const vm = await begin?.(...request);
+      if (vm !== undefined) begun.resolve(vm);
+      return vm;
+    },
+  });
+  const rounds = Buffer.concat(await Readable.from(await send("rounds", { point: POINT })).toArray());
+  async function* withItsEnd(): AsyncGenerator<Buffer> {
+    yield rounds.subarray(0, -1);
+    const vm = await begun.promise;
+    await endOfTurn();
+    await vm.kill();
+    await endOfTurn();
+    yield rounds.subarray(-1);
+  }
+  await assert.rejects(receive("rounds", { point: POINT }, withItsEnd()), /the VM that waited has ended/);
+});
+
+test("a machine that is removed at the moment at which it arrives paused leaves no VM", async () => {
+  await using directory = await temporaryDirectory();
+  const { target, send, receive } = await sentEarly(directory.path);
+  const [point, diskPoint] = [POINT, DISK_POINT];
   await receive("rounds", { point }, await send("rounds", { point }));
   const rest = await send("rest", { point, rest: { diskPoint, generation: 2 } });
   const removed = removeOnArrival(target, A);

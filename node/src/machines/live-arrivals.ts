@@ -106,6 +106,8 @@ export class LiveArrivals {
         else await writeRecord(record, { vm: waiting.vm, staging, onBytes });
       }
       if (waiting === null) throw new Error("a machine's memory is empty");
+      // Its timer would end the next one.
+      if (this.#waiting.get(move) !== waiting) throw new Error("the VM that waited has ended");
       waiting.point = point;
       waiting.timer = this.#options.deps.clock.timer(WAIT_MS, () => void this.discard(move).catch(() => undefined));
     } catch (error) {
