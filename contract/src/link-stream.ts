@@ -6,7 +6,7 @@
  * ExecResume) instead of start, for a command whose node agent was lost; then the node first answers resumed (JSON,
  * ExecResumed), and the stdin that follows begins where that says. An older node refuses the frame.
  * Node → server: stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON,
- * ExecFailure). A body that ends without one of them means that the node died.
+ * LinkError). A body that ends without one of them means that the node died.
  *
  * A connection to a port of the guest has the same frames: start is a ConnectionStart, the node answers resumed also to that, and
  * again as the guest has received more; there is no stderr. The server sends taken as it has received more of the output: at most a

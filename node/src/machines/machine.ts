@@ -1,8 +1,7 @@
 /**
  * The state of one machine on this node: its journal, disk, VM and log. The actions work on it.
  *
- * Owns the machine's directory (`journal.json`, `disk`, `boots/<boot id>/`, `logs`). The supervisor decides what is done,
- * one action at a time. Nothing starts here by itself; only the end of a VM arrives at any time.
+ * Owns the machine's directory (paths.ts). The supervisor decides what is done, one action at a time. Nothing starts here by itself; only the end of a VM arrives at any time.
  *
  * Always: the journal is on the disk when the promise of its `update` resolves. A crash leaves the journal as it was last
  * written; the heads of the actions say what else.

@@ -3,9 +3,9 @@
  *
  * Always:
  * - an address is in the set before the machine learns it, and stays while the name resolves to it;
- * - an address that the name no longer resolves to leaves the set HOLD_MS after it was last seen; established connections
+ * - an address that the name no longer resolves to leaves the set `holdMs` after it was last seen; established connections
  *   continue;
- * - a name is resolved at most every INTERVAL_MS_MIN, however often the machine queries it;
+ * - a name is resolved at most every `intervalMsMin`, however often the machine queries it;
  * - while no name server answers, the known addresses are kept until they leave the set;
  * - at most NAMES_MAX names are tracked. A new one below a `*.` takes the place of the one that the machine has not queried for
  *   the longest time, if that is UNUSED_MS. So a machine that queries any number of names has few of them resolved.

@@ -2,13 +2,14 @@
  * Every statement over the rows of machines.
  *
  * Always:
- * - A row is changed in one of five ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
+ * - What users see is changed in one of six ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
  *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
- *   activity-store.ts (activity, outside the fence), fence-store.ts (whether it may be replaced), and moves/store.ts (the node that owns it, fenced by the revision).
+ *   `updateDescription`, activity-store.ts (activity, outside the fence), fence-store.ts (whether it may be replaced), and
+ *   moves/store.ts (the node that owns it, fenced by the revision).
  * - A change of anything that users see, except the last activity, raises the revision and is announced, because
  *   machine-cache.ts answers reads. The last activity is passed to the cache of the server that writes it.
  * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the node.
- * - The description of a machine is never updated; a delete clears the parts that may be secret.
+ * - Of the description of a machine only what moves do to it is updated; a delete clears the parts that may be secret.
  */
 import type { Disruption } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";

@@ -70,7 +70,7 @@ export async function renewWebhook(db: Queryable, { id, turn }: Lease, leasedUnt
 }
 
 export interface EndOfLease {
-  /** As the lease began, or as `changesOf` has read it since. */
+  /** As the lease began. */
   readonly changes: number;
   readonly now: number;
   /** Nothing is attempted or read before. */
