@@ -153,7 +153,6 @@ export class SimulatedServer {
     return {
       ...parts,
       params: parts.params as AnyRequest["params"],
-      requestId: "simulated",
       headers: {},
       signal: new AbortController().signal,
       log,

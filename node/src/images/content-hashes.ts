@@ -17,7 +17,7 @@ export class ContentHashes {
   readonly #work = new SharedWork<string>();
 
   /** As `contentHash`. Rejects with the signal's reason when it is aborted. */
-  async of(path: string, signal: AbortSignal): Promise<string> {
+  async of(path: string, signal?: AbortSignal): Promise<string> {
     const { dev, ino, mtimeNs, size } = await stat(path, { bigint: true });
     const key = `${dev} ${ino} ${mtimeNs} ${size}`;
     const hash = this.#known.get(key) ?? (await this.#work.run(key, { signal }, (shared) => contentHash(path, shared)));

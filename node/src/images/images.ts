@@ -69,7 +69,7 @@ export interface Images {
   /** What another node must know of a file system. The hash of its content is computed once. */
   describeRoot(root: RootFile, signal: AbortSignal): Promise<MovedRoot>;
   /** The name of the image's file system that has this content; null when the node has none. */
-  findRoot(digest: string, root: MovedRoot, signal: AbortSignal): Promise<string | null>;
+  findRoot(digest: string, root: MovedRoot): Promise<string | null>;
   /**
    * Adds the file system at `path`, which came from another node, to its image, and the image if the node does not have it. The
    * file is moved. Returns its name. No reference leads to an image that was added in this way.

@@ -52,13 +52,13 @@ export class MovedRoots {
     return { bytes: blocks * 512, size: rootBytes, sha256: await this.#hashes.of(rootPath, signal) };
   }
 
-  async find(digest: string, root: MovedRoot, signal: AbortSignal): Promise<string | null> {
+  async find(digest: string, root: MovedRoot): Promise<string | null> {
     const image = this.#catalog.findByDigest(digest);
     if (image === undefined) return null;
     const directory = dirname(image.rootPath);
     for (const name of (await readdir(directory)).filter((each) => NAME.test(each))) {
       const path = join(directory, name);
-      if ((await stat(path)).size === root.size && (await this.#hashes.of(path, signal)) === root.sha256) return name;
+      if ((await stat(path)).size === root.size && (await this.#hashes.of(path)) === root.sha256) return name;
     }
     return null;
   }

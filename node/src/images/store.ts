@@ -198,8 +198,8 @@ class ImageStore implements NodeImages {
     return this.#moved.describe(root, signal);
   }
 
-  findRoot(digest: string, root: MovedRoot, signal: AbortSignal): Promise<string | null> {
-    return this.#moved.find(digest, root, signal);
+  findRoot(digest: string, root: MovedRoot): Promise<string | null> {
+    return this.#moved.find(digest, root);
   }
 
   addRoot(request: AddedRoot): Promise<string> {

@@ -108,7 +108,7 @@ export class Incoming {
 
   /** Begins to receive a machine, or continues. Throws OlderCopy, and DiskFull when it does not fit. */
   begin(machineId: string, move: string, request: IncomingMachine): Promise<IncomingState> {
-    return this.#inTurn(move, async (signal) => {
+    return this.#inTurn(move, async () => {
       const { fleet, deps } = this.#options;
       const known = { takesEarly: true, takesFollowing: true, takesLive: deps.driver.receive !== null, point: null };
       if (this.#arrived(machineId, move) !== null) return { ...known, isMachine: true, awaited: [] };
@@ -123,7 +123,7 @@ export class Incoming {
       await writeFile(`${path}.new`, JSON.stringify(request), { mode: 0o600 });
       await syncToDisk(`${path}.new`);
       await rename(`${path}.new`, path);
-      const awaited = await this.#awaited(move, request, signal);
+      const awaited = await this.#awaited(move, request);
       await this.#checkSpace(move, request, awaited);
       const isDiskAwaited = awaited.some(({ name }) => name === "disk");
       return { ...known, isMachine: false, awaited, point: isDiskAwaited ? await this.#point(move) : null };
@@ -156,14 +156,13 @@ export class Incoming {
     const own = new AbortController();
     this.#receiving.set(key, own);
     const stream = untilAborted(source, own.signal);
-    const received = this.#inTurn(move, async (signal) => {
+    const received = this.#inTurn(move, async () => {
       if (name === "rounds" || name === "rest") {
         let bytes = 0;
         const pausedAt = await this.#receiveLive(
           machineId,
           move,
           { generation, point: point ?? "" },
-          signal,
           stream,
           (more) => {
             own.signal.throwIfAborted();
@@ -221,19 +220,18 @@ export class Incoming {
     machineId: string,
     move: string,
     { generation, point }: { readonly generation: number | null; readonly point: string },
-    signal: AbortSignal,
     stream: AsyncIterable<Buffer>,
     onBytes: (more: number) => void,
   ): Promise<number | null> {
     const { fleet, deps } = this.#options;
     const request = await this.#request(move);
     const early = await stat(this.#earlyPath(move)).catch(() => null);
-    const [missing] = (await this.#awaited(move, request, signal)).filter(({ name }) => name !== "disk");
+    const [missing] = (await this.#awaited(move, request)).filter(({ name }) => name !== "disk");
     if (early === null || missing !== undefined)
       throw new UnknownPoint(`${missing?.name ?? "the disk"} of machine ${machineId} has not arrived`);
     if ((generation !== null && fleet.removedAt(machineId) >= generation) || fleet.find(machineId) !== undefined)
       throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
-    const rootName = await this.#ensureRoot(move, request, signal);
+    const rootName = await this.#ensureRoot(move, request);
     const image = await deps.images.findByDigest(request.image.digest);
     if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
     const { rootPath } = await deps.images.rootNamed(image, rootName);
@@ -292,7 +290,7 @@ export class Incoming {
    * discarded after it had arrived. `follows`: the size of the disk's file, which arrives after that; null: it is here.
    */
   commit(machineId: string, move: string, { hasMemory, follows }: CommitOptions): Promise<ObservedMachine> {
-    return this.#inTurn(move, async (signal) => {
+    return this.#inTurn(move, async () => {
       const arrived = this.#arrived(machineId, move);
       if (arrived !== null) {
         if (!hasMemory) await arrived.forgetMemory();
@@ -301,13 +299,13 @@ export class Incoming {
       const { fleet, deps } = this.#options;
       const requested = await this.#request(move);
       const request = hasMemory && follows === null ? requested : { ...requested, memory: null };
-      const awaited = await this.#awaited(move, request, signal);
+      const awaited = await this.#awaited(move, request);
       const [missing] = awaited.filter(({ name }) => name !== "disk" || follows === null);
       if (missing !== undefined) throw new Error(`${missing.name} of machine ${machineId} has not arrived`);
       if (fleet.removedAt(machineId) >= request.generation || fleet.find(machineId) !== undefined)
         throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
       const { images, users, machinesDirectory } = deps;
-      const rootName = await this.#ensureRoot(move, request, signal);
+      const rootName = await this.#ensureRoot(move, request);
       const uid = users.take();
       try {
         const following =
@@ -363,12 +361,12 @@ export class Incoming {
   }
 
   /** The files that are not complete yet, in the order in which they are needed. */
-  async #awaited(move: string, request: IncomingMachine, signal: AbortSignal): Promise<AwaitedFile[]> {
+  async #awaited(move: string, request: IncomingMachine): Promise<AwaitedFile[]> {
     const { images } = this.#options.deps;
-    const hasRoot = (await images.findRoot(request.image.digest, request.root, signal)) !== null;
+    const hasRoot = (await images.findRoot(request.image.digest, request.root)) !== null;
     const names = [
       ...(hasRoot ? [] : ["root"]),
-      ...((await this.#needsBase(move, request, signal)) ? ["memory-base"] : []),
+      ...((await this.#needsBase(move, request)) ? ["memory-base"] : []),
       ...request.files.map(({ name }) => name),
       ...(request.memory === null ? [] : ["memory"]),
     ];
@@ -385,12 +383,12 @@ export class Incoming {
   }
 
   /** Whether the base of the memory must be sent. An equal file of this node gets its name here. */
-  async #needsBase(move: string, request: IncomingMachine, signal: AbortSignal): Promise<boolean> {
+  async #needsBase(move: string, request: IncomingMachine): Promise<boolean> {
     const base = baseOf(request);
     if (base === null) return false;
     const path = this.#path(move, "memory-base");
     const found = await stat(path).catch(() => null);
-    return found === null && !(await this.#options.deps.memoryBases.linkEqual(base, path, signal));
+    return found === null && !(await this.#options.deps.memoryBases.linkEqual(base, path));
   }
 
   async #checkSpace(move: string, request: IncomingMachine, awaited: readonly AwaitedFile[]): Promise<void> {
@@ -409,9 +407,9 @@ export class Incoming {
       throw new DiskFull(`the machine needs ${megabytes(needed)} MB, and ${megabytes(short)} MB are missing`);
   }
 
-  async #ensureRoot(move: string, { image, root }: IncomingMachine, signal: AbortSignal): Promise<string> {
+  async #ensureRoot(move: string, { image, root }: IncomingMachine): Promise<string> {
     const { images } = this.#options.deps;
-    const found = await images.findRoot(image.digest, root, signal);
+    const found = await images.findRoot(image.digest, root);
     return found ?? (await images.addRoot({ image, root, path: this.#path(move, "root") }));
   }
 
@@ -504,9 +502,9 @@ export class Incoming {
   }
 
   /** One piece of work for a move after the other. */
-  #inTurn<T>(move: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  #inTurn<T>(move: string, work: () => Promise<T>): Promise<T> {
     const before = this.#turns.get(move) ?? Promise.resolve();
-    const done = before.then(() => work(new AbortController().signal));
+    const done = before.then(work);
     const settled = done.catch(() => undefined);
     this.#turns.set(move, settled);
     void settled.then(() => this.#turns.get(move) === settled && this.#turns.delete(move));

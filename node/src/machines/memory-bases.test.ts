@@ -34,10 +34,10 @@ test("an equal file of a template or of a machine gets another name, and one tha
     [1, template],
     [2, ofMachine],
   ] as const) {
-    assert.equal(await bases.linkEqual(await wanted(byte), path, signal), true);
+    assert.equal(await bases.linkEqual(await wanted(byte), path), true);
     assert.equal((await stat(path)).ino, (await stat(source)).ino);
   }
-  assert.equal(await bases.linkEqual(await wanted(3), path, signal), false);
+  assert.equal(await bases.linkEqual(await wanted(3), path), false);
   const { sha256 } = await bases.describe(memoryBasePathOf(join(machinesDirectory, "one")), {
     hasContent: true,
     signal,
@@ -55,7 +55,7 @@ test("a file of another machine that cannot be read keeps no machine from coming
   const { size } = await stat(unreadable);
   const bases = new MemoryBases({ driver: { memoryBases: () => Promise.resolve([]) }, machinesDirectory });
   const base = { bytes: size, size, sha256: "a".repeat(64) };
-  assert.equal(await bases.linkEqual(base, join(directory, "linked"), signal), false);
+  assert.equal(await bases.linkEqual(base, join(directory, "linked")), false);
 });
 
 test("a caller that leaves does not end the hash for another one, and the next gets the same", async (t) => {

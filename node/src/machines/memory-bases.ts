@@ -37,18 +37,17 @@ export class MemoryBases {
   }
 
   /** Gives an equal file of this node a second name. Resolves with whether there is one. */
-  async linkEqual(base: MovedRoot, path: string, signal: AbortSignal): Promise<boolean> {
+  async linkEqual(base: MovedRoot, path: string): Promise<boolean> {
     for (const candidate of await this.#candidates()) {
       const found = await stat(candidate).catch(() => null);
       if (found?.size !== base.size) continue;
       try {
-        if ((await this.#hashes.of(candidate, signal)) !== base.sha256) continue;
+        if ((await this.#hashes.of(candidate)) !== base.sha256) continue;
         await rm(path, { force: true });
         await link(candidate, path);
         return true;
       } catch {
         // It was removed meanwhile, or its disk has an error there: the machine that comes has its own.
-        signal.throwIfAborted();
       }
     }
     return false;

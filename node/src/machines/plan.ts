@@ -28,7 +28,7 @@ export type Next =
 interface Rule {
   /** Logged with the action. */
   readonly when: string;
-  readonly vm: readonly (VmState | null)[] | "any";
+  readonly vm: readonly (VmState | null)[];
   readonly desired: readonly DesiredState[] | "any";
   readonly test?: (situation: Situation) => boolean;
   readonly next: Action | Extract<Next, { kind: "settled" }>;
@@ -237,7 +237,7 @@ const RULES: readonly Rule[] = [
 export function plan(situation: Situation): Next {
   const rule = RULES.find(
     ({ vm, desired, test }) =>
-      (vm === "any" || vm.includes(situation.vm)) &&
+      vm.includes(situation.vm) &&
       (desired === "any" || desired.includes(situation.desired)) &&
       (test === undefined || test(situation)),
   );

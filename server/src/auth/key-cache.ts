@@ -54,10 +54,6 @@ export class KeyCache {
   forgetKey(keyId: string): void {
     this.#known.forget((known) => known.keyId === keyId);
   }
-
-  close(): void {
-    this.#known.close();
-  }
 }
 
 export const fromRow = (row: KeyRow): KnownKey => ({

@@ -13,7 +13,6 @@ import type { AnyRequest, RawRequest } from "./handler.ts";
 import { bytesFromSeed, idFromSeed } from "./once.ts";
 
 export class CheckedRequest implements AnyRequest {
-  readonly requestId: string;
   readonly caller: Caller | NodeCaller | null;
   readonly params: AnyRequest["params"];
   readonly query: unknown;
@@ -34,8 +33,7 @@ export class CheckedRequest implements AnyRequest {
     { params, query, body }: Pick<AnyRequest, "params" | "query" | "body">,
     seed: string | null,
   ) {
-    const { requestId, message, presence, key, node } = exchange;
-    this.requestId = requestId;
+    const { message, presence, key, node } = exchange;
     this.caller = key ?? node ?? null;
     this.params = params;
     this.query = query;
@@ -58,7 +56,7 @@ export class CheckedRequest implements AnyRequest {
   }
 
   get log(): Log {
-    return this.#context.log.child({ requestId: this.requestId });
+    return this.#context.log.child({ requestId: this.#exchange.requestId });
   }
 
   newId(kind: IdKind): string {

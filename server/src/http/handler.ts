@@ -33,7 +33,6 @@ type BodyOf<E extends Endpoint> = E extends { readonly body: infer B extends Bod
   : undefined;
 
 export interface Request<E extends Endpoint = Endpoint> {
-  readonly requestId: string;
   readonly caller: CallerOf<E>;
   readonly params: { readonly [Name in PathParameters<E["path"]>]: string };
   readonly query: QueryOf<E>;
@@ -107,7 +106,6 @@ export type HandlersOf<Name extends EndpointName> = { readonly [N in Name]: Hand
 
 /** A request and an answer without their types, for code that serves every endpoint alike. */
 export interface AnyRequest {
-  readonly requestId: string;
   readonly caller: Caller | NodeCaller | null;
   readonly params: Readonly<Record<string, string>>;
   readonly query: unknown;

@@ -50,7 +50,7 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
     await addMembers(db, pool.id, candidates, now);
   }
   const members = await listMembers(db, pool.id);
-  const planned = members.map((member) => ({ member, action: nextAction(member, pool, now).action }));
+  const planned = members.map((member) => ({ member, action: nextAction(member, pool, now) }));
   let error: string | null = null;
   const isOver = planned.filter(({ action }) => action !== "make" && action !== "wait");
   for (const part of parts(isOver)) {

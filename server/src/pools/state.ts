@@ -66,9 +66,8 @@ const RULES: readonly Rule[] = [
   },
 ];
 
-export function nextAction(member: Member, pool: PoolRules, now: number): { action: MemberAction; when: string } {
-  return RULES.find(({ applies }) => applies(member, pool, now)) ?? { action: "wait", when: "it is as it should be" };
-}
+export const nextAction = (member: Member, pool: PoolRules, now: number): MemberAction =>
+  RULES.find(({ applies }) => applies(member, pool, now))?.action ?? "wait";
 
 /** Whether an error is over. Before that nothing says that the next machine can be made: those that run may be older than the error. */
 export const isFull = (members: readonly Member[], targetSize: number): boolean =>

@@ -134,7 +134,6 @@ async function withVmm(
   disk: PreparedDisk | null,
   work: (vmm: Vmm, place: Place, signal: AbortSignal) => Promise<Qmp>,
 ): Promise<void> {
-  const { clock } = launcher;
   const memoryPath = join(directory, "memory");
   const place = { bootDirectory: join(directory, "boot"), uid: NOBODY_UID - 1 };
   await mkdir(place.bootDirectory, { mode: 0o700 });
@@ -164,7 +163,7 @@ async function withVmm(
     await vmm.kill();
   }
   await rm(place.bootDirectory, { recursive: true });
-  const facts = { ...size, madeAt: clock.now(), rootPath: disk?.backingPaths[0] ?? null };
+  const facts = { ...size, rootPath: disk?.backingPaths[0] ?? null };
   await writeFile(join(directory, FACTS_NAME), JSON.stringify(facts));
   await protect(directory, launcher.isRoot);
 }

@@ -27,7 +27,7 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
   return {
     async listSessions({ caller: { tenantId }, params: { id }, query }) {
       if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
-      const found = (await listSessions(db, { tenantId, machineId: id })).map(sessionInfo);
+      const found = (await listSessions(db, id)).map(sessionInfo);
       const keyOf = (session: (typeof found)[number]): string => `${session.createdAt} ${session.id}`;
       return { status: 200, ...listPage(found, query, { path: `/v1/machines/${id}/sessions`, keyOf }) };
     },

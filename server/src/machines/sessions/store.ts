@@ -32,7 +32,7 @@ export interface MachineOwned {
 }
 
 /** Oldest first. */
-export function listSessions(db: Queryable, { machineId }: MachineOwned): Promise<readonly SessionRecord[]> {
+export function listSessions(db: Queryable, machineId: string): Promise<readonly SessionRecord[]> {
   return db.query<SessionRecord>(sql`
     SELECT ${COLUMNS} FROM machine_sessions s WHERE s.machine_id = ${machineId} ORDER BY s.created_at, s.id`);
 }
