@@ -15,6 +15,7 @@ import type { Context } from "../context.ts";
 import { endRunsOfNode } from "../machines/run-store.ts";
 import { listDisksOfNode, releaseDeletedMachines } from "../machines/store.ts";
 import { listFollowedFrom } from "../moves/following-store.ts";
+import { nodeNotFound } from "./not-found.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { deleteNode, lockNode } from "./store.ts";
 
@@ -24,7 +25,7 @@ const LISTED_MAX = 20;
 export async function decommissionNode({ db, clock }: Context, id: string): Promise<void> {
   await db.transaction(async (transaction) => {
     const node = await lockNode(transaction, id);
-    if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
+    if (node === undefined) throw nodeNotFound(id);
     const disks = await listDisksOfNode(transaction, id);
     if (disks.length > 0) throw new Refusal("conflict", stillThere(id, disks));
     const followed = await listFollowedFrom(transaction, id);

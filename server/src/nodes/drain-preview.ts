@@ -18,6 +18,7 @@ import { effectOf, preferredFormat } from "../moves/memory.ts";
 import { MOVES_PER_NODE_MAX } from "../moves/store.ts";
 import { targetRequest } from "../moves/target.ts";
 import { notDrainable } from "./drain.ts";
+import { drained } from "./drain-worker.ts";
 import { estimateMoves, inTurns, moveSeconds } from "./drain-plan.ts";
 import { findNode } from "./store.ts";
 
@@ -39,7 +40,7 @@ export async function planDrain(services: MachineServices, nodeId: string, signa
   if (node === undefined || node.status === "revoked" || node.status === "unreachable")
     throw await notDrainable(services.context, nodeId);
   const records = (await listMachinesOfNode(db, nodeId)).filter(({ deletedAt }) => deletedAt === null);
-  const turns = inTurns(records.map((record) => ({ ...named(record), record })));
+  const turns = inTurns(records.map(drained));
   const sized = await sizesOf(
     services,
     turns.map(({ record }) => record),
@@ -70,12 +71,6 @@ export async function planDrain(services: MachineServices, nodeId: string, signa
   const total = each.reduce((sum, bytes) => sum + bytes, 0);
   return { nodeId, moves, blocked, bytes: total, ...estimateMoves(each, MOVES_PER_NODE_MAX) };
 }
-
-const named = (record: MachineRecord) => ({
-  ...{ id: record.id, name: record.name, tenantId: record.tenantId },
-  isActive: isActive(record),
-  isMoving: record.moveId !== null,
-});
 
 /** The base is sent with the first machine of an image that goes to a node; the node may have it already. */
 function baseBytes({ image, root }: OutgoingMachine, toNodeId: string, bases: Set<string>): number {

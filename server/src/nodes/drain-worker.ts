@@ -199,7 +199,8 @@ class Drain {
   }
 }
 
-const drained = (record: MachineRecord) => ({
+/** A machine as the drain of its node sees it. */
+export const drained = (record: MachineRecord) => ({
   ...{ record, id: record.id, name: record.name, tenantId: record.tenantId },
   isActive: isActive(record),
   isMoving: record.moveId !== null,

@@ -10,6 +10,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { writeOperation } from "../operations/begin.ts";
 import { findRunningOperation, type OperationRecord, requestCancel } from "../operations/store.ts";
 import { DRAIN_STEPS, type DrainInput } from "./drain-worker.ts";
+import { nodeNotFound } from "./not-found.ts";
 import { beginDrain, findNode, type NodeRecord, reopenNode } from "./store.ts";
 
 const DEADLINE_SECONDS_DEFAULT = 600;
@@ -94,9 +95,6 @@ export async function cancelDrain(
   await context.db.notify("nodes", nodeId);
   return { node, operationId: running?.id ?? null };
 }
-
-const nodeNotFound = (id: string): Refusal =>
-  new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
 
 /** Why a node cannot be drained now. */
 export async function notDrainable({ db }: Context, nodeId: string): Promise<Refusal> {

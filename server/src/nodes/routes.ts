@@ -18,6 +18,7 @@ import { readLost, replaceLost } from "./replace-lost.ts";
 import { requestUpgrade } from "./upgrade.ts";
 import { operationInfo } from "../operations/view.ts";
 import { NodeShares } from "../pools/node-shares.ts";
+import { nodeNotFound } from "./not-found.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { listServers } from "./servers-store.ts";
 import { cordonNode, listNodes, maintainNode, type NodeRecord, uncordonNode } from "./store.ts";
@@ -91,8 +92,7 @@ export function nodeHandlers(
 function leavingHandlers({ context }: MachineServices): HandlersOf<"revokeNodeCredential" | "decommissionNode"> {
   return {
     async revokeNodeCredential({ params }) {
-      if (!(await revokeNode(context.db, params.id, context.clock.now())))
-        throw new Refusal("not_found", `node ${params.id} was not found; GET /v1/nodes lists them`);
+      if (!(await revokeNode(context.db, params.id, context.clock.now()))) throw nodeNotFound(params.id);
       await context.db.notify("nodes", params.id);
       return { status: 204 };
     },
@@ -173,7 +173,7 @@ export function placementHandlers(
 ): HandlersOf<"cordonNode" | "maintainNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
   const { db, clock } = services.context;
   const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {
-    if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
+    if (node === undefined) throw nodeNotFound(id);
     await db.notify("nodes", id);
     return nodeInfo(node);
   };

@@ -18,6 +18,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import { replaceVmmsOf, vmmStepOf } from "./vmm-worker.ts";
+import { nodeNotFound } from "./not-found.ts";
 import { type AgentRecord, findAgent, findNode, type NodeRecord } from "./store.ts";
 
 /** For one node: the check of its program, its restart, and the adoption of its machines. */
@@ -117,7 +118,7 @@ export function refusalFor(id: string, node: Pick<NodeRecord, "status"> | undefi
     case "ready":
       return null;
     case undefined:
-      return new Refusal("not_found", `node ${id} was not found; GET /v1/nodes lists them`);
+      return nodeNotFound(id);
     case "unreachable":
       return new Refusal("unavailable", `node ${id} does not report; start its agent on its host, as the new release`);
     case "draining":

@@ -1,6 +1,7 @@
 /**
  * What became of the machines of a node whose VMMs are replaced, as texts. Pure.
  */
+import { counted } from "./drain-plan.ts";
 
 /** `pauseMs`: of its guest; null: it booted. */
 export type ReplacedMachine =
@@ -11,11 +12,9 @@ export type ReplacedMachine =
 
 const NAMED_MAX = 10;
 
-const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`;
-
 export function vmmProgressText(results: readonly ReplacedMachine[], total: number): string {
   const left = results.filter(({ kind }) => kind === "left").length;
-  return `${results.length} of ${counted(total, "machine")}${left === 0 ? "" : `, ${left} left as they were`}`;
+  return `${results.length} of ${counted(total)}${left === 0 ? "" : `, ${left} left as they were`}`;
 }
 
 /** What was done, and which machines were left and why. */
@@ -29,9 +28,9 @@ export function vmmResultText(results: readonly ReplacedMachine[]): string {
   return [
     pauses.length === 0
       ? null
-      : `${counted(pauses.length, "machine")} got a new VMM while running, paused for ${middle} ms in the middle and ${pauses.at(-1)} ms at most`,
-    restarted === 0 ? null : `${counted(restarted, "machine")} restarted`,
-    left.length === 0 ? null : `${counted(left.length, "machine")} left in the old VMM: ${leftText(left)}`,
+      : `${counted(pauses.length)} got a new VMM while running, paused for ${middle} ms in the middle and ${pauses.at(-1)} ms at most`,
+    restarted === 0 ? null : `${counted(restarted)} restarted`,
+    left.length === 0 ? null : `${counted(left.length)} left in the old VMM: ${leftText(left)}`,
   ]
     .filter((part) => part !== null)
     .join("; ");

@@ -9,7 +9,7 @@ import type { Caller } from "../auth/caller.ts";
 import { liftFence } from "../machines/lift-fences.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { makeMachine, unmakeUnused } from "./make.ts";
+import { makeMachine, unmakeMachine } from "./make.ts";
 import { findSharedPool } from "./shared-store.ts";
 import { addClaimed, claimMember, findPool } from "./store.ts";
 
@@ -49,7 +49,8 @@ export async function claimMachine(
   } catch (error) {
     // The caller does not learn its id. After a 5xx it may be running, and a repeated claim returns it. One that has run was the answer of
     // another copy of this claim, so it has an owner.
-    if (error instanceof Refusal && error.status < 500) await unmakeUnused(services, { tenantId, id: claimId });
+    if (error instanceof Refusal && error.status < 500)
+      await unmakeMachine(services, { tenantId, id: claimId, ifUnused: true });
     throw error;
   }
 }

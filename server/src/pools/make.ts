@@ -45,17 +45,8 @@ export async function unmakeDiscarded(services: MachineServices, nodeId: string)
   for (const machine of machines) await unmakeMachine(services, machine);
 }
 
-/** Deletes the machine, if it was made. */
-export async function unmakeMachine(services: MachineServices, machine: MachineName): Promise<void> {
-  await unmake(services, machine);
-}
-
-/** Deletes the machine, if it was made and has never run. */
-export async function unmakeUnused(services: MachineServices, machine: MachineName): Promise<void> {
-  await unmake(services, { ...machine, ifUnused: true });
-}
-
-async function unmake(
+/** Deletes the machine, if it was made. `ifUnused`: only if it has never run. */
+export async function unmakeMachine(
   services: MachineServices,
   machine: MachineName & { readonly ifUnused?: boolean },
 ): Promise<void> {

@@ -11,7 +11,7 @@ import { chown, stat } from "node:fs/promises";
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import { diskBytes } from "../../disks/disks.ts";
-import type { BootRequest } from "../../driver/driver.ts";
+import type { BootRequest, PreparedVm } from "../../driver/driver.ts";
 import type { RootFile } from "../../images/images.ts";
 import { bootRequest, bootVm, makeBootId } from "../boot-vm.ts";
 import { applyFence, isFenced, requestedFence } from "../fence.ts";
@@ -29,22 +29,16 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
   const { driver, clock, liveBoots, prepared, users } = machine.deps;
   prepared.starting();
   try {
-    const root = await diskRoot(machine).catch(async (error: unknown) => {
-      await prepared.discard(withDisk?.vm);
+    const orDiscard = (vm: PreparedVm | undefined) => async (error: unknown) => {
+      await prepared.discard(vm);
       throw error;
-    });
-    await prepareFollowed(machine, signal).catch(async (error: unknown) => {
-      await prepared.discard(withDisk?.vm);
-      throw error;
-    });
+    };
+    const root = await diskRoot(machine).catch(orDiscard(withDisk?.vm));
+    await prepareFollowed(machine, signal).catch(orDiscard(withDisk?.vm));
     const { isDue: mustBoot } = machine.secondTry;
     const waiting = (withDisk ?? (mustBoot ? undefined : prepared.take(machine.requiredSpec())))?.vm;
-    machine.releaseSlot = await takeSlot(machine, waiting === undefined ? "boot" : "wake", signal).catch(
-      async (error: unknown) => {
-        await prepared.discard(waiting);
-        throw error;
-      },
-    );
+    const kind = waiting === undefined ? "boot" : "wake";
+    machine.releaseSlot = await takeSlot(machine, kind, signal).catch(orDiscard(waiting));
     const startedAt = clock.monotonic();
     const bootId = waiting?.bootId ?? makeBootId();
     const begun: JournaledBoot = { ...begin(machine), bootId, record: null, runningSince: null, timings: null };
