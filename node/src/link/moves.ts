@@ -182,7 +182,8 @@ function idsOf({ id: machineId = "", move = "" }: Exchange["parameters"]): { mac
 }
 
 function fileNameOf(name: string): string {
-  if (!FILE_NAME.test(name)) throw new InvalidMessage("file", "disk, root or log-<number>");
+  if (!FILE_NAME.test(name))
+    throw new InvalidMessage("file", "disk, root, memory, memory-base, rounds, rest or log-<number>");
   return name;
 }
 

@@ -38,7 +38,8 @@ export async function postJson(
   }
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   const response = await fetch(`${serverUrl}${path}`, { method: "POST", headers, body, signal });
-  return { status: response.status, text: await response.text(), code: response.headers.get(CODE_HEADER) };
+  const text = await textOf(response.body?.pipeThrough(new TextDecoderStream()) ?? [], path);
+  return { status: response.status, text, code: response.headers.get(CODE_HEADER) };
 }
 
 /** Sends with the request function of a module. Throws an Error when there is no answer. */
@@ -54,11 +55,16 @@ export async function send<Options extends RequestOptions>(
     request.on("error", reject);
     request.end(body);
   });
-  let received = "";
-  for await (const chunk of answer.setEncoding("utf8")) {
-    received += chunk;
-    if (received.length > ANSWER_BYTES_MAX) throw new Error(`the answer to POST ${path} does not end`);
-  }
+  const text = await textOf(answer.setEncoding("utf8"), path);
   const code = answer.headers[CODE_HEADER];
-  return { status: answer.statusCode ?? 0, text: received, code: typeof code === "string" ? code : null };
+  return { status: answer.statusCode ?? 0, text, code: typeof code === "string" ? code : null };
+}
+
+async function textOf(chunks: AsyncIterable<string> | Iterable<string>, path: string): Promise<string> {
+  let text = "";
+  for await (const chunk of chunks) {
+    text += chunk;
+    if (text.length > ANSWER_BYTES_MAX) throw new Error(`the answer to POST ${path} does not end`);
+  }
+  return text;
 }
