@@ -1,7 +1,6 @@
 /**
- * Chooses the node on which a machine is started for the first time, or to which it is moved: filters, then scores. Between
- * moves it stays where its
- * disk is.
+ * Chooses the node on which a machine is started for the first time, or to which it is moved: filters, then scores.
+ * Between moves it stays where its disk is.
  *
  * Pure: facts of nodes and of the machine → a node, or why there is none; and the same with every step, for operators.
  *
