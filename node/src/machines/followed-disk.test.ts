@@ -2,7 +2,20 @@
  * A disk that follows its machine: what is asked for, what counts as arrived, and what another agent finds.
  */
 import assert from "node:assert/strict";
-import { appendFile, mkdir, mkdtemp, open, readdir, readFile, readlink, rm, stat, writeFile } from "node:fs/promises";
+import {
+  appendFile,
+  mkdir,
+  mkdtemp,
+  open,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -105,6 +118,23 @@ test("what one agent has compared the next one does not ask for; what was asked 
   await third.open(null);
   assert.equal((await third.wanted("rest", 0, never)).arrivedBytes, 0, "without a map nothing is believed");
   await third.close();
+});
+
+test("a map that cannot be read is not replaced by an empty one", async (t) => {
+  await using at = await place();
+  const first = at.disk();
+  await first.open(null);
+  await at.send(first, 0, PART_BYTES);
+  await first.close();
+  const [path, aside] = [farMapPathOf(at.directory), join(at.directory, "aside")];
+  await rename(path, aside);
+  await symlink(path, path);
+  const second = at.disk();
+  t.after(() => second.close());
+  await assert.rejects(second.open(null), { code: "ELOOP" });
+  await rename(aside, path);
+  await second.open(null);
+  assert.equal((await second.wanted("rest", 0, never)).arrivedBytes, PART_BYTES);
 });
 
 test("a part of other content, of another place or of another size is not there", async () => {

@@ -97,7 +97,11 @@ export class FollowedDisk {
 
   async #open(boot: { readonly directory: string; readonly uid: number } | null): Promise<void> {
     const { directory, bytes } = this.#options;
-    const map = await readFile(farMapPathOf(directory)).catch(() => Buffer.alloc(0));
+    const map = await readFile(farMapPathOf(directory)).catch((error: NodeJS.ErrnoException) => {
+      // One that cannot be read now is not replaced: the other node may have removed its copy.
+      if (error.code === "ENOENT") return Buffer.alloc(0);
+      throw error;
+    });
     const isMap = map.byteLength === this.#parts.length;
     if (isMap) for (const [part, isHere] of map.entries()) if (isHere === 1) this.#note(part);
     // Never made here: an empty one would be a lost disk. A merge that was begun makes it longer.
