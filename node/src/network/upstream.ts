@@ -17,7 +17,7 @@ const SERVERS_MAX = 3;
 /** How long the host's list of name servers is cached. */
 const LIST_MS = 5_000;
 const ATTEMPT_MS = 2_000;
-const QUERY_MS = 6_000;
+const QUERY_MS = SERVERS_MAX * ATTEMPT_MS;
 const ANSWER_BYTES_MAX = 65_535;
 
 export interface NameServer {
@@ -55,6 +55,7 @@ export class HostUpstream implements Upstream {
     resolver.setServers(
       servers.map(({ address, port }) => (isIPv6(address) ? `[${address}]:${port}` : `${address}:${port}`)),
     );
+    const timer = this.#clock.timer(QUERY_MS, () => resolver.cancel());
     try {
       const records = await resolver.resolve4(name, { ttl: true });
       return {
@@ -65,14 +66,14 @@ export class HostUpstream implements Upstream {
       const { code } = error as NodeJS.ErrnoException;
       if (code === "ENOTFOUND" || code === "ENODATA") return { addresses: [], ttlSeconds: 0 };
       throw error;
+    } finally {
+      timer.cancel();
     }
   }
 
   async forward(query: Buffer, transport: "udp" | "tcp"): Promise<Buffer> {
     const send = transport === "udp" ? queryByDatagram : queryByStream;
-    const deadline = this.#clock.monotonic() + QUERY_MS;
     for (const server of await this.#list()) {
-      if (this.#clock.monotonic() > deadline) break;
       const answer = await send(server, query, this.#clock).catch(() => null);
       if (answer !== null) return answer;
     }
@@ -118,11 +119,11 @@ function queryByDatagram({ address, port }: NameServer, query: Buffer, clock: Cl
   });
 }
 
-function queryByStream({ address, port }: NameServer, query: Buffer): Promise<Buffer> {
+function queryByStream({ address, port }: NameServer, query: Buffer, clock: Clock): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  const socket = connect({ host: address, port, timeout: ATTEMPT_MS });
+  const socket = connect({ host: address, port });
   let received = Buffer.alloc(0);
-  socket.once("timeout", () => reject(new Error("no answer")));
+  const timer = clock.timer(ATTEMPT_MS, () => reject(new Error("no answer")));
   socket.once("error", reject);
   socket.once("close", () => reject(new Error("no answer")));
   socket.write(framed(query));
@@ -131,7 +132,10 @@ function queryByStream({ address, port }: NameServer, query: Buffer): Promise<Bu
     const length = received.byteLength < 2 ? ANSWER_BYTES_MAX : received.readUInt16BE(0);
     if (received.byteLength >= length + 2) resolve(received.subarray(2, length + 2));
   });
-  return promise.finally(() => socket.destroy());
+  return promise.finally(() => {
+    timer.cancel();
+    socket.destroy();
+  });
 }
 
 /** Prefixes the length, as DNS over TCP does. */
