@@ -43,10 +43,6 @@ export interface Disks {
   digestOf(diskPath: string): Promise<string | null>;
   /** The name of the file that a disk is based on, beside the image's others; null if the header names none. */
   rootNameOf(diskPath: string): Promise<string | null>;
-  /**
-   * Makes the header of a disk that came from another node name its base here. `directory`: where the disk will be. The VMM gets
-   * its files on the command line, so a header that is not one of ours stays as it is.
-   */
   /** Makes an empty file at `path` for what is written over another file, owned by `uid`. Its header names no other file. */
   makeTop(request: { readonly path: string; readonly bytes: number; readonly uid: number }): Promise<void>;
   /**
@@ -54,6 +50,10 @@ export interface Disks {
    * interrupted and repeated: both files together have the same content at any time.
    */
   merge(request: MergeRequest): Promise<void>;
+  /**
+   * Makes the header of a disk that came from another node name its base here. `directory`: where the disk will be. The VMM gets
+   * its files on the command line, so a header that is not one of ours stays as it is.
+   */
   rebase(request: { readonly diskPath: string; readonly directory: string; readonly rootPath: string }): Promise<void>;
 }
 

@@ -35,7 +35,7 @@ export interface ServedFile {
   read(offset: number, length: number, signal: AbortSignal): Promise<Buffer>;
 }
 
-/** Resolves when the client has left or broke off. Rejects when it sends something else; the caller destroys the stream. */
+/** Resolves when the client has said that it leaves. Rejects when it breaks off or sends something else; the caller destroys the stream. */
 export async function serveNbd(stream: Duplex, file: ServedFile): Promise<void> {
   const reader = new BytesReader(stream as AsyncIterable<Buffer>);
   stream.write(Buffer.concat([GREETING, u16(SERVER_FLAGS)]));
