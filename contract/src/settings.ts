@@ -342,6 +342,20 @@ export const settings = {
       return Number(value);
     },
   }),
+  drainSeconds: setting<number>({
+    env: "FLOTILLA_DRAIN_SECONDS",
+    flag: "drain-seconds",
+    programs: ["server", "ingress"],
+    meaning:
+      "how long a program that is stopped still serves while its /readyz fails, at most 300: longer than a load balancer needs to notice",
+    defaultText: "0",
+    parse: (value) => {
+      const seconds = Number(value ?? 0);
+      if (!Number.isInteger(seconds) || seconds < 0 || seconds > 300)
+        throw new Error("expected a whole number from 0 to 300");
+      return seconds;
+    },
+  }),
   auditDays: setting<number>({
     env: "FLOTILLA_AUDIT_DAYS",
     flag: "audit-days",

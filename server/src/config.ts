@@ -28,6 +28,7 @@ const NAMES = [
   "nodeAddresses",
   "trustedProxies",
   "connectionsPerAddress",
+  "drainSeconds",
   "expectsNode",
   "auditDays",
   "webhookNetworks",
@@ -45,6 +46,7 @@ const INGRESS_NAMES = [
   "logLevel",
   "trustedProxies",
   "connectionsPerAddress",
+  "drainSeconds",
 ] as const satisfies readonly SettingName[];
 
 type SettingsOf<Names extends readonly SettingName[]> = { readonly [Name in Names[number]]: SettingValue<Name> };

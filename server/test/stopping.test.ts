@@ -1,7 +1,9 @@
 /**
- * A server that stops while endless answers are being read: they end with an explanation, and nothing waits for them.
+ * A server that stops: with a drain it serves on while it is not ready; endless answers end with an explanation, and
+ * nothing waits for them.
  */
 import assert from "node:assert/strict";
+import { Agent, get } from "node:http";
 import { test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -47,4 +49,36 @@ test("a server that stops ends streams with an explanation, and lets an awaited 
   const told = texts.filter((text) => /the server stops/.test(text));
   assert.equal(told.length, streams.length, JSON.stringify(texts));
   assert.equal(texts.filter((text) => /^event: error\ndata: the server stops/m.test(text)).length, 2);
+});
+
+test("a server that drains answers on new and on kept connections, is not ready, and keeps no connection alive", async () => {
+  const server = await startTestServer();
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const ask = (path: string, using?: Agent) => {
+    const headers = { authorization: `Bearer ${server.client.key}` };
+    const answered = Promise.withResolvers<{ status: number; connection: string; isKept: boolean }>();
+    const request = get(`${server.url}${path}`, { headers, ...(using && { agent: using }) }, (answer) => {
+      const { statusCode: status = 0, headers: given } = answer;
+      answer.resume();
+      answer.once("end", () =>
+        answered.resolve({ status, connection: given.connection ?? "", isKept: request.reusedSocket }),
+      );
+    });
+    request.once("error", answered.reject);
+    return answered.promise;
+  };
+  assert.equal((await ask("/v1/machines", agent)).connection, "keep-alive");
+
+  const hurry = new AbortController();
+  const stopped = server.stop({ drainMs: 3_600_000, hurry: hurry.signal });
+  try {
+    assert.deepEqual(await ask("/v1/machines", agent), { status: 200, connection: "close", isKept: true });
+    assert.deepEqual(await ask("/v1/machines"), { status: 200, connection: "close", isKept: false });
+    assert.equal((await ask("/readyz")).status, 503);
+    assert.equal((await ask("/livez")).status, 200);
+  } finally {
+    hurry.abort();
+  }
+  await stopped;
+  await assert.rejects(ask("/v1/machines"), { code: "ECONNREFUSED" });
 });

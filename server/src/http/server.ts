@@ -35,6 +35,11 @@ export interface HttpServer {
   readonly serveNode: (socket: Socket, certificate: NodeCertificate | null) => void;
   /** Where nodes reach it apart from everybody else: urls and `unix:/path`. */
   readonly nodeAddresses: readonly string[];
+  /**
+   * Serves as before until the time is over or `hurry` is aborted, but keeps no connection alive after its next answer. So
+   * clients and load balancers move to another server, and no request is on its way on a connection that `close` ends.
+   */
+  drain(options: { readonly ms: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
   /** Resolves when every connection is closed: after `deadlineMs`, or once `hurry` is aborted, what runs is cut off. */
   close(options: { readonly deadlineMs: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
 }
@@ -73,6 +78,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const { context, requestIds } = parts;
   const waiting = new LinkedList<CallerPresence>();
   const closing = new AbortController();
+  let isDraining = false;
   const nodes: NodeListener[] = [];
   const remoteNodes = new Map<Socket, NodeCertificate | null>();
   const connections = new Connections({
@@ -87,7 +93,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const find = makeRouter(options.entries);
   const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.
-    if (closing.signal.aborted) response.setHeader("connection", "close");
+    if (isDraining || closing.signal.aborted) response.setHeader("connection", "close");
     if (!connections.began(message.socket, response)) return;
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const { url = "/" } = message;
@@ -111,6 +117,11 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
       take(socket);
     },
     nodeAddresses: nodes.map((listener) => listener.address),
+    drain: async ({ ms, hurry }) => {
+      if (ms === 0) return;
+      isDraining = true;
+      await context.clock.sleep(ms, hurry);
+    },
     close: async (stopping) => {
       closing.abort();
       parts.admission.close();
