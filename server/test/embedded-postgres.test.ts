@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { after, test } from "node:test";
@@ -165,6 +165,19 @@ test("it is restarted after a kill", async () => {
   await until(async () => (await query(postgres.connection, "SELECT n FROM kept")).length === 1, {
     deadlineMs: 30_000,
   });
+  await postgres.stop();
+});
+
+test("its log is bounded while it runs, and continues in the same file", async () => {
+  const path = join(directory, "log");
+  const postgres = await startEmbeddedPostgres({ ...options, clock: fastClock(20) });
+  const sizeOf = async (name: string) => (await stat(name)).size;
+  await truncate(path, 17 * 1024 ** 2);
+  await until(async () => (await sizeOf(path)) < 1024 ** 2, { what: "a log that begins again" });
+  assert.ok((await sizeOf(`${path}.1`)) >= 17 * 1024 ** 2);
+  await query(postgres.connection, "SELECT no_such_function()").catch(() => undefined);
+  await until(async () => (await readFile(path, "utf8")).includes("no_such_function"));
+  assert.ok((await sizeOf(path)) < 1024 ** 2, "it continues behind a hole");
   await postgres.stop();
 });
 

@@ -2,20 +2,20 @@
  * The programs' logs when `flotilla up` runs on a terminal: one file each, in the data directory. Otherwise they go
  * to standard error, where a service manager collects them.
  *
- * Always: a log file larger than 16 MiB at a start is kept as the previous one, and a new one begins.
+ * Always: a log file larger than 16 MiB is kept as the previous one, and a new one begins, also while the program runs.
  */
-import { mkdirSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
+import { mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { keepBounded } from "@flotilla/base/bounded-log";
+import type { Clock } from "@flotilla/base/clock";
 
-const LOG_BYTES_MAX = 16 * 1024 * 1024;
 const LINES_SHOWN = 5;
 
-/** The descriptor of the program's log file, for appending. */
-export function openLog(directory: string, program: string): number {
+/** The descriptor of the program's log file, for appending, for as long as this process runs. */
+export function openLog(directory: string, program: string, clock: Clock): number {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const path = join(directory, `${program}.log`);
-  const size = statSync(path, { throwIfNoEntry: false })?.size ?? 0;
-  if (size > LOG_BYTES_MAX) renameSync(path, `${path}.1`);
+  keepBounded(clock, path);
   return openSync(path, "a", 0o600);
 }
 

@@ -181,7 +181,7 @@ class Up {
 
   #openLog(directory: string, name: "server" | "node"): number {
     try {
-      return openLog(directory, name);
+      return openLog(directory, name, this.#call.world.clock);
     } catch (error) {
       throw localFailure(error, directory);
     }

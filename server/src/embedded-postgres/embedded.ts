@@ -9,11 +9,13 @@
  *   socket is opened through a descriptor of the directory (`/proc/self/fd/N`), so the path is never too long.
  * - When this process is killed PostgreSQL continues to run, and the next process adopts it.
  * - While it is being restarted, queries fail with DatabaseUnavailable.
+ * - Its log does not grow without bound: `log.1` has what was before.
  * - It is durable: fsync and synchronous commit stay on.
  */
 import { closeSync, openSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
+import { boundLog, keepBounded } from "@flotilla/base/bounded-log";
 import type { Clock } from "@flotilla/base/clock";
 import { lockDirectory } from "@flotilla/base/directory-lock";
 import type { Log } from "@flotilla/base/log";
@@ -117,6 +119,8 @@ async function start(options: EmbeddedOptions, { unlock, waiting }: Held): Promi
     stopping: stopWith(options.signal),
     postmaster: { pid: running ?? 0, ended: null },
   };
+  const logPath = join(options.directory, "log");
+  await boundLog(logPath);
   const reserve = new DiskReserve(options);
   try {
     // First: on a full disk PostgreSQL starts only when the reserve is released.
@@ -131,12 +135,14 @@ async function start(options: EmbeddedOptions, { unlock, waiting }: Held): Promi
   }
   if (running === state.postmaster.pid) options.log.info({ pid: running }, "adopted the running embedded PostgreSQL");
   const watching = watch(state);
+  const unbound = keepBounded(options.clock, logPath);
   return {
     connection: state.connection,
     pid: () => state.postmaster.pid,
     isDiskFull: () => reserve.isFull,
     async stop(hurry) {
       state.stopping.abort();
+      unbound();
       await Promise.all([watching, reserve.stop()]);
       await shutDown(state, { waiting, hurry });
       closeSync(directoryFd);
