@@ -129,7 +129,8 @@ async function handleMachines(
   if (next.join() === node.unknownMachines.join()) return absent;
   await writeUnknownMachines(services.context.db, node.id, next);
   const machines = next.slice(0, LOGGED_MAX);
-  services.context.log.warn({ nodeId: node.id, machines, count: next.length }, "node reports unknown machines");
+  if (next.length === 0) services.context.log.info({ nodeId: node.id }, "node reports no unknown machine any more");
+  else services.context.log.warn({ nodeId: node.id, machines, count: next.length }, "node reports unknown machines");
   return absent;
 }
 
