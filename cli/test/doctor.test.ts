@@ -61,13 +61,14 @@ test("a server without its database is not taken for a wrong key", async (t) => 
   const environment = { HOME: temporaryHome(t), FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_x" };
   const { code, output } = await runCli(t, ["doctor"], { environment });
   assert.equal(code, 1);
+  assert.match(String(output), /^bad {3}server +0\.1\.0 at \S+\n +not ready: the database does not answer now$/m);
   assert.match(String(output), /^bad {3}key +not checked: the database does not answer now\n +see the server's log$/m);
 });
 
 test("a server without a node and a key that it does not know are bad", async (t) => {
   const health = { clusterId: "c", version: "0.1.0", nodesTotal: 1, nodesReady: 0 };
   const peer = await startPeer(t, (arrived, answer) =>
-    arrived.url === "/health"
+    arrived.url === "/health" || arrived.url === "/readyz"
       ? replyJson(health)(arrived, answer)
       : replyJson({ code: "unknown_key", error: "unknown API key" }, 401)(arrived, answer),
   );
@@ -105,13 +106,17 @@ test("with --fleet every node is listed, also when the authorities cannot be, an
   };
   const answers: Readonly<Record<string, unknown>> = {
     "/health": { clusterId: "c", version: "0.1.0", nodesTotal: 2, nodesReady: 1 },
+    "/readyz": {},
     "/v1/nodes": [{ ...node, id: "near", status: "ready" }, node],
     "/v1/nodes/servers": [],
     "/v1/nodes/authorities": [],
     "/v1/images": [{ reference: "local/busybox", nodeId: "near" }],
   };
   let refused = "";
+  let lack = "";
   const peer = await startPeer(t, (arrived, answer) => {
+    if (lack !== "" && arrived.url === "/readyz")
+      return reply(503, lack, { "x-error-code": "unavailable" })(arrived, answer);
     if (refused !== "" && arrived.url === "/v1/nodes/authorities")
       return reply(503, refused, { "x-error-code": "unavailable" })(arrived, answer);
     return replyJson(answers[arrived.url ?? ""])(arrived, answer);
@@ -127,4 +132,8 @@ test("with --fleet every node is listed, also when the authorities cannot be, an
   assert.match(String(later.output), /^bad {3}node far +unreachable/m);
   assert.match(String(later.output), /^bad {3}authorities +this server cannot list them$/m);
   assert.match(String(later.output).replace(/\s+/g, " "), new RegExp(refused));
+  lack = "the server's disk is full";
+  const full = await runCli(t, ["doctor", "--fleet", "--json"], { environment });
+  const [server] = JSON.parse(String(full.output)) as Check[];
+  assert.deepEqual([server?.status, server?.meaning], ["bad", `not ready: ${lack}`]);
 });

@@ -7,12 +7,12 @@
  * The checks of the host are the node agent's (node/src/doctor/main.ts), run as a program, because the node knows
  * what it needs. A missing server is a warning, not a fault: the doctor also runs before the first start.
  *
- * The exit code is 1 when a check is bad.
+ * The exit code is 1 when a check is bad, and when the fleet's server does not answer.
  */
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { settings } from "@flotilla/contract/settings";
-import { FlotillaError } from "@flotilla/sdk";
+import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { EXIT_REFUSED, Failure } from "../failure.ts";
 import { type Output, type Style, styled } from "../output.ts";
@@ -23,6 +23,8 @@ import { fleetChecks } from "./fleet.ts";
 const DOCTOR_MAIN = fileURLToPath(new URL("../../../node/src/doctor/main.ts", import.meta.url));
 const STYLES: Readonly<Record<Check["status"], Style>> = { ok: "green", warn: "yellow", bad: "red" };
 const CALL_TIMEOUT_MS = 5_000;
+/** The server asks the nodes for their images, some of which may be slow. A monitor must not hang on a server that does. */
+const FLEET_TIMEOUTS = { timeoutMs: 30_000 };
 
 export interface DoctorOptions {
   readonly fleet?: boolean;
@@ -46,19 +48,25 @@ async function checkFleet(call: Call): Promise<readonly Check[]> {
   using _progress = call.output.progress("asking the server about its nodes");
   const flotilla = call.flotilla();
   const { url } = call.connect();
-  const [health, servers, nodes, authorities] = await Promise.all([
-    flotilla.getHealth(),
-    flotilla.listServers(),
-    flotilla.listNodes(),
-    flotilla.listFleetAuthorities().catch(refusalOf),
+  const [server, servers, nodes, authorities] = await Promise.all([
+    flotilla.getHealth(FLEET_TIMEOUTS).then((health) => readyCheck(flotilla, `${health.version} at ${url}`)),
+    flotilla.listServers(FLEET_TIMEOUTS),
+    flotilla.listNodes(FLEET_TIMEOUTS),
+    flotilla.listFleetAuthorities(FLEET_TIMEOUTS).catch(refusalOf),
   ]);
   // It fails when no node answers.
-  const images = await flotilla.listImages().catch((error: unknown) => {
+  const images = await flotilla.listImages(FLEET_TIMEOUTS).catch((error: unknown) => {
     refusalOf(error);
     return null;
   });
-  const server: Check = { name: "server", status: "ok", value: `${health.version} at ${url}`, meaning: "reachable" };
   return [server, ...fleetChecks({ servers, nodes, authorities, images, now: call.world.clock.now() })];
+}
+
+/** A server that answers may still be one that a load balancer sends nothing to: its disk is full, for example. */
+async function readyCheck(flotilla: Flotilla, value: string): Promise<Check> {
+  const lack = await flotilla.getReadiness({ timeoutMs: CALL_TIMEOUT_MS }).then(() => null, refusalOf);
+  if (lack === null) return { name: "server", status: "ok", value, meaning: "reachable" };
+  return { name: "server", status: "bad", value, meaning: `not ready: ${lack}` };
 }
 
 function refusalOf(error: unknown): string {
@@ -136,7 +144,7 @@ async function checkConnection(call: Call): Promise<readonly Check[]> {
       return { name: "key", status: "bad", value: error.text, meaning };
     },
   );
-  return [{ name: "server", status: "ok", value: `${health.version} at ${url}`, meaning: "reachable" }, key, node];
+  return [await readyCheck(flotilla, `${health.version} at ${url}`), key, node];
 }
 
 function show(output: Output, checks: readonly Check[], isOfFleet: boolean): void {
