@@ -33,6 +33,10 @@ test("metrics need an admin key and count requests by endpoint and status", asyn
   assert.match(answer.headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/);
   assert.match(answer.text, /flotilla_http_requests_total\{endpoint="getLiveness",status="200"\} 1/);
   assert.match(answer.text, /process_cpu_seconds_total/);
+  const misnamed = [...answer.text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].filter(
+    ([, name = "", type]) => name.endsWith("_total") !== (type === "counter"),
+  );
+  assert.deepEqual(misnamed, [], "_total is for counters, and for all of them");
 });
 
 test("the description is OpenAPI 3.1 with every endpoint once", async () => {
