@@ -294,6 +294,11 @@ test("when a third is silent nothing is replaced: it says so, resumes by itself,
   const commanded = await client.post("/v1/nodes/replace-lost", { nodeIds: ["node-b"] });
   assert.equal(commanded.status, 200, commanded.text);
   assert.equal((await nodeOf("ghost-1"))?.replacement?.decision, "held");
+  const numbers = async () => [Number(await metric("held")), Number(await metric("replaced"))];
+  assert.deepEqual(await numbers(), [2, 1]);
+  await client.delete("/v1/nodes/ghost-1/credential");
+  assert.deepEqual(await numbers(), [1, 1], "a revoked node is still said to be held");
+  assert.equal((await nodeOf("ghost-1"))?.replacement, null);
   await waits(pool, 4);
   const gone = kept.filter(({ nodeId, isDeleted }) => nodeId === "node-b" && !isDeleted);
   const rows = await rowsOf(pool);

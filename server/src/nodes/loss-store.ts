@@ -78,9 +78,10 @@ export const listLost = (db: Queryable): Promise<readonly LostNode[]> =>
       FROM machines m WHERE m.node_id = n.id AND ${MAY_BE_THERE} AND m.deleted_at IS NULL) c
     WHERE n.status = 'unreachable' ORDER BY n.id`);
 
-/** Unreachable nodes by what was decided of them. */
+/** Unreachable nodes by what was decided of them. What was decided of one that was revoked since does not count any more. */
 export async function countLoss(db: Queryable): Promise<{ readonly held: number; readonly lost: number }> {
   const row = await db.queryOne<{ held: number; lost: number }>(sql`
-    SELECT count(*) FILTER (WHERE held_at IS NOT NULL)::int AS held, count(*) FILTER (WHERE lost_at IS NOT NULL)::int AS lost FROM nodes`);
+    SELECT count(*) FILTER (WHERE held_at IS NOT NULL)::int AS held, count(*) FILTER (WHERE lost_at IS NOT NULL)::int AS lost
+    FROM nodes WHERE status = 'unreachable' AND maintenance_at IS NULL`);
   return row ?? { held: 0, lost: 0 };
 }

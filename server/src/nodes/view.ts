@@ -42,9 +42,10 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
   };
 }
 
-function replacementOf({ lostAt, heldAt, heldReason }: NodeRecord): NodeInfo["replacement"] {
+/** null: it is not unreachable, or has been revoked since it was. */
+function replacementOf({ status, lostAt, heldAt, heldReason }: NodeRecord): NodeInfo["replacement"] {
   const decidedAt = lostAt ?? heldAt;
-  if (decidedAt === null) return null;
+  if (decidedAt === null || status !== "unreachable") return null;
   const decision = lostAt === null ? "held" : "replaced";
   return { decision, decidedAt: new Date(decidedAt).toISOString(), reason: heldReason };
 }
