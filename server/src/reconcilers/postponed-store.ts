@@ -1,0 +1,46 @@
+/**
+ * The statements that bring forward what a clock that was ahead has postponed: ends of leases, times of next attempts, and uses of machines.
+ *
+ * Always: nothing is postponed for longer than an hour, and clocks of servers differ by less than another one. So what is further
+ * ahead is wrong. What is brought forward too early costs an attempt: each claim is fenced.
+ */
+import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+
+const AHEAD_MS_MAX = 2 * 60 * 60_000;
+
+interface Instants {
+  readonly now: string;
+  /** What lies behind it is wrong. */
+  readonly latest: string;
+}
+
+/** `now`: epoch milliseconds, by a clock that is right. */
+export const instantsAt = (now: number): Instants => ({ now: instantOf(now), latest: instantOf(now + AHEAD_MS_MAX) });
+
+/** By what they bring forward, with the number of rows that it was. */
+export const POSTPONED: Readonly<Record<string, (db: Queryable, at: Instants) => Promise<number>>> = {
+  machines: (db, { now, latest }) =>
+    db.execute(sql`UPDATE machines SET reconcile_at = ${now} WHERE reconcile_at > ${latest}`),
+  /** A machine would count as used until then. One that was never used is idle since its start, or since now. */
+  activity: (db, { now, latest }) =>
+    db.execute(sql`
+      UPDATE machines SET last_activity_at = ${now}
+      WHERE coalesce(last_activity_at, ready_at, desired_at) > ${latest} AND desired_state = 'running' AND auto_stop_seconds > 0`),
+  operations: (db, { now, latest }) =>
+    db.execute(sql`UPDATE operations SET leased_until = ${now} WHERE leased_until > ${latest}`),
+  followingDisks: (db, { now, latest }) =>
+    db.execute(sql`UPDATE following_disks SET leased_until = ${now} WHERE leased_until > ${latest}`),
+  requests: (db, { now, latest }) =>
+    db.execute(sql`UPDATE idempotency_keys SET lease_until = ${now} WHERE lease_until > ${latest} AND status IS NULL`),
+  pools: (db, { now, latest }) => db.execute(sql`UPDATE pools SET retry_at = ${now} WHERE retry_at > ${latest}`),
+  /** Of one without deliveries `due_at` is infinity. */
+  webhooks: (db, { now, latest }) =>
+    db.execute(sql`
+      UPDATE webhooks SET leased_until = least(leased_until, ${now}), reads_at = least(reads_at, ${now}),
+        due_at = CASE WHEN due_at < 'infinity' THEN least(due_at, ${now}) ELSE due_at END
+      WHERE leased_until > ${latest} OR reads_at > ${latest} OR (due_at > ${latest} AND due_at < 'infinity')`),
+  deliveries: (db, { now, latest }) =>
+    db.execute(sql`
+      UPDATE webhook_deliveries SET next_attempt_at = ${now} WHERE next_attempt_at > ${latest} AND status = 'pending'`),
+};
