@@ -117,6 +117,19 @@ test("certificates that were issued by a clock that was ahead are replaced when 
   assert.equal((await node.beat()).status, 200);
 });
 
+test("an authority that was made by a wrong clock is replaced by an operator, as the refusal says", async () => {
+  const server = await startServer(-Date.now());
+  assert.equal((await server.client.get("/v1/nodes/authorities")).status, 200);
+  server.set(0);
+  await assert.rejects(
+    joinAs("later", server, await makeToken(server)),
+    /has expired by this host's clock.* If both are right, .*: `flotilla authority rotate` makes another one$/,
+  );
+  assert.equal((await server.client.post("/v1/nodes/authorities")).status, 200);
+  const node = await joinAs("later", server, await makeToken(server));
+  assert.equal((await node.beat()).status, 200);
+});
+
 test("a node whose certificate has expired renews it by itself, with its credential and its key", async () => {
   const server = await startServer(-30 * HOUR_MS);
   const home = join(directory, "expired");

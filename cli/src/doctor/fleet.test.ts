@@ -177,6 +177,8 @@ test("each server and its version is listed; one release apart is said, and more
 test("an authority that expires soon needs action, and one that was replaced names the nodes that still need it", () => {
   const soon = { ...AUTHORITY, expiresAt: ago(-3_600_000) };
   assert.match(found(checksOf({}, { authorities: [soon] }))[0] ?? "", /^bad authority ffffffffffff: expires in 60 min/);
+  const early = { ...AUTHORITY, createdAt: ago(-2 * YEAR_MS), expiresAt: ago(-12 * YEAR_MS) };
+  assert.match(found(checksOf({}, { authorities: [early] }))[0] ?? "", /^bad authority ffffffffffff: is not valid yet/);
   const replaced = { ...AUTHORITY, isSigning: false };
   const checks = checksOf({ status: "unreachable" }, { authorities: [AUTHORITY, replaced] });
   assert.match(checks.at(-1)?.meaning ?? "", /when these nodes have reported: a$/);

@@ -36,6 +36,8 @@ const ERROR_RECENT_MS = 3_600_000;
 /** Servers announce themselves every 10 s, and the one that answers did so lately. */
 const SERVER_SILENT_MS = 20_000;
 const AUTHORITY_MS_MIN = 30 * 24 * 3_600_000;
+/** An authority is valid from a year before it was made. */
+const AUTHORITY_BEFORE_MS = 365 * 24 * 3_600_000;
 
 /** Pure. The servers are checked by the caller. */
 export function fleetChecks(facts: FleetFacts): readonly Check[] {
@@ -306,11 +308,13 @@ function statusCheck(name: string, node: NodeInfo, now: number): Check | null {
 }
 
 function authorityChecks(authority: FleetAuthority, nodes: readonly NodeInfo[], now: number): readonly Check[] {
-  const { fingerprint, isSigning, expiresAt } = authority;
+  const { fingerprint, isSigning, createdAt, expiresAt } = authority;
   const name = `authority ${fingerprint.slice(0, 12)}`;
   const leftMs = Date.parse(expiresAt) - now;
-  if (isSigning && leftMs < AUTHORITY_MS_MIN) {
-    const value = leftMs < 0 ? "has expired" : `expires in ${renderSpan(leftMs)}`;
+  const isEarly = Date.parse(createdAt) - AUTHORITY_BEFORE_MS > now;
+  if (isSigning && (isEarly || leftMs < AUTHORITY_MS_MIN)) {
+    const expiry = leftMs < 0 ? "has expired" : `expires in ${renderSpan(leftMs)}`;
+    const value = isEarly ? "is not valid yet: it was made by a clock that was ahead" : expiry;
     return [finding(name, "bad", value, "no node can connect then; `flotilla authority rotate` makes another one")];
   }
   if (isSigning) return [finding(name, "ok", `signs, expires in ${renderSpan(leftMs)}`, "")];

@@ -68,7 +68,7 @@ export function explained(error: unknown, clock: Pick<Clock, "now">): Error {
   const code = (error as NodeJS.ErrnoException | null)?.code;
   if (code !== "CERT_NOT_YET_VALID" && code !== "CERT_HAS_EXPIRED") return errorOf(error);
   const fault = code === "CERT_HAS_EXPIRED" ? "has expired" : "is not valid yet";
-  const text = `the server's certificate ${fault} by this host's clock, which shows ${new Date(clock.now()).toISOString()}: set the clocks of this host and of the server; they may differ by an hour`;
+  const text = `the server's certificate ${fault} by this host's clock, which shows ${new Date(clock.now()).toISOString()}: set the clocks of this host and of the server; they may differ by an hour. If both are right, the server made its authority by a clock that was wrong: \`flotilla authority rotate\` makes another one`;
   return new Error(text, { cause: error });
 }
 
