@@ -2,21 +2,30 @@
  * The statements that bring forward what a clock that was ahead has postponed: ends of leases, times of next attempts, and uses of machines.
  *
  * Always: nothing is postponed for longer than an hour, and clocks of servers differ by less than another one. So what is further
- * ahead is wrong. What is brought forward too early costs an attempt: each claim is fenced.
+ * ahead is wrong.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 
 const AHEAD_MS_MAX = 2 * 60 * 60_000;
 
+/** A lease ends so long after this, so that a server that lives renews it. */
+const RENEWAL_MS_MAX = 60_000;
+
 interface Instants {
   readonly now: string;
+  /** When leases end. */
+  readonly soon: string;
   /** What lies behind it is wrong. */
   readonly latest: string;
 }
 
 /** `now`: epoch milliseconds, by a clock that is right. */
-export const instantsAt = (now: number): Instants => ({ now: instantOf(now), latest: instantOf(now + AHEAD_MS_MAX) });
+export const instantsAt = (now: number): Instants => ({
+  now: instantOf(now),
+  soon: instantOf(now + RENEWAL_MS_MAX),
+  latest: instantOf(now + AHEAD_MS_MAX),
+});
 
 /** By what they bring forward, with the number of rows that it was. */
 export const POSTPONED: Readonly<Record<string, (db: Queryable, at: Instants) => Promise<number>>> = {
@@ -27,17 +36,17 @@ export const POSTPONED: Readonly<Record<string, (db: Queryable, at: Instants) =>
     db.execute(sql`
       UPDATE machines SET last_activity_at = ${now}
       WHERE coalesce(last_activity_at, ready_at, desired_at) > ${latest} AND desired_state = 'running' AND auto_stop_seconds > 0`),
-  operations: (db, { now, latest }) =>
-    db.execute(sql`UPDATE operations SET leased_until = ${now} WHERE leased_until > ${latest}`),
-  followingDisks: (db, { now, latest }) =>
-    db.execute(sql`UPDATE following_disks SET leased_until = ${now} WHERE leased_until > ${latest}`),
-  requests: (db, { now, latest }) =>
-    db.execute(sql`UPDATE idempotency_keys SET lease_until = ${now} WHERE lease_until > ${latest} AND status IS NULL`),
+  operations: (db, { soon, latest }) =>
+    db.execute(sql`UPDATE operations SET leased_until = ${soon} WHERE leased_until > ${latest}`),
+  followingDisks: (db, { soon, latest }) =>
+    db.execute(sql`UPDATE following_disks SET leased_until = ${soon} WHERE leased_until > ${latest}`),
+  requests: (db, { soon, latest }) =>
+    db.execute(sql`UPDATE idempotency_keys SET lease_until = ${soon} WHERE lease_until > ${latest} AND status IS NULL`),
   pools: (db, { now, latest }) => db.execute(sql`UPDATE pools SET retry_at = ${now} WHERE retry_at > ${latest}`),
   /** Of one without deliveries `due_at` is infinity. */
-  webhooks: (db, { now, latest }) =>
+  webhooks: (db, { now, soon, latest }) =>
     db.execute(sql`
-      UPDATE webhooks SET leased_until = least(leased_until, ${now}), reads_at = least(reads_at, ${now}),
+      UPDATE webhooks SET leased_until = least(leased_until, ${soon}), reads_at = least(reads_at, ${now}),
         due_at = CASE WHEN due_at < 'infinity' THEN least(due_at, ${now}) ELSE due_at END
       WHERE leased_until > ${latest} OR reads_at > ${latest} OR (due_at > ${latest} AND due_at < 'infinity')`),
   deliveries: (db, { now, latest }) =>
