@@ -18,7 +18,7 @@ interface Bug {
 
 export const BUGS: Readonly<Record<string, Bug>> = {
   "the end of a run is not recorded": {
-    seed: 7,
+    seed: 1,
     changes: [
       {
         file: "node/src/machines/run-journal.ts",
@@ -38,7 +38,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report of all runs ends those that continue": {
-    seed: 2,
+    seed: 4,
     changes: [
       {
         file: "server/src/machines/apply-runs.ts",
@@ -48,7 +48,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report ends the runs of other boots": {
-    seed: 37,
+    seed: 22,
     changes: [
       {
         file: "server/src/machines/run-store.ts",
@@ -68,7 +68,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 2,
+    seed: 5,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -83,7 +83,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a node obeys a late request": {
-    seed: 46,
+    seed: 11,
     changes: [
       {
         file: "node/src/machines/supervisor.ts",
@@ -93,7 +93,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 76,
+    seed: 382,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +103,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 15,
+    seed: 78,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -128,7 +128,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "writes are not fenced": {
-    seed: 3,
+    seed: 1,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -148,7 +148,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 14,
+    seed: 30,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -178,7 +178,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 33,
+    seed: 2,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -188,7 +188,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 34,
+    seed: 11,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -208,7 +208,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that is in memory is found by another tenant": {
-    seed: 69,
+    seed: 39,
     changes: [
       {
         file: "server/src/machines/machine-cache.ts",
@@ -218,7 +218,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a cordoned node gets machines": {
-    seed: 17,
+    seed: 1,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -244,11 +244,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 19,
+    seed: 1,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 9,
+    seed: 3,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -258,14 +258,14 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 3,
+    seed: 279,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
     ],
   },
   "a move hands over before the target has the machine": {
-    seed: 1,
+    seed: 11,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -281,7 +281,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 15,
+    seed: 3,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -305,7 +305,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 105,
+    seed: 188,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -315,7 +315,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 171,
+    seed: 18,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -325,11 +325,11 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 16,
+    seed: 20,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 1,
+    seed: 5,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -339,7 +339,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 1,
+    seed: 2,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -349,7 +349,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 119,
+    seed: 114,
     changes: [
       {
         file: "server/src/pools/state.ts",
@@ -359,7 +359,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence lasts longer than a lost node is silent": {
-    seed: 1,
+    seed: 2,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -394,7 +394,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence is on the wall clock": {
-    seed: 10,
+    seed: 2,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -404,7 +404,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a lease begins when its heartbeat is answered": {
-    seed: 1,
+    seed: 2,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -414,7 +414,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine starts without a lease": {
-    seed: 61,
+    seed: 40,
     changes: [
       {
         file: "node/src/machines/machine.ts",
@@ -424,7 +424,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 278,
+    seed: 72,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -434,7 +434,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine is billed until it is deleted": {
-    seed: 121,
+    seed: 48,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -444,7 +444,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: 1252,
+    seed: 1125,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
@@ -454,7 +454,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "machines are replaced a second too early": {
-    seed: 5,
+    seed: 21,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -464,7 +464,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 51,
+    seed: 41,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -474,7 +474,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake ignores that its server was away": {
-    seed: 131,
+    seed: 91,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -484,7 +484,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a repeated claim takes another machine": {
-    seed: 5,
+    seed: 49,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -494,7 +494,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that its owner uses stays in its pool": {
-    seed: 5,
+    seed: 2,
     changes: [
       {
         file: "server/src/machines/sessions/routes.ts",
@@ -519,7 +519,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late request fences a machine again": {
-    seed: 92,
+    seed: 399,
     changes: [
       {
         file: "node/src/machines/fence.ts",
@@ -529,7 +529,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a prepared VM is given to two machines": {
-    seed: 29,
+    seed: 4,
     changes: [
       {
         file: "node/src/machines/prepared-kinds.ts",
