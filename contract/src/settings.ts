@@ -342,9 +342,9 @@ export const settings = {
       return Number(value);
     },
   }),
-  drainSeconds: setting<number>({
-    env: "FLOTILLA_DRAIN_SECONDS",
-    flag: "drain-seconds",
+  stopDelaySeconds: setting<number>({
+    env: "FLOTILLA_STOP_DELAY_SECONDS",
+    flag: "stop-delay-seconds",
     programs: ["server", "ingress"],
     meaning:
       "how long a program that is stopped still serves while its /readyz fails, at most 300: longer than a load balancer needs to notice",

@@ -28,7 +28,7 @@ const NAMES = [
   "nodeAddresses",
   "trustedProxies",
   "connectionsPerAddress",
-  "drainSeconds",
+  "stopDelaySeconds",
   "expectsNode",
   "auditDays",
   "webhookNetworks",
@@ -46,7 +46,7 @@ const INGRESS_NAMES = [
   "logLevel",
   "trustedProxies",
   "connectionsPerAddress",
-  "drainSeconds",
+  "stopDelaySeconds",
 ] as const satisfies readonly SettingName[];
 
 type SettingsOf<Names extends readonly SettingName[]> = { readonly [Name in Names[number]]: SettingValue<Name> };

@@ -3,7 +3,7 @@
  * same database. Starts and stops it; everything else is in ingress/.
  *
  * Run as a program it reads settings, starts, and prints `{"url":…}` as one line of JSON on standard output when it serves.
- * SIGTERM, SIGINT and SIGHUP stop it: after the drain that is configured requests have STOP_DEADLINE_MS to finish; a second signal ends them.
+ * SIGTERM, SIGINT and SIGHUP stop it: after the configured delay requests have STOP_DEADLINE_MS to finish; a second signal ends them.
  *
  * Always:
  * - it has no API, runs no loop, takes no call of a node, and reads neither the admin key nor the key of machines' secrets;
@@ -91,7 +91,7 @@ export async function startIngress(settings: IngressOptions): Promise<RunningIng
     const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
     addresses.listensAt(url);
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
-    undo.push(({ drainMs = 0, hurry }) => http.drain({ ms: drainMs, hurry }));
+    undo.push(({ delayMs = 0, hurry }) => http.delayStop({ ms: delayMs, hurry }));
     log.info({ url }, "serving machines");
     return { url, endpoints, stop: (options) => undo.run(options) };
   } catch (error) {
@@ -217,8 +217,8 @@ async function main(): Promise<void> {
     process.stderr.write(`flotilla ingress: ${ownMessageOf(error)}\n`);
     process.exit(1);
   }
-  const drainMs = settings.drainSeconds * 1_000;
-  const stop = () => void ingress.stop({ drainMs, hurry }).then(() => process.exit(0));
+  const delayMs = settings.stopDelaySeconds * 1_000;
+  const stop = () => void ingress.stop({ delayMs, hurry }).then(() => process.exit(0));
   if (ask.aborted) return stop();
   ask.addEventListener("abort", stop, { once: true });
   process.stdout.write(`${JSON.stringify({ url: ingress.url })}\n`);

@@ -2,8 +2,9 @@
  * Starts and stops the server, in order; contains nothing else.
  *
  * Run as a program it reads settings, starts, and prints one line of JSON on standard output when it serves
- * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM, SIGINT and SIGHUP stop it: after the drain that is
- * configured, in which /readyz fails and all else is served, endless streams end with a message, other requests may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped. During the
+ * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM, SIGINT and SIGHUP stop it: after the configured delay, in which
+ * /readyz fails and all else is served, endless streams end with a message, other requests may finish for at most
+ * STOP_DEADLINE_MS, then the embedded database is stopped. During the
  * start they cancel the start. Under `flotilla up` the node stops first, or has lost its parent too, so nothing that
  * waits for a node can finish, and ORPHAN_DEADLINE_MS is enough. A later signal cuts off what runs.
  *
@@ -144,7 +145,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const forNodes = await whileUnavailable(() => listenForNodes(options, context, assembly, http), patience);
     undo.push(() => forNodes?.close());
     // Before nodes lose this server: what is accepted meanwhile may need one.
-    undo.push(({ drainMs = 0, hurry }) => http.drain({ ms: drainMs, hurry }));
+    undo.push(({ delayMs = 0, hurry }) => http.delayStop({ ms: delayMs, hurry }));
     signal?.throwIfAborted();
     lastUsed.start();
     const url = urlOf(http.address);
@@ -225,7 +226,7 @@ async function main(): Promise<void> {
     process.stderr.write(`flotilla server: ${failureText(error)}\n`);
     process.exit(1);
   }
-  const patience = isUnderUp ? { deadlineMs: ORPHAN_DEADLINE_MS } : { drainMs: settings.drainSeconds * 1_000 };
+  const patience = isUnderUp ? { deadlineMs: ORPHAN_DEADLINE_MS } : { delayMs: settings.stopDelaySeconds * 1_000 };
   const stop = () => void server.stop({ hurry, ...patience }).then(() => process.exit(0));
   if (ask.aborted) return stop();
   ask.addEventListener("abort", stop, { once: true });

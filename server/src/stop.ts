@@ -10,7 +10,7 @@ import { STOP_SIGNALS } from "@flotilla/base/stop-signals";
 
 export interface StopOptions {
   /** How long requests are still accepted first, in milliseconds, while the server is not ready. Not set: not at all. */
-  readonly drainMs?: number;
+  readonly delayMs?: number;
   /** How long requests may finish, in milliseconds. */
   readonly deadlineMs?: number;
   /** Aborted: nothing is awaited any more except the database, which stops immediately. */

@@ -1,5 +1,5 @@
 /**
- * A server that stops: with a drain it serves on while it is not ready; endless answers end with an explanation, and
+ * A server that stops: with a delay it serves on while it is not ready; endless answers end with an explanation, and
  * nothing waits for them.
  */
 import assert from "node:assert/strict";
@@ -51,7 +51,7 @@ test("a server that stops ends streams with an explanation, and lets an awaited 
   assert.equal(texts.filter((text) => /^event: error\ndata: the server stops/m.test(text)).length, 2);
 });
 
-test("a server that drains answers on new and on kept connections, is not ready, and keeps no connection alive", async () => {
+test("a server that stops with a delay answers on new and on kept connections, is not ready, and keeps no connection alive", async () => {
   const server = await startTestServer();
   const agent = new Agent({ keepAlive: true, maxSockets: 1 });
   const ask = (path: string, using?: Agent) => {
@@ -70,7 +70,7 @@ test("a server that drains answers on new and on kept connections, is not ready,
   assert.equal((await ask("/v1/machines", agent)).connection, "keep-alive");
 
   const hurry = new AbortController();
-  const stopped = server.stop({ drainMs: 3_600_000, hurry: hurry.signal });
+  const stopped = server.stop({ delayMs: 3_600_000, hurry: hurry.signal });
   try {
     assert.deepEqual(await ask("/v1/machines", agent), { status: 200, connection: "close", isKept: true });
     assert.deepEqual(await ask("/v1/machines"), { status: 200, connection: "close", isKept: false });

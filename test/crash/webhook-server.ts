@@ -26,7 +26,7 @@ const server = await startServer({
   connectionsPerAddress: null,
   expectsNode: false,
   invoiceGraceHours: 72,
-  drainSeconds: 0,
+  stopDelaySeconds: 0,
   auditDays: 365,
   webhookNetworks: ["127.0.0.0/8"],
   webhookHttp: true,

@@ -3,7 +3,7 @@
  *
  * Always:
  * - /livez needs nothing but this process.
- * - /readyz queries the database, with its own deadline. It fails while the server is stopping (with a drain a
+ * - /readyz queries the database, with its own deadline. It fails while the server is stopping (with a delay a
  *   load balancer notices before connections close), while its disk is full, and, where a node is expected, until one has
  *   reported to this server.
  * - /health and /metrics also answer while the database is unreachable, with the last known values.

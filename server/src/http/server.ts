@@ -39,7 +39,7 @@ export interface HttpServer {
    * Serves as before until the time is over or `hurry` is aborted, but keeps no connection alive after its next answer. So
    * clients and load balancers move to another server, and no request is on its way on a connection that `close` ends.
    */
-  drain(options: { readonly ms: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
+  delayStop(options: { readonly ms: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
   /** Resolves when every connection is closed: after `deadlineMs`, or once `hurry` is aborted, what runs is cut off. */
   close(options: { readonly deadlineMs: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
 }
@@ -78,7 +78,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const { context, requestIds } = parts;
   const waiting = new LinkedList<CallerPresence>();
   const closing = new AbortController();
-  let isDraining = false;
+  let isStopping = false;
   const nodes: NodeListener[] = [];
   const remoteNodes = new Map<Socket, NodeCertificate | null>();
   const connections = new Connections({
@@ -93,7 +93,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const find = makeRouter(options.entries);
   const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.
-    if (isDraining || closing.signal.aborted) response.setHeader("connection", "close");
+    if (isStopping || closing.signal.aborted) response.setHeader("connection", "close");
     if (!connections.began(message.socket, response)) return;
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const { url = "/" } = message;
@@ -117,9 +117,9 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
       take(socket);
     },
     nodeAddresses: nodes.map((listener) => listener.address),
-    drain: async ({ ms, hurry }) => {
+    delayStop: async ({ ms, hurry }) => {
       if (ms === 0) return;
-      isDraining = true;
+      isStopping = true;
       await context.clock.sleep(ms, hurry);
     },
     close: async (stopping) => {

@@ -21,7 +21,7 @@ export async function startTestIngress(
     nodeAddresses: null,
     trustedProxies: ["127.0.0.0/8", "::1"],
     connectionsPerAddress: null,
-    drainSeconds: 0,
+    stopDelaySeconds: 0,
     ...options,
   });
   after(() => ingress.stop());

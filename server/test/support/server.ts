@@ -85,7 +85,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     nodeAddresses: null,
     trustedProxies: ["127.0.0.0/8", "::1"],
     connectionsPerAddress: null,
-    drainSeconds: 0,
+    stopDelaySeconds: 0,
     expectsNode: false,
     auditDays: 365,
     webhookNetworks: [],
