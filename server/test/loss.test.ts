@@ -40,9 +40,18 @@ const silence = (ids: readonly string[], ms = 31_000) =>
     UPDATE nodes SET last_heartbeat_at = now() - ${ms} * interval '1 millisecond', registered_at = now() - interval '1 hour'
     WHERE id = ANY(${[...ids]}::text[])`);
 
+const LOOKS = 8;
+
 async function cut(name: Name): Promise<void> {
   await ID[name].kill();
   await silence([name]);
+  // A report that the agent had sent may still be written.
+  for (let looks = 0; looks < LOOKS; looks += 1) {
+    const { lastHeartbeatAt = "" } = (await nodeOf(name)) ?? {};
+    if (Date.parse(lastHeartbeatAt) <= Date.now() - 30_000) continue;
+    await silence([name]);
+    looks = 0;
+  }
 }
 
 const nodeOf = async (id: string) =>
@@ -50,6 +59,7 @@ const nodeOf = async (id: string) =>
     (await client.get("/v1/nodes")).json as {
       id: string;
       status: string;
+      lastHeartbeatAt: string;
       replacement: { decision: string; reason: string } | null;
     }[]
   ).find((each) => each.id === id);
