@@ -31,6 +31,13 @@ const home = (environment: Environment): string => environment["HOME"] || "/var/
 
 const setting = <T>(record: Setting<T>): Setting<T> => record;
 
+function wholeNumber(value: string, from: number, to: number): number {
+  const number = Number(value);
+  if (!Number.isInteger(number) || number < from || number > to || value === "")
+    throw new Error(`expected a whole number from ${from} to ${to}`);
+  return number;
+}
+
 export const settings = {
   listen: setting<ListenAddress>({
     env: "FLOTILLA_LISTEN",
@@ -89,12 +96,7 @@ export const settings = {
     programs: ["up", "server"],
     meaning: `how many ports a machine may publish, at most ${PORTS_PER_MACHINE_MAX}`,
     defaultText: String(PORTS_PER_MACHINE_DEFAULT),
-    parse: (value) => {
-      const ports = Number(value ?? PORTS_PER_MACHINE_DEFAULT);
-      if (!Number.isInteger(ports) || ports < 0 || ports > PORTS_PER_MACHINE_MAX || value === "")
-        throw new Error(`expected a whole number from 0 to ${PORTS_PER_MACHINE_MAX}`);
-      return ports;
-    },
+    parse: (value) => wholeNumber(value ?? String(PORTS_PER_MACHINE_DEFAULT), 0, PORTS_PER_MACHINE_MAX),
   }),
   invoiceGraceHours: setting<number>({
     env: "FLOTILLA_INVOICE_GRACE_HOURS",
@@ -103,12 +105,7 @@ export const settings = {
     meaning:
       "how long after the end of a month late reports still change its invoice, before it becomes final; from 1 to 648; the same on every server",
     defaultText: "72",
-    parse: (value) => {
-      const hours = Number(value ?? 72);
-      if (!Number.isInteger(hours) || hours < 1 || hours > 648)
-        throw new Error("expected a whole number from 1 to 648");
-      return hours;
-    },
+    parse: (value) => wholeNumber(value ?? "72", 1, 648),
   }),
   publicUrl: setting<string | null>({
     env: "FLOTILLA_PUBLIC_URL",
@@ -349,12 +346,7 @@ export const settings = {
     meaning:
       "how long a program that is stopped still serves while its /readyz fails, at most 300: longer than a load balancer needs to notice",
     defaultText: "0",
-    parse: (value) => {
-      const seconds = Number(value ?? 0);
-      if (!Number.isInteger(seconds) || seconds < 0 || seconds > 300)
-        throw new Error("expected a whole number from 0 to 300");
-      return seconds;
-    },
+    parse: (value) => wholeNumber(value ?? "0", 0, 300),
   }),
   auditDays: setting<number>({
     env: "FLOTILLA_AUDIT_DAYS",

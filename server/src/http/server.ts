@@ -93,7 +93,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const find = makeRouter(options.entries);
   const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.
-    if (isStopping || closing.signal.aborted) response.setHeader("connection", "close");
+    if (isStopping) response.setHeader("connection", "close");
     if (!connections.began(message.socket, response)) return;
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const { url = "/" } = message;
@@ -123,6 +123,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
       await context.clock.sleep(ms, hurry);
     },
     close: async (stopping) => {
+      isStopping = true;
       closing.abort();
       parts.admission.close();
       const closings = nodes.map((listener) => listener.close());

@@ -6,9 +6,9 @@
  *
  * Always: a failed statement is reported and does not stop the others. A crash leaves rows for the next activation.
  */
-import { ownMessageOf } from "@flotilla/base/errors";
 import type { Context } from "../context.ts";
 import type { Reconciler } from "./driver.ts";
+import { countEach } from "./each.ts";
 import { instantsAt, POSTPONED } from "./postponed-store.ts";
 
 export function clockReconciler({ clock, db }: Context): Reconciler {
@@ -19,15 +19,7 @@ export function clockReconciler({ clock, db }: Context): Reconciler {
     wakeOn: [],
     async activate() {
       const at = instantsAt(clock.now());
-      const errors: string[] = [];
-      const counts: Record<string, number> = {};
-      for (const [name, bringForward] of Object.entries(POSTPONED)) {
-        try {
-          counts[name] = await bringForward(db, at);
-        } catch (error) {
-          errors.push(`${name}: ${ownMessageOf(error)}`);
-        }
-      }
+      const { counts, errors } = await countEach(POSTPONED, (bringForward) => bringForward(db, at));
       return { errors, counts, isRepair: Object.values(counts).some((count) => count > 0) };
     },
   };

@@ -1,13 +1,10 @@
 /**
  * The statements that bring forward what a clock that was ahead has postponed: ends of leases, times of next attempts, and uses of machines.
  *
- * Always: nothing is postponed for longer than an hour, and clocks of servers differ by less than another one. So what is further
- * ahead is wrong.
+ * Always: only what is more than AHEAD_MS_MAX ahead is changed.
  */
 import { type Queryable, sql } from "../db/database.ts";
-import { instantOf } from "../db/instant.ts";
-
-const AHEAD_MS_MAX = 2 * 60 * 60_000;
+import { AHEAD_MS_MAX, instantOf } from "../db/instant.ts";
 
 /** A lease ends so long after this, so that a server that lives renews it. */
 const RENEWAL_MS_MAX = 60_000;

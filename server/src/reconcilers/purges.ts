@@ -4,7 +4,6 @@
  * Always: rows are claimed before they are deleted, so that two servers share the work. A failed purge is reported
  * and does not stop the others. A crash leaves rows for the next activation.
  */
-import { ownMessageOf } from "@flotilla/base/errors";
 import { purgeKeys } from "../apikeys/store.ts";
 import { purgeAudit } from "../audit/store.ts";
 import type { Context } from "../context.ts";
@@ -15,6 +14,7 @@ import { purgeTombstones } from "../machines/store.ts";
 import { purgeOperations } from "../operations/store.ts";
 import { purgeJoinTokens } from "../tokens/store.ts";
 import type { Reconciler } from "./driver.ts";
+import { countEach } from "./each.ts";
 
 /** The purges, by the name of their count in the log. Each deletes up to `max` rows and returns how many. */
 const PURGES: Readonly<Record<string, (context: Context, max: number) => Promise<number>>> = {
@@ -45,15 +45,7 @@ export function purgeReconciler(context: Context, { auditDays = 365 }: { auditDa
     periodMs: 10 * 60_000,
     wakeOn: [],
     async activate() {
-      const errors: string[] = [];
-      const counts: Record<string, number> = {};
-      for (const [name, purge] of Object.entries(purges)) {
-        try {
-          counts[name] = await purge(context, ROWS_MAX);
-        } catch (error) {
-          errors.push(`${name}: ${ownMessageOf(error)}`);
-        }
-      }
+      const { counts, errors } = await countEach(purges, (purge) => purge(context, ROWS_MAX));
       return { errors, counts, hasMore: Object.values(counts).includes(ROWS_MAX) };
     },
   };

@@ -4,7 +4,7 @@
  */
 import type { Context } from "../../context.ts";
 import { sql } from "../../db/database.ts";
-import { instantOf } from "../../db/instant.ts";
+import { AHEAD_MS_MAX, instantOf } from "../../db/instant.ts";
 import type { MachineName } from "../record.ts";
 import { UNREACHABLE_STATUSES } from "../state.ts";
 
@@ -29,13 +29,11 @@ export function listSuspended(context: Context, limit: number): Promise<readonly
 /** So long may a machine take until it is ready. One that never is must not run for ever. */
 const UNREADY_SECONDS = 600;
 
-/** A start that is further ahead was written by a clock that has been set back. Clocks of servers differ by less. */
-const AHEAD_MS_MAX = 60 * 60_000;
-
 /**
  * Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. Not those on nodes that do not report, whose
  * activity is unknown: as many of them as `limit` would keep all others from their turn. A machine that is not ready is idle since
- * its start was requested, and for UNREADY_SECONDS at least. Activity that a wrong clock wrote is corrected elsewhere (reconcilers/clocks.ts).
+ * its start was requested, and for UNREADY_SECONDS at least. A start that a wrong clock wrote does
+ * not count; such activity is corrected elsewhere (reconcilers/clocks.ts).
  */
 export function listIdle(
   context: Context,
