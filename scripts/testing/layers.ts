@@ -5,7 +5,6 @@
  * - Every *.test.ts of the repository belongs to exactly one layer, the first whose pattern matches, so no test file
  *   is missed.
  * - Layers run one after the other.
- * - Files that take long begin first, so that none of them runs alone at the end of its layer.
  * - A layer runs more files at a time than two processors are full with, because tests wait a lot. Deadlines grow with the
  *   host's load (test/support/until.ts).
  */
@@ -16,8 +15,6 @@ export interface Layer {
   /** A short description, for `npm test -- --list`. */
   readonly holds: string;
   readonly fits: (path: string) => boolean;
-  /** Files that take minutes, in the order in which they begin: of those that need a processor all the time not two at once. */
-  readonly long?: readonly string[];
   /** How many test files run at the same time. */
   readonly concurrency: number;
   /** Runs only when it is named. */
@@ -61,7 +58,6 @@ export const LAYERS: readonly Layer[] = [
     name: "vm",
     holds: "real machines under QEMU, and their network",
     fits: (path) => /^(test\/vm|test\/network|node\/test\/vm)\//.test(path),
-    long: ["test/vm/moving-commands.test.ts", "test/vm/prepared.test.ts", "test/vm/following-moves.test.ts"],
     concurrency: 2,
     fileTimeoutMs: 900 * SECOND_MS,
   },
@@ -69,7 +65,6 @@ export const LAYERS: readonly Layer[] = [
     name: "crash",
     holds: "programs killed at random moments",
     fits: (path) => path.startsWith("test/crash/") || /(^|[/-])crash[^/]*\.test\.ts$/.test(path),
-    long: ["test/crash/database.test.ts", "test/crash/clients-in-flight.test.ts", "test/crash/node-qemu.test.ts"],
     concurrency: 2,
     fileTimeoutMs: 600 * SECOND_MS,
   },
@@ -77,7 +72,6 @@ export const LAYERS: readonly Layer[] = [
     name: "simulation",
     holds: "the shipped servers and node agents in a simulated cluster, in virtual time",
     fits: (path) => path.startsWith("test/simulation/"),
-    long: ["test/simulation/simulation.test.ts", "test/simulation/planted.test.ts"],
     // Each plays seeds on all processors.
     concurrency: 1,
     fileTimeoutMs: 1800 * SECOND_MS,
@@ -86,13 +80,6 @@ export const LAYERS: readonly Layer[] = [
     name: "programs",
     holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
     fits: () => true,
-    long: [
-      "test/cluster/moves.test.ts",
-      "test/cluster/upgrade.test.ts",
-      "test/images/import.test.ts",
-      "test/cluster/node-away.test.ts",
-      "test/cluster/following-moves.test.ts",
-    ],
     concurrency: 3,
     fileTimeoutMs: 600 * SECOND_MS,
   },
@@ -111,13 +98,6 @@ export function testFilesByLayer(root: string): ReadonlyMap<string, readonly str
   for (const path of found.toSorted()) {
     const layer = LAYERS.find((each) => each.fits(path));
     if (layer !== undefined) byLayer.get(layer.name)?.push(path);
-  }
-  for (const { name, long = [] } of LAYERS) {
-    const others = byLayer.get(name) ?? [];
-    const missing = long.filter((path) => !others.includes(path));
-    if (missing.length > 0)
-      throw new Error(`layers.ts names files that layer ${name} does not have: ${missing.join(", ")}`);
-    byLayer.set(name, [...long, ...others.filter((path) => !long.includes(path))]);
   }
   return byLayer;
 }

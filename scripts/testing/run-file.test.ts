@@ -107,6 +107,25 @@ it("a file that passes leaves no process either", { skip }, async () => {
   await untilGone(mark);
 });
 
+it("the processor time of a file is also that of processes in other sessions, which it left or waited for", {
+  skip,
+}, async () => {
+  const busy = JSON.stringify(["-e", "while (process.cpuUsage().user < 600_000);"]);
+  const { cpuMs } = await resultOf(
+    `import { spawn, spawnSync } from "node:child_process";
+     import { once } from "node:events";
+     it("one", async () => {
+       spawnSync(process.execPath, ${busy});
+       const argv = ["-e", "while (process.cpuUsage().user < 600_000); console.log('spun'); setTimeout(() => {}, 60_000)"];
+       const child = spawn("setsid", [process.execPath, ...argv], { detached: true, stdio: ["ignore", "pipe", "ignore"] });
+       await once(child.stdout, "data");
+       child.unref();
+       child.stdout.destroy();
+     });`,
+  );
+  assert.ok((cpuMs ?? 0) >= 1200, String(cpuMs));
+});
+
 /** Waits until no process has the mark in its command line; a killed one has none. */
 async function untilGone(mark: string): Promise<void> {
   const hasMark = async (pid: string): Promise<boolean> =>

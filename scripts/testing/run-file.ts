@@ -24,16 +24,24 @@ export interface FileResult {
   readonly problem: string | null;
   /** Both output streams of the process, in order of arrival. */
   readonly output: string;
+  /** Processor time of the file's processes; null when it was ended. */
+  readonly cpuMs: number | null;
 }
 
 /**
- * The first process is a shell: it reaps orphans, as a host's init does, and signals have their usual effect on the
- * test below it.
+ * The first process of a file is a shell. In a namespace it reaps orphans, as a host's init does, and signals have their
+ * usual effect on the test below it. At the end it writes what the kernel knows of each process that is left, and of
+ * those that they have waited for, into the file named by its argument zero.
  */
-const NAMESPACE: readonly string[] =
-  process.getuid?.() === 0
-    ? ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", '"$@"; exit $?', "sh"]
-    : [];
+const isInNamespace = process.getuid?.() === 0;
+const FIRST: readonly [string, ...string[]] = isInNamespace
+  ? ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh"]
+  : ["sh"];
+const LEFT = isInNamespace ? "/proc/[0-9]*/stat" : "/proc/$$/stat";
+const SCRIPT = `"$@"; code=$?; cat ${LEFT} >"$0" 2>/dev/null; exit $code`;
+/** The kernel counts processor time in hundredths of a second; the four times of a process follow its name by so many fields. */
+const TICK_MS = 10;
+const TIMES = [11, 15] as const;
 /** Where Node keeps compiled modules between files and runs: loading the server takes less than half of the time with them. */
 const COMPILED =
   process.env["NODE_COMPILE_CACHE"] ??
@@ -55,20 +63,35 @@ export async function runFile(root: string, file: string, timeoutMs: number): Pr
   try {
     const report = path.join(folder, "report");
     await writeFile(report, "");
-    const { exit, isTimeUp, output } = await runProcess(root, file, { report, timeoutMs });
+    const left = path.join(folder, "left");
+    const { exit, isTimeUp, output } = await runProcess(root, file, { report, left, timeoutMs });
     const lines = (await readFile(report, "utf8")).split("\n").filter((line) => line.endsWith("}"));
     const records = lines.map((line) => JSON.parse(line) as TestRecord);
     const problem = isTimeUp ? `its ${Math.round(timeoutMs / 1000)} s are up` : problemOf(records, exit);
-    return { file, records, problem, output };
+    return { file, records, problem, output, cpuMs: await cpuMsOf(left) };
   } finally {
     await rm(folder, { recursive: true });
   }
 }
 
-async function runProcess(root: string, file: string, { report, timeoutMs }: { report: string; timeoutMs: number }) {
+/** The sum of the times in what the first process has written. */
+async function cpuMsOf(left: string): Promise<number | null> {
+  const text = await readFile(left, "utf8").catch(() => null);
+  if (text === null) return null;
+  const fields = text.split("\n").map((line) => line.slice(line.lastIndexOf(")") + 2).split(" "));
+  return fields.flatMap((each) => each.slice(...TIMES)).reduce((sum, ticks) => sum + Number(ticks) * TICK_MS, 0);
+}
+
+interface Limits {
+  readonly report: string;
+  readonly left: string;
+  readonly timeoutMs: number;
+}
+
+async function runProcess(root: string, file: string, { report, left, timeoutMs }: Limits) {
   const reporter = path.join(import.meta.dirname, "reporter.ts");
   const flags = ["--test-reporter", reporter, "--test-reporter-destination", report];
-  const [program, ...argv] = [...NAMESPACE, process.execPath, ...flags, path.join(root, file)];
+  const [program, ...argv] = [...FIRST, "-c", SCRIPT, left, process.execPath, ...flags, path.join(root, file)];
   const child = spawn(program, argv, {
     cwd: root,
     env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },
@@ -97,7 +120,7 @@ async function runProcess(root: string, file: string, { report, timeoutMs }: { r
 function endOf(code: number | null, signal: NodeJS.Signals | null): string {
   if (code === null) return String(signal);
   const name = Object.entries(constants.signals).find(([, number]) => code === SIGNALLED + number)?.[0];
-  return NAMESPACE.length > 0 && name !== undefined ? name : String(code);
+  return name ?? String(code);
 }
 
 function problemOf(records: readonly TestRecord[], exit: string | null): string | null {

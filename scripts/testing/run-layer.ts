@@ -1,8 +1,9 @@
 /**
- * Runs the test files of one layer and prints a line for each as it ends; for a failed file also its failures and all
- * its output.
+ * Runs the test files of one layer, those that took longest first, and prints a line for each as it ends; for a failed
+ * file also its failures and all its output; at the end how long the layer's files took.
  */
 import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
+import { type Duration, longestFirst, recordDuration, recordedDurations } from "./durations.ts";
 import type { Layer } from "./layers.ts";
 import { type FileResult, runFile } from "./run-file.ts";
 
@@ -20,22 +21,42 @@ export interface Outcome {
 /** For long runs on demand: of each file instead of its layer's time. */
 const FILE_MINUTES = Number(process.env["FLOTILLA_TEST_FILE_MINUTES"] ?? 0);
 
+/** How many files the summary of a layer names. */
+const LONGEST_SHOWN = 5;
+
 /** Runs the files; `root` is the checkout, `files` are relative to it. */
 export async function runLayer(layer: Layer, root: string, files: readonly string[]): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = [];
-  const waiting = [...files];
+  const took = new Map<string, Duration>();
+  const waiting = [...longestFirst(files, recordedDurations())];
   const worker = async () => {
     for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
       const startedMs = uptimeMs();
       const result = await runFile(root, file, FILE_MINUTES * 60_000 || loadAdjustedMs(layer.fileTimeoutMs));
       const outcome = outcomeOf(result);
-      printFile(result, outcome, { ms: uptimeMs() - startedMs, isShown: layer.isShown === true });
+      const duration = { ms: uptimeMs() - startedMs, cpuMs: result.cpuMs ?? 0 };
+      took.set(file, duration);
+      if (outcome.failed === 0) recordDuration(file, duration);
+      printFile(result, outcome, { duration, isShown: layer.isShown === true });
       outcomes.push(outcome);
     }
   };
   await Promise.all(Array.from({ length: layer.concurrency }, worker));
+  printSummary(layer.name, took);
   return outcomes;
 }
+
+function printSummary(layer: string, took: ReadonlyMap<string, Duration>): void {
+  const sum = (of: (duration: Duration) => number): string =>
+    seconds([...took.values()].reduce((total, duration) => total + of(duration), 0));
+  const longest = [...took].toSorted(([, one], [, other]) => other.ms - one.ms).slice(0, LONGEST_SHOWN);
+  print(
+    `  ${layer}: ${took.size} files took ${sum(({ ms }) => ms)}, ${sum(({ cpuMs }) => cpuMs)} of processor time; longest:`,
+  );
+  for (const [file, duration] of longest) print(`    ${textOf(duration)}  ${file}`);
+}
+
+const textOf = ({ ms, cpuMs }: Duration): string => `${seconds(ms).padStart(8)} (cpu ${seconds(cpuMs).padStart(7)})`;
 
 function outcomeOf({ file, records, problem }: FileResult): Outcome {
   const tests = records.filter((record) => !record.isSuite);
@@ -53,11 +74,16 @@ function outcomeOf({ file, records, problem }: FileResult): Outcome {
   };
 }
 
-function printFile(result: FileResult, outcome: Outcome, { ms, isShown }: { ms: number; isShown: boolean }): void {
+interface Shown {
+  readonly duration: Duration;
+  readonly isShown: boolean;
+}
+
+function printFile(result: FileResult, outcome: Outcome, { duration, isShown }: Shown): void {
   const { file, records, problem, output } = result;
   const word = outcome.failed === 0 ? "ok" : "FAILED";
   const count = records.filter((record) => !record.isSuite).length;
-  print(`  ${word.padEnd(6)} ${String(count).padStart(4)} tests ${seconds(ms).padStart(8)}  ${file}`);
+  print(`  ${word.padEnd(6)} ${String(count).padStart(4)} tests ${textOf(duration)}  ${file}`);
   if (outcome.failed === 0 && isShown) print(indent(output.trimEnd()));
   if (outcome.failed === 0) return;
   for (const { name, error } of records) {
