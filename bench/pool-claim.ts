@@ -1,8 +1,7 @@
 /**
  * A claim from a pool in which machines wait, and its first exec, against create and start of the same machine.
  *
- * The pool is full before the first sample, and refills while it is measured. Claims and starts take turns. Then claims from a shared
- * pool, of another size, in the same way.
+ * The pool is full before the first sample, and refills while it is measured. Claims and starts take turns.
  */
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
 import { sleep, timed } from "./support/clock.ts";
@@ -10,7 +9,6 @@ import type { Finding } from "./support/report.ts";
 import { atMost, summarize } from "./support/statistics.ts";
 
 const SIZE = { cpus: 1, memoryMb: 512 } as const;
-const SHARED_SIZE = { cpus: 1, memoryMb: 384 } as const;
 const POLL_MS = 200;
 
 /** Takes n samples, out of a pool of n machines. */
@@ -34,7 +32,6 @@ export async function poolClaim(n: number): Promise<Finding> {
     await client.deleteMachine(id);
   }
   await client.deletePool(pool.id);
-  const shared = await sharedClaims(client, n);
   const ours = summarize(claims);
   return {
     name: "pool-claim",
@@ -42,26 +39,9 @@ export async function poolClaim(n: number): Promise<Finding> {
       { what: "claim", summary: ours },
       { what: "first exec after it", summary: summarize(execs) },
       { what: "create and start", summary: summarize(starts) },
-      { what: "claim from a shared pool", summary: summarize(shared.claims) },
     ],
     reaches: [atMost("p50", ours.p50Ms, 15)],
     setting: { image: IMAGE, size: `${SIZE.cpus} processor, ${SIZE.memoryMb} MB`, "machines that wait": n },
-    notes: [`${shared.prepared} of ${n} claims from the shared pool got a prepared VM`],
+    notes: [],
   };
-}
-
-async function sharedClaims(client: BenchFlotilla["client"], n: number) {
-  const { id: poolId } = await client.createPool({ image: IMAGE, targetSize: n, shared: true, ...SHARED_SIZE });
-  while ((await client.listPools()).some(({ id, idleCount }) => id === poolId && idleCount < n)) await sleep(POLL_MS);
-  const claims: number[] = [];
-  let prepared = 0;
-  for (let sample = 0; sample < n; sample++) {
-    let machine: Awaited<ReturnType<typeof client.claimMachine>> | undefined;
-    claims.push(await timed(async () => void (machine = await client.claimMachine(poolId))));
-    if (machine === undefined) continue;
-    if (machine.startTimings?.vm === "prepared") prepared += 1;
-    await client.deleteMachine(machine.id);
-  }
-  await client.deletePool(poolId);
-  return { claims, prepared };
 }

@@ -67,7 +67,7 @@ function heartbeat(node: number, round: number): object {
     ...{ state: "running", bootId: `boot-${changed}`, runningSince: 1_700_000_000_000 },
     readySince: round % 2 === 0 ? systemClock.now() : null,
   };
-  const body: Omit<Heartbeat, "images" | "runs" | "release" | "lastError" | "reserve" | "outdatedVmms"> = {
+  const body: Omit<Heartbeat, "images" | "runs" | "release" | "lastError" | "outdatedVmms"> = {
     ...{
       bootId: "agent",
       link: OWN_LINK_VERSIONS,

@@ -48,28 +48,6 @@ test("keys, events and a failed start are shown as documented against a real ser
   assert.equal(String((await up.cli("machine", "ls")).output), "");
 });
 
-test("a shared pool is made by an admin, listed with what is in its way, claimed and deleted", async (t) => {
-  const up = await startUp(t, makeDirectory(t));
-  const cli = async (...argv: string[]) => {
-    const { code, output, errors } = await up.cli(...argv);
-    assert.equal(code, 0, errors);
-    return String(output).trim();
-  };
-  const id = await cli("pool", "create", "local/busybox", "--size", "2", "--memory", "256m", "--cpus", "1", "--shared");
-  assert.match(id, /^pool-[0-9a-f]{32}$/);
-  // The fake driver prepares no VMs, so a claim starts a machine without.
-  const own = await cli("pool", "create", "local/busybox");
-  const listed = await cli("pool", "ls");
-  assert.match(listed, new RegExp(`${id} +local/busybox +yes +0 of 2 +0 +degraded: no node keeps its VMs`));
-  assert.match(listed, new RegExp(`${own} +local/busybox +no +[01] of 1 +0 +(filling|ready)`));
-  const name = await cli("pool", "claim", id);
-  assert.match(await cli("machine", "get", name), /^state +started/m);
-  assert.match(await cli("pool", "ls"), new RegExp(`${id} .* 0 of 2 +1 `));
-  assert.equal(await cli("pool", "rm", id), id);
-  assert.equal((await up.cli("pool", "claim", id)).code, 1);
-  assert.equal(await cli("pool", "rm", own), own);
-});
-
 test("server and node replace the process of their command, and end on SIGTERM", async (t) => {
   const directory = makeDirectory(t);
   const environment = { HOME: directory.path };

@@ -64,9 +64,6 @@ export const WEBHOOK_DELIVERIES_KEPT = 1000;
 export const POOLS_MAX = 100;
 export const POOL_SIZE_MAX = 100;
 
-/** How many shared pools there may be: a node keeps templates of eight sizes and images, which they would displace. */
-export const SHARED_POOLS_MAX = 8;
-
 /** How many records of volumes a tenant may have. */
 export const VOLUMES_MAX = 1000;
 

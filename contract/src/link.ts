@@ -34,7 +34,6 @@ export type {
   NodeResources,
   ReportedImage,
 } from "./link/reports.ts";
-export type { HeldReserve, ReserveShare } from "./link/reserve.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
 export type { ConnectionStart, ExecExit, ExecResume, ExecResumed, ExecStart, FileRequest } from "./link/streams.ts";

@@ -96,15 +96,6 @@ export const NodeInfo = Type.Object({
 });
 export type NodeInfo = Static<typeof NodeInfo>;
 
-/** What a node is to keep prepared for shared pools of one image and size. */
-const ReserveShare = Type.Object({
-  reference: Type.String(),
-  cpus: int32(),
-  memoryMb: int64(),
-  diskGb: int64(),
-  count: int32(),
-});
-
 /** Which versions of the link between server and nodes a side works with; a node that says nothing has version 1. */
 export const LinkVersions = Type.Object({ version: int32({ minimum: 1 }), lowest: int32({ minimum: 1 }) });
 
@@ -488,7 +479,6 @@ export const nodeEndpoints = {
           acknowledgedRuns: optional(int64()),
           absentMachines: optional(Type.Array(Type.Object({ machineId: Type.String(), generation: int64() }))),
           endedMoves: optional(Type.Array(Type.String())),
-          reserve: optional(Type.Array(ReserveShare)),
           fleet: optional(FleetMembership),
         }),
       ),

@@ -35,7 +35,6 @@ const PlacementScore = Type.Object({
       "share of the last minute in which processes of its host waited for a processor, memory or the disk, whichever is larger; 0 if it is not reported",
   }),
   image: Type.Number({ description: "the cost of fetching the image; 0 where it is" }),
-  prepared: Type.Number({ description: "below 0 where a VM of its image and size waits for a shared pool" }),
   total: Type.Number({ description: "the sum; the lowest is the best" }),
 });
 

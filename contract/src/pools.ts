@@ -1,5 +1,5 @@
 /**
- * Pools of machines that wait to be claimed: started ones of one tenant, or, in a shared pool, prepared VMs without an owner.
+ * Pools of started machines that wait to be claimed.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
@@ -22,26 +22,14 @@ export const PoolConfig = Type.Object({
   ),
   targetSize: optional(int32({ maximum: POOL_SIZE_MAX, description: "how many machines wait; default: 1" })),
   tenantId: optional(text({ description: "admin only" })),
-  shared: optional(
-    Type.Boolean({
-      description:
-        "admin only: prepared VMs wait on the nodes, and any tenant claims a machine; not with tenantId or maxIdleSecs; default: false",
-    }),
-  ),
 });
 
 export const PoolInfo = Type.Object({
   id: Type.String(),
   image: Type.String(),
   targetSize: int32(),
-  shared: Type.Boolean({ description: "every tenant may claim from it" }),
-  idleCount: int32({
-    description: "machines that run and can be claimed; of a shared pool: VMs that wait on ready nodes",
-  }),
-  busyCount: int32({
-    description:
-      "claimed machines that were not deleted; of a shared pool: those of this tenant, by their label flotilla-pool",
-  }),
+  idleCount: int32({ description: "machines that run and can be claimed" }),
+  busyCount: int32({ description: "claimed machines that were not deleted" }),
   status: oneOf(POOL_STATUSES),
   error: nullable(Type.String({ description: "with `degraded`: why a machine could not be made or started" })),
   cpus: nullable(int32({ description: "null: the default" })),
@@ -56,7 +44,7 @@ export const poolEndpoints = {
     method: "GET",
     path: "/v1/pools",
     family: "pools",
-    summary: "List the tenant's pools and the shared ones",
+    summary: "List the tenant's pools",
     access: ["pool:write", "machine:read"],
     query: Type.Object(pageQuery),
     answers: { 200: json(Type.Array(PoolInfo)) },
@@ -66,7 +54,7 @@ export const poolEndpoints = {
     method: "POST",
     path: "/v1/pools",
     family: "pools",
-    summary: "Keep machines waiting",
+    summary: "Keep machines started and waiting",
     access: ["pool:write"],
     body: { kind: "json", schema: PoolConfig },
     answers: { 200: json(PoolInfo) },
@@ -76,8 +64,7 @@ export const poolEndpoints = {
     method: "DELETE",
     path: "/v1/pools/{id}",
     family: "pools",
-    summary: "Delete a pool and what waits in it; claimed machines stay",
-    description: "A shared pool is deleted by an admin only.",
+    summary: "Delete a pool and the machines that wait in it; claimed ones stay",
     access: ["pool:write"],
     answers: { 204: empty() },
     errors: ["not_found"],
@@ -87,7 +74,6 @@ export const poolEndpoints = {
     path: "/v1/pools/{id}/claim",
     family: "pools",
     summary: "Take a waiting machine out of a pool; when none waits, start one",
-    description: "From a shared pool a machine of the caller's tenant is created and started, with a VM that waits.",
     access: ["machine:create"],
     answers: { 200: json(MachineInfo) },
     errors: [

@@ -22,7 +22,7 @@ import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
 import { Incoming } from "./machines/incoming.ts";
-import { type MachineDeps, makeMachineDeps } from "./machines/machine-deps.ts";
+import { makeMachineDeps } from "./machines/machine-deps.ts";
 import { RunJournal } from "./machines/run-journal.ts";
 import { type NodeBackends, type NodeBackendsOptions, nodeArch } from "./node-backends.ts";
 
@@ -85,7 +85,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   const socketPath = linkSocketPath(config.nodeDirectory);
   const reach = await openReach({ ...config, clock, log });
   const address = reach?.address ?? `unix:${socketPath}`;
-  const parts = { config, clock, log, fleet, deps, facts, backends };
+  const parts = { config, clock, log, fleet, facts, backends };
   const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), fleet, deps, log });
   const reporter = makeReporter({ ...parts, incoming, outbox, runs, reach, address, errors });
   void keepAlive(alivePath, clock, log, stop);
@@ -123,7 +123,6 @@ function makeReporter(parts: {
   readonly clock: Clock;
   readonly log: Log;
   readonly fleet: Fleet;
-  readonly deps: MachineDeps;
   readonly incoming: Incoming;
   readonly facts: NodeFacts;
   readonly backends: NodeBackends;
@@ -133,7 +132,7 @@ function makeReporter(parts: {
   readonly address: string;
   readonly errors: LastError;
 }): Reporter {
-  const { config, clock, log, fleet, deps, incoming, facts, backends, outbox, runs, reach, address, errors } = parts;
+  const { config, clock, log, fleet, incoming, facts, backends, outbox, runs, reach, address, errors } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -152,7 +151,6 @@ function makeReporter(parts: {
     acknowledged: (sentAt, absent) => fleet.acknowledged(sentAt, absent),
     outdatedVmms: () => fleet.outdatedVmms(),
     lastError: () => errors.last,
-    prepared: deps.prepared,
     incoming,
     clock,
     log,

@@ -65,7 +65,7 @@ async function report(
   serverUrl: string,
   nodeDirectory: string,
   joinToken: string | null = "join_1",
-  more: Partial<Pick<ReporterOptions, "prepared" | "listImages" | "log" | "observeAll" | "clock">> = {},
+  more: Partial<Pick<ReporterOptions, "listImages" | "log" | "observeAll" | "clock">> = {},
 ) {
   const stop = new AbortController();
   const resources = {
@@ -282,32 +282,6 @@ test("a run is reported until the server has acknowledged it, also while a serve
   // A server that acknowledges nothing is not asked again at once.
   assert.ok(server.calls.length <= 6 + periods, `${server.calls.length} calls in ${periods} periods`);
   assert.deepEqual(reports()[0], { sequence: 0, isComplete: true, runs: [] });
-});
-
-test("what waits for shared pools is reported, and a share is kept until a server gives another one", async () => {
-  await using directory = await temporaryDirectory();
-  const share = { reference: "local/busybox:latest", cpus: 1, memoryMb: 256, diskGb: 20, count: 2 };
-  const shares: unknown[] = [];
-  const held = [{ ...share, waiting: 1, error: null }].map(({ count: _, ...kind }) => kind);
-  // The second server has an earlier version.
-  const answers = [{ reserve: [share] }, {}, { reserve: [] }];
-  const server = await listen((call) =>
-    isHeartbeat(call)
-      ? { status: 200, body: answers[shares.length === 0 ? 0 : server.calls.length % 3] }
-      : accept(call),
-  );
-  const prepared = { held, reserve: (given: unknown) => void shares.push(given) };
-  const { outbox, end } = await report(server.url, directory.path, undefined, { prepared });
-  await until(() => shares.length > 0, { what: "the first share" });
-  for (let count = 3; count <= 6; count += 1) {
-    outbox.change(A);
-    await until(() => server.calls.length >= count, { what: "another report" });
-  }
-  await end();
-  server.close();
-  assert.deepEqual(shares[0], [share]);
-  assert.ok(shares.length < server.calls.length - 1, "an answer that names none changes nothing");
-  assert.deepEqual(server.calls.find(isHeartbeat)?.body.reserve, held);
 });
 
 test("images that come one after another are listed for a small part of the time, and the last one is reported soon", async () => {

@@ -1549,7 +1549,7 @@ export abstract class Methods {
   }
 
   /**
-   * List the tenant's pools and the shared ones.
+   * List the tenant's pools.
    *
    * `GET /v1/pools`; needs scope pool:write or machine:read.
    * Refuses with invalid_body.
@@ -1559,7 +1559,7 @@ export abstract class Methods {
   }
 
   /**
-   * Keep machines waiting.
+   * Keep machines started and waiting.
    *
    * `POST /v1/pools`; needs scope pool:write.
    * Refuses with invalid_json, invalid_request, invalid_body, missing_scope, not_found, quota_exceeded.
@@ -1569,9 +1569,7 @@ export abstract class Methods {
   }
 
   /**
-   * Delete a pool and what waits in it; claimed machines stay.
-   *
-   * A shared pool is deleted by an admin only.
+   * Delete a pool and the machines that wait in it; claimed ones stay.
    *
    * `DELETE /v1/pools/{id}`; needs scope pool:write.
    * Refuses with not_found.
@@ -1582,8 +1580,6 @@ export abstract class Methods {
 
   /**
    * Take a waiting machine out of a pool; when none waits, start one.
-   *
-   * From a shared pool a machine of the caller's tenant is created and started, with a VM that waits.
    *
    * `POST /v1/pools/{id}/claim`; needs scope machine:create.
    * Refuses with not_found, invalid_request, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
@@ -2466,16 +2462,6 @@ export interface HeartbeatNodeAnswer {
     | null
     | undefined;
   endedMoves?: readonly string[] | null | undefined;
-  reserve?:
-    | readonly {
-        reference: string;
-        cpus: number;
-        memoryMb: number;
-        diskGb: number;
-        count: number;
-      }[]
-    | null
-    | undefined;
   fleet?: FleetMembership | null | undefined;
 }
 
@@ -3230,8 +3216,6 @@ export interface PlacementExplanation {
       pressure: number;
       /** the cost of fetching the image; 0 where it is */
       image: number;
-      /** below 0 where a VM of its image and size waits for a shared pool */
-      prepared: number;
       /** the sum; the lowest is the best */
       total: number;
     } | null;
@@ -3311,22 +3295,15 @@ export interface PoolConfig {
   targetSize?: number | null | undefined;
   /** admin only */
   tenantId?: string | null | undefined;
-  /**
-   * admin only: prepared VMs wait on the nodes, and any tenant claims a machine; not with tenantId or maxIdleSecs;
-   * default: false
-   */
-  shared?: boolean | null | undefined;
 }
 
 export interface PoolInfo {
   id: string;
   image: string;
   targetSize: number;
-  /** every tenant may claim from it */
-  shared: boolean;
-  /** machines that run and can be claimed; of a shared pool: VMs that wait on ready nodes */
+  /** machines that run and can be claimed */
   idleCount: number;
-  /** claimed machines that were not deleted; of a shared pool: those of this tenant, by their label flotilla-pool */
+  /** claimed machines that were not deleted */
   busyCount: number;
   status: "filling" | "ready" | "degraded";
   /** with `degraded`: why a machine could not be made or started */

@@ -175,15 +175,7 @@ export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): stri
   const inPool = new Set(rows.machines.flatMap(({ id, isInPool }) => (isInPool ? [id] : [])));
   const timed = cluster.running.find(({ bootId, machineId }) => cluster.fences.has(bootId) && !inPool.has(machineId));
   if (timed !== undefined) return `the VM of machine ${timed.machineId} has a timer, and no pool has the machine`;
-  return shortReserve(rows);
-}
-
-/** Which VMs of shared pools are missing; null: none. */
-export function shortReserve(rows: Rows): string | null {
-  const reserved = sum(rows.sharedPools.map(({ targetSize }) => targetSize));
-  const waiting = sum(rows.nodes.map(({ reserve }) => reserve));
-  const canKeep = rows.nodes.some(({ status, cordonedAt }) => status === "ready" && cordonedAt === null);
-  return waiting < reserved && canKeep ? `${waiting} of ${reserved} VMs wait for shared pools` : null;
+  return null;
 }
 
 /** What a server bills for longer than a fenced VM ran: its last heartbeat may have been on its way when it ended. */

@@ -16,7 +16,7 @@ const STATES: readonly string[] = [
   ),
   ...["machine suspended", "machine moving", "machine waiting in a pool"],
   ...["machine fenced", "machine whose fence is lifted", "machine replaced"],
-  ...["node held", "node lost", "node with a reserve"],
+  ...["node held", "node lost"],
   ...["ready", "draining", "drained", "unreachable"].map((status) => `node ${status}`),
   ...["node cordoned", "node under maintenance"],
   ...["machine move", "node drain"].flatMap((kind) => [`${kind} running`, `${kind} canceling`, `${kind} continued`]),
@@ -39,7 +39,6 @@ const BRIEF: ReadonlySet<string> = new Set([
     "machine replaced",
     "node held",
     "node lost",
-    "node with a reserve",
   ],
   ...[MOVE_STEPS.change, MOVE_STEPS.start].map((name) => `move: ${name}`),
 ]);
@@ -84,9 +83,9 @@ export const hasBriefState = ({ operations }: Rows): boolean =>
       status === "running" && (canceledAt !== null || attempt > 1 || BRIEF_STEPS.includes(step)),
   );
 
-/** Whether a node is away for so long that it is decided about its machines, or there is what seldom is. */
+/** Whether a node is away for so long that it is decided about its machines, or a fence is being lifted. */
 export const hasRareState = ({ nodes, machines }: Rows): boolean =>
-  nodes.some(({ isHeld, isLost, reserve }) => isHeld || isLost || reserve > 0) ||
+  nodes.some(({ isHeld, isLost }) => isHeld || isLost) ||
   machines.some(({ fence, isDeleted }) => fence === "lifting" && !isDeleted);
 
 /** Its node does not know that yet. */
@@ -123,7 +122,6 @@ export function statesMet(rows: Rows, replaced: ReadonlySet<string>, node: strin
     ...machines.filter((machine) => isReplaced(machine, replaced)).map(() => "machine replaced"),
     ...nodes.filter(({ isHeld }) => isHeld).map(() => "node held"),
     ...nodes.filter(({ isLost }) => isLost).map(() => "node lost"),
-    ...nodes.filter(({ reserve }) => reserve > 0).map(() => "node with a reserve"),
     ...nodes.map(({ status }) => `node ${status}`),
     ...nodes.filter(({ cordonedAt }) => cordonedAt !== null).map(() => "node cordoned"),
     ...nodes.filter(({ isInMaintenance }) => isInMaintenance).map(() => "node under maintenance"),

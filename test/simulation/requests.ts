@@ -14,10 +14,8 @@ const POOLS_MAX = 2;
 /** How many machines and pools are the other tenant's, and how many seeds have it. */
 const OTHERS = 0.35;
 const WITH_OTHER = 0.6;
-/** How many seeds have shared pools. */
-const SHARED = 0.15;
-/** Nodes fetch it for the operator. */
-const SHARED_IMAGE = { image: "example/shared" } as const;
+/** In how many seeds VMs are prepared. */
+const PREPARING = 0.15;
 /** A server that misses a notification may answer from memory for 5 s. */
 const STALE_MS_MAX = 5_000;
 
@@ -55,17 +53,14 @@ export class Requests {
   readonly #deletedAt = new Map<string, number>();
   /** Machines of which callers may request something. */
   readonly #machines: string[] = [];
-  /** Of machines and of pools that are not shared. */
+  /** Of machines and of pools. */
   readonly #owners = new Map<string, Caller>();
   readonly #hasOther: boolean;
   readonly #pools: string[] = [];
-  readonly #sharedPools: string[] = [];
   /** The machine that each claim got, by its id. */
   readonly #claims = new Map<string, string>();
   /** Pools and claims are requested more often. */
   prefersPools = false;
-  /** VMs are prepared, and operators make shared pools. */
-  readonly #hasShared: boolean;
   /** Of machines: small ones reach the ceiling of the plan, large ones those of nodes. */
   readonly #cpus: readonly number[];
 
@@ -73,9 +68,9 @@ export class Requests {
     this.#cluster = cluster;
     const { random } = cluster.world;
     this.#cpus = random.pick([[1], [1, 1, 2, 3], [2, 3]]);
-    this.#hasShared = random.happens(SHARED);
+    const arePrepared = random.happens(PREPARING);
     this.#hasOther = random.happens(WITH_OTHER);
-    if (this.#hasShared) for (const node of cluster.nodes) node.preparingMsMax = random.pick([50, 3_000]);
+    if (arePrepared) for (const node of cluster.nodes) node.preparingMsMax = random.pick([50, 3_000]);
   }
 
   /** Requests something at random. */
@@ -84,11 +79,10 @@ export class Requests {
     const often = this.prefersPools ? 6 : 1;
     const ofPools: readonly Choice[] = [
       [often, () => this.pool()],
-      [2 * often, () => this.#claim(this.#pools)],
-      [0.4, () => this.#deletePool(this.#pools)],
+      [2 * often, () => this.#claim()],
+      [0.4, () => this.#deletePool()],
       [often, () => this.#useWaiting(rows)],
       [0.4 * often, () => this.#replaceLost()],
-      ...(this.#hasShared ? this.#ofSharedPools() : []),
     ];
     if (this.prefersPools && random.happens(0.3)) return this.#choose(ofPools);
     if (this.#machines.length === 0 || (this.#machines.length < MACHINES_MAX && random.happens(0.2)))
@@ -111,14 +105,6 @@ export class Requests {
       [0.5, () => this.#list()],
       ...ofPools,
     ]);
-  }
-
-  #ofSharedPools(): readonly Choice[] {
-    return [
-      [4, () => this.#sharedPool()],
-      [8, () => this.#claim(this.#sharedPools)],
-      [0.5, () => this.#deletePool(this.#sharedPools)],
-    ];
   }
 
   /** What is requested of one machine. */
@@ -296,24 +282,14 @@ export class Requests {
     });
   }
 
-  #sharedPool(): void {
-    if (this.#sharedPools.length >= POOLS_MAX) return;
+  #claim(): void {
     const { random } = this.#cluster.world;
-    const size = { cpus: 1, memoryMb: 256, targetSize: 1 + random.below(3) };
-    this.#send("createPool", { body: { ...SHARED_IMAGE, ...size, shared: true } }, (reply) => {
-      if (reply.kind === "answer") this.#sharedPools.push((reply.body as { id: string }).id);
-    });
-  }
-
-  #claim(pools: readonly string[]): void {
-    const { random } = this.#cluster.world;
-    if (pools.length === 0) return;
-    const pool = random.pick(pools);
+    if (this.#pools.length === 0) return;
+    const pool = random.pick(this.#pools);
     // Callers claim at the same time.
     const count = random.happens(0.3) ? 2 : 1;
     for (let each = 0; each < count; each += 1) {
-      // Every tenant claims from shared pools.
-      const claim = { pool, claimId: this.#newMachineId(), caller: this.#owners.get(pool) ?? this.#anyCaller() };
+      const claim = { pool, claimId: this.#newMachineId(), caller: this.#owners.get(pool) ?? OPERATOR };
       this.#sendClaim(claim);
       // One that gets no answer sends it again, with its idempotency key, and may do so too early.
       if (random.happens(0.15)) this.#sendClaim(claim);
@@ -372,9 +348,9 @@ export class Requests {
     return randomIds((size) => this.#cluster.world.ids.bytes(size)).make("machine");
   }
 
-  #deletePool(pools: string[]): void {
-    if (pools.length === 0) return;
-    const [id] = pools.splice(this.#cluster.world.random.below(pools.length), 1);
+  #deletePool(): void {
+    if (this.#pools.length === 0) return;
+    const [id] = this.#pools.splice(this.#cluster.world.random.below(this.#pools.length), 1);
     this.#send("deletePool", { params: { id: id as string } });
   }
 

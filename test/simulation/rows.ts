@@ -60,8 +60,6 @@ export interface Rows {
     readonly isInMaintenance: boolean;
     readonly isLost: boolean;
     readonly isHeld: boolean;
-    /** VMs that wait for shared pools. */
-    readonly reserve: number;
   }[];
   readonly copies: readonly { readonly machineId: string; readonly nodeId: string }[];
   readonly pools: readonly {
@@ -74,7 +72,6 @@ export interface Rows {
     readonly isDeleted: boolean;
     readonly error: string | null;
   }[];
-  readonly sharedPools: readonly { readonly id: string; readonly targetSize: number }[];
   readonly activeMax: number;
   /** The machines for which something is held of the tenant's budget. */
   readonly held: readonly string[];
@@ -98,8 +95,7 @@ const ROWS = `SELECT json_build_object(
     FROM operations) o),
   'nodes', (SELECT coalesce(json_agg(n ORDER BY n.id), '[]') FROM (
     SELECT id, status, extract(epoch FROM cordoned_at) * 1000 AS "cordonedAt", maintenance_at IS NOT NULL AS "isInMaintenance",
-      lost_at IS NOT NULL AS "isLost", held_at IS NOT NULL AS "isHeld",
-      (SELECT coalesce(sum((r ->> 'waiting')::int), 0) FROM jsonb_array_elements(reserve) r) AS reserve FROM nodes) n),
+      lost_at IS NOT NULL AS "isLost", held_at IS NOT NULL AS "isHeld" FROM nodes) n),
   'copies', (SELECT coalesce(json_agg(c), '[]') FROM (
     SELECT machine_id AS "machineId", node_id AS "nodeId" FROM machine_copies ORDER BY 1, 2) c),
   'pools', (SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM (
@@ -108,7 +104,6 @@ const ROWS = `SELECT json_build_object(
       (SELECT count(*) FROM pool_machines w JOIN machines m ON m.id = w.machine_id WHERE w.pool_id = p.id AND w.claimed_at IS NULL
          AND w.discarded_at IS NULL AND m.observed_state = 'running' AND m.ready_at IS NOT NULL AND m.deleted_at IS NULL) AS idle
     FROM pools p) p),
-  'sharedPools', (SELECT coalesce(json_agg(s ORDER BY s.id), '[]') FROM (SELECT id, target_size AS "targetSize" FROM shared_pools) s),
   'held', (SELECT coalesce(json_agg(machine_id ORDER BY machine_id), '[]') FROM ledger_holds WHERE ended_at IS NULL),
   'activeMax', (SELECT max_concurrent_machines FROM plans WHERE is_default)) AS rows`;
 

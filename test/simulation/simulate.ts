@@ -6,7 +6,7 @@ import { phaseOf } from "../../server/src/machines/state.ts";
 import { Cluster, SERVERS } from "./cluster.ts";
 import type { RealDatabase } from "./database.ts";
 import { type Fault, Faults } from "./faults.ts";
-import { checkRuns, checkStep, shortReserve, whatIsOpen } from "./invariants.ts";
+import { checkRuns, checkStep, whatIsOpen } from "./invariants.ts";
 import { hasBriefState, hasRareState, nodeOfReplaced, statesMet } from "./met.ts";
 import { Requests } from "./requests.ts";
 import { readRows, readRuns, type Rows } from "./rows.ts";
@@ -23,8 +23,6 @@ const REACHES_WITHIN_MS = 12 * 60_000;
 const STARTS_WITHIN_MS = 40 * 60_000;
 /** How long it must stay, in virtual time: longer than a server waits before it sends a desired state again, which is 5 s. */
 const STAYS_FOR_MS: readonly number[] = [6_000, 6_000, 6_000, 12_000];
-/** A node that reports again gets a share of reserves, whose VMs boot there. */
-const REFILLS_WITHIN_MS = 30_000;
 
 export interface Outcome {
   readonly seed: number;
@@ -165,12 +163,7 @@ class Run {
         world.violate(`the desired state is not reached: ${open}`);
     }
     await world.until(world.random.pick(STAYS_FOR_MS));
-    let rows = await this.#check();
-    if (shortReserve(rows) !== null) {
-      // A connection may break long after its fault. While its node does not report, the node's share of a reserve is another one's.
-      await world.until(REFILLS_WITHIN_MS);
-      rows = await this.#check();
-    }
+    const rows = await this.#check();
     const open = this.#whatIsOpen(rows);
     if (open !== null) world.violate(`what was reached does not stay: ${open}`);
     const areClocksRight = cluster.nodes.every(({ aheadMs }) => aheadMs === 0);

@@ -7,10 +7,9 @@ import { clean } from "../table.ts";
 
 const percent = (share: number): string => `${Math.round(share * 100)} %`;
 
-// A server of the release before gives no advice, no pressure and no prepared VMs.
+// A server of the release before gives no advice and no pressure.
 const adviceOf = ({ advice = null }: { readonly advice?: string | null }): string | null => advice;
 const pressureOf = ({ pressure = 0 }: { readonly pressure?: number }): number => pressure;
-const preparedOf = ({ prepared = 0 }: { readonly prepared?: number }): number => prepared;
 
 export function showPlacement({ output }: Call, explanation: PlacementExplanation): void {
   if (output.isJson) return output.json(explanation);
@@ -21,10 +20,10 @@ export function showPlacement({ output }: Call, explanation: PlacementExplanatio
   if (nodes.length === 0) return;
   output.line();
   output.table(
-    ["NODE", "PROMISED", "PACKING", "BUSY", "PRESSURE", "IMAGE", "VM", "SCORE", "EXCLUDED BECAUSE"],
+    ["NODE", "PROMISED", "PACKING", "BUSY", "PRESSURE", "IMAGE", "SCORE", "EXCLUDED BECAUSE"],
     nodes.map(({ nodeId, score, reason: why }) => {
       const name = hasDisk && nodeId === home ? `${nodeId} (disk)` : nodeId;
-      if (score === null) return [name, "", "", "", "", "", "", "", clean(why ?? "")];
+      if (score === null) return [name, "", "", "", "", "", "", clean(why ?? "")];
       const image = score.image === 0 ? "there" : "fetched";
       return [
         name,
@@ -34,7 +33,6 @@ export function showPlacement({ output }: Call, explanation: PlacementExplanatio
         percent(pressureOf(score)),
         // A disk brings its image along.
         hasDisk ? "" : image,
-        preparedOf(score) < 0 ? "prepared" : "",
         score.total.toFixed(2),
         "",
       ];

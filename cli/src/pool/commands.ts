@@ -11,7 +11,7 @@ export function addPoolCommands(tree: Tree, root: Command): void {
   const pool = addNoun(root, "pool", "keep machines started and waiting, and take one when it is needed");
   addVerb(tree, pool, {
     usage: "create <image>",
-    summary: "make a pool; its waiting machines are billed like all running ones, those of a shared pool to no tenant",
+    summary: "make a pool; its waiting machines are billed like all running ones",
     options: (command) =>
       command
         .option("--size <number>", "how many machines wait (default: 1)", count)
@@ -22,10 +22,6 @@ export function addPoolCommands(tree: Tree, root: Command): void {
           "--max-idle <time>",
           "replace a machine that has waited this long, such as 1h (default: never)",
           seconds,
-        )
-        .option(
-          "--shared",
-          "for all tenants (admin): prepared VMs wait on the nodes, and a claim starts a machine with one",
         ),
     load: () => import("./create.ts"),
   });

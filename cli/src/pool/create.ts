@@ -1,5 +1,5 @@
 /**
- * `flotilla pool create IMAGE`: makes a pool and prints its id. What waits in it is started in the background.
+ * `flotilla pool create IMAGE`: makes a pool and prints its id. Its machines start in the background.
  */
 import type { Call } from "../call.ts";
 
@@ -9,11 +9,10 @@ export interface CreatePoolOptions {
   readonly memory?: number;
   readonly network: boolean;
   readonly maxIdle?: number;
-  readonly shared?: boolean;
 }
 
 export async function run(call: Call, [image = ""]: readonly string[], options: CreatePoolOptions): Promise<void> {
-  const { size, cpus, memory, network, maxIdle, shared = false } = options;
+  const { size, cpus, memory, network, maxIdle } = options;
   const pool = await call.flotilla().createPool({
     image,
     ...(size === undefined ? {} : { targetSize: size }),
@@ -21,10 +20,8 @@ export async function run(call: Call, [image = ""]: readonly string[], options: 
     ...(memory === undefined ? {} : { memoryMb: memory }),
     ...(network ? {} : { network }),
     ...(maxIdle === undefined ? {} : { maxIdleSecs: maxIdle }),
-    ...(shared ? { shared } : {}),
   });
   if (call.output.isJson) return call.output.json(pool);
   call.output.line(pool.id);
-  const what = shared ? "the nodes prepare its VMs now" : "its machines start now";
-  if (call.output.isWatched) call.output.note(`${what}: \`flotilla pool ls\` shows how many wait`);
+  if (call.output.isWatched) call.output.note("its machines start now: `flotilla pool ls` shows how many wait");
 }

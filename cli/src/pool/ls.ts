@@ -7,11 +7,10 @@ export async function run(call: Call): Promise<void> {
   const pools = await call.flotilla().listPools();
   if (call.output.isJson) return call.output.json(pools);
   call.output.table(
-    ["ID", "IMAGE", "SHARED", "WAITING", "CLAIMED", "STATUS"],
-    pools.map(({ id, image, shared, idleCount, targetSize, busyCount, status, error }) => [
+    ["ID", "IMAGE", "WAITING", "CLAIMED", "STATUS"],
+    pools.map(({ id, image, idleCount, targetSize, busyCount, status, error }) => [
       id,
       image,
-      shared ? "yes" : "no",
       `${idleCount} of ${targetSize}`,
       String(busyCount),
       error === null ? status : `${status}: ${error}`,

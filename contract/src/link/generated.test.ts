@@ -61,7 +61,6 @@ test("a report that fits is read as it is", () => {
     lastError: null,
     outdatedVmms: null,
     canFence: false,
-    reserve: null,
     incomingMoves: [],
   };
   const read = { ...heartbeat, link, ...absent };

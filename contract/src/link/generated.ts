@@ -13,7 +13,6 @@ import type {
   SuspendAllRequest,
 } from "./machines.ts";
 import type { Run, RunReport } from "./runs.ts";
-import type { HeldReserve, ReserveShare } from "./reserve.ts";
 import type {
   AbsentMachine,
   Heartbeat,
@@ -428,32 +427,6 @@ export function readRunReport(value: unknown): RunReport {
   };
 }
 
-export function readHeldReserve(value: unknown): HeldReserve {
-  const fields = record(value, "HeldReserve");
-  return {
-    reference: clipped(fields["reference"], "HeldReserve.reference", 600),
-    cpus: count(fields["cpus"], "HeldReserve.cpus", 2000000000),
-    memoryMb: count(fields["memoryMb"], "HeldReserve.memoryMb", 2000000000),
-    diskGb: count(fields["diskGb"], "HeldReserve.diskGb", 2000000000),
-    waiting: count(fields["waiting"], "HeldReserve.waiting", 2000000000),
-    error:
-      fields["error"] === undefined || fields["error"] === null
-        ? null
-        : clipped(fields["error"], "HeldReserve.error", 300),
-  };
-}
-
-export function readReserveShare(value: unknown): ReserveShare {
-  const fields = record(value, "ReserveShare");
-  return {
-    reference: text(fields["reference"], "ReserveShare.reference", 600),
-    cpus: whole(fields["cpus"], "ReserveShare.cpus", 1, 1000000000),
-    memoryMb: whole(fields["memoryMb"], "ReserveShare.memoryMb", 1, 1000000000),
-    diskGb: whole(fields["diskGb"], "ReserveShare.diskGb", 1, 1000000000),
-    count: whole(fields["count"], "ReserveShare.count", 0, 1000000000),
-  };
-}
-
 export function readAbsentMachine(value: unknown): AbsentMachine {
   const fields = record(value, "AbsentMachine");
   return {
@@ -494,10 +467,6 @@ export function readHeartbeat(value: unknown): Heartbeat {
         ? null
         : partHeartbeatLastError(fields["lastError"]),
     canFence: fields["canFence"] === true,
-    reserve:
-      fields["reserve"] === undefined || fields["reserve"] === null
-        ? null
-        : list(fields["reserve"], "Heartbeat.reserve", 64, readHeldReserve),
     outdatedVmms:
       fields["outdatedVmms"] === undefined || fields["outdatedVmms"] === null
         ? null
@@ -528,10 +497,6 @@ export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
     endedMoves: clippedList(fields["endedMoves"] ?? [], "HeartbeatAnswer.endedMoves", 1000, (item) =>
       clipped(item, "HeartbeatAnswer.endedMoves", 4000),
     ),
-    reserve:
-      fields["reserve"] === undefined || fields["reserve"] === null
-        ? null
-        : list(fields["reserve"], "HeartbeatAnswer.reserve", 64, readReserveShare),
   };
 }
 

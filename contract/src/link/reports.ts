@@ -4,7 +4,6 @@
 import { EVENT_LEVELS } from "../machines.ts";
 import { FleetFacts } from "./membership.ts";
 import { ObservedMachine } from "./machines.ts";
-import { HeldReserve, RESERVED_KINDS_MAX, ReserveShare } from "./reserve.ts";
 import { RunReport } from "./runs.ts";
 import {
   clipped,
@@ -119,8 +118,6 @@ export const Heartbeat = Type.Object({
   lastError: nullable(Type.Object({ at: instant(), message: clipped(ERROR_CHARACTERS_MAX) })),
   /** Whether VMs of the node can be fenced. */
   canFence: flag(),
-  /** What it has of its shares. null: the node has an earlier version, or prepares no VMs. */
-  reserve: nullable(list(HeldReserve, RESERVED_KINDS_MAX)),
   /** Machines that run in a VMM of another program than the installed one. null: the node has an earlier version. */
   outdatedVmms: nullable(clippedList(clipped(), OUTDATED_VMMS_MAX)),
   /** Moves of which the node has, or may have, parts that are not a machine yet. */
@@ -153,7 +150,5 @@ export const HeartbeatAnswer = Type.Object({
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
   /** Of the reported `incomingMoves`: those that have ended, so that the node removes what it has of them. */
   endedMoves: clippedList(clipped(), INCOMING_MOVES_MAX),
-  /** The VMs that the node is to keep prepared for shared pools. null: the server has an earlier version. */
-  reserve: nullable(list(ReserveShare, RESERVED_KINDS_MAX)),
 });
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

@@ -34,7 +34,6 @@ import {
   type NodeResources,
   type ObservedMachine,
 } from "@flotilla/contract/link";
-import type { HeartbeatAnswer } from "@flotilla/contract/link/reports";
 import { readHeartbeatAnswer, readRegistrationAnswer } from "@flotilla/contract/link/generated";
 import { type LinkVersions, OWN_LINK_VERSIONS, versionRefusal } from "@flotilla/contract/link/version";
 import { RELEASE } from "@flotilla/contract/release";
@@ -86,11 +85,6 @@ export interface ReporterOptions {
   readonly outdatedVmms?: () => Promise<readonly string[]>;
   /** The last error that the agent has logged; absent: it says none. */
   readonly lastError?: () => Heartbeat["lastError"];
-  /** The VMs that are kept for shared pools; absent: the node keeps none. */
-  readonly prepared?: {
-    readonly held: Heartbeat["reserve"];
-    reserve(shares: NonNullable<HeartbeatAnswer["reserve"]>): void;
-  };
   /** What has arrived of machines that are moved here; absent: the node receives none. */
   readonly incoming?: { readonly moves: readonly string[]; discardEnded(moves: readonly string[]): void };
   readonly clock: Clock;
@@ -265,14 +259,12 @@ export class Reporter {
     const heartbeat: Heartbeat = {
       ...{ bootId, link, isComplete, resources, machines, events, runs, images, sentAt },
       ...{ release: RELEASE, lastError, canFence: this.#options.canFence ?? false, outdatedVmms },
-      reserve: this.#options.prepared?.held ?? null,
       incomingMoves: [...(this.#options.incoming?.moves ?? [])],
     };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);
     await this.#options.acknowledged?.(sentAtBoottime, answer.absentMachines);
-    if (answer.reserve !== null) this.#options.prepared?.reserve(answer.reserve);
     this.#options.incoming?.discardEnded(answer.endedMoves);
     if (answer.fleet !== null) await this.#options.remote?.membership.accept(answer.fleet, null);
     // After a long absence there may be more runs than one report holds.

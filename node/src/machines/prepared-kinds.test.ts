@@ -49,7 +49,7 @@ test("a kind that failed is tried after the others, later with each failure, and
   for (let count = 0; count < 10; count += 1) {
     const kind = turn(kinds, now);
     assert.equal(kind.memoryMb, 1);
-    delays.push(kinds.failed(kind, "reason", now));
+    delays.push(kinds.failed(kind, now));
     const delayMs = delays.at(-1) ?? 0;
     assert.equal(turn(kinds, now + delayMs - 1).memoryMb, 2);
     now += delayMs;
@@ -58,7 +58,7 @@ test("a kind that failed is tried after the others, later with each failure, and
   assert.equal(delays.at(-1), 15 * MINUTE);
   const kind = turn(kinds, now);
   kinds.succeeded(kind);
-  assert.equal(kinds.failed(kind, "reason", now), RETRY_MS_MIN);
+  assert.equal(kinds.failed(kind, now), RETRY_MS_MIN);
 });
 
 test("the oldest kind is displaced by a new one together with its VMs, and permanent kinds never are", () => {
@@ -111,50 +111,4 @@ test("when memory is short, kinds of low priority are discarded before anything 
     empty(kinds, 0, availableMemoryMb).map((bootId) => bootId.slice(0, 2)),
     ["2-", "2-", "2-"],
   );
-});
-
-test("reserved kinds come after permanent ones and before those of demand, and their VMs are given back when the reserve ends", () => {
-  const kinds = new PreparedKinds();
-  kinds.keep(sizeOf(1), null, 1, 0);
-  kinds.take(sizeOf(2), imageOf("taken"), 0);
-  kinds.reserve([{ size: sizeOf(1), image: imageOf("shared"), count: 2 }], 0);
-  const order: (string | undefined)[] = [];
-  for (let count = 0; count < 4; count += 1) {
-    const kind = turn(kinds, 0);
-    order.push(kind.image?.digest);
-    kind.waiting.push(vmOf(`${kind.image?.digest}-${count}`));
-  }
-  assert.deepEqual(order, [undefined, "shared", "shared", "taken"]);
-  assert.equal(kinds.next(PLENTY, 24 * 60 * MINUTE).kind, "discard", "demand ends");
-  assert.deepEqual(kinds.reserve([{ size: sizeOf(1), image: imageOf("shared"), count: 2 }], 1), []);
-  const ended = kinds.reserve([], 2);
-  assert.deepEqual(
-    ended.map(({ vm }) => vm.bootId),
-    ["shared-1", "shared-2"],
-  );
-  assert.equal(kinds.find(sizeOf(1), imageOf("shared")), undefined);
-});
-
-test("a reserved kind that machines take is prepared again, and after the reserve its demand keeps it", () => {
-  const kinds = new PreparedKinds();
-  const share = { size: sizeOf(1), image: imageOf("shared"), count: 3 };
-  kinds.reserve([share], 0);
-  assert.equal(fill(kinds, 0), 3);
-  assert.notEqual(kinds.take(share.size, share.image, 1).taken, undefined);
-  assert.equal(fill(kinds, 1), 1);
-  assert.deepEqual(kinds.reserve([], 2), []);
-  assert.equal(empty(kinds, 2).length, 2, "one was taken recently");
-  assert.equal(empty(kinds, 11 * MINUTE).length, 1);
-});
-
-test("a reserved kind is displaced by no demand, its image is needed while none waits, and one share may be changed", () => {
-  const kinds = new PreparedKinds();
-  kinds.take(sizeOf(1), imageOf("first"), 0);
-  kinds.reserve([{ size: sizeOf(1), image: imageOf("first"), count: 1 }], 0);
-  for (let at = 1; at <= 9; at += 1) kinds.take(sizeOf(1), imageOf(`i${at}`), at);
-  assert.deepEqual(kinds.imageDigests, ["first"]);
-  assert.equal(kinds.find(sizeOf(1), imageOf("first"))?.reserved, 1);
-  assert.equal(kinds.find(sizeOf(1), imageOf("i3")), undefined);
-  kinds.reserve([{ size: sizeOf(1), image: imageOf("first"), count: 4 }], 10);
-  assert.equal(kinds.find(sizeOf(1), imageOf("first"))?.reserved, 4);
 });

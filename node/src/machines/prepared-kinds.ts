@@ -5,8 +5,8 @@
  * A kind is a size, and an image whose disk is mounted already, or no image for machines that have a disk.
  *
  * Always:
- * - A few kinds are permanent, and some are reserved for shared pools, in this order of priority. Others are added with
- *   demand, at most KINDS_BY_DEMAND_MAX; the oldest of them is displaced.
+ * - A few kinds are permanent, and come first. Others are added with demand, at most KINDS_BY_DEMAND_MAX; the oldest of
+ *   them is displaced.
  * - A kind that failed is skipped for a time that doubles with each failure; other kinds are prepared in the meantime.
  */
 import type { MachineSpec } from "@flotilla/contract/link";
@@ -29,23 +29,11 @@ export interface Kind extends Demand, Size {
   readonly image: UnpackedImage | null;
   readonly takenAt: number[];
   usedAt: number;
-  reserved: number;
-  /** How many are to wait, as of the last step; null: there was none. */
-  target: number | null;
   readonly waiting: WaitingVm[];
   /** Consecutive failures. */
   failures: number;
   /** The kind is skipped before this time. */
   retryAt: number;
-  /** Of the last attempt; null: it succeeded. */
-  error: string | null;
-}
-
-/** What is kept of one kind for shared pools. */
-export interface Reserved {
-  readonly size: Size;
-  readonly image: UnpackedImage;
-  readonly count: number;
 }
 
 export type NextStep =
@@ -60,29 +48,12 @@ export const RETRY_MS_MIN = 10_000;
 const RETRY_MS_MAX = 15 * 60_000;
 
 export class PreparedKinds {
-  /** In the order in which they were added. */
+  /** Permanent ones first, then in the order in which they were added. */
   readonly #kinds: Kind[] = [];
 
   /** Adds a permanent kind, of which `minimum` are prepared also without demand. */
   keep(size: Size, image: UnpackedImage | null, minimum: number, now: number): void {
     this.#add(makeKind(size, { image, minimum, now }));
-  }
-
-  /**
-   * Replaces what is reserved. Returns the VMs of kinds that were kept for nothing else. A kind that machines took
-   * recently is kept as before.
-   */
-  reserve(reserved: readonly Reserved[], now: number): readonly WaitingVm[] {
-    const before = this.#kinds.filter((kind) => kind.reserved > 0);
-    for (const kind of before) kind.reserved = 0;
-    for (const { size, image, count } of reserved) {
-      if (count === 0) continue;
-      const kind = this.find(size, image) ?? this.#add(makeKind(size, { image, minimum: 0, now }));
-      kind.reserved += count;
-    }
-    const ended = before.filter((kind) => kind.reserved === 0 && kind.minimum === 0 && kind.takenAt.length === 0);
-    for (const kind of ended) this.#kinds.splice(this.#kinds.indexOf(kind), 1);
-    return ended.flatMap(({ waiting }) => waiting.splice(0));
   }
 
   find(size: Size, image: UnpackedImage | null): Kind | undefined {
@@ -99,11 +70,9 @@ export class PreparedKinds {
     return this.#kinds.includes(kind);
   }
 
-  /** Digests of the images that the disks of prepared VMs depend on, or those of reserved kinds will. */
+  /** Digests of the images that the disks of prepared VMs depend on. */
   get imageDigests(): readonly string[] {
-    return this.#kinds.flatMap(({ image, waiting, reserved }) =>
-      image !== null && (waiting.length > 0 || reserved > 0) ? [image.digest] : [],
-    );
+    return this.#kinds.flatMap(({ image, waiting }) => (image !== null && waiting.length > 0 ? [image.digest] : []));
   }
 
   /** Counts the demand. Returns a VM, if one is prepared, and the VMs of a kind that this one displaces. */
@@ -127,25 +96,22 @@ export class PreparedKinds {
   /** The next step towards the target counts. Surplus VMs are discarded first, because they hold memory. */
   next({ totalMemoryMb, availableMemoryMb }: Memory, now: number): NextStep {
     for (const { takenAt } of this.#kinds) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
-    const demands = this.#kinds.toSorted((a, b) => rankOf(a) - rankOf(b));
+    const demands = this.#kinds;
     const waiting = demands.reduce((sum, kind) => sum + kind.waiting.length, 0);
     const targets = targetCounts({ now, demands, totalMemoryMb, availableMemoryMb, waiting });
-    for (const [index, kind] of demands.entries()) kind.target = targets[index] ?? 0;
-    const missing = ({ target, waiting: { length } }: Kind): number => (target ?? 0) - length;
-    const tooMany = demands.find((kind) => missing(kind) < 0)?.waiting.pop();
+    const missing = (kind: Kind, index: number): number => (targets[index] ?? 0) - kind.waiting.length;
+    const tooMany = demands.find((kind, index) => missing(kind, index) < 0)?.waiting.pop();
     if (tooMany !== undefined) return { kind: "discard", vm: tooMany.vm };
-    const tooFew = demands.find((kind) => missing(kind) > 0 && now >= kind.retryAt);
+    const tooFew = demands.find((kind, index) => missing(kind, index) > 0 && now >= kind.retryAt);
     return tooFew === undefined ? { kind: "nothing" } : { kind: "prepare", of: tooFew };
   }
 
   succeeded(kind: Kind): void {
     kind.failures = 0;
-    kind.error = null;
   }
 
   /** Returns the milliseconds until the kind is tried again. */
-  failed(kind: Kind, reason: string, now: number): number {
-    kind.error = reason;
+  failed(kind: Kind, now: number): number {
     const delayMs = Math.min(RETRY_MS_MIN * 2 ** kind.failures, RETRY_MS_MAX);
     kind.failures += 1;
     kind.retryAt = now + delayMs;
@@ -155,7 +121,7 @@ export class PreparedKinds {
   #findOrMake(size: Size, image: UnpackedImage | null, now: number) {
     const found = this.find(size, image);
     if (found !== undefined) return { kind: found, displaced: [] };
-    const byDemand = this.#kinds.filter((each) => rankOf(each) === BY_DEMAND);
+    const byDemand = this.#kinds.filter(({ minimum }) => minimum === 0);
     const [oldest] = byDemand.length >= KINDS_BY_DEMAND_MAX ? byDemand : [];
     const displaced = oldest === undefined ? [] : this.#kinds.splice(this.#kinds.indexOf(oldest), 1);
     const kind = this.#add(makeKind(size, { image, minimum: 0, now }));
@@ -169,14 +135,6 @@ export class PreparedKinds {
   }
 }
 
-const BY_DEMAND = 2;
-
-/** Lower ones have priority. */
-function rankOf({ minimum, reserved }: Kind): number {
-  if (minimum > 0) return 0;
-  return reserved > 0 ? 1 : BY_DEMAND;
-}
-
 type Memory = Pick<PreparedFacts, "totalMemoryMb" | "availableMemoryMb">;
 
 function makeKind(
@@ -184,7 +142,7 @@ function makeKind(
   { image, minimum, now }: { readonly image: UnpackedImage | null; readonly minimum: number; readonly now: number },
 ): Kind {
   return {
-    ...{ cpus, memoryMb, diskGb, image, minimum, reserved: 0, target: null, usedAt: now, takenAt: [], waiting: [] },
-    ...{ failures: 0, retryAt: 0, error: null },
+    ...{ cpus, memoryMb, diskGb, image, minimum, usedAt: now, takenAt: [], waiting: [] },
+    ...{ failures: 0, retryAt: 0 },
   };
 }

@@ -7,8 +7,8 @@ import fc from "fast-check";
 import { DEMAND_MS, PREPARED_MB, PREPARED_MAX, targetCounts } from "./prepared-plan.ts";
 
 const MINIMUM = 2;
-const kind = (takenAt: readonly number[] = [], minimum = 0, reserved = 0) => {
-  return { takenAt, minimum, reserved, memoryMb: 0, usedAt: takenAt.at(-1) ?? 0 };
+const kind = (takenAt: readonly number[] = [], minimum = 0) => {
+  return { takenAt, minimum, memoryMb: 0, usedAt: takenAt.at(-1) ?? 0 };
 };
 const MINUTE_MS = 60_000;
 const roomy = { now: DEMAND_MS, totalMemoryMb: 24_000, availableMemoryMb: 20_000, waiting: 0 };
@@ -32,20 +32,6 @@ test("the number falls when none is taken any more, and one of each kind with a 
   );
   assert.deepEqual(wantedAfter(11), [MINIMUM, 0]);
   assert.deepEqual(wantedAfter(31), [1, 0]);
-});
-
-test("what is reserved does not fall with time, and demand above it counts", () => {
-  const recent = Array.from({ length: 7 }, () => DEMAND_MS - 1000);
-  assert.deepEqual(targetCounts({ ...roomy, demands: [kind([], 0, 5), kind(recent, 0, 5)] }), [5, 7]);
-  assert.deepEqual(targetCounts({ ...roomy, now: 24 * 60 * MINUTE_MS, demands: [kind([], 0, 5)] }), [5]);
-});
-
-test("memory bounds what is reserved, in the order of the kinds", () => {
-  const facts = { ...roomy, totalMemoryMb: 4 * 6 * PREPARED_MB, availableMemoryMb: 4 * 6 * PREPARED_MB };
-  assert.deepEqual(
-    targetCounts({ ...facts, demands: [kind([], MINIMUM), kind([], 0, 3), kind([], 0, 100)] }),
-    [2, 3, 1],
-  );
 });
 
 test("what was taken long ago does not count as demand", () => {

@@ -5,7 +5,6 @@
  * - The number follows demand: as many as were taken in the last DEMAND_MS, so that a repeated burst finds them. It halves
  *   with each HALF_LIFE_MS in which none was taken, and is never more than memory permits.
  * - Some kinds have a minimum without demand, so that the first machine starts quickly; after UNUSED_MS the minimum is one.
- * - What is reserved for shared pools does not fall with time. Memory bounds it like the rest.
  */
 
 /** What is known about one kind. */
@@ -14,8 +13,6 @@ export interface Demand {
   readonly takenAt: readonly number[];
   /** How many are kept without demand. */
   readonly minimum: number;
-  /** How many are kept for shared pools, always. */
-  readonly reserved: number;
   /** When one was last taken; before the first, when the kind was added. Monotonic milliseconds. */
   readonly usedAt: number;
   /** Of the guest. */
@@ -65,9 +62,9 @@ export function targetCounts({
   });
 }
 
-function targetOf({ takenAt, minimum, reserved, usedAt }: Demand, now: number): number {
+function targetOf({ takenAt, minimum, usedAt }: Demand, now: number): number {
   const unusedMs = now - usedAt;
   const recent = takenAt.filter((at) => now - at < DEMAND_MS).length;
   const expected = recent / 2 ** Math.floor(unusedMs / HALF_LIFE_MS);
-  return Math.max(Math.floor(expected), reserved, unusedMs < UNUSED_MS ? minimum : Math.min(minimum, 1));
+  return Math.max(Math.floor(expected), unusedMs < UNUSED_MS ? minimum : Math.min(minimum, 1));
 }

@@ -1,6 +1,6 @@
 /**
- * The pool of prepared VMs. In the background it keeps as many of each kind (prepared-kinds.ts) as demand, shared pools and
- * memory call for (prepared-plan.ts).
+ * The pool of prepared VMs. In the background it keeps as many of each kind (prepared-kinds.ts) as demand and memory call for
+ * (prepared-plan.ts).
  *
  * Owns `<node directory>/prepared/`, with a directory for each VM until a machine takes it. Their boots are live, so this
  * agent's driver does not sweep them. No journal names them, so the next agent's driver does. Templates and everything about
@@ -19,12 +19,11 @@ import { mkdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { messageOf } from "@flotilla/base/errors";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
-import type { HeldReserve, NodeResources, ReserveShare } from "@flotilla/contract/link";
+import type { NodeResources } from "@flotilla/contract/link";
 import type { PreparedVm } from "../driver/driver.ts";
 import type { UnpackedImage } from "../images/images.ts";
 import { type PrepareVmOptions, prepareVm } from "./prepare-vm.ts";
 import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./prepared-kinds.ts";
-import { type FoundShare, Reserve } from "./reserve.ts";
 
 export interface PreparedVmsOptions extends PrepareVmOptions {
   readonly observeResources: () => Promise<NodeResources>;
@@ -40,7 +39,6 @@ const DEFAULT_SIZE: Size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, di
 export class PreparedVms {
   readonly #options: PreparedVmsOptions;
   readonly #kinds = new PreparedKinds();
-  readonly #reserve: Reserve;
   #firstImage: UnpackedImage | null = null;
   readonly #stop = new AbortController();
   #wake = new AbortController();
@@ -51,7 +49,6 @@ export class PreparedVms {
 
   constructor(options: PreparedVmsOptions) {
     this.#options = options;
-    this.#reserve = new Reserve({ ...options, signal: this.#stop.signal, onFetched: () => this.#wake.abort() });
   }
 
   /** Starts to prepare VMs. Call it after unknown VMs have been swept. */
@@ -68,25 +65,6 @@ export class PreparedVms {
     if (image !== null) this.#kinds.keep(DEFAULT_SIZE, image, FIRST_IMAGE_MINIMUM, now);
     this.#kinds.keep(DEFAULT_SIZE, null, WITHOUT_DISK_MINIMUM, now);
     this.#running = this.#run();
-  }
-
-  /** Replaces what is kept for shared pools; from the next step on. */
-  reserve(shares: readonly ReserveShare[]): void {
-    if (this.#reserve.set(shares)) this.#wake.abort();
-  }
-
-  /** What waits of it. null: this driver prepares no VMs. */
-  get held(): readonly HeldReserve[] | null {
-    if (this.#options.driver.prepare === null) return null;
-    return this.#reserve.found.map((found) => this.#heldOf(found));
-  }
-
-  #heldOf({ share: { reference, cpus, memoryMb, diskGb, count }, image }: FoundShare): HeldReserve {
-    const size = { cpus, memoryMb, diskGb };
-    const kind = image && this.#kinds.find(size, image);
-    const waiting = kind?.waiting.length ?? 0;
-    const error = kind === undefined ? this.#reserve.errorOf(reference) : (kind.error ?? shortOf(kind));
-    return { reference, ...size, waiting, error: waiting >= count ? null : error };
   }
 
   /** Digests of the images that the disks of prepared VMs depend on. */
@@ -182,8 +160,6 @@ export class PreparedVms {
   async #step(): Promise<boolean> {
     const { clock, observeResources } = this.#options;
     const resources = await observeResources();
-    const reserved = await this.#reserve.find();
-    for (const { vm } of this.#kinds.reserve(reserved, clock.monotonic())) await this.discard(vm);
     const next = this.#kinds.next(resources, clock.monotonic());
     if (next.kind === "discard") await this.discard(next.vm);
     if (next.kind === "prepare") await this.#try(next.of);
@@ -200,10 +176,9 @@ export class PreparedVms {
       this.#kinds.succeeded(kind);
     } catch (error) {
       signal.throwIfAborted();
-      const reason = messageOf(error);
-      const delayMs = this.#kinds.failed(kind, reason, clock.monotonic());
+      const delayMs = this.#kinds.failed(kind, clock.monotonic());
       const { cpus, memoryMb, image } = kind;
-      const facts = { cpus, memoryMb, image: image?.reference, reason, delayMs };
+      const facts = { cpus, memoryMb, image: image?.reference, reason: messageOf(error), delayMs };
       log[kind.failures === 1 ? "warn" : "debug"](facts, "a VM could not be prepared; machines boot without");
     }
   }
@@ -221,7 +196,3 @@ export class PreparedVms {
     });
   }
 }
-
-/** Why fewer are to wait than are reserved; null: as many are. */
-const shortOf = ({ target, reserved }: Kind): string | null =>
-  target !== null && target < reserved ? `the node's memory permits ${target} of ${reserved} prepared VMs` : null;

@@ -1,7 +1,7 @@
 /**
  * Why a machine is on its node, or where it would be placed now and why not elsewhere. For operators; reserves nothing.
  */
-import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
+import { CPUS_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { PlacementExplanation, PlacementRequest } from "@flotilla/contract/placement";
 import { Refusal } from "@flotilla/contract/errors";
 import { type PlacementRequest as PlacedRequest, type Score, total, type Verdict } from "../placement/place.ts";
@@ -9,7 +9,7 @@ import { refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import { isSuspended, readTotals } from "../usage/store.ts";
 import { type Reason, reasonOf } from "./placement-reason.ts";
-import { freshOf, imageHolders, needsImage } from "./placement-request.ts";
+import { imageHolders, needsImage } from "./placement-request.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "./start.ts";
@@ -18,7 +18,7 @@ import { findAnyMachine } from "./store.ts";
 
 type Described = Pick<
   MachineRecord,
-  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "diskGb" | "nodeLabels" | "nodeId"
+  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId"
 > & {
   /** null: it does not exist yet. */
   readonly record: MachineRecord | null;
@@ -43,7 +43,6 @@ export function explainPlacement(
     network: { mode: network?.mode ?? "open" },
     cpus: resources?.cpus ?? CPUS_DEFAULT,
     memoryMb: resources?.memoryMb ?? MEMORY_MB_DEFAULT,
-    diskGb: resources?.diskGb ?? DISK_GB_DEFAULT,
     nodeLabels: nodeLabels ?? {},
     nodeId: null,
     record: null,
@@ -84,7 +83,7 @@ async function requestOf(services: MachineServices, machine: Described): Promise
     return { ...described, arch, holders: null };
   }
   const holders = await imageHolders(services, machine);
-  return { ...described, holders: holders ?? { ids: new Set(), isRequired: false }, fresh: freshOf(machine) };
+  return { ...described, holders: holders ?? { ids: new Set(), isRequired: false } };
 }
 
 /** One that does not exist yet has no hold. */
@@ -126,11 +125,10 @@ function shown(verdict: Verdict): PlacementExplanation["nodes"][number] {
 }
 
 const round = (value: number): number => Math.round(value * 1000) / 1000;
-const rounded = ({ promised, packing, busy, pressure, image, prepared }: Score) => ({
+const rounded = ({ promised, packing, busy, pressure, image }: Score) => ({
   promised: round(promised),
   packing: round(packing),
   busy: round(busy),
   pressure: round(pressure),
   image: round(image),
-  prepared: round(prepared),
 });

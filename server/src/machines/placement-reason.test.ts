@@ -9,7 +9,7 @@ import { type ExplainedMachine, type ReasonFacts, reasonOf } from "./placement-r
 const node = (id: string, fields: Partial<CandidateNode> = {}): CandidateNode => ({
   ...{ id, address: "", status: "ready", isCordoned: false, arch: "amd64", labels: {}, totalCpus: 8, usedCpus: 0 },
   ...{ totalMemoryMb: 16_000, availableMemoryMb: 12_000, availableDiskGb: 50, pressure: null },
-  ...{ reserve: null, activeMachines: 0, activeCpus: 0, activeMemoryMb: 0 },
+  ...{ activeMachines: 0, activeCpus: 0, activeMemoryMb: 0 },
   ...fields,
 });
 const request = { cpus: 2, memoryMb: 1024, arch: null, nodeLabels: {}, holders: null };

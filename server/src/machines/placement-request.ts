@@ -18,7 +18,7 @@ const ANSWER_MS_MAX = 1_000;
 type ImageQuery = Parameters<Services["nodes"]["withImage"]>[0];
 type PlacedMachine = Pick<
   MachineRecord,
-  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "diskGb" | "nodeLabels" | "nodeId"
+  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId"
 >;
 type PlacingServices = Pick<Services, "context" | "link" | "nodes">;
 
@@ -27,17 +27,8 @@ export async function placementRequest(services: PlacingServices, machine: Place
   const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
   const hasChoice = nodeId === null && (await services.nodes.hasSeveral());
   const holders = hasChoice ? await imageHolders(services, machine) : null;
-  return { cpus, memoryMb, arch: source.arch ?? null, nodeLabels, holders, fresh: hasChoice ? freshOf(machine) : null };
+  return { cpus, memoryMb, arch: source.arch ?? null, nodeLabels, holders };
 }
-
-/** What a prepared VM must have to be a new machine's. */
-export const freshOf = ({
-  source,
-  diskGb,
-}: Pick<PlacedMachine, "source" | "diskGb">): NonNullable<PlacementRequest["fresh"]> => ({
-  reference: canonicalReference(source.reference),
-  diskGb,
-});
 
 /** null when none has the image: any node will do then, and the start's refusal says why it fails. */
 export async function imageHolders(

@@ -17,7 +17,6 @@ import { registerNode } from "./register.ts";
 import { readLost, replaceLost } from "./replace-lost.ts";
 import { requestUpgrade } from "./upgrade.ts";
 import { operationInfo } from "../operations/view.ts";
-import { NodeShares } from "../pools/node-shares.ts";
 import { nodeNotFound } from "./not-found.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { listServers } from "./servers-store.ts";
@@ -42,7 +41,6 @@ export function nodeHandlers(
 > {
   const { context, fleet } = services;
   const { trust } = fleet;
-  const shares = new NodeShares(context);
   const heartbeats = heartbeatWriter(context);
   return {
     ...operationHandlers(services),
@@ -77,7 +75,6 @@ export function nodeHandlers(
         body: {
           acceptedAt: new Date(acceptedAt).toISOString(),
           link: OWN_LINK_VERSIONS,
-          reserve: [...(await shares.of(params.id))],
           ...acknowledged,
           ...(absentMachines === undefined ? {} : { absentMachines: [...absentMachines] }),
           ...(endedMoves === undefined ? {} : { endedMoves: [...endedMoves] }),

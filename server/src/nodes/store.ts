@@ -6,7 +6,7 @@
  * - The statement that registers a node with a join token also counts the token's use.
  * - Transitions of the status are read from the table of state.ts.
  */
-import type { HeldReserve, NodePressure, NodeResources } from "@flotilla/contract/link";
+import type { NodePressure, NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, type Statement, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -218,8 +218,6 @@ export interface AgentFacts {
   /** `at`: epoch milliseconds by the node's clock. */
   readonly lastError: { readonly at: number; readonly message: string } | null;
   readonly canFence: boolean;
-  /** null: it keeps no prepared VMs. */
-  readonly reserve: readonly HeldReserve[] | null;
   readonly outdatedVmms: readonly string[] | null;
 }
 
@@ -255,7 +253,7 @@ export async function updateHeartbeats(
     reported AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(heartbeats.map(heartbeatWire))}::jsonb) AS h(
         id text, is_complete boolean, at timestamptz, agent_boot_id text, clock_ahead_ms bigint, certificate_expires_at timestamptz,
-        has_agent boolean, can_fence boolean, link_version int, release text, last_error text, last_error_at timestamptz, reserve jsonb,
+        has_agent boolean, can_fence boolean, link_version int, release text, last_error text, last_error_at timestamptz,
         outdated_vmms text[], has_resources boolean, total_cpus int, total_memory_mb int, available_memory_mb int, used_memory_mb int,
         total_disk_gb int, available_disk_gb int, used_disk_gb int, used_cpus float8, pressure jsonb)),
     before AS (
@@ -270,7 +268,6 @@ export async function updateHeartbeats(
       link_version = coalesce(h.link_version, n.link_version), release = CASE WHEN h.has_agent THEN h.release ELSE n.release END,
       last_error = CASE WHEN h.has_agent THEN h.last_error ELSE n.last_error END,
       last_error_at = CASE WHEN h.has_agent THEN h.last_error_at ELSE n.last_error_at END,
-      reserve = CASE WHEN h.has_agent THEN h.reserve ELSE n.reserve END,
       outdated_vmms = CASE WHEN h.has_agent THEN h.outdated_vmms ELSE n.outdated_vmms END,
       clock_ahead_ms = CASE WHEN h.clock_ahead_ms IS NOT NULL
         THEN greatest(h.clock_ahead_ms, h.was_ahead_ms - ${CLOCK_BACK_MS_MAX}::bigint) END,
@@ -300,7 +297,7 @@ const heartbeatWire = (heartbeat: HeartbeatFacts): object => {
     ...(agent !== null && {
       ...{ can_fence: agent.canFence, link_version: agent.linkVersion, release: agent.release },
       ...{ last_error: agent.lastError?.message, last_error_at: instantOf(agent.lastError?.at) },
-      ...{ reserve: agent.reserve, outdated_vmms: agent.outdatedVmms },
+      outdated_vmms: agent.outdatedVmms,
     }),
     has_resources: resources !== null,
     ...(resources !== null && {

@@ -49,7 +49,6 @@ const emptyNode = (n: number): CandidateNode => ({
     availableMemoryMb: NODE_MEMORY_MB,
     availableDiskGb: 10_000,
     pressure: null,
-    reserve: null,
     activeMachines: 0,
     activeCpus: 0,
     activeMemoryMb: 0,

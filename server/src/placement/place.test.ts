@@ -10,7 +10,6 @@ import {
   place,
   placeAll,
   type PlacementRequest,
-  promise,
   startRefusal,
 } from "./place.ts";
 import { placeBeside } from "./scores.ts";
@@ -28,7 +27,6 @@ const small: CandidateNode = {
   availableMemoryMb: 20_000,
   availableDiskGb: 50,
   pressure: null,
-  reserve: null,
   activeMachines: 0,
   activeCpus: 0,
   activeMemoryMb: 0,
@@ -269,29 +267,4 @@ test("machines that leave a node together are placed as if those before them had
   assert.deepEqual(placeAll([small], [running], { ...options, fromId: "small" }), [
     { nodeId: null, canNever: true, reason: "there is no other node" },
   ]);
-});
-
-test("a node where a VM of the machine's image and size waits is preferred, unless it is much fuller or the VM is promised", () => {
-  const kind = { reference: "local/shared:latest", cpus: 4, memoryMb: 8192, diskGb: 20, waiting: 1, error: null };
-  const [a, b] = [
-    { ...small, id: "a" },
-    { ...small, id: "b", reserve: [kind] },
-  ];
-  const fresh = { reference: kind.reference, diskGb: 20 };
-  const placed = (nodes: readonly CandidateNode[], fields: Partial<PlacementRequest> = {}) =>
-    place(nodes, { ...request, fresh, ...fields }).nodeId;
-  assert.equal(placed([a, b]), "b");
-  assert.equal(explain([b], { ...request, fresh }).verdicts[0]?.score?.prepared, -0.2);
-  for (const other of [
-    { fresh: { ...fresh, reference: "local/other:latest" } },
-    { fresh: { ...fresh, diskGb: 21 } },
-    { cpus: 2 },
-    { memoryMb: 4096 },
-    { fresh: null },
-  ])
-    assert.equal(placed([a, b], other), "a", JSON.stringify(other));
-  assert.equal(placed([a, { ...b, usedCpus: 1 }]), "a");
-  assert.equal(placed([a, { ...b, reserve: [{ ...kind, waiting: 0 }] }]), "a");
-  const taken = promise(b, { ...request, fresh }, 1);
-  assert.deepEqual([taken.reserve?.[0]?.waiting, b.reserve[0]?.waiting], [0, 1]);
 });

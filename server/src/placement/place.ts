@@ -11,7 +11,7 @@
  * costs what it uses (an idle one some tens of MiB). Without configured ceilings only requests that can never fit, and
  * nodes that report almost no free resources, are refused. Disks are sparse for the same reason.
  */
-import type { HeldReserve, NodePressure } from "@flotilla/contract/link";
+import type { NodePressure } from "@flotilla/contract/link";
 import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { PLACEMENT_FILTERS, type PlacementFilter } from "@flotilla/contract/placement";
@@ -35,8 +35,6 @@ export interface CandidateNode {
   readonly availableDiskGb: number;
   /** null: not reported. */
   readonly pressure: NodePressure | null;
-  /** What waits there for shared pools; null: it keeps no prepared VMs. */
-  readonly reserve: readonly HeldReserve[] | null;
   /** Machines there that run or are about to. */
   readonly activeMachines: number;
   readonly activeCpus: number;
@@ -51,8 +49,6 @@ export interface PlacementRequest {
   readonly nodeLabels: Readonly<Record<string, string>>;
   /** The nodes that have the image; null: unknown, or all the same. */
   readonly holders: { readonly ids: ReadonlySet<string>; readonly isRequired: boolean } | null;
-  /** The image, by its canonical name, and the disk of a machine that has none yet. null or absent: it has one. */
-  readonly fresh?: { readonly reference: string; readonly diskGb: number } | null;
   /** What a disk that is moved there takes, in bytes; absent: it is made there, and is almost empty. */
   readonly diskBytes?: number;
   /** Of the memory that moves with the machine: a node that can load it is preferred. null or absent: there is none. */
@@ -91,8 +87,6 @@ export interface Score {
   readonly pressure: number;
   /** The cost of fetching the image. */
   readonly image: number;
-  /** Below 0 where a prepared VM of the machine's image and size waits for a shared pool. */
-  readonly prepared: number;
 }
 
 /** A node as placement sees it: excluded by a filter, or with its score. */
@@ -121,8 +115,6 @@ const MEMORY_WAITS_MAX = 10;
 const EVENLY = 0.5;
 /** A node without the image is chosen when it is freer by this share of its resources. */
 const IMAGE_COST = 0.25;
-/** A node where such a VM waits is chosen, unless another is freer by this share of its resources; more than a detour's cost. */
-const PREPARED_GAIN = 0.2;
 /** A refusal names so many nodes. */
 const REASONS_MAX = 5;
 const BYTES_PER_GB = 1024 ** 3;
@@ -284,24 +276,7 @@ export function scoreOf(of: Case): Score {
     busy: Math.min(1, Math.max(0, usedCpus, usedMemory)),
     pressure: Math.min(1, waitsOf(node) / 100),
     image: hasImage ? 0 : IMAGE_COST,
-    prepared: waitingFor(request, node) === undefined ? 0 : -PREPARED_GAIN,
   };
-}
-
-/** What waits on a node for a new machine. */
-function waitingFor(
-  { fresh = null, cpus, memoryMb }: PlacementRequest,
-  { reserve }: CandidateNode,
-): HeldReserve | undefined {
-  if (fresh === null || reserve === null) return undefined;
-  return reserve.find(
-    (kind) =>
-      kind.waiting > 0 &&
-      kind.cpus === cpus &&
-      kind.memoryMb === memoryMb &&
-      kind.diskGb === fresh.diskGb &&
-      kind.reference === fresh.reference,
-  );
 }
 
 /** In percent. A process that only copies files waits for the disk all the time, so only waits of all processes count. */
@@ -309,8 +284,8 @@ const waitsOf = ({ pressure }: CandidateNode): number =>
   pressure === null ? 0 : Math.max(pressure.cpu.some, pressure.memory.some, pressure.io.full);
 
 /** The sum that is compared. */
-export const total = ({ promised, packing, busy, pressure, image, prepared }: Score): number =>
-  promised + packing + busy + pressure + image + prepared;
+export const total = ({ promised, packing, busy, pressure, image }: Score): number =>
+  promised + packing + busy + pressure + image;
 
 function isExcluded(of: Case): boolean {
   for (const filter of FILTERS) if (filter.excludes(of)) return true;
@@ -377,16 +352,11 @@ export function placeAll(
   });
 }
 
-/** The node with the resources of one more machine promised, which takes a VM that waits for it; or of one less. */
+/** The node with the resources of one more machine promised, or of one less. */
 export function promise(node: CandidateNode, request: PlacementRequest, sign: 1 | -1): CandidateNode {
   const { cpus, memoryMb } = request;
-  const taken = sign === 1 ? waitingFor(request, node) : undefined;
   return {
     ...node,
-    reserve:
-      taken === undefined
-        ? node.reserve
-        : (node.reserve?.map((kind) => (kind === taken ? { ...kind, waiting: kind.waiting - 1 } : kind)) ?? null),
     activeMachines: node.activeMachines + sign,
     activeCpus: node.activeCpus + sign * cpus,
     activeMemoryMb: node.activeMemoryMb + sign * memoryMb,

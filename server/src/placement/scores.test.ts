@@ -21,7 +21,7 @@ function numbers(seed: number): (below: number) => number {
 const nodeWith = (n: number): CandidateNode => ({
   ...{ id: `node-${n}`, address: "", status: "ready", isCordoned: false, arch: "amd64", labels: { zone: `z${n % 2}` } },
   ...{ totalCpus: 16, usedCpus: 0, totalMemoryMb: 65_536, availableMemoryMb: 60_000, availableDiskGb: 500 },
-  ...{ pressure: null, reserve: null, activeMachines: 0, activeCpus: 0, activeMemoryMb: 0 },
+  ...{ pressure: null, activeMachines: 0, activeCpus: 0, activeMemoryMb: 0 },
 });
 
 const requestOf = (cpus: number, memoryMb: number, more: Partial<PlacementRequest> = {}): PlacementRequest => ({
@@ -65,11 +65,7 @@ test("kept scores choose as new ones, while nodes fill, change, leave and return
 
 test("scores are kept for the same needs only", () => {
   const holders = { ids: new Set(["node-1"]), isRequired: false };
-  const needs = requestOf(2, 4_096, {
-    holders,
-    fresh: { reference: "local/a", diskGb: 20 },
-    nodeLabels: { zone: "z1" },
-  });
+  const needs = requestOf(2, 4_096, { holders, nodeLabels: { zone: "z1" } });
   const scores = new Scores(needs, OVERCOMMIT);
   assert.ok(scores.areFor({ ...needs, nodeLabels: { zone: "z1" }, holders: { ...holders } }));
   const others: readonly Partial<PlacementRequest>[] = [
@@ -81,9 +77,6 @@ test("scores are kept for the same needs only", () => {
     { holders: null },
     { holders: { ...holders, isRequired: true } },
     { holders: { ...holders, ids: new Set(["node-1"]) } },
-    { fresh: null },
-    { fresh: { reference: "local/b", diskGb: 20 } },
-    { fresh: { reference: "local/a", diskGb: 21 } },
     { diskBytes: 1 },
     { memoryFormat: "a" },
   ];

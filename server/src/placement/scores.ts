@@ -67,8 +67,8 @@ export class Scores {
 
   /** Whether these are the scores for that request too. */
   areFor(request: PlacementRequest): boolean {
-    const { holders, nodeLabels, fresh, ...needs } = request;
-    const { holders: ownHolders, nodeLabels: ownLabels, fresh: ownFresh, ...own } = this.request;
+    const { holders, nodeLabels, ...needs } = request;
+    const { holders: ownHolders, nodeLabels: ownLabels, ...own } = this.request;
     return (
       needs.cpus === own.cpus &&
       needs.memoryMb === own.memoryMb &&
@@ -77,8 +77,6 @@ export class Scores {
       (needs.memoryFormat ?? null) === (own.memoryFormat ?? null) &&
       holders?.ids === ownHolders?.ids &&
       holders?.isRequired === ownHolders?.isRequired &&
-      fresh?.reference === ownFresh?.reference &&
-      fresh?.diskGb === ownFresh?.diskGb &&
       JSON.stringify(nodeLabels) === JSON.stringify(ownLabels)
     );
   }

@@ -19,7 +19,7 @@ const PROMISED = sql`(
 const CANDIDATE_COLUMNS = sql`
   n.id, n.address, n.status, n.cordoned_at IS NOT NULL AS "isCordoned", n.labels ->> 'arch' AS arch, n.labels,
   n.total_cpus AS "totalCpus", n.used_cpus AS "usedCpus", n.total_memory_mb AS "totalMemoryMb", n.available_memory_mb AS "availableMemoryMb",
-  n.available_disk_gb AS "availableDiskGb", n.pressure, n.reserve, m.machines AS "activeMachines", m.cpus AS "activeCpus",
+  n.available_disk_gb AS "availableDiskGb", n.pressure, m.machines AS "activeMachines", m.cpus AS "activeCpus",
   m.memory_mb AS "activeMemoryMb"`;
 
 /** All nodes, with the resources promised on them. */

@@ -1,6 +1,5 @@
 /**
- * Claims a machine from a pool: the one that has waited longest, or one that is made and started for the claim. From a shared
- * pool it is always one that is made, whose node has a prepared VM for it.
+ * Claims a machine from a pool: the one that has waited longest, or one that is made and started for the claim.
  *
  * Always: a repeated claim, with the same `claimId`, gets the same machine, and concurrent ones get different machines.
  */
@@ -10,7 +9,6 @@ import { liftFence } from "../machines/lift-fences.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { makeMachine, unmakeMachine } from "./make.ts";
-import { findSharedPool } from "./shared-store.ts";
 import { addClaimed, claimMember, findPool } from "./store.ts";
 
 export interface Claim {
@@ -39,11 +37,9 @@ export async function claimMachine(
       return machine;
     }
   }
-  const own = await findPool(db, name);
-  const shared = own === undefined ? await findSharedPool(db, poolId) : undefined;
-  const pool = own ?? (shared && { ...shared, tenantId });
+  const pool = await findPool(db, name);
   if (pool === undefined) return undefined;
-  if (own !== undefined) await addClaimed(db, { poolId, machineId: claimId, now: clock.now() });
+  await addClaimed(db, { poolId, machineId: claimId, now: clock.now() });
   try {
     return await makeMachine(services, pool, { id: claimId, keyId, waits: false, signal });
   } catch (error) {

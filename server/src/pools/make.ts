@@ -12,12 +12,9 @@ import { startMachine } from "../machines/start.ts";
 import { listDiscardedOf, type PoolRecord } from "./store.ts";
 
 /** Names the pool of a machine, also after a claim. */
-export const LABEL = "flotilla-pool";
+const LABEL = "flotilla-pool";
 
-/** Of what the machines are made, and whose they are. */
-type Model = Pick<PoolRecord, "id" | "tenantId" | "image" | "cpus" | "memoryMb" | "hasNetwork">;
-
-const requestOf = (pool: Model): CreateMachineRequest => ({
+const requestOf = (pool: PoolRecord): CreateMachineRequest => ({
   source: { type: "image", reference: pool.image },
   resources: { cpus: pool.cpus, memoryMb: pool.memoryMb },
   network: { mode: pool.hasNetwork ? "open" : "blocked" },
@@ -27,7 +24,7 @@ const requestOf = (pool: Model): CreateMachineRequest => ({
 /** Creates and starts the machine with this id; repeated calls make one. `waits`: for a claim, so that it may be replaced. Throws the Refusals of a create and of a start. */
 export async function makeMachine(
   services: MachineServices,
-  pool: Model,
+  pool: PoolRecord,
   how: { readonly id: string; readonly keyId: string; readonly waits: boolean; readonly signal: AbortSignal },
 ): Promise<MachineRecord> {
   const { tenantId } = pool;

@@ -1,5 +1,5 @@
 /**
- * Serves /v1/pools: create, list, delete, claim. Those of a tenant (store.ts) and shared ones (shared.ts).
+ * Serves /v1/pools: create, list, delete, claim.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { POOLS_MAX } from "@flotilla/contract/limits";
@@ -11,8 +11,6 @@ import { checkReference } from "../machines/image-reference.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineInfo } from "../machines/view.ts";
 import { claimMachine } from "./claim.ts";
-import { createSharedPool, describeSharedPools, refuseUnshareable } from "./shared.ts";
-import { deleteSharedPool, findSharedPool } from "./shared-store.ts";
 import { statusOf } from "./state.ts";
 import { type CountedPool, insertPool, listPools, markPoolDeleted } from "./store.ts";
 
@@ -25,7 +23,7 @@ function poolInfo(pool: CountedPool): Static<typeof PoolInfo> {
   const { id, image, targetSize, idleCount, busyCount, cpus, memoryMb, hasNetwork, maxIdleSeconds, createdAt } = pool;
   const status = statusOf(pool);
   return {
-    ...{ id, image, shared: false, targetSize, idleCount, busyCount, status },
+    ...{ id, image, targetSize, idleCount, busyCount, status },
     error: status === "degraded" ? pool.error : null,
     ...{
       cpus,
@@ -42,14 +40,12 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
   const { db, clock } = context;
   return {
     listPools: async ({ caller, query }) => {
-      const [own, shared] = await Promise.all([listPools(db, caller.tenantId), describeSharedPools(db, caller)]);
-      const keyOf = ({ shared: isShared, createdAt, id }: (typeof shared)[number]): string =>
-        `${isShared ? 1 : 0} ${createdAt} ${id}`;
-      return { status: 200, ...listPage([...own.map(poolInfo), ...shared], query, { path: "/v1/pools", keyOf }) };
+      const pools = (await listPools(db, caller.tenantId)).map(poolInfo);
+      const keyOf = ({ createdAt, id }: Static<typeof PoolInfo>): string => `${createdAt} ${id}`;
+      return { status: 200, ...listPage(pools, query, { path: "/v1/pools", keyOf }) };
     },
     createPool: async (request) => {
       const { caller, body } = request;
-      if (body.shared === true) refuseUnshareable(body, caller);
       const named = body.tenantId ?? null;
       if (named !== null && named !== caller.tenantId && !caller.isAdmin)
         throw new Refusal(
@@ -69,7 +65,6 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
         targetSize: body.targetSize ?? 1,
         createdAt: clock.now(),
       };
-      if (body.shared === true) return { status: 200, body: await createSharedPool(db, pool) };
       const made = await insertPool(db, pool, POOLS_MAX);
       if (made === undefined)
         throw new Refusal("not_found", `tenant ${pool.tenantId} was not found; GET /v1/tenants lists them`);
@@ -78,14 +73,9 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
       await db.notify("pools", pool.id);
       return { status: 200, body: poolInfo({ ...NOT_FILLED, ...pool }) };
     },
-    deletePool: async ({ caller: { tenantId, isAdmin }, params: { id } }) => {
-      if (await markPoolDeleted(db, { tenantId, id }, clock.now())) {
-        await db.notify("pools", id);
-        return { status: 204 };
-      }
-      if (!isAdmin && (await findSharedPool(db, id)) !== undefined)
-        throw new Refusal("missing_scope", `missing scope: admin; pool ${id} is shared by all tenants`);
-      if (!isAdmin || !(await deleteSharedPool(db, id))) throw poolNotFound(id);
+    deletePool: async ({ caller: { tenantId }, params: { id } }) => {
+      if (!(await markPoolDeleted(db, { tenantId, id }, clock.now()))) throw poolNotFound(id);
+      await db.notify("pools", id);
       return { status: 204 };
     },
     claimMachine: async (request) => {

@@ -66,10 +66,8 @@ export const listPools = (db: Queryable, tenantId: string): Promise<readonly Cou
     WHERE p.tenant_id = ${tenantId} AND p.deleted_at IS NULL ORDER BY p.created_at, p.id`);
 
 export const countPools = async (db: Queryable): Promise<number> =>
-  (
-    await db.queryOne<{ count: number }>(sql`
-      SELECT ((SELECT count(*) FROM pools WHERE deleted_at IS NULL) + (SELECT count(*) FROM shared_pools))::int AS count`)
-  )?.count ?? 0;
+  (await db.queryOne<{ count: number }>(sql`SELECT count(*)::int AS count FROM pools WHERE deleted_at IS NULL`))
+    ?.count ?? 0;
 
 /** A pool that was not deleted. */
 export const findPool = (db: Queryable, { tenantId, id }: PoolName): Promise<PoolRecord | undefined> =>
