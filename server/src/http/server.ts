@@ -3,13 +3,13 @@
  *
  * Always:
  * - A `%` in a path that does not begin an escape is taken literally.
- * - acceptors.ts accepts the connections of the public listener.
  * - connections.ts decides which connections of the public listener are held; those of nodes are separate and not counted.
  * - An upgrade that is asked for before the answers to earlier requests of its connection is ignored, as HTTP allows.
  * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then aborts them.
  */
+import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
-import type { AddressInfo, Server as Acceptor, Socket } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { probeWhenSilent } from "@flotilla/base/probes";
@@ -17,7 +17,6 @@ import { LinkedList } from "@flotilla/base/linked-list";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import findMyWay from "find-my-way";
-import { acceptAt, closed } from "./acceptors.ts";
 import { FAREWELL_MS, HEAD_MS_MAX } from "./bounds.ts";
 import { answerBrokenRequest, answerOf, handleExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
@@ -106,7 +105,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) =>
     onRequest(message, responseOn(message, socket, context.clock), { message, socket, head, closing: closing.signal }),
   );
-  const acceptors = await startListening(server, listen);
+  await startListening(server, listen);
   for (const nodeListen of options.nodeListens) nodes.push(await startNodeListener(nodeListen, take));
   const { port } = server.address() as AddressInfo;
   return {
@@ -127,7 +126,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
       closing.abort();
       parts.admission.close();
       const closings = nodes.map((listener) => listener.close());
-      await Promise.all([close(server, { acceptors, waiting, connections }, parts, stopping), ...closings]);
+      await Promise.all([close(server, { waiting, connections }, parts, stopping), ...closings]);
     },
   };
 }
@@ -169,10 +168,10 @@ function makeRouter(entries: readonly (PathEntry | Page)[]): (url: string) => Fo
   };
 }
 
-/** Returns what accepts connections beside the server, with what Node's HTTP server gives its own. */
-async function startListening(server: Server, listen: ListenAddress): Promise<readonly Acceptor[]> {
+async function startListening(server: Server, listen: ListenAddress): Promise<void> {
+  server.listen(listen);
   try {
-    return await acceptAt(listen, server, { allowHalfOpen: true, noDelay: true });
+    await once(server, "listening");
   } catch (error) {
     throw cannotListen(listen, error as NodeJS.ErrnoException);
   }
@@ -249,14 +248,13 @@ function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoExceptio
 }
 
 interface Closing {
-  readonly acceptors: readonly Acceptor[];
   readonly waiting: LinkedList<CallerPresence>;
   readonly connections: Connections;
 }
 
 async function close(
   server: Server,
-  { acceptors, waiting, connections }: Closing,
+  { waiting, connections }: Closing,
   { context }: HandleParts,
   { deadlineMs, hurry }: Parameters<HttpServer["close"]>[0],
 ): Promise<void> {
@@ -269,7 +267,7 @@ async function close(
     for (const presence of waiting) presence.end();
     server.closeAllConnections();
   });
-  await Promise.all([server, ...acceptors].map(closed));
+  await new Promise<void>((resolve) => void server.close(() => resolve()));
   done.abort();
   await Promise.all([late, idling]);
 }
