@@ -51,14 +51,6 @@ const isAlive = (pid: number): boolean => {
   }
 };
 
-const SCHED_BATCH = 3;
-
-/** Field 41 of proc_pid_stat(5); the second one, a name in parentheses, may contain spaces. */
-async function policyOf(pid: number): Promise<number> {
-  const line = await readFile(`/proc/${pid}/stat`, "utf8");
-  return Number(line.slice(line.lastIndexOf(")") + 2).split(" ")[41 - 3]);
-}
-
 test("it starts while an initdb of a killed server still writes", async () => {
   const place = join(home, "still-written", "postgres");
   const unfinished = join(place, "init-still-written");
@@ -92,20 +84,6 @@ test("it starts in a directory that is named from the working directory", async 
     directory: relative(".", join(home, "relative", "postgres")),
   });
   await started.stop();
-});
-
-test("its processes have the policy for batch work, also those of connections", async () => {
-  const started = await startEmbeddedPostgres(options);
-  const client = new pg.Client(started.connection);
-  try {
-    await client.connect();
-    const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
-    const pids = [started.pid(), Number(rows[0]?.pid)];
-    assert.deepEqual(await Promise.all(pids.map(policyOf)), [SCHED_BATCH, SCHED_BATCH]);
-  } finally {
-    await client.end();
-    await started.stop();
-  }
 });
 
 test("it is reachable only through its socket, and only with the password", async () => {

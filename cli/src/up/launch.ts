@@ -23,15 +23,8 @@ export const BACKUP_MAIN = `${ROOT}server/src/backup/main.ts`;
 export const SUSPEND_MAIN = `${ROOT}node/src/suspend-main.ts`;
 export const NODE_MAIN = `${ROOT}node/src/main.ts`;
 
-/**
- * The command that runs one of these programs for long. V8 has a helper thread for each processor but one, instead of four
- * on any host: more would compete with the event loop while they mark and move objects (docs/noisy-neighbour.md).
- */
-export const programCommand = (main: string): readonly [program: string, flag: string, main: string] => [
-  process.execPath,
-  "--v8-pool-size=0",
-  main,
-];
+/** The command that runs one of these programs. */
+export const programCommand = (main: string): readonly [program: string, main: string] => [process.execPath, main];
 
 /** The directories that the server's program is read from: this checkout, and Node's where it is elsewhere. */
 export function programDirectories(): string[] {

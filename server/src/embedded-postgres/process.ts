@@ -10,8 +10,6 @@
  *   (0711), and the directories above it must be traversable already.
  * - We make the package's library links, in the data directory: its install script may not have run, and node_modules
  *   may be read-only.
- * - They have Linux's policy for batch work, where it can be set: one that wakes up waits for a processor instead of interrupting
- *   the server in the middle of sending it a statement (docs/decisions/0072-batch-policy.md).
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmod, mkdir, readFile, rm, stat, symlink } from "node:fs/promises";
@@ -54,9 +52,6 @@ uid=$4 gid=$5
 shift 5
 cd ${INSIDE}/data
 exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --inh-caps=-all --no-new-privs -- "$@"`;
-
-/** Becomes the command that follows. */
-const BATCH_SCRIPT = `chrt --batch --pid 0 $$ 2>/dev/null; exec "$@"`;
 
 /** Finds the binaries; the library links go below `directory`. Throws an Error for users when there are none. */
 export async function findInstallation(directory: string): Promise<Installation> {
@@ -136,7 +131,6 @@ export function launch(installation: Installation, options: Launch): ChildProces
   const libraryPath = `${hasNamespace ? `${INSIDE}/lib` : libraryDirectory}:${visibleRoot}/lib`;
   // Set by env(1) for the program alone: the shell and mount before it need the system's libraries.
   const command = [
-    ...["sh", "-c", BATCH_SCRIPT, "flotilla-postgres"],
     "env",
     `LD_LIBRARY_PATH=${libraryPath}`,
     join(visibleRoot, "bin", options.program),
