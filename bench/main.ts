@@ -1,6 +1,6 @@
 /**
  * `npm run bench -- <name… | all> [--n N] [--json]`: measures Flotilla and what it is compared with in the same run,
- * and prints both, their ratio and the target. `--floods images,streams` names those of `noisy-neighbour`.
+ * and prints both, their ratio and the target.
  *
  * Always: the number of samples is bounded, so that a typing error does not cost hours. Whatever happens, Ctrl-C
  * included, the machines and directories of a run are removed. With `all`, a benchmark that cannot run says why and
@@ -23,7 +23,7 @@ import { monthEnd } from "./month-end.ts";
 import { poolClaim } from "./pool-claim.ts";
 import { movePause } from "./move-pause.ts";
 import { nodeLoss } from "./node-loss.ts";
-import { KIND_NAMES, noisyNeighbour } from "./noisy-neighbour.ts";
+import { noisyNeighbour } from "./noisy-neighbour.ts";
 import { rateLimitedFlood } from "./rate-limited-flood.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
@@ -34,7 +34,7 @@ import { terminalEcho } from "./terminal-echo.ts";
 import { fileThroughput, streamThroughput } from "./throughput.ts";
 
 interface Bench {
-  readonly run: (n: number, floods: readonly string[] | null) => Promise<Finding>;
+  readonly run: (n: number) => Promise<Finding>;
   readonly samplesDefault: number;
   readonly samplesMax: number;
 }
@@ -71,20 +71,12 @@ const NAMES = Object.keys(BENCHES);
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { n: { type: "string" }, floods: { type: "string" }, json: { type: "boolean", default: false } },
+  options: { n: { type: "string" }, json: { type: "boolean", default: false } },
 });
-const floods = values.floods?.split(",") ?? null;
-const unknown = floods?.filter((name) => !KIND_NAMES.includes(name)) ?? [];
 const isAll = positionals.length === 1 && positionals[0] === "all";
 const chosen = (isAll ? NAMES : positionals).map((name) => ({ name, bench: BENCHES[name] }));
 if (chosen.length === 0 || chosen.some(({ bench }) => bench === undefined)) {
-  process.stderr.write(
-    `usage: npm run bench -- <${[...NAMES, "all"].join(" | ")}>… [--n N] [--floods NAME,…] [--json]\n`,
-  );
-  process.exitCode = 2;
-} else if (unknown.length > 0) {
-  const known = KIND_NAMES.join(", ");
-  process.stderr.write(`--floods has ${unknown.join(", ")}: expected some of ${known}, separated by commas\n`);
+  process.stderr.write(`usage: npm run bench -- <${[...NAMES, "all"].join(" | ")}>… [--n N] [--json]\n`);
   process.exitCode = 2;
 } else {
   handleInterrupts();
@@ -101,7 +93,7 @@ async function runOne(name: string, bench: Bench, facts: Awaited<ReturnType<type
   }
   const load = loadNow();
   try {
-    printFinding(await bench.run(n, floods), { facts, load, isJson: values.json });
+    printFinding(await bench.run(n), { facts, load, isJson: values.json });
   } catch (error) {
     await unlessInterrupted();
     if (!isAll) throw error;

@@ -7,7 +7,7 @@
 import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { sleep } from "./clock.ts";
 
-export const FLOOD_NAMES = ["bodies", "streams", "handshakes", "images", "ingress"] as const;
+export const FLOOD_NAMES = ["bodies", "streams", "images"] as const;
 /** `requests`: small ones, of a tenant that is above its rate. */
 export type FloodName = (typeof FLOOD_NAMES)[number] | "requests";
 
@@ -27,11 +27,7 @@ export type FloodCount = Readonly<Record<string, number>>;
 export interface Call {
   readonly method?: "GET" | "POST";
   readonly path: string;
-  readonly key?: string;
   readonly body?: Buffer;
-  readonly headers?: Readonly<Record<string, string>>;
-  /** On a separate connection. */
-  readonly isApart?: boolean;
   /** The answer is left unread until the end of the flood. */
   readonly isUnread?: boolean;
 }
@@ -69,16 +65,15 @@ export class Calls {
     }
   }
 
-  #make({ method = "GET", path, key = this.order.key, body, headers, isApart, isUnread }: Call): Promise<string> {
+  #make({ method = "GET", path, body, isUnread }: Call): Promise<string> {
     const { promise, resolve } = Promise.withResolvers<string>();
     const request = httpRequest(`${this.order.url}${path}`, {
       method,
       headers: {
-        authorization: `Bearer ${key}`,
+        authorization: `Bearer ${this.order.key}`,
         ...(body === undefined ? {} : { "content-type": "application/json", "content-length": body.byteLength }),
-        ...headers,
       },
-      agent: isApart === true ? false : this.#agent,
+      agent: this.#agent,
       signal: this.#stopping.signal,
     });
     request.on("error", () => resolve("broken"));

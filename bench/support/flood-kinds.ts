@@ -1,8 +1,6 @@
 /**
- * Ways in which a tenant, or a caller without a key, may flood a server. Each prepares its data, and begins when the
- * returned function is called.
+ * Ways in which a tenant may flood a server. Each prepares its data, and begins when the returned function is called.
  */
-import { randomBytes } from "node:crypto";
 import { EXEC_BODY_BYTES_MAX, EXEC_STDIN_BYTES_MAX, JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import type { Calls, FloodName } from "./flood-calls.ts";
 
@@ -10,9 +8,6 @@ type Flood = (calls: Calls) => () => void;
 
 /** Duration of a pull with the fake driver. */
 const PULL_MS = 20;
-const UPLOAD_BYTES = 1024 * 1024;
-
-const unknownKey = (): string => `smk_${randomBytes(32).toString("base64url")}`;
 
 /** A JSON list of small values that is nearly as long as permitted. */
 function manyValues(name: string, bytesMax: number): Buffer {
@@ -40,20 +35,6 @@ export const FLOODS: Readonly<Record<FloodName, Flood>> = {
       calls.repeat(48, () => ({ method: "POST", path, body, isUnread: true }));
     };
   },
-  handshakes: (calls) => {
-    const upgrade = {
-      connection: "Upgrade",
-      upgrade: "websocket",
-      "sec-websocket-version": "13",
-      "sec-websocket-key": randomBytes(16).toString("base64"),
-    };
-    const terminal = `/v1/machines/${calls.order.machineId}/exec/interactive?cmd=sh`;
-    return () => {
-      calls.repeat(16, () => ({ path: "/v1/machines", key: unknownKey(), isApart: true }));
-      calls.repeat(16, () => ({ path: "/v1/machines", key: unknownKey() }));
-      calls.repeat(16, () => ({ path: terminal, key: unknownKey(), headers: upgrade, isApart: true }));
-    };
-  },
   images: (calls) => {
     let made = 0;
     const reference = (): string => `flood/slow-${PULL_MS}:${process.pid}-${(made += 1)}`;
@@ -73,14 +54,6 @@ export const FLOODS: Readonly<Record<FloodName, Flood>> = {
       calls.repeat(8, () => ({ path: machine }));
       calls.repeat(4, () => ({ path: "/v1/machines" }));
       calls.repeat(4, () => ({ method: "POST", path: `${machine}/exec`, body: exec }));
-    };
-  },
-  ingress: (calls) => {
-    const path = `/proxy/${calls.order.machineId}/`;
-    const body = randomBytes(UPLOAD_BYTES);
-    return () => {
-      calls.repeat(24, () => ({ path }));
-      calls.repeat(8, () => ({ method: "POST", path, body, headers: { "content-type": "application/octet-stream" } }));
     };
   },
 };
