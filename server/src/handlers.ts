@@ -19,8 +19,7 @@ import type { Billing } from "./billing/invoices.ts";
 import { billingHandlers } from "./billing/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
-import { AtWork, type ThreadUse } from "./http/at-work.ts";
-import type { Rounds } from "./http/body.ts";
+import { FairSemaphore } from "./http/at-work.ts";
 import type { FindTarget } from "./http/exchange.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
 import type { Ingress } from "./http/ingress.ts";
@@ -96,8 +95,6 @@ export interface AssemblyOptions {
   readonly resolve: Resolve | undefined;
   readonly isStopping: () => boolean;
   readonly isDiskFull: () => boolean;
-  /** How busy the event loop is. */
-  readonly threadUse: ThreadUse;
   /** How many connections to guests may wait for another request. */
   readonly idleConnectionsMax: number;
 }
@@ -108,8 +105,7 @@ export interface Assembly {
   readonly connectTokens: ConnectTokenAuthenticator;
   readonly ingress: Ingress;
   readonly findTarget: FindTarget;
-  readonly rounds: Rounds;
-  readonly atWork: AtWork;
+  readonly semaphore: FairSemaphore;
   readonly audit: AuditRecorder;
   readonly fleet: Fleet;
   /** Starts the background work. `url`: where the server listens. */
@@ -128,11 +124,10 @@ const workersOf = (services: MachineServices): readonly OperationWorker[] => [
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
-  const atWork = new AtWork(context.clock, options.threadUse);
-  services.link.turns.giveWay((tenantId) => atWork.paceOf(tenantId));
+  const semaphore = new FairSemaphore(context.clock);
   const audit = new AuditRecorder(context);
   const billing = { context, graceHours: settings.invoiceGraceHours };
-  const operations = new OperationRunner(context, atWork, workersOf(machines));
+  const operations = new OperationRunner(context, semaphore, workersOf(machines));
   const webhooks = deliveryOptionsOf(machines, settings, options);
   const deliveries = new WebhookRunner(webhooks);
   const server = thisServer(context);
@@ -172,8 +167,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),
     ingress: new MachineIngress({ ...machines, access, idle }),
-    rounds: services.link.turns,
-    atWork,
+    semaphore,
     audit,
     fleet: services.fleet,
     findTarget: (endpoint, params, tenantId) => {

@@ -31,7 +31,7 @@ import { createMetrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import { Admission } from "./http/admission.ts";
 import { NO_AUDIT } from "./http/audit-sink.ts";
-import { AtWork, threadUse } from "./http/at-work.ts";
+import { FairSemaphore } from "./http/at-work.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import type { AnyHandlers } from "./http/handler.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
@@ -139,8 +139,6 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   const { createConnectToken: _, ...bridge } = connectHandlers(services);
   // Each handler was checked against the contract where it was made.
   const handlers = { getLiveness, getReadiness, getMetrics, ...bridge } as unknown as AnyHandlers;
-  const atWork = new AtWork(clock, threadUse());
-  link.turns.giveWay((tenantId) => atWork.paceOf(tenantId));
   const isServed = ({ routes }: ReturnType<typeof buildRouteTable>[number]): boolean =>
     Object.values(routes).some(({ handler }) => handler !== undefined);
   const http = await startHttp(
@@ -159,8 +157,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
       connectTokens: connectTokenAuthenticator(context),
       ingress: new MachineIngress(services),
       admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
-      rounds: link.turns,
-      atWork,
+      semaphore: new FairSemaphore(clock),
       readers: new LastReaders(),
       idempotency: new IdempotencyUse(context),
       findTarget: () => undefined,

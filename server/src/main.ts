@@ -37,7 +37,6 @@ import { documentationPages } from "./health/documentation.ts";
 import { createMetrics, type Metrics } from "./health/metrics.ts";
 import type { RequestSeen } from "./health/request-counts.ts";
 import { Admission } from "./http/admission.ts";
-import { threadUse } from "./http/at-work.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
 import { LastReaders } from "./http/last-readers.ts";
@@ -136,7 +135,6 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       resolve: options.resolve,
       isStopping: () => undo.hasBegun,
       isDiskFull: () => embedded?.isDiskFull() ?? false,
-      threadUse: threadUse(),
       idleConnectionsMax: bounds.idleToGuests,
     });
     undo.push(() => assembly.stop());

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { OPERATION_KINDS, type OperationKind } from "@flotilla/contract/operations";
 import { Refusal } from "@flotilla/contract/errors";
-import { AtWork } from "../src/http/at-work.ts";
+import { FairSemaphore } from "../src/http/at-work.ts";
 import { sql } from "../src/db/database.ts";
 import { beginOperation } from "../src/operations/begin.ts";
 import { OPERATION_LEASE_MS, OperationRunner, type OperationWorker } from "../src/operations/run.ts";
@@ -48,7 +48,7 @@ async function offer(runner: OperationRunner, id: string): Promise<boolean> {
 }
 
 const runnerOf = (work: OperationWorker["work"]): OperationRunner =>
-  new OperationRunner(context, new AtWork(context.clock, () => 0), [{ kind: KIND, work }]);
+  new OperationRunner(context, new FairSemaphore(context.clock), [{ kind: KIND, work }]);
 
 /** Long enough for a busy host. */
 const PATIENT = { deadlineMs: 60_000 };

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { AtWork } from "../src/http/at-work.ts";
+import { FairSemaphore } from "../src/http/at-work.ts";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
@@ -139,7 +139,7 @@ test("every loop is in the README", async () => {
     invoiceReconciler({ context, graceHours: 72 }),
     noticeReconciler(context),
     nodeReconciler(context),
-    operationReconciler(context, new OperationRunner(context, new AtWork(context.clock, () => 0), [])),
+    operationReconciler(context, new OperationRunner(context, new FairSemaphore(context.clock), [])),
     purgeReconciler(context),
   ]) {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));

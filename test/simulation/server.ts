@@ -88,7 +88,6 @@ export class SimulatedServer {
         resolve: undefined,
         isStopping: () => false,
         isDiskFull: () => false,
-        threadUse: () => 0,
         idleConnectionsMax: 1,
       });
       assembly.start("http://server.simulated");

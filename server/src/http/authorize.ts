@@ -25,7 +25,7 @@ export const guardOf =
     const { presence } = exchange;
     return await parts.admission.strangers.ask({ from, name, presence }, async () => {
       const caller = addressCaller(from.address);
-      const end = await parts.atWork.begin(caller);
+      const end = await parts.semaphore.begin(caller);
       return await forHolder(caller.name, read).finally(end);
     });
   };

@@ -5,8 +5,7 @@
  * - At most the endpoint's limit is held, and every byte is taken from the holder's share first. A longer body is refused
  *   with 413; a body that the share has no room for with 429 or 503.
  * - A body that arrives in small pieces takes at most twice its size in memory.
- * - Bodies share the event loop with everything else: each round reads what READ_BYTES_PER_MS allows, tenants taking turns.
- *   Large pieces are kept as they arrive and never copied here.
+ * - Large pieces are kept as they arrive and never copied here.
  * - A body that is moderately too long is read to its end and discarded, because a client that is still sending would
  *   otherwise see a broken connection instead of the answer.
  */
@@ -64,27 +63,14 @@ const noRoom = (shortage: Shortage, { perHolder }: Budget): Refusal =>
       "send fewer at once, or upload large input as a file",
   });
 
-/** Shares the event loop: runs the work now, or in a later round, when it promises what the work returns. */
-export interface Rounds {
-  /** `readMs`: what the piece has already cost before this work. */
-  run<T>(holder: string, work: () => T, readMs: number): T | Promise<T>;
-}
-
 export interface Reading {
   readonly maxBytes: number;
   readonly share: BodyShare;
   readonly watch: BodyWatch;
-  readonly rounds: Rounds;
 }
 
-/** Receiving a piece costs two copies and the page faults of fresh memory, before it is seen here. */
-const READ_BYTES_PER_MS = 640 * 1024;
-
 /** The pieces of the body, in order. By events, because an async iterator costs several times as much for one chunk. */
-export function readBody(
-  incoming: IncomingMessage,
-  { maxBytes, share, watch, rounds }: Reading,
-): Promise<readonly Buffer[]> {
+export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: Reading): Promise<readonly Buffer[]> {
   if (incoming.destroyed) return Promise.reject(new CallerGone());
   return new Promise((resolve, reject) => {
     const declared = Number(incoming.headers["content-length"] ?? Number.NaN);
@@ -99,7 +85,7 @@ export function readBody(
     let size = 0;
     const finish = (end: () => void): void => {
       forget();
-      incoming.off("data", onData);
+      incoming.off("data", take);
       end();
     };
     const refuse = (refusal: Refusal): void =>
@@ -120,23 +106,10 @@ export function readBody(
       const refusal = gathered.add(chunk);
       if (refusal !== null) refuse(refusal);
     };
-    let lastTaken: Promise<void> | undefined;
-    const onData = (chunk: Buffer): void => {
-      const taking = rounds.run(share.holder, () => take(chunk), chunk.length / READ_BYTES_PER_MS);
-      if (!(taking instanceof Promise)) return;
-      incoming.pause();
-      lastTaken = taking.then(() => void incoming.resume(), reject);
-    };
     const complete = (): void => (size > maxBytes ? reject(tooLarge({})) : resolve(gathered.all()));
     const forget = watch.buffered(incoming, refuse);
-    incoming.on("data", onData);
-    incoming.on("end", () =>
-      finish(() => {
-        // A paused stream still ends: its last piece may wait for its round.
-        if (lastTaken === undefined) complete();
-        else void lastTaken.then(complete);
-      }),
-    );
+    incoming.on("data", take);
+    incoming.on("end", () => finish(complete));
     incoming.on("error", () => finish(() => reject(new CallerGone())));
     incoming.on("close", () => {
       if (!incoming.readableEnded) finish(() => reject(new CallerGone()));

@@ -11,8 +11,8 @@ import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
 import type { Admission } from "./admission.ts";
 import type { AuditSink } from "./audit-sink.ts";
-import type { AtWork } from "./at-work.ts";
-import type { BodyShare, Rounds } from "./body.ts";
+import type { FairSemaphore } from "./at-work.ts";
+import type { BodyShare } from "./body.ts";
 import type { CallerAddress } from "./caller-address.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import type { HeaderList } from "./encode.ts";
@@ -41,9 +41,7 @@ export interface HandleParts {
   readonly connectTokens: ConnectTokenAuthenticator;
   readonly ingress: Ingress;
   readonly admission: Admission;
-  /** In which bodies are read. */
-  readonly rounds: Rounds;
-  readonly atWork: AtWork;
+  readonly semaphore: FairSemaphore;
   readonly readers: LastReaders;
   readonly idempotency: IdempotencyUse;
   /** Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large bodies. */

@@ -261,8 +261,8 @@ function serveWithinRate(parts: HandleParts, exchange: Exchange, route: Route): 
 }
 
 /** Waits for a turn, if other tenants ask as well. Nodes do not wait. */
-function beginWork({ atWork }: HandleParts, exchange: Exchange, caller: Caller): Promise<void> | void {
-  return after(atWork.begin(caller), (end) => void (exchange.endWork = end));
+function beginWork({ semaphore }: HandleParts, exchange: Exchange, caller: Caller): Promise<void> | void {
+  return after(semaphore.begin(caller), (end) => void (exchange.endWork = end));
 }
 
 interface Call {

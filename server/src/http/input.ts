@@ -97,7 +97,7 @@ function isLarge({ headers }: IncomingMessage, maxBytes = JSON_BODY_BYTES_MAX): 
 }
 
 function readPieces(
-  { admission, rounds }: HandleParts,
+  { admission }: HandleParts,
   exchange: Exchange,
   { endpoint: { body } }: Route,
 ): Promise<readonly Buffer[]> {
@@ -105,7 +105,7 @@ function readPieces(
   const share = admission.shareOf(key ?? node ?? { nodeId: null });
   exchange.share = share;
   const maxBytes = (body?.kind === "json" ? body.maxBytes : undefined) ?? JSON_BODY_BYTES_MAX;
-  return readBody(message, { maxBytes, share, watch: admission.bodies, rounds });
+  return readBody(message, { maxBytes, share, watch: admission.bodies });
 }
 
 function inputOf(

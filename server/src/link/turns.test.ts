@@ -5,32 +5,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Turns } from "./turns.ts";
 
-const noTimer = () => ({ cancel: () => undefined });
-
 /** A piece of work takes as long as is said, and is noted. */
 function scene() {
   let now = 0;
   const done: string[] = [];
-  const timers: { readonly at: number; readonly callback: () => void }[] = [];
-  const setTimer = (ms: number, callback: () => void) => {
-    timers.push({ at: now + ms, callback });
-    return noTimer();
-  };
-  const pass = (ms: number): void => {
-    now += ms;
-    for (const timer of timers.splice(0)) {
-      if (timer.at <= now) timer.callback();
-      else timers.push(timer);
-    }
-  };
-  const turns = new Turns({ monotonic: () => now, timer: setTimer });
+  const turns = new Turns({ monotonic: () => now });
   const work = (tenantId: string, ms = 5): string | Promise<string> =>
     turns.run(tenantId, () => {
       now += ms;
       done.push(tenantId);
       return tenantId;
     });
-  return { turns, work, done, pass };
+  return { turns, work, done };
 }
 
 const round = () => new Promise<void>((resolve) => void setImmediate(resolve));
@@ -64,7 +50,7 @@ test("a tenant's work is done in the order in which it came, also when a round h
   const { turns } = scene();
   const done: number[] = [];
   let now = 0;
-  const own = new Turns({ monotonic: () => now, timer: noTimer });
+  const own = new Turns({ monotonic: () => now });
   const piece = (index: number) =>
     own.run("a", () => {
       now += 5;
@@ -92,56 +78,6 @@ test("what a piece of work throws reaches who asked for the turn, now or later, 
   const after = work("a");
   await assert.rejects(Promise.resolve(later), /broken/);
   assert.equal(await after, "a");
-});
-
-test("what a piece has cost before its turn counts, so the next piece waits for another round", async () => {
-  const turns = new Turns({ monotonic: () => 0, timer: noTimer });
-  assert.equal(
-    turns.run("a", () => 1, 0.9),
-    1,
-  );
-  assert.equal(
-    turns.run("a", () => 2, 0.9),
-    2,
-  );
-  const third = turns.run("a", () => 3, 0.9);
-  assert.ok(third instanceof Promise);
-  await round();
-  assert.equal(await third, 3);
-});
-
-test("streams give way while another tenant has a call at work, and still have a turn now and then", async () => {
-  const { turns, work, done, pass } = scene();
-  turns.giveWay((tenantId) => (tenantId === "a" ? 1 : 0));
-  void work("a", 1);
-  const waiting = work("a", 1);
-  await round();
-  await round();
-  assert.equal(done.length, 1, "the call goes first");
-  pass(5);
-  assert.equal(await waiting, "a");
-});
-
-test("while the thread is busy, streams beside another tenant's calls are slower still", async () => {
-  const { turns, work, done, pass } = scene();
-  turns.giveWay(() => 20);
-  void work("a", 1);
-  const waiting = work("a", 1);
-  await round();
-  pass(5);
-  await round();
-  assert.equal(done.length, 1);
-  pass(15);
-  assert.equal(await waiting, "a");
-});
-
-test("streams of the tenant that calls do not give way to its own calls", async () => {
-  const { turns, work, done } = scene();
-  turns.giveWay((tenantId) => (tenantId === "a" ? 0 : 1));
-  void work("a", 1);
-  void work("a", 1);
-  await round();
-  assert.equal(done.length, 2);
 });
 
 test("a tenant's first piece does not wait behind a flood, because the end of a short command is one", () => {

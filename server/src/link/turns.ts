@@ -1,12 +1,9 @@
 /**
  * Shares this process's one thread fairly between tenants, for streams: output of commands, content of files, pages of
- * machines, bodies of requests, long lists. Everything else runs in between.
+ * machines, long lists. Everything else runs in between.
  *
  * Always:
  * - In one round such work takes at most ROUND_MS and the rest of one piece. A round is one of the event loop.
- * - Streams give way to calls: while another tenant calls, a round lasts GIVE_WAY_MS, and longer while the thread is busy
- *   (at-work.ts). This leaves the processors to the call, also those that the node agent and the stream's reader use. A tenant alone
- *   is not slowed down.
  * - While a round has time left, work runs immediately. Remaining work waits for the next round and is served round-robin by
  *   tenant: several pieces that take OWN_MS together, or a longer one. A tenant that has used less than OWN_MS of a round does
  *   not wait for others until the round has taken FIRST_MS.
@@ -17,46 +14,31 @@ import { errorOf } from "@flotilla/base/errors";
 
 /** How long other work waits at most, apart from the longest piece. */
 const ROUND_MS = 1;
-/** Streams keep a fifth of the thread, while it is not busy. */
-const GIVE_WAY_MS = 5;
-/** Of each round, for each tenant. The end of a short command is a piece as well, and so is a short body. */
+/** Of each round, for each tenant. The end of a short command is a piece as well. */
 const OWN_MS = 0.25;
 /** How long a round may take with what is each tenant's own. */
 const FIRST_MS = 4;
 
 /** Does a piece of one tenant's work now, or in a later round; whether there is room for more. */
 export type Turn = (work: () => boolean) => boolean | Promise<boolean>;
-/** Milliseconds between two pieces of a tenant's streams; 0: no other tenant calls. */
-export type Pace = (tenantId: string) => number;
 
 export class Turns {
-  readonly #clock: Pick<Clock, "monotonic" | "timer">;
+  readonly #clock: Pick<Clock, "monotonic">;
   /** By tenant, in round-robin order. */
   readonly #waiting = new Map<string, (() => void)[]>();
   /** Milliseconds that were used for each tenant in this round. */
   readonly #usedBy = new Map<string, number>();
-  #paceOf: Pace = () => 0;
   #usedMs = 0;
-  #beganAt = 0;
   #isRoundOpen = false;
 
-  constructor(clock: Pick<Clock, "monotonic" | "timer">) {
+  constructor(clock: Pick<Clock, "monotonic">) {
     this.#clock = clock;
   }
 
-  /** From now on streams give way to the calls of other tenants. */
-  giveWay(paceOf: Pace): void {
-    this.#paceOf = paceOf;
-  }
-
-  /**
-   * Does the work now and returns its result, or in a later round and returns a promise. `beforeMs`: time that the piece has
-   * used already, for example for reading it.
-   */
-  run<T>(tenantId: string, work: () => T, beforeMs = 0): T | Promise<T> {
+  /** Does the work now and returns its result, or in a later round and returns a promise. */
+  run<T>(tenantId: string, work: () => T): T | Promise<T> {
     const most = this.#usedByTenant(tenantId) < OWN_MS ? FIRST_MS : ROUND_MS;
     const hasTime = this.#usedMs < most;
-    if (beforeMs > 0) this.#count(tenantId, beforeMs);
     if (hasTime && !this.#waiting.has(tenantId)) return this.#do(tenantId, work);
     return new Promise((resolve, reject) => {
       const mine = this.#waiting.get(tenantId) ?? [];
@@ -91,24 +73,11 @@ export class Turns {
     return this.#usedBy.get(tenantId) ?? 0;
   }
 
-  /** The next round begins after the connections of this one were polled, or later. */
+  /** The next round begins after the connections of this one were polled. */
   #openRound(): void {
     if (this.#isRoundOpen) return;
     this.#isRoundOpen = true;
-    this.#beganAt = this.#clock.monotonic();
-    setImmediate(() => this.#endRound());
-  }
-
-  #endRound(): void {
-    const leftMs = this.#beganAt + this.#lastsMs() - this.#clock.monotonic();
-    if (leftMs > 0) this.#clock.timer(leftMs, () => this.#round());
-    else this.#round();
-  }
-
-  #lastsMs(): number {
-    const paces = [...this.#usedBy.keys(), ...this.#waiting.keys()].map((tenantId) => this.#paceOf(tenantId));
-    const slowest = Math.max(0, ...paces);
-    return slowest === 0 ? 0 : Math.max(GIVE_WAY_MS, slowest);
+    setImmediate(() => this.#round());
   }
 
   #round(): void {

@@ -19,7 +19,7 @@ import type { OperationKind, OperationStep } from "@flotilla/contract/operations
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { forHolder } from "../db/holder.ts";
-import { type AtWork, tenantCaller } from "../http/at-work.ts";
+import { type FairSemaphore, tenantCaller } from "../http/at-work.ts";
 import { type ClaimRoom, claimRoom, NO_ROOM, ownerOf } from "./shares.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, setStepMessage } from "./steps.ts";
 import { endOperation, type OperationRecord, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";
@@ -60,7 +60,7 @@ const CANCELED = new Error("the operation was canceled");
 export class OperationRunner {
   readonly kinds: readonly OperationKind[];
   readonly #context: Context;
-  readonly #atWork: AtWork;
+  readonly #semaphore: FairSemaphore;
   readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
   /** With the owner of each. */
   readonly #underWay = new Map<Promise<void>, string>();
@@ -68,9 +68,9 @@ export class OperationRunner {
   readonly #running = new LinkedList<AbortController>();
   #isStopping = false;
 
-  constructor(context: Context, atWork: AtWork, workers: readonly OperationWorker[]) {
+  constructor(context: Context, semaphore: FairSemaphore, workers: readonly OperationWorker[]) {
     this.#context = context;
-    this.#atWork = atWork;
+    this.#semaphore = semaphore;
     this.#workers = new Map(workers.map((worker) => [worker.kind, worker]));
     this.kinds = [...this.#workers.keys()];
   }
@@ -99,7 +99,7 @@ export class OperationRunner {
 
   /** Operations share the event loop with the requests of their tenant. */
   async #runInTurn(operation: OperationRecord): Promise<void> {
-    const end = await this.#atWork.begin(tenantCaller(operation.tenantId));
+    const end = await this.#semaphore.begin(tenantCaller(operation.tenantId));
     await forHolder(operation.tenantId, () => this.#run(operation)).finally(end);
   }
 
