@@ -66,8 +66,8 @@ const PHRASES: readonly Phrase[] = [
 /** The recorded counts, one line for each folder and phrase: `cli nobody 12`. */
 export const PHRASES_FILE = "scripts/tidy/phrases.txt";
 
-/** Generated files, files that may not change any more, and the places that spell the phrases out. */
-const NOT_COUNTED = /^scripts\/tidy(\/|\.test\.ts$)|^docs\/words\.md$|(^|\/)generated\.ts$|\.json$|\.sql$/;
+/** Generated files, and the places that spell the phrases out. */
+const NOT_COUNTED = /^scripts\/tidy(\/|\.test\.ts$)|^docs\/words\.md$|(^|\/)generated\.ts$|\.json$/;
 const NOT_COUNTED_DOCS = /^docs\/(states|configuration)\.md$/;
 
 /** A line break inside a comment or a paragraph, with the marks of the comment. */

@@ -5,7 +5,7 @@
  * - Each file is one transaction, guarded twice: an advisory lock serializes servers that start together, and the row in
  *   schema_migrations is inserted first, so a file is never applied twice even without the lock.
  * - No other server waits longer than TABLE_WAIT_MS for a table because a migration waits for it.
- * - Files are only added. A server refuses a database that has a newer file than this program.
+ * - From the first release on, files are only added. A server refuses a database that has a newer file than this program.
  *
  * A crash leaves complete files applied and nothing of the next one.
  */
@@ -130,15 +130,12 @@ export async function applyMigrations(client: pg.Client, migrations: readonly Mi
 
 async function knownVersions(client: pg.Client): Promise<ReadonlyMap<number, string>> {
   await client.query(`
+    -- Which files of migrations/ this database has: the number that a name starts with, and the name without its ending.
     CREATE TABLE IF NOT EXISTS schema_migrations (
       version integer PRIMARY KEY,
       name text NOT NULL,
       applied_at timestamptz NOT NULL DEFAULT now()
-    );
-    COMMENT ON TABLE schema_migrations IS 'Which files of server/src/db/migrations this database has seen.';
-    COMMENT ON COLUMN schema_migrations.version IS 'The number that the file name starts with.';
-    COMMENT ON COLUMN schema_migrations.name IS 'The file name without its ending.';
-    COMMENT ON COLUMN schema_migrations.applied_at IS 'When it was applied.';`);
+    );`);
   const { rows } = await client.query<{ version: number; name: string }>("SELECT version, name FROM schema_migrations");
   return new Map(rows.map((row) => [row.version, row.name]));
 }

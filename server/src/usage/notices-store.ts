@@ -42,8 +42,8 @@ export const insertNotices = (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(notices)}::jsonb)
         AS d("eventId" text, "tenantId" text, percent int, message text)),
     noted AS (
-      INSERT INTO budget_notices (tenant_id, month, percent, noted_at)
-      SELECT "tenantId", (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date, percent, ${instantOf(now)}::timestamptz FROM due
+      INSERT INTO budget_notices (tenant_id, month, percent)
+      SELECT "tenantId", (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date, percent FROM due
       ORDER BY 1, 3
       ON CONFLICT DO NOTHING RETURNING tenant_id, percent)
     INSERT INTO tenant_events (id, tenant_id, level, message, created_at)

@@ -1,44 +1,47 @@
--- Operations: long work that a user can watch, and that any server can take over from one that died.
+-- Operations: long work that a user can watch, and that another server continues when its server dies.
 
+-- Long work that a user can watch. Written by server/src/operations/store.ts only.
 CREATE TABLE operations (
+  -- op-<32 hex>.
   id text PRIMARY KEY CHECK (id ~ '^op-[0-9a-f]{32}$'),
-  tenant_id text NOT NULL REFERENCES tenants (id),
-  kind text NOT NULL CHECK (kind IN (
-    'app deploy', 'app scale', 'app promote', 'app redeploy', 'app destroy', 'node drain',
-    'machine export', 'machine branch', 'machine move', 'image pull')),
+  -- Whose it is; no other tenant sees it.
+  tenant_id text NOT NULL REFERENCES tenants,
+  -- What it is about: OPERATION_KINDS of the contract.
+  kind text NOT NULL
+    CHECK (kind IN (
+      'app deploy', 'app scale', 'app promote', 'app redeploy', 'app destroy', 'node drain', 'node upgrade',
+      'machine export', 'machine branch', 'machine move', 'image pull')),
+  -- Anything but running is final.
   status text NOT NULL CHECK (status IN ('running', 'succeeded', 'failed', 'canceled')),
+  -- What kind of thing it works on, such as image.
   resource_kind text NOT NULL,
+  -- The id of that thing.
   resource_id text NOT NULL,
+  -- Its name, where it has one.
   resource_name text,
+  -- What its worker needs to know; the shape is the kind's own business.
   input jsonb NOT NULL CHECK (jsonb_typeof(input) = 'object'),
+  -- OperationStep[] of the contract: what users see, and where a server that takes over continues.
   steps jsonb NOT NULL CHECK (jsonb_typeof(steps) = 'array'),
+  -- Why it failed, in one sentence.
   error text,
-  created_at timestamptz NOT NULL,
-  updated_at timestamptz NOT NULL,
-  deadline_at timestamptz NOT NULL,
+  -- Grows each time a server begins to work on it: the fence of the servers before.
   attempt integer NOT NULL CHECK (attempt >= 0),
+  -- Until then no other server works on it; null once it has ended.
   leased_until timestamptz,
+  -- It has failed when it still runs then.
+  deadline_at timestamptz NOT NULL,
+  -- Since when it is to be canceled; null: it is not. The server that works on it undoes what it did and ends
+  -- it.
+  cancel_requested_at timestamptz,
+  -- When it was asked for.
+  created_at timestamptz NOT NULL,
+  -- When a step or the status last changed.
+  updated_at timestamptz NOT NULL,
   CONSTRAINT failed_iff_error CHECK ((status = 'failed') = (error IS NOT NULL)),
   CONSTRAINT leased_while_running CHECK ((status = 'running') = (leased_until IS NOT NULL))
 ) WITH (fillfactor = 80);
-COMMENT ON TABLE operations IS 'Long work that a user can watch. Written by server/src/operations/store.ts only.';
-COMMENT ON COLUMN operations.id IS 'op-<32 hex>.';
-COMMENT ON COLUMN operations.tenant_id IS 'Whose it is; nobody else sees it.';
-COMMENT ON COLUMN operations.kind IS 'What it is about: OPERATION_KINDS of the contract.';
-COMMENT ON COLUMN operations.status IS 'Anything but running is final.';
-COMMENT ON COLUMN operations.resource_kind IS 'What kind of thing it works on, such as image.';
-COMMENT ON COLUMN operations.resource_id IS 'The id of that thing.';
-COMMENT ON COLUMN operations.resource_name IS 'Its name, where it has one.';
-COMMENT ON COLUMN operations.input IS 'What its worker needs to know; the shape is the kind''s own business.';
-COMMENT ON COLUMN operations.steps IS 'OperationStep[] of the contract: what users see, and what a server that takes over goes on from.';
-COMMENT ON COLUMN operations.error IS 'Why it failed, in one sentence.';
-COMMENT ON COLUMN operations.created_at IS 'When it was asked for.';
-COMMENT ON COLUMN operations.updated_at IS 'When a step or the status last changed.';
-COMMENT ON COLUMN operations.deadline_at IS 'It has failed when it still runs then.';
-COMMENT ON COLUMN operations.attempt IS 'Grows each time a server takes it up: the fence of the servers before.';
-COMMENT ON COLUMN operations.leased_until IS 'Until then no other server takes it up; null once it has ended.';
-
-CREATE INDEX operations_list ON operations (tenant_id, created_at DESC, id DESC);
 CREATE INDEX operations_due ON operations (leased_until) WHERE leased_until IS NOT NULL;
-CREATE INDEX operations_running ON operations (tenant_id) WHERE status = 'running';
 CREATE INDEX operations_ended ON operations (updated_at) WHERE status <> 'running';
+CREATE INDEX operations_list ON operations (tenant_id, created_at DESC, id DESC);
+CREATE INDEX operations_running ON operations (tenant_id) WHERE status = 'running';

@@ -1,0 +1,73 @@
+-- Pools: machines and prepared VMs that wait to be claimed.
+
+-- Pools of started machines that wait to be claimed.
+CREATE TABLE pools (
+  -- pool-<32 hex>.
+  id text PRIMARY KEY,
+  -- Whose machines they are, and who claims them.
+  tenant_id text NOT NULL REFERENCES tenants,
+  -- The image reference of its machines.
+  image text NOT NULL,
+  -- Processors of each machine; null: the default.
+  cpus integer CHECK (cpus > 0),
+  -- Memory of each machine, in MiB; null: the default.
+  memory_mb integer CHECK (memory_mb > 0),
+  -- Whether its machines reach the network.
+  has_network boolean NOT NULL,
+  -- How many machines wait.
+  target_size integer NOT NULL CHECK (target_size >= 0),
+  -- A machine that has waited longer is replaced; null: never.
+  max_idle_seconds bigint CHECK (max_idle_seconds > 0),
+  -- How many times in a row no machine could be made or started.
+  failures integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
+  -- Why the last machine could not be made or started; null: it could.
+  error text,
+  -- After an error: no machine is made before.
+  retry_at timestamptz,
+  -- The API key that made it: what waiting machines cost is attributed to it.
+  created_by text NOT NULL,
+  -- When it was created.
+  created_at timestamptz NOT NULL,
+  -- When it was deleted; the row stays until its waiting machines are deleted.
+  deleted_at timestamptz
+);
+CREATE INDEX pools_by_tenant ON pools (tenant_id, created_at, id);
+
+-- The machines of pools: those that wait, those that were claimed and still exist, and those to delete.
+CREATE TABLE pool_machines (
+  -- The machine; the row is written before the machine is made.
+  machine_id text PRIMARY KEY,
+  -- Its pool.
+  pool_id text NOT NULL REFERENCES pools ON DELETE CASCADE,
+  -- When the row was written.
+  created_at timestamptz NOT NULL,
+  -- When it was claimed, or first used without a claim: the pool does not touch it any more.
+  claimed_at timestamptz,
+  -- Recognizes a repeated claim.
+  claim_id text UNIQUE,
+  -- When the pool decided to delete it, unused.
+  discarded_at timestamptz,
+  CHECK (claimed_at IS NULL OR discarded_at IS NULL),
+  CHECK (claim_id IS NULL OR claimed_at IS NOT NULL)
+);
+CREATE INDEX pool_machines_by_pool ON pool_machines (pool_id, created_at);
+
+-- Pools of prepared VMs without an owner, from which every tenant claims its own machine.
+CREATE TABLE shared_pools (
+  -- pool-<32 hex>.
+  id text PRIMARY KEY,
+  -- The API key that made it.
+  created_by text NOT NULL,
+  -- The image reference of the machines that are claimed.
+  image text NOT NULL,
+  -- Processors of each machine; null: the default.
+  cpus integer CHECK (cpus > 0),
+  -- Memory of each machine, in MiB; null: the default.
+  memory_mb integer CHECK (memory_mb > 0),
+  -- Whether the machines reach the network.
+  has_network boolean NOT NULL,
+  -- How many VMs wait, on all nodes together.
+  target_size integer NOT NULL CHECK (target_size >= 0),
+  -- When it was created.
+  created_at timestamptz NOT NULL
+);
