@@ -5,7 +5,7 @@
  * the nodes have from then on.
  */
 import type { Flotilla } from "@flotilla/sdk/client";
-import { monotonic, sleep } from "./support/clock.ts";
+import { sleep } from "./support/clock.ts";
 import { machineOfTemplate, moved, removeMachine, SIZE } from "./support/moves.ts";
 import type { Finding } from "./support/report.ts";
 import { atMost, summarize } from "./support/statistics.ts";
@@ -39,48 +39,21 @@ export async function movePause(n: number, { writtenGb }: MovePauseOptions): Pro
       if (move === first) notes.push(`${kind}: ${steps[2]?.message}`);
     }
   }
-  const lazy: number[] = [];
-  for (let move = 0; writtenGb > 0 && move < n; move += 1) {
-    const { steps } = await moved(client, id, { diskFollows: true });
-    lazy.push(steps[4]?.downtimeMs ?? Number.NaN);
-    const seconds = await untilArrived(client, id, move + 1);
-    if (move === 0) notes.push(`its disk behind it: all of it had arrived ${seconds.toFixed(0)} s after it ran`);
-    // Its disk is made one file.
-    await client.stopMachine(id);
-    await client.startMachine(id);
-  }
   await removeMachine(client, id);
   const ours = summarize(downtimes.migrate);
   const restarts = summarize(downtimes.restart);
   const small = [atMost("p50", ours.p50Ms, 60), atMost("p99", ours.p99Ms, 200)];
-  const behind = lazy.length === 0 ? null : summarize(lazy);
-  const large = [
-    atMost("slowest", ours.maxMs, 3000),
-    atMost("slowest restart", restarts.maxMs, 3000),
-    ...(behind === null ? [] : [atMost("slowest with its disk behind it", behind.maxMs, 3000)]),
-  ];
+  const large = [atMost("slowest", ours.maxMs, 3000), atMost("slowest restart", restarts.maxMs, 3000)];
   return {
     name: writtenGb === 0 ? "move-pause" : "move-written",
     series: [
       { what: "pause with its memory", summary: ours },
       { what: "down with a restart", summary: restarts },
-      ...(behind === null ? [] : [{ what: "down with its disk behind it", summary: behind }]),
     ],
     reaches: writtenGb === 0 ? small : large,
     setting: { size: `${SIZE.cpus} processor, ${SIZE.memoryMb} MB`, "written on the disk": `${writtenGb} GiB` },
     notes,
   };
-}
-
-/** Resolves with how many seconds it took until all of its disk had arrived for the `count`th time. */
-async function untilArrived(client: Flotilla, id: string, count: number): Promise<number> {
-  const since = monotonic();
-  for (;;) {
-    const events = await client.listMachineEvents(id, { query: { limit: 500 } });
-    if (events.filter(({ message }) => message.startsWith("all of its disk has arrived")).length >= count)
-      return (monotonic() - since) / 1000;
-    await sleep(POLL_MS);
-  }
 }
 
 /** The same random bytes again and again, each time after a number, so that no two blocks are alike and a guest writes them fast. */

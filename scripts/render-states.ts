@@ -143,11 +143,10 @@ function* situations(vm: Situation["vm"], desired: Situation["desired"]): Genera
       for (const hostStop of [null, "suspend", "shutDown"] as const)
         for (const memory of MEMORY_FACTS)
           for (const isCutOff of vm === null || vm === "paused" ? [false, true] : [false])
-            for (const arrivedDisk of hasDisk && vm === null ? ([null, "here", "merged"] as const) : [null])
-              for (const replacing of vm !== null && hostStop === null ? REPLACING : [null]) {
-                const facts = { hasImage, hasDisk, vm, ending: ended, ...memory, hostStop, isCutOff, arrivedDisk };
-                yield { desired, generation: 1, ...facts, replacing };
-              }
+            for (const replacing of vm !== null && hostStop === null ? REPLACING : [null]) {
+              const facts = { hasImage, hasDisk, vm, ending: ended, ...memory, hostStop, isCutOff };
+              yield { desired, generation: 1, ...facts, replacing };
+            }
     }
 }
 

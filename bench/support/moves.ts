@@ -9,12 +9,8 @@ export const SIZE = { cpus: 1, memoryMb: 512 } as const;
 const POLL_MS = 50;
 
 /** Moves it to the other node; resolves with the operation, in whatever way it has ended. */
-export async function moved(
-  client: Flotilla,
-  id: string,
-  options: { readonly diskFollows?: boolean } = {},
-): Promise<Operation> {
-  const asked = await client.moveMachine(id, options);
+export async function moved(client: Flotilla, id: string): Promise<Operation> {
+  const asked = await client.moveMachine(id, {});
   for (;;) {
     const operation = await client.getOperation(asked.id);
     if (operation.status !== "running") return operation;

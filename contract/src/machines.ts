@@ -371,14 +371,6 @@ export const machineEndpoints = {
       schema: Type.Object({
         nodeId: optional(text({ maxLength: 128, description: "default: placement chooses" })),
         deadlineSeconds: optional(int64({ minimum: 1, description: "default: an hour; at most a day" })),
-        diskFollows: optional(
-          Type.Boolean({
-            description:
-              "Start it on the other node at once, and send its disk after that: a read of what is missing waits. It is stopped, not suspended, " +
-              "for this move. Its former node must stay reachable until all of the disk has arrived, which its timeline says; until then it " +
-              "cannot be moved again or suspended. Default: false",
-          }),
-        ),
       }),
     },
     answers: { 202: json(Operation) },

@@ -3,20 +3,16 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { test } from "node:test";
-import { promisify } from "node:util";
 import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import type { IncomingMachine } from "@flotilla/contract/link/moves";
 import type { WaitingVm } from "../src/driver/driver.ts";
 import { readBlocks } from "../src/images/blocks.ts";
-import { DiskFull } from "../src/images/space.ts";
 import { makeLog } from "../src/log.ts";
-import type { WantedKind } from "../src/machines/followed-disk.ts";
 import { Incoming, type ReceivedFile } from "../src/machines/incoming.ts";
 import { type OutgoingBlocks, outgoingBlocks } from "../src/machines/outgoing.ts";
 import { Supervisor } from "../src/machines/supervisor.ts";
@@ -118,7 +114,7 @@ test("a machine that is removed at the moment of its arrival leaves neither its 
   await writeFile(path, randomBytes(8192));
   await incoming.receive(A, MOVE, DISK, readBlocks(path, 0), () => undefined);
   const removed = removeOnArrival(node, A);
-  await incoming.commit(A, MOVE, { hasMemory: false, follows: null }).catch(() => undefined);
+  await incoming.commit(A, MOVE, { hasMemory: false }).catch(() => undefined);
   await removed;
   await until(async () => (await readdir(node.deps.machinesDirectory)).length === 0, {
     what: "no directory",
@@ -188,32 +184,4 @@ test("a machine that is removed at the moment at which it arrives paused leaves 
   });
   assert.deepEqual(await target.driver.find(), []);
   assert.equal(target.fleet.find(A), undefined);
-});
-
-test("the rest of a disk that follows its machine leaves what other disks need, and what is read of it arrives", {
-  skip: needsRoot,
-}, async () => {
-  await using directory = await temporaryDirectory();
-  const small = join(directory.path, "small");
-  await mkdir(small);
-  const run = promisify(execFile);
-  await run("mount", ["-t", "tmpfs", "-o", "size=64m", "test", small]);
-  try {
-    const node = await startTestNode(small);
-    const incoming = await incomingOf(node, small);
-    await incoming.begin(A, MOVE, REQUEST);
-    await incoming.commit(A, MOVE, { hasMemory: false, follows: 8192 });
-    const machine = node.fleet.find(A);
-    assert.ok(machine instanceof Supervisor);
-    const wanted = (kind: WantedKind) => machine.wanted(kind, 0, new AbortController().signal);
-    const filler = join(small, "filler");
-    await run("fallocate", ["-l", "63m", filler]);
-    await assert.rejects(wanted("rest"), DiskFull);
-    assert.equal((await wanted("read")).isComplete, false);
-    await rm(filler);
-    assert.deepEqual((await wanted("rest")).wanted, { start: 0, end: 8192 });
-    await machine.release();
-  } finally {
-    await run("umount", ["--lazy", small]);
-  }
 });

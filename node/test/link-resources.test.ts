@@ -157,7 +157,6 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   outgoingFile: null,
   beginIncoming: null,
   receiveIncoming: null,
-  wantedIncoming: null,
   commitIncoming: null,
   discardIncoming: null,
 };

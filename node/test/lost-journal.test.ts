@@ -142,9 +142,6 @@ test("the user of a machine that cannot be used is free only when it is removed"
 /** Journals whose content an agent cannot use, though they name the machine. */
 const UNUSABLE: Readonly<Record<string, object>> = {
   "a boot without an id": { boot: {} },
-  "a disk of an impossible size": {
-    following: { bytes: 1e300, hasTop: false, isComplete: false, isMerged: false },
-  },
 };
 
 for (const [what, change] of Object.entries(UNUSABLE))

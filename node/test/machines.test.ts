@@ -378,7 +378,6 @@ test("a restarted agent removes leftovers, kills unknown VMs and continues remov
   assert.ok(!left.some((path) => path.endsWith(".new") || path.includes("boot-ended")));
 });
 
-const FOLLOWING = { bytes: 8192, hasTop: true, isComplete: false, isMerged: false };
 const MEMORY = { memoryId: "m", suspendedAt: 1, guestBootId: "boot-0", workload: null };
 /** Files that no other node has, and what a journal says of them. */
 const ACCOUNTED_FOR: readonly {
@@ -387,10 +386,6 @@ const ACCOUNTED_FOR: readonly {
   readonly change: Partial<Journal>;
   readonly names: readonly string[];
 }[] = [
-  {
-    ...{ what: "a disk that comes from another node", state: "stopped", change: { following: FOLLOWING } },
-    names: ["disk.far", "disk.far.map", "disk.top"],
-  },
   {
     ...{ what: "saved memory", state: "stopped", change: { keepsMemory: true, memory: MEMORY } },
     names: ["memory", "memory-base"],
@@ -415,9 +410,9 @@ for (const { what, state, change, names } of ACCOUNTED_FOR)
     await first.fleet.release();
     // It has the environment of the machine.
     assert.equal((await stat(journalPath)).mode & 0o777, 0o600);
-    for (const name of names) await writeFile(join(own, name), Buffer.alloc(name === "disk.far" ? FOLLOWING.bytes : 1));
+    for (const name of names) await writeFile(join(own, name), Buffer.alloc(1));
     assert.deepEqual((await restart(change)).toSorted(), names.toSorted());
-    assert.deepEqual(await restart({ following: null, memory: null, boot: null, desired: "stopped" }), []);
+    assert.deepEqual(await restart({ memory: null, boot: null, desired: "stopped" }), []);
   });
 
 test("an unreadable journal does not prevent others from starting, and unknown files are left alone", async () => {

@@ -3004,12 +3004,6 @@ export interface MoveMachineRequest {
   nodeId?: string | null | undefined;
   /** default: an hour; at most a day */
   deadlineSeconds?: number | null | undefined;
-  /**
-   * Start it on the other node at once, and send its disk after that: a read of what is missing waits. It is
-   * stopped, not suspended, for this move. Its former node must stay reachable until all of the disk has arrived,
-   * which its timeline says; until then it cannot be moved again or suspended. Default: false
-   */
-  diskFollows?: boolean | null | undefined;
 }
 
 export interface NetworkRequest {

@@ -59,7 +59,6 @@ import { planHandlers } from "./plans/routes.ts";
 import { Loops, type Reconciler } from "./reconcilers/driver.ts";
 import { clockReconciler } from "./reconcilers/clocks.ts";
 import { copyReconciler } from "./reconcilers/copies.ts";
-import { followingReconciler } from "./reconcilers/following.ts";
 import { budgetReconciler } from "./reconcilers/budgets.ts";
 import { ingressReconciler } from "./reconcilers/ingresses.ts";
 import { invoiceReconciler } from "./reconcilers/invoices.ts";
@@ -239,7 +238,6 @@ function reconcilersOf(machines: MachineServices, workers: Workers): Reconciler[
     machineReconciler(machines),
     lifetimeReconciler(machines),
     copyReconciler(machines),
-    followingReconciler(machines),
     budgetReconciler(machines),
     invoiceReconciler(billing),
     noticeReconciler(machines.context),

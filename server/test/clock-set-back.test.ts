@@ -10,7 +10,6 @@ import { instantOf } from "../src/db/instant.ts";
 import { openDatabase } from "../src/db/postgres.ts";
 import { claimKey } from "../src/http/idempotency-store.ts";
 import { claimDueMachines } from "../src/machines/store.ts";
-import { claimFollowing } from "../src/moves/following-store.ts";
 import { claimOperations } from "../src/operations/store.ts";
 import { clockReconciler } from "../src/reconcilers/clocks.ts";
 import { startReceiver } from "./support/receiver.ts";
@@ -109,15 +108,6 @@ test("an operation of a server that died before its clock was set back is claime
 test("a machine that is not in its desired state is looked at again", async () => {
   await left.db.execute(sql`UPDATE machines SET reconcile_at = ${instantOf(clock.now())} WHERE id = ${machine.id}`);
   assert.deepEqual(await claims(() => claimDueMachines(left, { limit: 8, leaseMs: 12_000 })), ONCE_EACH);
-});
-
-test("a disk that follows its machine is sent by the next server", async () => {
-  await left.db.execute(sql`
-    WITH node AS (
-      INSERT INTO nodes (id, address, status, credential_hash, registered_at)
-      VALUES ('node-1', 'http://127.0.0.1:9', 'ready', sha256('node-1'), now()) RETURNING id)
-    INSERT INTO following_disks (machine_id, node_id, move_id, began_at) SELECT ${machine.id}, id, 'op-1', now() FROM node`);
-  assert.deepEqual(await claims(() => claimFollowing(left, { limit: 8, leaseMs: 12_000, sentBy: "one" })), ONCE_EACH);
 });
 
 test("a request whose server died runs again under its idempotency key", async () => {

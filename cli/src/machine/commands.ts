@@ -78,7 +78,6 @@ function addMoveCommands(tree: Tree, machine: Command): void {
       command
         .option("--to <node>", "the node (default: the best one)")
         .option("--deadline <time>", "how long it may take, such as 90s or 2h (default: 1h)", seconds)
-        .option("--disk-follows", "start it there at once; its disk follows, and its former node must stay reachable")
         .option("-d, --detach", "do not wait"),
     load: () => import("./move.ts"),
   });

@@ -12,17 +12,15 @@ export interface MoveOptions {
   readonly to?: string;
   readonly deadline?: number;
   readonly detach?: boolean;
-  readonly diskFollows?: boolean;
 }
 
 export async function run(call: Call, [reference = ""]: readonly string[], options: MoveOptions) {
-  const { to, deadline, detach, diskFollows } = options;
+  const { to, deadline, detach } = options;
   const flotilla = call.flotilla();
   const id = await findMachineId(flotilla, reference);
   const begun = await flotilla.moveMachine(id, {
     ...(to === undefined ? {} : { nodeId: to }),
     ...(deadline === undefined ? {} : { deadlineSeconds: deadline }),
-    ...(diskFollows === true ? { diskFollows } : {}),
   });
   const operation = detach === true ? begun : await watchOperation(call, flotilla, begun);
   if (operation === null) return EXIT_INTERRUPTED;

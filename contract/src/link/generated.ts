@@ -48,7 +48,6 @@ import type {
   MovedMemory,
   MovedRoot,
   OutgoingMachine,
-  WantedBlocks,
 } from "./moves.ts";
 import type { LinkError } from "./errors.ts";
 import {
@@ -888,7 +887,6 @@ export function readIncomingState(value: unknown): IncomingState {
     awaited: list(fields["awaited"], "IncomingState.awaited", 19, readAwaitedFile),
     takesEarly: fields["takesEarly"] === true,
     takesLive: fields["takesLive"] === true,
-    ...(fields["takesFollowing"] === undefined ? undefined : { takesFollowing: fields["takesFollowing"] === true }),
     point:
       fields["point"] === undefined || fields["point"] === null
         ? null
@@ -1002,9 +1000,6 @@ export function readOutgoingMachine(value: unknown): OutgoingMachine {
     image: fields["image"] === undefined || fields["image"] === null ? null : readMovedImage(fields["image"]),
     root: fields["root"] === undefined || fields["root"] === null ? null : readMovedRoot(fields["root"]),
     files: list(fields["files"], "OutgoingMachine.files", 16, readMovedFile),
-    ...(fields["diskSize"] === undefined
-      ? undefined
-      : { diskSize: whole(fields["diskSize"], "OutgoingMachine.diskSize", 0, 9007199254740991) }),
     memory: fields["memory"] === undefined || fields["memory"] === null ? null : readMovedMemory(fields["memory"]),
     memoryFormat:
       fields["memoryFormat"] === undefined || fields["memoryFormat"] === null
@@ -1017,25 +1012,6 @@ export function readOutgoingMachine(value: unknown): OutgoingMachine {
     points: clippedList(fields["points"] ?? [], "OutgoingMachine.points", 8, (item) =>
       matching(item, "OutgoingMachine.points", OUTGOING_MACHINE_POINTS_PATTERN),
     ),
-  };
-}
-
-function partWantedBlocksWanted(value: unknown) {
-  const fields = record(value, "WantedBlocks.wanted");
-  return {
-    start: whole(fields["start"], "WantedBlocks.wanted.start", 0, 9007199254740991),
-    end: whole(fields["end"], "WantedBlocks.wanted.end", 0, 9007199254740991),
-  };
-}
-
-export function readWantedBlocks(value: unknown): WantedBlocks {
-  const fields = record(value, "WantedBlocks");
-  return {
-    isComplete: fields["isComplete"] === true,
-    bytes: whole(fields["bytes"], "WantedBlocks.bytes", 0, 9007199254740991),
-    arrivedBytes: whole(fields["arrivedBytes"], "WantedBlocks.arrivedBytes", 0, 9007199254740991),
-    wanted:
-      fields["wanted"] === undefined || fields["wanted"] === null ? null : partWantedBlocksWanted(fields["wanted"]),
   };
 }
 

@@ -12,7 +12,6 @@
  *     POST   /v1/machines/{id}/incoming/{move}/{file}?from=N     the blocks → MoveProgress, one JSON value a line
  *     POST   /v1/machines/{id}/incoming/{move}                   makes the copy a stopped machine → ObservedMachine
  *     DELETE /v1/machines/{id}/incoming/{move}                   removes what has arrived, unless it is a machine already
- *     GET    /v1/machines/{id}/incoming/{move}?wanted=…&wait=…   of a machine whose disk follows it → WantedBlocks
  *
  * `{file}` is `disk`, `root`, `log-<number>`, `memory` or `memory-base`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
  * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the content's hash. Numbers are big-endian.
@@ -120,8 +119,6 @@ export const OutgoingMachine = Type.Object({
   image: nullable(MovedImage),
   root: nullable(MovedRoot),
   files: list(MovedFile, FILES_MAX),
-  /** Of the disk's file. A node of an earlier version says nothing, and cannot send parts of it. */
-  diskSize: Type.Optional(bytes()),
   /** null: the machine is not suspended, or its memory cannot be loaded any more. */
   memory: nullable(MovedMemory),
   /** The format of the memory that the machine has, running or suspended; null: it has none that can be kept. */
@@ -167,27 +164,10 @@ export const IncomingState = Type.Object({
   takesEarly: flag(),
   /** A VM of this node can wait for a machine that runs. */
   takesLive: flag(),
-  /** A machine of this node can run before its disk has arrived. A node of an earlier version says nothing. */
-  takesFollowing: Type.Optional(Type.Boolean()),
   /** The last point whose stream is complete here: only what changed since then is needed of the disk. */
   point: nullable(point()),
 });
 export type IncomingState = Message<typeof IncomingState>;
-
-/**
- * What a machine's node has of a disk that follows it. A commit with `?follows=<size>` makes a machine without its disk. Then this names
- * the part to be sent next: for `wanted=read` one that its VM waits for, for `rest` any, waiting for one up to `wait` ms. That part alone, with
- * its hash, is `disk?from=N&bytes=M` of both nodes. The source keeps the disk until `isComplete`.
- */
-export const WantedBlocks = Type.Object({
-  /** All of it is on the node's disk, compared with the sender's hashes. */
-  isComplete: flag(),
-  bytes: bytes(),
-  arrivedBytes: bytes(),
-  /** null: nothing now. */
-  wanted: nullable(Type.Object({ start: bytes(), end: bytes() })),
-});
-export type WantedBlocks = Message<typeof WantedBlocks>;
 
 /** A line while a file arrives; the last one is `done` or `failed`. */
 export const MoveProgress = Type.Union([

@@ -37,7 +37,6 @@ export const LINK_ROUTES = {
   outgoingFile: { method: "GET", path: "/v1/machines/{id}/outgoing/{file}" },
   beginIncoming: { method: "PUT", path: "/v1/machines/{id}/incoming/{move}" },
   receiveIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/{file}" },
-  wantedIncoming: { method: "GET", path: "/v1/machines/{id}/incoming/{move}" },
   commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}" },
   discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
 } as const satisfies Readonly<Record<string, LinkRoute>>;

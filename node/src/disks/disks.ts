@@ -9,13 +9,11 @@
  * disk: for people who use `qemu-img info`, and so that a data directory can be moved.
  */
 import { createHash, randomBytes } from "node:crypto";
-import { chmod, chown, copyFile, link, mkdir, open, rename, rm, statfs } from "node:fs/promises";
+import { chmod, chown, copyFile, open, rename, rm, statfs } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
-import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { runTool } from "../host/out-of-memory.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
-import { runConfined } from "../images/confine.ts";
 import type { RootFile } from "../images/images.ts";
 
 export const GIB = 2 ** 30;
@@ -25,7 +23,6 @@ const SECTOR_BYTES = 512;
 const FREE_BYTES_MIN = 512 * 2 ** 20;
 const FREE_SHARE_MIN = 0.025;
 const FREE_SHARE_RESUMED = 0.075;
-const MERGE_MS_MAX = 60 * 60_000;
 
 /** Makes the writable disk of a machine. */
 export interface Disks {
@@ -43,28 +40,11 @@ export interface Disks {
   digestOf(diskPath: string): Promise<string | null>;
   /** The name of the file that a disk is based on, beside the image's others; null if the header names none. */
   rootNameOf(diskPath: string): Promise<string | null>;
-  /** Makes an empty file at `path` for what is written over another file, owned by `uid`. Its header names no other file. */
-  makeTop(request: { readonly path: string; readonly bytes: number; readonly uid: number }): Promise<void>;
-  /**
-   * Writes what is in `topPath` to the disk below it, `farPath`, in place. `directory`: for its work, made and removed here. May be
-   * interrupted and repeated: both files together have the same content at any time.
-   */
-  merge(request: MergeRequest): Promise<void>;
   /**
    * Makes the header of a disk that came from another node name its base here. `directory`: where the disk will be. The VMM gets
    * its files on the command line, so a header that is not one of ours stays as it is.
    */
   rebase(request: { readonly diskPath: string; readonly directory: string; readonly rootPath: string }): Promise<void>;
-}
-
-export interface MergeRequest {
-  readonly topPath: string;
-  readonly farPath: string;
-  /** What the disk below is based on. */
-  readonly rootPath: string;
-  readonly directory: string;
-  readonly clock: Clock;
-  readonly signal: AbortSignal;
 }
 
 /** The size in bytes: at least that of the image. */
@@ -108,22 +88,6 @@ export const qcow2Disks: Disks = {
       throw new Error(`the machine's disk cannot be created: ${reason(error)}`);
     }
   },
-  async makeTop({ path, bytes, uid }) {
-    const unfinished = `${path}.new`;
-    try {
-      await rm(unfinished, { force: true });
-      await runQemuImg(["create", "-q", "-f", "qcow2", unfinished, `${bytes}`]);
-      await chmod(unfinished, 0o600);
-      if (process.getuid?.() === 0) await chown(unfinished, uid, uid);
-      await syncToDisk(unfinished);
-      await rename(unfinished, path);
-      await syncToDisk(dirname(path));
-    } catch (error) {
-      await rm(unfinished, { force: true });
-      throw new Error(`the file for what the machine writes cannot be created: ${reason(error)}`);
-    }
-  },
-  merge,
   async digestOf(diskPath) {
     return digestInHeader(await headerOf(diskPath));
   },
@@ -145,32 +109,6 @@ export const qcow2Disks: Disks = {
     await file.sync();
   },
 };
-
-/** A VMM has written both files, so QEMU's program sees nothing but them. */
-async function merge({ topPath, farPath, rootPath, directory, clock, signal }: MergeRequest): Promise<void> {
-  const options = (top: string, far: string, root: string): string =>
-    [
-      ...["driver=qcow2", "file.driver=file", `file.filename=${top}`],
-      ...["backing.driver=qcow2", "backing.file.driver=file", `backing.file.filename=${far}`],
-      ...["backing.backing.driver=raw", "backing.backing.file.driver=file", `backing.backing.file.filename=${root}`],
-    ].join(",");
-  const argv = ["qemu-img", "commit", "-q", "-d", "--image-opts"];
-  await rm(directory, { recursive: true, force: true });
-  const files = join(directory, "files");
-  await mkdir(files, { recursive: true, mode: 0o700 });
-  try {
-    await link(topPath, join(files, "top"));
-    await link(farPath, join(files, "far"));
-    const seen = options("/files/top", "/files/far", "/input/root");
-    await runConfined({
-      ...{ directory, inputs: { root: rootPath }, capabilities: ["dac_override"], argv: [...argv, seen] },
-      ...{ timeoutMs: MERGE_MS_MAX, signal, clock },
-    });
-    await syncToDisk(farPath);
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
-}
 
 async function headerOf(diskPath: string): Promise<Buffer> {
   await using file = await open(diskPath, "r");

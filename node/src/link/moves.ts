@@ -25,7 +25,6 @@ import { endWhenSilent, readJson } from "./bodies.ts";
 import type { Exchange } from "./exchange.ts";
 
 const PROGRESS_PERIOD_MS = 1_000;
-const WANTED_WAIT_MS_MAX = 60_000;
 /** Longer than a server lets the source be silent, which reads again what was sent before. */
 const SILENCE_MAX_MS = 12 * 60_000;
 const POINT = /^[0-9a-f]{32}$/;
@@ -55,7 +54,7 @@ export async function serveOutgoing(
     return sendJson(response, 200, await describeOutgoing(machine, parts.outgoing, { hasContent, signal }));
   }
   const part = {
-    ...{ name: fileNameOf(file), from: fromOf(query), bytes: bytesOf(query, file) },
+    ...{ name: fileNameOf(file), from: fromOf(query) },
     ...{ ...pointsOf(query, file), ...restOf(query, file) },
   };
   const { earlySlots } = parts.outgoing;
@@ -99,57 +98,14 @@ export async function beginIncoming(exchange: Exchange, { incoming, clock }: Mov
   sendJson(response, 200, await incoming.begin(machineId, move, machine));
 }
 
-export async function receiveIncoming(exchange: Exchange, { incoming, clock, fleet }: MoveParts): Promise<void> {
+export async function receiveIncoming(exchange: Exchange, { incoming, clock }: MoveParts): Promise<void> {
   const { request, parameters, query } = exchange;
   const { machineId, move } = idsOf(parameters);
   const { file = "" } = parameters;
-  const partBytes = bytesOf(query, file);
-  if (partBytes !== null) return await receivePart(exchange, { clock, fleet }, partBytes);
   const generation = restOf(query, file).rest?.generation ?? null;
   const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file), generation };
   using _silence = endWhenSilent(request, clock, SILENCE_MAX_MS);
   await serveArrival(exchange, clock, (onBytes) => incoming.receive(machineId, move, part, request, onBytes));
-}
-
-/** A part of the disk of a machine that is here already. */
-async function receivePart(
-  exchange: Exchange,
-  { clock, fleet }: Pick<MoveParts, "clock" | "fleet">,
-  bytes: number,
-): Promise<void> {
-  const { request, parameters, query, signal } = exchange;
-  const machine = arrivedMachine(parameters, fleet);
-  const start = fromOf(query);
-  using _silence = endWhenSilent(request, clock, SILENCE_MAX_MS);
-  await serveArrival(exchange, clock, async (onBytes) => {
-    let done = 0;
-    const onMore = (more: number): void => onBytes((done += more));
-    const sha256 = await machine.receiveFollowed({ start, end: start + bytes }, request, onMore, signal);
-    return { bytes: done, sha256, pausedAt: null };
-  });
-}
-
-/** What is to be sent of the disk of a machine that is here already. */
-export async function wantedIncoming(
-  { request, response, parameters, query, signal }: Exchange,
-  { fleet }: Pick<MoveParts, "fleet">,
-): Promise<void> {
-  request.resume();
-  const machine = arrivedMachine(parameters, fleet);
-  const kind = query.get("wanted");
-  if (kind !== "read" && kind !== "rest") throw new InvalidMessage("wanted", "read or rest");
-  const waitMs = Number(query.get("wait"));
-  if (!Number.isSafeInteger(waitMs) || waitMs < 0 || waitMs > WANTED_WAIT_MS_MAX)
-    throw new InvalidMessage("wait", `0 to ${WANTED_WAIT_MS_MAX}`);
-  sendJson(response, 200, await machine.wanted(kind, waitMs, signal));
-}
-
-/** The machine that came here with a move. Throws UnknownMove. */
-function arrivedMachine(parameters: Exchange["parameters"], fleet: Fleet): Supervisor {
-  const { machineId, move } = idsOf(parameters);
-  const machine = fleet.find(machineId);
-  if (machine instanceof Supervisor && machine.arrivedBy === move) return machine;
-  throw new UnknownMove(`machine ${machineId} did not come to this node with move ${move}`);
 }
 
 export async function commitIncoming(
@@ -158,10 +114,7 @@ export async function commitIncoming(
 ): Promise<void> {
   request.resume();
   const { machineId, move } = idsOf(parameters);
-  const follows = query.has("follows") ? Number(query.get("follows")) : null;
-  if (follows !== null && (!Number.isSafeInteger(follows) || follows < 1))
-    throw new InvalidMessage("follows", "the size of a disk's file");
-  const options = { hasMemory: query.get("memory") !== "0", follows };
+  const options = { hasMemory: query.get("memory") !== "0" };
   sendJson(response, 200, await incoming.commit(machineId, move, options));
 }
 
@@ -257,16 +210,6 @@ function restOf(query: URLSearchParams, file: string): { rest: { diskPoint: stri
   if (!POINT.test(diskPoint)) throw new InvalidMessage("disk", "32 hex digits");
   if (!Number.isSafeInteger(generation) || generation < 1) throw new InvalidMessage("generation", "a whole number");
   return { rest: { diskPoint, generation } };
-}
-
-/** How much of a disk a request is for; null: all of it. Throws InvalidMessage. */
-function bytesOf(query: URLSearchParams, file: string): number | null {
-  const value = query.get("bytes");
-  if (value === null) return null;
-  const bytes = Number(value);
-  if (file !== "disk" || !Number.isSafeInteger(bytes) || bytes < 1)
-    throw new InvalidMessage("bytes", "a part of a disk");
-  return bytes;
 }
 
 function fromOf(query: URLSearchParams): number {

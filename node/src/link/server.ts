@@ -51,7 +51,6 @@ import { parseLogsRequest, serveLogs } from "./logs.ts";
 import {
   beginIncoming,
   commitIncoming,
-  wantedIncoming,
   discardIncoming,
   receiveIncoming,
   refusalOf,
@@ -169,7 +168,6 @@ class Link {
     outgoingFile: (exchange) => serveOutgoing(exchange, this.#options),
     beginIncoming: (exchange) => beginIncoming(exchange, this.#options),
     receiveIncoming: (exchange) => receiveIncoming(exchange, this.#options),
-    wantedIncoming: (exchange) => wantedIncoming(exchange, this.#options),
     commitIncoming: (exchange) => commitIncoming(exchange, this.#options),
     discardIncoming: (exchange) => discardIncoming(exchange, this.#options),
   };

@@ -21,7 +21,6 @@ import type { Fleet } from "./fleet.ts";
 import { type Journal, readJournal, vmmIdOf } from "./journal.ts";
 import { accountForDisk, type LostMachine, recoverLost } from "./lost-journal.ts";
 import {
-  FOLLOWED_NAMES,
   BOOTS_NAME,
   bootDirectoryName,
   bootsPathOf,
@@ -115,8 +114,7 @@ async function removeUnaccounted(directory: string, journal: Journal, log: Log):
   const [memory, base] = MEMORY_NAMES;
   // The base of a machine that was suspended once is needed to suspend it again.
   const kept = journal.memory ? [memory, base] : journal.boot === null ? [] : [base];
-  const followed = (journal.following ?? null) === null ? [] : FOLLOWED_NAMES;
-  const known = new Set<string>([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME, ...followed, ...kept]);
+  const known = new Set<string>([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME, ...kept]);
   const files = (await readdir(directory)).filter((name) => !known.has(name)).map((name) => join(directory, name));
   const current = journal.boot === null ? null : bootDirectoryName(vmmIdOf(journal.boot));
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))

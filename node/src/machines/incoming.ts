@@ -43,7 +43,7 @@ import { type Journal, JournalFile } from "./journal.ts";
 import { type Arrival, LiveArrivals } from "./live-arrivals.ts";
 import type { MachineDeps } from "./machine-deps.ts";
 import { movedPath } from "./outgoing.ts";
-import { bootsPathOf, diskPathOf, farPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
+import { bootsPathOf, diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
 import { Supervisor } from "./supervisor.ts";
 
 /** Longer than a move may take. */
@@ -110,7 +110,7 @@ export class Incoming {
   begin(machineId: string, move: string, request: IncomingMachine): Promise<IncomingState> {
     return this.#inTurn(move, async () => {
       const { fleet, deps } = this.#options;
-      const known = { takesEarly: true, takesFollowing: true, takesLive: deps.driver.receive !== null, point: null };
+      const known = { takesEarly: true, takesLive: deps.driver.receive !== null, point: null };
       if (this.#arrived(machineId, move) !== null) return { ...known, isMachine: true, awaited: [] };
       if (fleet.find(machineId) !== undefined)
         throw new OlderCopy(`this node has an earlier copy of machine ${machineId}`);
@@ -287,9 +287,9 @@ export class Incoming {
 
   /**
    * Makes the files a stopped machine of this node. Does nothing when they are one already. `hasMemory`: false when its memory was
-   * discarded after it had arrived. `follows`: the size of the disk's file, which arrives after that; null: it is here.
+   * discarded after it had arrived.
    */
-  commit(machineId: string, move: string, { hasMemory, follows }: CommitOptions): Promise<ObservedMachine> {
+  commit(machineId: string, move: string, { hasMemory }: CommitOptions): Promise<ObservedMachine> {
     return this.#inTurn(move, async () => {
       const arrived = this.#arrived(machineId, move);
       if (arrived !== null) {
@@ -298,9 +298,8 @@ export class Incoming {
       }
       const { fleet, deps } = this.#options;
       const requested = await this.#request(move);
-      const request = hasMemory && follows === null ? requested : { ...requested, memory: null };
-      const awaited = await this.#awaited(move, request);
-      const [missing] = awaited.filter(({ name }) => name !== "disk" || follows === null);
+      const request = hasMemory ? requested : { ...requested, memory: null };
+      const [missing] = await this.#awaited(move, request);
       if (missing !== undefined) throw new Error(`${missing.name} of machine ${machineId} has not arrived`);
       if (fleet.removedAt(machineId) >= request.generation || fleet.find(machineId) !== undefined)
         throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
@@ -308,9 +307,7 @@ export class Incoming {
       const rootName = await this.#ensureRoot(move, request);
       const uid = users.take();
       try {
-        const following =
-          follows === null ? null : { bytes: follows, hasTop: false, isComplete: false, isMerged: false };
-        const journal = { ...this.#journal(machineId, move, request, { rootName, uid }), following };
+        const journal = this.#journal(machineId, move, request, { rootName, uid });
         const directory = join(machinesDirectory, machineId);
         const image = await images.findByDigest(request.image.digest);
         if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
@@ -452,12 +449,8 @@ export class Incoming {
     const { disks, driver } = this.#options.deps;
     const staging = this.#staging(move);
     const diskPath = diskPathOf(staging);
-    const { following = null } = journal;
-    if (following !== null) await makeFar(staging, following.bytes);
-    else {
-      await disks.rebase({ diskPath, directory, rootPath });
-      if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
-    }
+    await disks.rebase({ diskPath, directory, rootPath });
+    if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
     const memoryPaths = [memoryPathOf(staging), memoryBasePathOf(staging)];
     for (const path of memoryPaths) await rm(`${path}.part`, { force: true });
     if (memory === null) await rm(memoryPathOf(staging), { force: true });
@@ -514,7 +507,6 @@ export class Incoming {
 
 export interface CommitOptions {
   readonly hasMemory: boolean;
-  readonly follows: number | null;
 }
 
 /** The same chunks; throws the signal's reason when it is aborted, also while none come. */
@@ -530,14 +522,6 @@ async function* untilAborted(source: AsyncIterable<Buffer>, signal: AbortSignal)
     // Not waited for: a source that is silent ends only after its next chunk.
     void chunks.return?.().catch(() => undefined);
   }
-}
-
-/** The file into which a disk arrives after its machine. What had arrived of it before is not used. */
-async function makeFar(staging: string, bytes: number): Promise<void> {
-  for (const path of [diskPathOf(staging), `${diskPathOf(staging)}.part`]) await rm(path, { force: true });
-  await using file = await open(farPathOf(staging), "w", 0o600);
-  await file.truncate(bytes);
-  await file.sync();
 }
 
 /** The base of the memory that comes with the machine, or will come. */

@@ -73,8 +73,6 @@ export interface Journal {
   readonly rootName?: string | null;
   /** The move with which the disk came to this node; absent or null: it was made here. */
   readonly arrivedBy?: string | null;
-  /** Its disk comes from another node, and is not one file yet; null or absent: it is. */
-  readonly following?: Following | null;
   readonly boot: JournaledBoot | null;
   /** The latest boot that ran and has ended; absent in journals of earlier versions. */
   readonly lastRun?: EndedRun | null;
@@ -91,18 +89,6 @@ export interface Journal {
   readonly suspendRefusal?: SuspendRefusal | null;
   /** Restarts after unexpected ends; null or absent: none since the last request of the server. */
   readonly restarts?: Restarts | null;
-}
-
-/** A disk of which parts are still on the node where the machine was (followed-disk.ts). */
-export interface Following {
-  /** Of the file on the other node. */
-  readonly bytes: number;
-  /** What the machine has written is in a separate file, which a start must find. */
-  readonly hasTop: boolean;
-  /** All of it is here. */
-  readonly isComplete: boolean;
-  /** What the machine has written is in that file too, which becomes the disk by a rename. */
-  readonly isMerged: boolean;
 }
 
 export interface JournaledMemory {
@@ -126,9 +112,7 @@ export interface SuspendRefusal {
   readonly reason: string;
 }
 
-/** Of a journal that names files which an earlier version would remove: those of a disk that is not one file. */
-const VERSION = 2;
-const VERSION_OF_ONE_FILE = 1;
+const VERSION = 1;
 const TEMPORARY_NAME = `${JOURNAL_NAME}.new`;
 
 /** `missing`: no file. `damaged`: it cannot be read. `newer`: a later version of Flotilla wrote it. */
@@ -156,7 +140,7 @@ function parseJournal(text: string, machineId: string): ReadJournal {
     return { kind: "newer", reason };
   }
   const isSound =
-    (value.version === VERSION || value.version === VERSION_OF_ONE_FILE) &&
+    value.version === VERSION &&
     value.machineId === machineId &&
     Number.isSafeInteger(value.uid) &&
     Number.isSafeInteger(value.generation) &&
@@ -233,8 +217,7 @@ export class JournalFile {
   }
 
   async #replace(journal: Journal | null): Promise<void> {
-    const version = (journal?.following ?? null) === null ? VERSION_OF_ONE_FILE : VERSION;
-    const text = JSON.stringify({ version, ...journal });
+    const text = JSON.stringify({ version: VERSION, ...journal });
     const file = await open(this.#temporaryPath, "w", 0o600);
     try {
       await file.writeFile(text);

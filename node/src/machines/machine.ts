@@ -14,7 +14,6 @@ import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";
-import { FollowedDisk } from "./followed-disk.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
 import { type Journal, JournalFile, vmmIdOf } from "./journal.ts";
@@ -45,7 +44,6 @@ export class Machine {
   readonly leaving: Leaving;
   /** Its VMM is to be replaced; null: that was not requested. */
   replacing: Replacing | null = null;
-  #followed: FollowedDisk | null;
   readonly secondTry = new SecondTry();
   readonly watchers: Watchers;
   readonly #file: JournalFile;
@@ -74,8 +72,6 @@ export class Machine {
     this.changes = new DiskChanges(this.log);
     this.leaving = new Leaving();
     this.machineLog = new MachineLog(logsPathOf(directory));
-    const bytes = journal.following?.isMerged === false ? journal.following.bytes : null;
-    this.#followed = bytes === null ? null : new FollowedDisk({ directory, bytes, clock, log: this.log });
     const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
     this.watchers = new Watchers(clock);
@@ -91,17 +87,6 @@ export class Machine {
     });
     if (journal.boot !== null) deps.liveBoots.add(vmmIdOf(journal.boot));
     mkdirSync(directory, { recursive: true, mode: 0o700 });
-  }
-
-  /** Its disk, while that is not one file of this node. */
-  get followed(): FollowedDisk | null {
-    return this.#followed;
-  }
-
-  /** Nothing reads or writes the file of the other node any more. */
-  async closeFollowed(): Promise<void> {
-    await this.#followed?.close();
-    this.#followed = null;
   }
 
   /** The journal as last changed; the file may be older. */
@@ -136,14 +121,12 @@ export class Machine {
 
   situation(): Situation {
     const { desired, generation, hasDisk, ending, keepsMemory = false, memory = null, suspendRefusal } = this.#journal;
-    const { following = null } = this.#journal;
     const permitted = this.#journal.spec?.disruption === "migrate" ? "suspend" : "shutDown";
     return {
       hostStop: this.deps.hostStop.isStopping ? permitted : null,
       ...{ desired, generation, hasDisk, ending, keepsMemory },
       hasImage: this.disk.heldDigest !== null,
       vm: this.held.state,
-      arrivedDisk: following?.isMerged ? "merged" : following?.isComplete ? "here" : null,
       hasMemory: memory !== null,
       isLeaving: this.leaving.isUnderWay,
       replacing: this.replacing?.how ?? null,
@@ -214,7 +197,7 @@ export class Machine {
   async release(): Promise<void> {
     this.isReleased = true;
     this.held.release();
-    await Promise.all([this.workload.release(), this.#followed?.close(), this.#file.idle()]);
+    await Promise.all([this.workload.release(), this.#file.idle()]);
   }
 
   #restart(reason: string): void {

@@ -69,11 +69,7 @@ export async function describeOutgoing(
   const memoryBase = hasContent && canSendEarly ? await describeBase(supervisor, deps, options) : null;
   const points = isStopped ? await supervisor.points() : [];
   const image = movedImage(base.image);
-  const diskSize = await stat(diskPathOf(supervisor.directory)).then(
-    ({ size }) => size,
-    () => 0,
-  );
-  const known = { isStopped, image, root, files, diskSize };
+  const known = { isStopped, image, root, files };
   return { ...known, memory, memoryFormat, canSendEarly, canMoveLive, memoryBase, points };
 }
 
@@ -111,8 +107,6 @@ async function describeMemory(
 export interface OutgoingBlocks {
   readonly name: string;
   readonly from: number;
-  /** Of the disk: only so many; null: up to its end. */
-  readonly bytes: number | null;
   /** Of the disk, and of a machine that runs. */
   readonly point: string | null;
   readonly since: string | null;
@@ -123,7 +117,7 @@ export interface OutgoingBlocks {
 /** The blocks of a file, as the request for it says. Throws UnknownPoint, and ENOENT. */
 export async function outgoingBlocks(
   supervisor: Supervisor,
-  { name, from, bytes, point, since, rest }: OutgoingBlocks,
+  { name, from, point, since, rest }: OutgoingBlocks,
   signal: AbortSignal,
 ): Promise<AsyncIterable<Buffer>> {
   if (rest !== null) return writeMove(await begun(await supervisor.handOver({ ...rest, point: point ?? "" })));
@@ -135,7 +129,6 @@ export async function outgoingBlocks(
   }
   const path = await outgoingPath(supervisor, name);
   await stat(path);
-  if (bytes !== null) return readExtents(path, [{ start: from, end: from + bytes }]);
   return since === null ? readBlocks(path, from) : readExtents(path, await supervisor.changesSince(since));
 }
 

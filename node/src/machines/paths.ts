@@ -5,14 +5,6 @@ import { join } from "node:path";
 
 /** The machine's disk, in the machine's directory. */
 export const diskPathOf = (directory: string): string => join(directory, DISK_NAME);
-/** Of a disk whose content still comes from another node (followed-disk.ts). */
-export const FOLLOWED_NAMES = ["disk.far", "disk.far.map", "disk.far.nbd", "disk.top"] as const;
-const [FAR_NAME, FAR_MAP_NAME, , TOP_NAME] = FOLLOWED_NAMES;
-export const FAR_SOCKET_NAME = FOLLOWED_NAMES[2];
-export const farPathOf = (directory: string): string => join(directory, FAR_NAME);
-export const farMapPathOf = (directory: string): string => join(directory, FAR_MAP_NAME);
-export const farSocketPathOf = (directory: string): string => join(directory, FAR_SOCKET_NAME);
-export const topPathOf = (directory: string): string => join(directory, TOP_NAME);
 /** One directory per boot, in the machine's directory. */
 export const bootsPathOf = (directory: string): string => join(directory, BOOTS_NAME);
 /**

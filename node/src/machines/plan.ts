@@ -74,7 +74,6 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     configured   stopped  keeps memory                  → suspend
  *     configured   stopped                                → shutDown
  *     none         stopped  memory is saved, not to keep  → discardMemory
- *     none         stopped  all of its disk is here       → mergeDisk
  *     none         stopped                                → settled: stopped
  *     none         running  powered off in this gen.      → settled: stopped
  *     none         running  failed in this generation     → settled: failed
@@ -84,7 +83,6 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     none         running  memory is saved               → resume
  *     none         running  no disk, no image             → ensureImage
  *     none         running  no disk                       → makeDisk
- *     none         running  its disk is merged            → mergeDisk
  *     none         running                                → boot
  */
 const RULES: readonly Rule[] = [
@@ -190,13 +188,6 @@ const RULES: readonly Rule[] = [
     test: (situation) => hasMemory(situation) && !situation.keepsMemory,
     next: "discardMemory",
   },
-  {
-    when: "all of its disk is here",
-    vm: [null],
-    desired: ["stopped"],
-    test: ({ arrivedDisk }) => arrivedDisk !== null,
-    next: "mergeDisk",
-  },
   { when: "it is stopped", vm: [null], desired: ["stopped"], next: settled("stopped") },
   { when: "it powered off", vm: [null], desired: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
   { when: "its start failed", vm: [null], desired: ["running"], test: endedAs("failed"), next: settled("failed") },
@@ -224,13 +215,6 @@ const RULES: readonly Rule[] = [
     next: "ensureImage",
   },
   { when: "it has no disk", vm: [null], desired: ["running"], test: ({ hasDisk }) => !hasDisk, next: "makeDisk" },
-  {
-    when: "its disk is merged and needs its name",
-    vm: [null],
-    desired: ["running"],
-    test: ({ arrivedDisk }) => arrivedDisk === "merged",
-    next: "mergeDisk",
-  },
   { when: "it is to run", vm: [null], desired: ["running"], next: "boot" },
 ];
 

@@ -42,11 +42,6 @@ export interface Situation {
   readonly hasDisk: boolean;
   /** null: the journal has no boot, so no VMM of this machine exists. */
   readonly vm: VmState | null;
-  /**
-   * Of a disk that comes from another node. `here`: all of it has arrived, beside what the machine has written. `merged`: it needs only its
-   * name. null: it is one file, or parts of it are missing.
-   */
-  readonly arrivedDisk: "here" | "merged" | null;
   readonly ending: Ending | null;
   /** Whether a stop suspends it, or keeps the memory of one that is suspended. */
   readonly keepsMemory: boolean;
@@ -71,7 +66,6 @@ const ACTIONS = [
   "awaitLease",
   "ensureImage",
   "makeDisk",
-  "mergeDisk",
   "boot",
   "resume",
   "configure",
@@ -95,7 +89,6 @@ export const STATE_DURING = {
   awaitLease: "preparing",
   ensureImage: "preparing",
   makeDisk: "preparing",
-  mergeDisk: "stopping",
   boot: "booting",
   resume: "booting",
   configure: "booting",
@@ -122,7 +115,6 @@ const INTERRUPTED_BY = {
   awaitLease: ["stopped", "absent"],
   ensureImage: ["stopped", "absent"],
   makeDisk: ["stopped", "absent"],
-  mergeDisk: ["running", "absent"],
   boot: ["stopped", "absent"],
   resume: ["stopped", "absent"],
   configure: ["stopped", "absent"],

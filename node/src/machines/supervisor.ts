@@ -13,16 +13,13 @@
  * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action, adopt.ts reads the
  * journal and the plan continues from it.
  */
-import { join } from "node:path";
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import type { BootRequest, PausedVm, Vm } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
-import { bytesForNewDisks } from "../disks/disks.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { Extent } from "../images/blocks.ts";
-import { DiskFull } from "../images/space.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
 import type { MoveRecord } from "../memory/move-stream.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
@@ -31,14 +28,13 @@ import { stay } from "./actions/moving.ts";
 import { discardMemory } from "./actions/suspend.ts";
 import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
 import { applyFence, isFenced, withFence } from "./fence.ts";
-import type { FollowedState, WantedKind } from "./followed-disk.ts";
 import { type Journal, type JournaledMemory, vmmIdOf } from "./journal.ts";
 import { type HandOver, handOver, sendRounds } from "./hand-over.ts";
 import { Machine } from "./machine.ts";
 import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
 import { type HowReplaced, type ReplacedVmm, Replacing } from "./replacing.ts";
-import { bootDirectoryName, bootsPathOf, diskPathOf } from "./paths.ts";
+import { diskPathOf } from "./paths.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
@@ -155,21 +151,14 @@ export class Supervisor {
   /** Whether it is to be stopped and nothing of it runs, so that its files do not change. */
   get isAtRest(): boolean {
     const { held, journal } = this.#machine;
-    return (
-      journal.desired === "stopped" &&
-      journal.boot === null &&
-      held.state === null &&
-      this.#queue.action === null &&
-      (journal.following ?? null) === null
-    );
+    return journal.desired === "stopped" && journal.boot === null && held.state === null && this.#queue.action === null;
   }
 
   /** Whether it runs, is to run and can be watched, so that its files may be sent to another node before it is stopped. */
   get canSendEarly(): boolean {
     const { held, journal, replacing } = this.#machine;
     if (replacing !== null) return false;
-    const isOneFile = (journal.following ?? null) === null;
-    return this.guest !== null && journal.boot !== null && isOneFile && (held.vm?.watchDisk ?? null) !== null;
+    return this.guest !== null && journal.boot !== null && (held.vm?.watchDisk ?? null) !== null;
   }
 
   /**
@@ -260,49 +249,7 @@ export class Supervisor {
 
   /** What the memory of a running VM depends on; null: there is no VM, or its memory cannot be kept. */
   get memoryFormat(): string | null {
-    if (this.#machine.followed !== null) return null;
     return this.#machine.journal.boot?.record?.format ?? null;
-  }
-
-  /**
-   * What is to be fetched of a disk of which parts are on another node; waits for it as long as `waitMs`. Throws DiskFull while the rest
-   * would take what the disks of this node need; what its VM reads is fetched.
-   */
-  async wanted(kind: WantedKind, waitMs: number, signal: AbortSignal): Promise<FollowedState> {
-    const machine = this.#machine;
-    const { followed } = machine;
-    if (followed === null) return { isComplete: true, bytes: 0, arrivedBytes: 0, wanted: null };
-    await followed.open(this.#bootPlace());
-    if (kind === "rest" && !followed.isComplete && (await bytesForNewDisks(this.directory)) < 0)
-      throw new DiskFull("it filled up while the disk of a machine arrived");
-    const state = await followed.wanted(kind, waitMs, signal);
-    const { following = null } = machine.journal;
-    if (state.isComplete && following !== null && !following.isComplete) {
-      await machine.update({ following: { ...following, isComplete: true } });
-      this.#queue.wake();
-    }
-    return state;
-  }
-
-  /** Receives what was asked for. Resolves with its hash. Throws ContentDiffers. */
-  async receiveFollowed(
-    extent: Extent,
-    stream: AsyncIterable<Buffer>,
-    onBytes: (more: number) => void,
-    signal: AbortSignal,
-  ): Promise<string> {
-    const { followed } = this.#machine;
-    if (followed === null) throw new Error("all of the disk is here");
-    await followed.open(this.#bootPlace());
-    return await followed.receive(extent, stream, onBytes, signal);
-  }
-
-  /** Where a VMM of an earlier agent finds its disk. */
-  #bootPlace(): { readonly directory: string; readonly uid: number } | null {
-    const { boot, uid } = this.#machine.journal;
-    return boot === null
-      ? null
-      : { directory: join(bootsPathOf(this.directory), bootDirectoryName(vmmIdOf(boot))), uid };
   }
 
   /** Memory came with the machine, and its owner has discarded it since. Only before the first request for the machine. */
@@ -383,9 +330,6 @@ export class Supervisor {
    */
   resume(): void {
     const { spec, desired } = this.#machine.journal;
-    this.#machine.followed?.open(this.#bootPlace()).catch((error: unknown) => {
-      this.#machine.log.error({ error }, "the disk of a machine, of which parts are on another node, cannot be opened");
-    });
     if (spec === null && desired !== "absent") return;
     this.#machine.timings.resume();
     void this.#queue.run();

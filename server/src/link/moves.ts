@@ -13,15 +13,8 @@ import {
   readMoveProgress,
   readObservedMachine,
   readOutgoingMachine,
-  readWantedBlocks,
 } from "@flotilla/contract/link/generated";
-import type {
-  AwaitedFile,
-  IncomingMachine,
-  IncomingState,
-  OutgoingMachine,
-  WantedBlocks,
-} from "@flotilla/contract/link/moves";
+import type { AwaitedFile, IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { ask, explained, type Meaning, type Question } from "./ask.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
@@ -84,35 +77,16 @@ export async function beginIncoming(
 }
 
 /**
- * Makes what has arrived a machine of the target. `hasMemory`: false when its memory was discarded after it had arrived. `follows`: the size
- * of its disk's file, which arrives later; null: it is there.
+ * Makes what has arrived a machine of the target. `hasMemory`: false when its memory was discarded after it had arrived.
  */
 export async function commitIncoming(
   link: NodeLink,
   node: NodeAddress,
   call: MoveCall,
-  { hasMemory, follows }: { readonly hasMemory: boolean; readonly follows: number | null },
+  { hasMemory }: { readonly hasMemory: boolean },
 ): Promise<ObservedMachine> {
-  const query = new URLSearchParams({
-    ...(hasMemory ? {} : { memory: "0" }),
-    ...(follows === null ? {} : { follows: `${follows}` }),
-  });
-  const path = `${incomingPath(call)}?${query}`;
+  const path = `${incomingPath(call)}${hasMemory ? "" : "?memory=0"}`;
   return await askInMove(link, node, { method: "POST", path, signal: call.signal }, readObservedMachine);
-}
-
-/** `read`: what a VM of the target waits for. `rest`: everything else. */
-export type WantedKind = "read" | "rest";
-
-/** What the target needs next of a disk that follows its machine; waits for it as long as `waitMs`. */
-export async function wantedBlocks(
-  link: NodeLink,
-  node: NodeAddress,
-  call: MoveCall,
-  { kind, waitMs }: { readonly kind: WantedKind; readonly waitMs: number },
-): Promise<WantedBlocks> {
-  const path = `${incomingPath(call)}?wanted=${kind}&wait=${waitMs}`;
-  return await askInMove(link, node, { method: "GET", path, signal: call.signal }, readWantedBlocks);
 }
 
 /** Has the target remove what has arrived, unless it is a machine already. */
@@ -132,8 +106,6 @@ export async function releaseOutgoing(
 
 export interface RelayOptions {
   readonly file: AwaitedFile;
-  /** Of the disk: only so many bytes of its file; absent: up to the end. */
-  readonly bytes?: number;
   /** Of the disk: the point that the stream begins. */
   readonly point?: string;
   /** Of the disk: the point that the target has; only what has changed since then is sent. */
@@ -154,10 +126,9 @@ export async function relayFile(
   link: NodeLink,
   { source, target }: { readonly source: NodeAddress; readonly target: NodeAddress },
   call: MoveCall,
-  { file, bytes, point, since, rest, onBytes, onPaused }: RelayOptions,
+  { file, point, since, rest, onBytes, onPaused }: RelayOptions,
 ): Promise<number> {
   const query = new URLSearchParams({ from: `${file.from}` });
-  if (bytes !== undefined) query.set("bytes", `${bytes}`);
   if (point !== undefined) query.set("point", point);
   if (since !== undefined) query.set("since", since);
   if (rest !== undefined) {

@@ -4,7 +4,6 @@
  * Always:
  * - Only the target says what is missing, so that a copy continues on any server. Of a disk that was sent while the machine ran
  *   (early.ts), that is what has changed since.
- * - The disk of a machine that is to start first is left out (following.ts), if both nodes can do that.
  * - A machine that is stopped in another way meanwhile has discarded its memory: the copy continues without it.
  * - A node that does not answer for `patienceMs` without any byte having arrived ends the copy: the machine is stopped meanwhile.
  */
@@ -35,20 +34,12 @@ export interface CopyOptions {
   readonly patienceMs: number;
 }
 
-/** The size of the disk's file, if it can be sent after the machine has started on the target; null: it cannot. */
-export function followingSize(
-  { diskSize, memory }: Pick<OutgoingMachine, "diskSize" | "memory">,
-  { takesFollowing }: Pick<IncomingState, "takesFollowing">,
-): number | null {
-  return takesFollowing === true && memory === null ? (diskSize ?? null) : null;
-}
-
 /** Resolves when the target has every file. Throws a Refusal that says why it does not. */
 export async function copyFiles(
   services: MachineServices,
   machine: MachineRecord,
   call: MoveCall,
-  { say, patienceMs, diskFollows }: CopyOptions & { readonly diskFollows: boolean },
+  { say, patienceMs }: CopyOptions,
 ): Promise<{ readonly bytes: number }> {
   const { clock } = services.context;
   const source = nodeOf(machine);
@@ -64,11 +55,9 @@ export async function copyFiles(
       const total = fileBytes(outgoing);
       if (!outgoing.isStopped) throw new NotStopped(`machine ${machine.id} is not stopped on node ${source.nodeId}`);
       if (isWithoutDisk(outgoing) && !(await hasRun(services, machine))) return { bytes: 0 };
-      const begun = await begin(services, machine, target, call, outgoing);
-      const { isMachine, awaited, point } = begun;
+      const { isMachine, awaited, point } = await begin(services, machine, target, call, outgoing);
       if (isMachine) return { bytes: state.bytes };
-      const isDiskLater = diskFollows && followingSize(found, begun) !== null;
-      for (const file of awaited.filter(({ name }) => name !== "disk" || !isDiskLater)) {
+      for (const file of awaited) {
         const before = state.bytes;
         const onBytes = (bytes: number): void => {
           if (before + bytes > state.bytes) state.movedAt = clock.monotonic();

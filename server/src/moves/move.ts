@@ -13,10 +13,9 @@ import type { MachineServices } from "../machines/services.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { includes, UNREACHABLE_STATUSES } from "../machines/state.ts";
 import { nodeUnreachableText } from "../machines/view.ts";
-import { findFollowing } from "./following-store.ts";
 import { lockMoves } from "./store.ts";
 import { chooseTarget } from "./target.ts";
-import { MOVE_STEPS, type MoveInput, stillFollows } from "./worker.ts";
+import { MOVE_STEPS, type MoveInput } from "./worker.ts";
 
 const DEADLINE_SECONDS_DEFAULT = 3600;
 export const MOVE_SECONDS_MAX = 24 * 3600;
@@ -29,8 +28,6 @@ export interface MoveRequest {
   /** null: placement chooses. */
   readonly nodeId: string | null;
   readonly deadlineSeconds: number | null;
-  /** It starts on the other node before its disk is there. */
-  readonly diskFollows?: boolean;
   /** The operation that needs the move; absent: a caller requests it. */
   readonly parentId?: string;
 }
@@ -48,21 +45,12 @@ export async function requestMove(services: MachineServices, request: MoveReques
   const running = await findMove(context.db, request);
   if (running !== undefined) return running;
   refuseUnmovable(machine);
-  const from = await findFollowing(context.db, machineId);
-  if (from !== null) throw stillFollows(machineId, from);
-  const { diskFollows = false } = request;
-  if (diskFollows && machine.observedDetails.suspendedAt !== null)
-    throw new Refusal(
-      "conflict",
-      `machine ${machineId} is suspended, and its memory needs all of its disk: move it without diskFollows, or start it before`,
-    );
   await chooseTarget(services, machine, { toId: nodeId, diskBytes: 0, memoryFormat: null });
   const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, MOVE_SECONDS_MAX);
   const { parentId } = request;
   const input: MoveInput = {
     ...{ machineId, nodeId },
     ...(parentId === undefined ? {} : { parentId }),
-    ...(diskFollows ? { diskFollows } : {}),
   };
   const move = {
     id: request.operationId,

@@ -15,7 +15,6 @@ export function moveHandlers(services: MachineServices): HandlersOf<"moveMachine
         machineId: request.params.id,
         nodeId: request.body?.nodeId ?? null,
         deadlineSeconds: request.body?.deadlineSeconds ?? null,
-        diskFollows: request.body?.diskFollows ?? false,
       });
       return { status: 202, body: operationInfo(operation) };
     },

@@ -106,20 +106,18 @@ export interface OwnerChange {
   readonly hasMemory: boolean;
   /** When the source paused the machine, whose run there ends with this: epoch milliseconds; null: the source has reported its end. */
   readonly pausedAt: number | null;
-  /** The target has the machine without its disk, which follows from the source. */
-  readonly diskFollows: boolean;
 }
 
 const MEMORY_LOST = "the machine's memory was lost, because it could not be moved to the other node; it boots there";
 
 /**
  * Makes the target the owner of the machine's disk. From now on the machine runs there and nowhere else, and the source's copy
- * is to be removed, when it has all of the disk. `hasMemory`: the machine's memory is there too. undefined: the move does not hold this revision of the machine.
+ * is to be removed. `hasMemory`: the machine's memory is there too. undefined: the move does not hold this revision of the machine.
  */
 export async function changeOwner(
   context: Context,
   machine: MachineRecord,
-  { moveId, hasMemory, pausedAt, diskFollows }: OwnerChange,
+  { moveId, hasMemory, pausedAt }: OwnerChange,
 ): Promise<MachineRecord | undefined> {
   const now = instantOf(context.clock.now());
   const endedAt = pausedAt === null ? null : instantOf(Math.min(pausedAt, context.clock.now()));
@@ -144,9 +142,6 @@ export async function changeOwner(
       UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${endedAt}::timestamptz), end_cause = 'stop'
       FROM moved WHERE r.machine_id = moved.id AND r.node_id = ${machine.nodeId} AND r.ended_at IS NULL
         AND ${endedAt}::timestamptz IS NOT NULL),
-    following AS (
-      INSERT INTO following_disks (machine_id, node_id, move_id, began_at)
-      SELECT id, ${machine.nodeId}::text, ${moveId}::text, ${now}::timestamptz FROM moved WHERE ${diskFollows}::boolean),
     arrived AS (
       DELETE FROM machine_copies c USING moved m WHERE c.machine_id = m.id AND c.node_id = m.node_id),
     left_behind AS (
@@ -263,9 +258,8 @@ export interface ObsoleteCopy {
 
 /** From `c`, a row of machine_copies, `m`, its machine, and `n`, its node. */
 const COPY_COLUMNS = sql`c.machine_id AS "machineId", c.node_id AS "nodeId", n.address, m.generation`;
-/** Neither the machine's owner has it, nor the target of its move, and no disk is read from it. */
-const IS_OBSOLETE = sql`m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id AND (m.deleted_at IS NOT NULL
-  OR NOT EXISTS (SELECT FROM following_disks f WHERE f.machine_id = c.machine_id AND f.node_id = c.node_id))`;
+/** Neither the machine's owner has it, nor the target of its move. */
+const IS_OBSOLETE = sql`m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id`;
 
 /** Copies that are to be removed now: of one machine, or of some machines on one node. */
 export function listObsoleteCopies(

@@ -16,7 +16,6 @@
 import { messageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
-import type { NodeAddress } from "../link/node-link.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
 import {
   commitIncoming,
@@ -25,7 +24,6 @@ import {
   type MoveCall,
   relayFile,
   releaseOutgoing,
-  wantedBlocks,
 } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
@@ -34,10 +32,9 @@ import { awaitRunning } from "../machines/start.ts";
 import { isActive, isApplied, isSettled } from "../machines/state.ts";
 import type { OperationRun, OperationWorker, StepResult } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
-import { begin, copyFiles, fileBytes, followingSize, hasNothing, nodeAddress } from "./copy.ts";
+import { copyFiles, fileBytes, hasNothing, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
 import { copyEarly, type EarlyCopy, isSentEarly, type LivePoints } from "./early.ts";
-import { findFollowing } from "./following-store.ts";
 import { type EffectOfMove, effectOf, type MoveEffect, preferredFormat } from "./memory.ts";
 import {
   changeOwner,
@@ -58,8 +55,6 @@ export interface MoveInput {
   readonly nodeId: string | null;
   /** The operation that needs the move, such as a drain; absent: a caller requested it. */
   readonly parentId?: string;
-  /** It starts on the target before its disk is there; absent: false. */
-  readonly diskFollows?: boolean;
 }
 
 export const MOVE_STEPS = {
@@ -113,7 +108,6 @@ class Move {
   readonly #run: OperationRun;
   readonly #machineId: string;
   readonly #moveId: string;
-  readonly #diskFollows: boolean;
   #early: EarlyCopy | null = null;
   /** Why the machine was not handed over while it ran; null: it was, or was not to be. */
   #notLive: string | null = null;
@@ -125,9 +119,8 @@ class Move {
   constructor(services: MachineServices, run: OperationRun) {
     this.#services = services;
     this.#run = run;
-    const { machineId, diskFollows = false } = run.operation.input as MoveInput;
+    const { machineId } = run.operation.input as MoveInput;
     this.#machineId = machineId;
-    this.#diskFollows = diskFollows;
     this.#moveId = run.operation.id;
   }
 
@@ -145,8 +138,6 @@ class Move {
       const machine = await this.#read();
       if (machine.moveId === this.#moveId) return `${machine.nodeId} → ${machine.moveNodeId}`;
       if (machine.moveId !== null) throw new Refusal("conflict", `another operation moves it: ${machine.moveId}`);
-      const followedFrom = await findFollowing(context.db, machine.id);
-      if (followedFrom !== null) throw stillFollows(machine.id, followedFrom);
       outgoing ??= await this.#describe(say, machine);
       const { memoryFormat } = outgoing;
       const preferred = preferredFormat(machine, memoryFormat);
@@ -154,7 +145,7 @@ class Move {
       const target = await this.#chooseTarget(machine, request);
       const { effect, reason } = await this.#effectOn(target, machine, memoryFormat);
       if (!outgoing.canSendEarly) this.#notLive = `node ${machine.nodeId} cannot watch its disk`;
-      if (isActive(machine) && isSentEarly(effect, outgoing) && !this.#diskFollows && !this.#earlyTried.has(target)) {
+      if (isActive(machine) && isSentEarly(effect, outgoing) && !this.#earlyTried.has(target)) {
         await this.#copyEarly(machine, { nodeId: target, movesMemory: effect === "migrate" }, say);
         continue;
       }
@@ -240,10 +231,7 @@ class Move {
       return false;
     }
     for (;;) {
-      const moved = await changeOwner(context, held, {
-        ...{ moveId: this.#moveId, hasMemory: true, pausedAt },
-        diskFollows: false,
-      });
+      const moved = await changeOwner(context, held, { moveId: this.#moveId, hasMemory: true, pausedAt });
       if (moved === undefined) {
         held = await this.#held();
         continue;
@@ -299,7 +287,7 @@ class Move {
       () => this.#held(),
       (signal) =>
         copyFiles(this.#services, machine, this.#call(machine, signal), {
-          ...{ say, patienceMs: PATIENCE_MS, diskFollows: this.#diskFollows },
+          ...{ say, patienceMs: PATIENCE_MS },
         }),
     );
     return text(bytes);
@@ -330,24 +318,16 @@ class Move {
       const target = await nodeAddress(this.#services, held.moveNodeId);
       const call = this.#call(held, this.#run.signal);
       const { keepsMemory } = held;
-      let [hasMemory, diskFollows] = [false, false];
+      let hasMemory = false;
       await this.#patiently(say, async () => {
         // The target makes a disk at the next start.
         if (await hasNothing(this.#services, held, call)) return;
-        const follows = this.#diskFollows ? await this.#followingSize(held, target, call) : null;
-        const options = { hasMemory: keepsMemory, follows };
-        const arrived = await commitIncoming(this.#services.link, target, call, options);
+        const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });
         // One that was handed over while it ran is paused there.
         hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;
-        // Also when an earlier request has made it a machine there.
-        const wait = { kind: "read", waitMs: 0 } as const;
-        diskFollows = follows !== null && !(await wantedBlocks(this.#services.link, target, call, wait)).isComplete;
       });
       this.#run.signal.throwIfAborted();
-      const moved = await changeOwner(context, held, {
-        ...{ moveId: this.#moveId, hasMemory, pausedAt: null, diskFollows },
-      });
-      if (diskFollows) await context.db.notify("disks", held.id);
+      const moved = await changeOwner(context, held, { moveId: this.#moveId, hasMemory, pausedAt: null });
       if (moved !== undefined) activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
       machine = moved ?? (await this.#read());
     }
@@ -357,18 +337,8 @@ class Move {
     // Another target may have had parts, before it did not admit the machine any more.
     await discardParts(this.#services, this.#call(machine, this.#run.signal));
     const left = await removeCopies(this.#services, this.#machineId);
-    const from = await findFollowing(context.db, this.#machineId);
-    if (from !== null) return `node ${machine.nodeId} owns it; its disk follows from node ${from}`;
     const copy = left === 0 ? "the former copy is removed" : "the former copy is removed when its node answers";
     return `node ${machine.nodeId} owns it; ${copy}`;
-  }
-
-  /** The size of the disk's file, which is sent after the machine has started; null: it is there, or cannot be. */
-  async #followingSize(held: MachineRecord, target: NodeAddress, call: MoveCall): Promise<number | null> {
-    const outgoing = await describeOutgoing(this.#services.link, nodeOf(held), call, { hasContent: true });
-    const begun = await begin(this.#services, held, target, call, outgoing);
-    const isAwaited = begun.isMachine || begun.awaited.some(({ name }) => name === "disk");
-    return isAwaited ? followingSize(outgoing, begun) : null;
   }
 
   /** Sends the target what is desired, and waits for it. */
@@ -433,10 +403,7 @@ class Move {
 
   async #effectOn(nodeId: string, machine: MachineRecord, memoryFormat: string | null): Promise<EffectOfMove> {
     const node = await this.#services.nodes.find(nodeId);
-    const found = effectOf({ machine, memoryFormat, target: { id: nodeId, labels: node?.labels ?? {} } });
-    // Its memory would need all of its disk.
-    const isRestart = this.#diskFollows && isActive(machine) && found.effect === "migrate";
-    return isRestart ? { effect: "restart", reason: null } : found;
+    return effectOf({ machine, memoryFormat, target: { id: nodeId, labels: node?.labels ?? {} } });
   }
 
   #call(machine: MachineRecord, signal: AbortSignal): MoveCall {
@@ -503,12 +470,6 @@ function refusePaused(machine: MachineRecord): void {
     `its memory could neither be handed over nor saved, so it runs on where it is: ${suspendRefusal.reason}`,
   );
 }
-
-export const stillFollows = (machineId: string, nodeId: string): Refusal =>
-  new Refusal(
-    "conflict",
-    `the disk of machine ${machineId} still follows it from node ${nodeId}; move it when its timeline says that all of it has arrived`,
-  );
 
 /** Leaves the machine where it was. The order matters: once it is released, no server completes the move. */
 async function undo(services: MachineServices, operation: OperationRecord): Promise<void> {

@@ -14,7 +14,6 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { endRunsOfNode } from "../machines/run-store.ts";
 import { listDisksOfNode, releaseDeletedMachines } from "../machines/store.ts";
-import { listFollowedFrom } from "../moves/following-store.ts";
 import { nodeNotFound } from "./not-found.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { deleteNode, lockNode } from "./store.ts";
@@ -28,8 +27,6 @@ export async function decommissionNode({ db, clock }: Context, id: string): Prom
     if (node === undefined) throw nodeNotFound(id);
     const disks = await listDisksOfNode(transaction, id);
     if (disks.length > 0) throw new Refusal("conflict", stillThere(id, disks));
-    const followed = await listFollowedFrom(transaction, id);
-    if (followed.length > 0) throw new Refusal("conflict", stillRead(id, followed));
     if (node.status === "ready" || node.status === "draining") {
       const text = `node ${id} is ${node.status}, so machines may still use it; drain it first, and remove it when it is drained`;
       throw new Refusal("conflict", text);
@@ -40,11 +37,6 @@ export async function decommissionNode({ db, clock }: Context, id: string): Prom
     await deleteNode(transaction, id);
   });
   await db.notify("nodes", id);
-}
-
-function stillRead(nodeId: string, machines: readonly { readonly id: string }[]): string {
-  const shown = machines.slice(0, LISTED_MAX).map(({ id }) => id);
-  return `the disks of ${machines.length} moved machines still come from node ${nodeId}: ${shown.join(", ")}; wait until they have arrived, or delete them`;
 }
 
 interface Disk {

@@ -75,11 +75,11 @@ test("machines that moved are counted once, and one that does not run there is n
 test("the progress names what is moved, what stays and why, and when it is stopped", () => {
   const machines = [machine("m", { isMoving: true }), machine("n", { isActive: true }), machine("o")];
   const found = view(machines, [move("p", { status: "succeeded", hasMoved: true })], { n: "no node", o: "no node" });
-  const at = { stopAt: NOW + 1_000, now: NOW, deleting: 1, followed: 2 };
+  const at = { stopAt: NOW + 1_000, now: NOW, deleting: 1 };
   assert.equal(
     progressText(found, at),
     "1 of 4 machines moved; moving m; 1 machine runs and cannot be moved; at 2026-07-22T00:00:01.000Z it is stopped; " +
-      "1 machine being deleted; sending the disks of 2 machines that left before; cannot be moved: n, o: no node",
+      "1 machine being deleted; cannot be moved: n, o: no node",
   );
   assert.match(progressText(found, { ...at, stopAt: NOW }), /cannot be moved; it is being stopped;/);
 });

@@ -139,14 +139,9 @@ export interface DrainProgress {
   readonly now: number;
   /** How many machines were deleted and are not gone yet. */
   readonly deleting: number;
-  /** How many machines run elsewhere while their disk still comes from here. */
-  readonly followed: number;
 }
 
-export function progressText(
-  view: DrainView<DrainedMachine>,
-  { stopAt, now, deleting, followed }: DrainProgress,
-): string {
+export function progressText(view: DrainView<DrainedMachine>, { stopAt, now, deleting }: DrainProgress): string {
   const { next, moving, waiting, blocked, movedCount } = view;
   const left = next.length + moving.length + waiting.length + blocked.length;
   const running = blocked.filter(({ machine }) => machine.isActive).length;
@@ -158,7 +153,6 @@ export function progressText(
     waiting.length > 0 ? `trying again soon: ${namesOf(waiting)}` : null,
     running > 0 ? `${stay}; ${running === 1 ? when : when.replace("it is", "they are")}` : null,
     deleting > 0 ? `${counted(deleting)} being deleted` : null,
-    followed > 0 ? `sending the ${followed === 1 ? "disk" : "disks"} of ${counted(followed)} that left before` : null,
     blocked.length > 0 ? `cannot be moved: ${blockedText(blocked)}` : null,
   ]
     .filter((part) => part !== null)

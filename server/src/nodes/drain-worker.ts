@@ -17,7 +17,6 @@ import { isActive } from "../machines/state.ts";
 import { stopMachine } from "../machines/stop.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
 import { MOVE_SECONDS_MAX, requestMove } from "../moves/move.ts";
-import { listFollowedFrom } from "../moves/following-store.ts";
 import { hasArriving, listChildMoves, MOVES_PER_NODE_MAX } from "../moves/store.ts";
 import { targetRequest } from "../moves/target.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
@@ -78,7 +77,6 @@ interface Found {
   /** Deleted machines that the node has not removed yet. */
   readonly deleting: number;
   /** Machines that run elsewhere while their disk still comes from the node. */
-  readonly followed: number;
   /** Nothing is to be moved any more: only machines that stay are left. */
   readonly isMoved: boolean;
   /** Machines that stay and run. */
@@ -105,10 +103,10 @@ class Drain {
     let movedAt = clock.monotonic();
     for (;;) {
       const found = await this.#look();
-      const { view, deleting, followed, isMoved, running } = found;
+      const { view, deleting, isMoved, running } = found;
       if (isMoved && running.length === 0 && deleting === 0) return emptiedText(view, this.#stopped.size);
       const now = clock.now();
-      say(progressText(view, { stopAt: this.#stopAt, now, deleting, followed }));
+      say(progressText(view, { stopAt: this.#stopAt, now, deleting }));
       const isLate = this.#stopAt <= now;
       if (!isMoved || !isLate) movedAt = clock.monotonic();
       if (clock.monotonic() - movedAt > STOP_MS_MAX)
@@ -139,7 +137,6 @@ class Drain {
     const { context, nodes } = this.#services;
     await refuseSilentNode(context, this.#nodeId);
     const isArriving = await hasArriving(context.db, this.#nodeId);
-    const followed = (await listFollowedFrom(context.db, this.#nodeId)).length;
     const records = await listMachinesOfNode(context.db, this.#nodeId);
     const moves = await listChildMoves(context.db, this.#run.operation);
     const kept = inTurns(records.filter(({ deletedAt }) => deletedAt === null).map(drained));
@@ -158,8 +155,7 @@ class Drain {
     return {
       view,
       deleting: records.length - kept.length,
-      followed,
-      isMoved: !isArriving && followed === 0 && view.next.length + view.moving.length + view.waiting.length === 0,
+      isMoved: !isArriving && view.next.length + view.moving.length + view.waiting.length === 0,
       running: view.blocked.flatMap(({ machine }) => (machine.isActive ? [machine] : [])),
     };
   }

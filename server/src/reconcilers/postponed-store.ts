@@ -35,8 +35,6 @@ export const POSTPONED: Readonly<Record<string, (db: Queryable, at: Instants) =>
       WHERE coalesce(last_activity_at, ready_at, desired_at) > ${latest} AND desired_state = 'running' AND auto_stop_seconds > 0`),
   operations: (db, { soon, latest }) =>
     db.execute(sql`UPDATE operations SET leased_until = ${soon} WHERE leased_until > ${latest}`),
-  followingDisks: (db, { soon, latest }) =>
-    db.execute(sql`UPDATE following_disks SET leased_until = ${soon} WHERE leased_until > ${latest}`),
   requests: (db, { soon, latest }) =>
     db.execute(sql`UPDATE idempotency_keys SET lease_until = ${soon} WHERE lease_until > ${latest} AND status IS NULL`),
   pools: (db, { now, latest }) => db.execute(sql`UPDATE pools SET retry_at = ${now} WHERE retry_at > ${latest}`),

@@ -23,7 +23,6 @@ const IN_BACKGROUND = [
   /operations/,
   /m\.fence = '(on|lifting)' AND/,
   /FROM pools p JOIN tenants/,
-  /UPDATE following_disks/,
   /decode\(hash, 'hex'\)/,
 ];
 

@@ -10,8 +10,6 @@ export const fakeDisks: Disks = {
     await writeFile(`${diskPath}.new`, `a fake disk on ${root.rootPath}\n`);
     await rename(`${diskPath}.new`, diskPath);
   },
-  makeTop: ({ path }) => writeFile(path, "what a fake machine wrote\n"),
-  merge: () => Promise.resolve(),
   rootNameOf: () => Promise.resolve(null),
   rebase: () => Promise.resolve(),
   digestOf: async (diskPath) =>

@@ -62,10 +62,6 @@ export const CONSOLE_BYTES = 65_536;
 /** The block node that the guest's disk device is permanently bound to. */
 export const ROOT_NODE = "root";
 const BULK_NODE = "bulk";
-/** Of the socket of a backing file that is read over NBD. */
-export const SOCKET_EXTENSION = ".nbd";
-/** The guest waits so long for the node agent, without an error. */
-const RECONNECT_SECONDS = 30 * 24 * 3600;
 /** The guest's name for its bulk disk, its second disk. */
 export const BULK_DEVICE = "/dev/vdb";
 /** Without announcements after a restore: they would only wake the guest, and its neighbour is always the same. */
@@ -141,9 +137,8 @@ function bulkNode(path: string | null): object {
 
 /**
  * The block node of a disk: the writable file first, its backing files behind it. A machine's disk is a qcow2. A backing
- * file is a qcow2 if its name says so, and one that is read over NBD if its name is that of a socket; otherwise it is an image's raw
- * file system. Every backing file is given explicitly,
- * because the disk's header is not trusted.
+ * file is a qcow2 if its name says so, otherwise an image's raw file system. Every backing file is given explicitly, because
+ * the disk's header is not trusted.
  */
 export function diskLayers(paths: readonly string[], nodeName: string): object {
   return layer(paths, { isTop: true, nodeName });
@@ -152,11 +147,8 @@ export function diskLayers(paths: readonly string[], nodeName: string): object {
 function layer(paths: readonly string[], { isTop, nodeName }: { isTop: boolean; nodeName: string }): object {
   const [path, ...rest] = paths;
   const access = isTop ? { discard: "unmap" } : { "read-only": true };
-  const file = path?.endsWith(SOCKET_EXTENSION)
-    ? { driver: "nbd", server: { type: "unix", path }, export: "disk", "reconnect-delay": RECONNECT_SECONDS, ...access }
-    : { driver: "file", filename: path, ...access };
-  if (!isTop && !path?.endsWith(".qcow2") && !path?.endsWith(SOCKET_EXTENSION))
-    return { driver: "raw", ...access, file };
+  const file = { driver: "file", filename: path, ...access };
+  if (!isTop && !path?.endsWith(".qcow2")) return { driver: "raw", ...access, file };
   const backing = rest.length === 0 ? null : layer(rest, { isTop: false, nodeName });
   return { driver: "qcow2", ...(isTop ? { "node-name": nodeName } : {}), ...access, file, backing };
 }

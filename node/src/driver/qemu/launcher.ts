@@ -8,7 +8,7 @@
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { chmod, lchown, link, open, rm, stat } from "node:fs/promises";
-import { basename, dirname, extname, join, relative } from "node:path";
+import { dirname, extname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -21,7 +21,7 @@ import { NEXT_TAP_NAME, TAP_NAME } from "../../network/addresses.ts";
 import { GUEST_ADDRESSING, type GuestNetwork, type Network } from "../../network/network.ts";
 import { keepTapOf } from "../../network/taps.ts";
 import type { VmRecord } from "../driver.ts";
-import { type GuestMemory, qemuArgv, SOCKET_EXTENSION } from "./argv.ts";
+import { type GuestMemory, qemuArgv } from "./argv.ts";
 import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
 import { FENCE_VARIABLE, firstFence } from "./fence.ts";
 import {
@@ -99,9 +99,6 @@ const IMAGES_NAME = "images";
 /** QEMU reads this file to learn whether memory may be overcommitted; the kernel decides in the end. */
 const OVERCOMMIT_PATH = "/proc/sys/vm/overcommit_memory";
 
-/** Keeps its name in the view, so that the agent can replace it when it listens again. */
-const isSocket = (path: string): boolean => path.endsWith(SOCKET_EXTENSION);
-
 export class Launcher {
   /** Without symbolic links; compared with command lines. */
   readonly nodeDirectory: string;
@@ -122,11 +119,11 @@ export class Launcher {
     return this.isRoot ? launch.uid : (process.getuid?.() ?? NOBODY_UID);
   }
 
-  /** Gives `owned` files and sockets to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
+  /** Gives `owned` files to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
   async makeReachable(uid: number, owned: readonly string[], read: readonly string[]): Promise<void> {
     if (!this.isRoot) return;
     // A VMM may have put a link in place of a file in its directory.
-    for (const path of [...owned, ...read.filter(isSocket)]) await lchown(path, uid, uid);
+    for (const path of owned) await lchown(path, uid, uid);
     const directories = new Set<string>();
     for (const file of [...owned, ...read]) {
       for (let place = dirname(this.#inside(file)); place !== "."; place = dirname(place)) {
@@ -145,11 +142,7 @@ export class Launcher {
    * than an image is on a different file system than the node's directory.
    */
   show(bootDirectory: string, paths: readonly string[]): Promise<readonly string[]> {
-    return Promise.all(
-      paths.map((path, index) =>
-        this.#show(bootDirectory, path, isSocket(path) ? basename(path) : `file-${index}${extname(path)}`),
-      ),
-    );
+    return Promise.all(paths.map((path, index) => this.#show(bootDirectory, path, `file-${index}${extname(path)}`)));
   }
 
   async #show(bootDirectory: string, path: string, name: string): Promise<string> {

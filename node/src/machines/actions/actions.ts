@@ -12,7 +12,6 @@ import { awaitMove, unpause } from "./moving.ts";
 import { configure } from "./configure.ts";
 import { cleanBoot, kill, removeFiles, shutDown } from "./end.ts";
 import { ensureImage, makeDisk } from "./make.ts";
-import { mergeDisk } from "./merge-disk.ts";
 import { replaceVmm } from "./replace-vmm.ts";
 import { discardMemory, resume, suspend } from "./suspend.ts";
 
@@ -26,7 +25,6 @@ export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   awaitLease,
   ensureImage,
   makeDisk,
-  mergeDisk,
   boot,
   resume,
   configure,

@@ -7,7 +7,7 @@
  * - A prepared VM that was taken is the machine's or has ended. The machine has its user from then on, and the one before is free.
  * - What is desired, and whether a server answers, is looked at again right before the VM begins.
  */
-import { chown, stat } from "node:fs/promises";
+import { chown } from "node:fs/promises";
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import { diskBytes } from "../../disks/disks.ts";
@@ -17,12 +17,9 @@ import { bootRequest, bootVm, makeBootId } from "../boot-vm.ts";
 import { applyFence, isFenced, requestedFence } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
-import { farSocketPathOf, topPathOf } from "../paths.ts";
 import type { WaitingVm } from "../prepared-kinds.ts";
 
 export const BOOT_DEADLINE_MS = 120_000;
-/** For the first part of a disk that is on another node. */
-const HEAD_MS = 30_000;
 
 /** `withDisk`: the VM that the machine's new disk came with. */
 export async function boot(machine: Machine, signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
@@ -34,7 +31,6 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
       throw error;
     };
     const root = await diskRoot(machine).catch(orDiscard(withDisk?.vm));
-    await prepareFollowed(machine, signal).catch(orDiscard(withDisk?.vm));
     const { isDue: mustBoot } = machine.secondTry;
     const waiting = (withDisk ?? (mustBoot ? undefined : prepared.take(machine.requiredSpec())))?.vm;
     const kind = waiting === undefined ? "boot" : "wake";
@@ -117,31 +113,10 @@ export async function rootBytes(machine: Machine): Promise<number> {
 export function requestOf(machine: Machine, bootId: string, root: RootFile | null): BootRequest {
   const { directory, journal } = machine;
   const fence = requestedFence(journal, bootId);
-  const request: BootRequest = {
+  return {
     ...bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid }),
     ...(fence === undefined ? {} : { fence }),
   };
-  if ((journal.following ?? null) === null) return request;
-  return {
-    ...request,
-    diskPath: topPathOf(directory),
-    backingPaths: [farSocketPathOf(directory), ...request.backingPaths],
-  };
-}
-
-/** Of a disk of which parts are still on another node. Rejects when that node does not answer. */
-async function prepareFollowed(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { followed, deps, directory, journal } = machine;
-  const { following = null } = journal;
-  if (followed === null || following === null) return;
-  await followed.open(null);
-  if (!(await followed.awaitHead(HEAD_MS, signal)))
-    throw new Error(
-      "the machine's disk is still on the node where it was, and nothing of it arrives: start it again when that node answers",
-    );
-  if (following.hasTop) return void (await stat(topPathOf(directory)));
-  await deps.disks.makeTop({ path: topPathOf(directory), bytes: await rootBytes(machine), uid: journal.uid });
-  await machine.update({ following: { ...(machine.journal.following ?? following), hasTop: true } });
 }
 
 /** Waits for a slot, and checks the host's memory for a boot. The function returned releases the slot. */

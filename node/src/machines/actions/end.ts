@@ -113,7 +113,6 @@ function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: Jo
 /** That a machine is to be absent is final, so what is saved from here on does not matter; written, it would be in the way. */
 export async function removeFiles(machine: Machine): Promise<void> {
   await machine.closeJournal();
-  await machine.closeFollowed();
   await removeMachineFiles(machine.directory);
   machine.machineLog.close();
   machine.isRemoved = true;

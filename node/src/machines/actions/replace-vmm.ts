@@ -32,9 +32,6 @@ const COPY_MS = 4 * 60_000;
 /** For the guest to be connected to. */
 const CONNECT_MS = 30_000;
 
-const STILL_FOLLOWS =
-  "its disk has come from another node while it ran: it can be replaced after the machine's next stop";
-
 export async function replaceVmm(machine: Machine, signal: AbortSignal): Promise<void> {
   const { held, replacing } = machine;
   const { vm } = held;
@@ -77,7 +74,6 @@ class Replacement {
   async replace(signal: AbortSignal): Promise<number> {
     const machine = this.#machine;
     const { suspendSlots, clock, liveBoots, ensureMemoryRoom } = machine.deps;
-    if (machine.followed !== null) throw new Error(STILL_FOLLOWS);
     if (this.#vm.replace === null) throw new Error("this node does not replace VMMs");
     const release = await suspendSlots.take(machine.requiredSpec().tenantId, signal);
     const deadline = deadlineSignal(clock, COPY_MS, signal);

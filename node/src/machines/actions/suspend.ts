@@ -29,9 +29,6 @@ const SYNC_DEADLINE_MS = 60_000;
 /** From the beginning to the saved memory. The server abandons a stop later. */
 const SUSPEND_DEADLINE_MS = 4 * 60_000;
 
-const STILL_FOLLOWS =
-  "its disk has come from another node while it ran, and is made one file when it stops: stop it, then it can be suspended after its next start";
-
 /** The machine has no boot or VM any more when its VM ended meanwhile; the plan sees that. */
 export async function suspend(machine: Machine, signal: AbortSignal): Promise<void> {
   const { held, deps, directory, workload } = machine;
@@ -43,7 +40,6 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     machine.log.warn({ generation, reason }, "the machine could not be suspended; it runs on");
     void machine.update({ suspendRefusal: { generation, code, reason } });
   };
-  if (machine.followed !== null) return refuse("conflict", STILL_FOLLOWS);
   const deadline = deadlineSignal(deps.clock, SUSPEND_DEADLINE_MS, signal);
   let release = (): void => undefined;
   try {
