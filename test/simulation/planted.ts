@@ -269,7 +269,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/moves/worker.ts",
-        from: "const arrived = await commitIncoming(this.#services.link, target, call, options);\n        // One that was handed over while it ran is paused there.\n        hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;",
+        from: "const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });\n        // One that was handed over while it ran is paused there.\n        hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;",
         to: "hasMemory = keepsMemory && call !== null && target !== null && commitIncoming !== null;",
       },
       // A machine that is handed over while it runs needs no commit.
