@@ -9,7 +9,6 @@
 import { parseArgs } from "node:util";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { burst } from "./burst.ts";
-import { coldBoot } from "./cold-boot.ts";
 import { controlPlane } from "./control-plane.ts";
 import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
@@ -18,19 +17,15 @@ import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { ingress } from "./ingress.ts";
 import { liveMoves } from "./live-moves.ts";
-import { manyCreates } from "./many-creates.ts";
-import { monthEnd } from "./month-end.ts";
 import { poolClaim } from "./pool-claim.ts";
 import { movePause } from "./move-pause.ts";
 import { nodeLoss } from "./node-loss.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
-import { rateLimitedFlood } from "./rate-limited-flood.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
-import { vmFacts } from "./support/bare-vm.ts";
+import { vmFacts } from "./support/vm.ts";
 import { handleInterrupts, unlessInterrupted } from "./support/interrupt.ts";
 import { type Finding, loadNow, printFinding } from "./support/report.ts";
-import { terminalEcho } from "./terminal-echo.ts";
 import { fileThroughput, streamThroughput } from "./throughput.ts";
 
 interface Bench {
@@ -39,7 +34,7 @@ interface Bench {
   readonly samplesMax: number;
 }
 
-/** `--n` counts machines for `burst`, `idle` and `many-creates`, tenants for `month-end`, seconds for `fleet-size`, alternations of seconds for the loads, samples for the others. */
+/** `--n` counts machines for `burst` and `idle`, seconds for `fleet-size`, alternations of seconds for the loads, samples for the others. */
 const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
@@ -48,7 +43,6 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "live-moves": { run: liveMoves, samplesDefault: 20, samplesMax: 100 },
   "move-written": { run: (n) => movePause(n, { writtenGb: 10 }), samplesDefault: 1, samplesMax: 10 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
-  "cold-boot": { run: coldBoot, samplesDefault: 10, samplesMax: 90 },
   "control-plane": { run: controlPlane, samplesDefault: 300, samplesMax: 2_000 },
   "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },
   "burst-100": { run: () => burst(100), samplesDefault: 1, samplesMax: 1 },
@@ -57,13 +51,9 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "exec-throughput": { run: execThroughput, samplesDefault: 5, samplesMax: 100 },
   read: { run: read, samplesDefault: 5, samplesMax: 100 },
   "noisy-neighbour": { run: noisyNeighbour, samplesDefault: 12, samplesMax: 20 },
-  "rate-limited-flood": { run: rateLimitedFlood, samplesDefault: 5, samplesMax: 20 },
   "file-throughput": { run: fileThroughput, samplesDefault: 1, samplesMax: 20 },
   "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
-  "terminal-echo": { run: terminalEcho, samplesDefault: 500, samplesMax: 3_000 },
   ingress: { run: ingress, samplesDefault: 3, samplesMax: 30 },
-  "month-end": { run: monthEnd, samplesDefault: 10_000, samplesMax: 10_000 },
-  "many-creates": { run: manyCreates, samplesDefault: 1_000, samplesMax: 100_000 },
   "fleet-size": { run: fleetSize, samplesDefault: 20, samplesMax: 600 },
   idle: { run: idle, samplesDefault: 100, samplesMax: 500 },
 };

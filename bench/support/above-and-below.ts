@@ -6,7 +6,7 @@
  * started again and deletes its machine.
  */
 import type { Guest } from "../../node/src/guest/guest.ts";
-import { channelBelow } from "./bare-vm.ts";
+import { channelBelow } from "./vm.ts";
 import { timed } from "./clock.ts";
 import { BenchFlotilla } from "./flotilla.ts";
 import { processorMs } from "./host.ts";

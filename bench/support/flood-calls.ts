@@ -8,8 +8,7 @@ import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { sleep } from "./clock.ts";
 
 export const FLOOD_NAMES = ["bodies", "streams", "images"] as const;
-/** `requests`: small ones, of a tenant that is above its rate. */
-export type FloodName = (typeof FLOOD_NAMES)[number] | "requests";
+export type FloodName = (typeof FLOOD_NAMES)[number];
 
 /** The target of a flood, and its caller. */
 export interface FloodOrder {

@@ -47,13 +47,4 @@ export const FLOODS: Readonly<Record<FloodName, Flood>> = {
       calls.repeat(4, () => ({ path: "/v1/images" }));
     };
   },
-  requests: (calls) => {
-    const machine = `/v1/machines/${calls.order.machineId}`;
-    const exec = Buffer.from('{"command":["true"]}');
-    return () => {
-      calls.repeat(8, () => ({ path: machine }));
-      calls.repeat(4, () => ({ path: "/v1/machines" }));
-      calls.repeat(4, () => ({ method: "POST", path: `${machine}/exec`, body: exec }));
-    };
-  },
 };
