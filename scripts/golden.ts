@@ -9,10 +9,10 @@
  */
 import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
-import { openApiDocument } from "@flotilla/contract/openapi";
 import { generateLink } from "./generate-link.ts";
 import { generateSdk } from "./generate-sdk.ts";
 import { renderConfiguration } from "./render-configuration.ts";
+import { renderEndpoints } from "./render-endpoints.ts";
 import { renderStates } from "./render-states.ts";
 import { lowerCounts, PHRASES_FILE } from "./tidy/phrases.ts";
 import { readTree } from "./tidy/tree.ts";
@@ -22,10 +22,10 @@ const isCheck = process.argv.includes("--check");
 
 const golden = new Map<string, string>([
   ["contract/src/link/generated.ts", generateLink()],
-  ["contract/openapi.json", `${JSON.stringify(openApiDocument(), null, 2)}\n`],
   ["docs/configuration.md", renderConfiguration()],
+  ["docs/endpoints.md", renderEndpoints()],
   ["docs/states.md", renderStates()],
-  ["sdk/src/generated.ts", await generateSdk()],
+  ["sdk/src/generated.ts", generateSdk()],
 ]);
 if (!isCheck) golden.set(PHRASES_FILE, lowerCounts(readTree(root)));
 for (const [name, fresh] of golden) {

@@ -2,7 +2,7 @@
  * API keys. The plaintext is shown once, in the answer to create.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
-import { int64, nullable, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
+import { int64, nullable, optional, type Static, TenantPageQuery, text, timestamp, Type } from "./schema.ts";
 
 export const ApiKeyInfo = Type.Object({
   id: Type.String(),
@@ -40,10 +40,7 @@ export const apiKeyEndpoints = {
     family: "apikeys",
     summary: "List the tenant's API keys, without their secrets",
     access: ["keys:write"],
-    query: Type.Object({
-      ...pageQuery,
-      tenantId: Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" })),
-    }),
+    query: TenantPageQuery,
     answers: { 200: json(Type.Array(ApiKeyInfo)) },
     errors: ["missing_scope", "invalid_body"],
   }),

@@ -5,7 +5,7 @@
  * holds a secret, a body or an answer.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { int32, int64, nullable, pageQuery, type Static, Type, text } from "./schema.ts";
+import { anotherTenant, int32, int64, nullable, pageQuery, type Static, text, Type } from "./schema.ts";
 
 /** The hash before the first row of a chain. */
 export const AUDIT_FIRST_HASH = "0".repeat(64);
@@ -55,8 +55,6 @@ export const AuditChain = Type.Object({
   }),
 });
 
-const tenantId = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
-
 export const auditEndpoints = {
   listAudit: endpoint({
     method: "GET",
@@ -68,7 +66,7 @@ export const auditEndpoints = {
     access: ["audit:read"],
     query: Type.Object({
       ...pageQuery,
-      tenantId,
+      tenantId: anotherTenant,
       all: Type.Optional(Type.Boolean({ description: "of all tenants; admin only" })),
       keyId: Type.Optional(text({ maxLength: 128, description: "only calls of this key" })),
       resource: Type.Optional(
@@ -89,7 +87,7 @@ export const auditEndpoints = {
     family: "audit",
     summary: "Read the end of the tenant's chain",
     access: ["audit:read"],
-    query: Type.Object({ tenantId }),
+    query: Type.Object({ tenantId: anotherTenant }),
     answers: { 200: json(AuditChain) },
     errors: ["invalid_body"],
   }),

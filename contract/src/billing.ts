@@ -7,7 +7,19 @@ import { endpoint, json } from "./endpoint.ts";
 import { Labels } from "./machines.ts";
 import { INVOICE_GROUP } from "./patterns.ts";
 import { RATE_MICROS_MAX } from "./plans.ts";
-import { int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
+import {
+  anotherTenant,
+  int64,
+  nullable,
+  oneOf,
+  optional,
+  pageQuery,
+  type Static,
+  TenantPageQuery,
+  text,
+  timestamp,
+  Type,
+} from "./schema.ts";
 
 /**
  * `draft`: the month has not ended. `grace`: it has ended, and late reports still change it. `finalized`: nothing changes it any more.
@@ -187,7 +199,6 @@ export type PlanDiff = Static<typeof PlanDiff>;
 
 const price = (description: string) => Type.Optional(int64({ maximum: RATE_MICROS_MAX, description }));
 
-const tenantId = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
 const asOf = Type.Optional(
   text({
     maxLength: 64,
@@ -202,7 +213,7 @@ export const billingEndpoints = {
     family: "billing",
     summary: "List the tenant's invoices, one for each month since it was made",
     access: ["billing:read"],
-    query: Type.Object({ ...pageQuery, tenantId }),
+    query: TenantPageQuery,
     answers: { 200: json(Type.Array(InvoiceInfo)) },
     errors: ["conflict", "invalid_body", "not_found"],
     isExtra: true,
@@ -213,7 +224,7 @@ export const billingEndpoints = {
     family: "billing",
     summary: "Read the invoice of a month, with its lines",
     access: ["billing:read"],
-    query: Type.Object({ tenantId, asOf }),
+    query: Type.Object({ tenantId: anotherTenant, asOf }),
     answers: { 200: json(Invoice) },
     errors: ["conflict", "not_found", "invalid_request", "invalid_body"],
     isExtra: true,
@@ -228,7 +239,7 @@ export const billingEndpoints = {
     access: ["billing:read"],
     query: Type.Object({
       ...pageQuery,
-      tenantId,
+      tenantId: anotherTenant,
       month: Type.Optional(
         text({ maxLength: 16, description: "what the invoice knew of an earlier month; default: its own" }),
       ),
@@ -248,7 +259,7 @@ export const billingEndpoints = {
     access: ["billing:read"],
     query: Type.Object({
       ...pageQuery,
-      tenantId,
+      tenantId: anotherTenant,
       asOf,
       by: Type.Optional(
         Type.String({
@@ -290,7 +301,7 @@ export const billingEndpoints = {
     description:
       "A transaction of kind `hold` is not posted: it is what a running machine may still cost until it is checked again. It is there while the machine runs, if the plan's budget blocks or stops.",
     access: ["billing:read"],
-    query: Type.Object({ ...pageQuery, tenantId }),
+    query: TenantPageQuery,
     answers: { 200: json(Type.Array(LedgerTransaction)) },
     errors: ["invalid_body"],
     isExtra: true,

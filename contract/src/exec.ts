@@ -14,12 +14,12 @@ import {
   nullable,
   oneOf,
   optional,
-  pageQuery,
+  PageQuery,
   type Static,
   stringMap,
-  Type,
   text,
   timestamp,
+  Type,
 } from "./schema.ts";
 
 export const EXEC_OUTPUTS = ["both", "text", "b64"] as const;
@@ -105,7 +105,7 @@ export const MachineSessionInfo = Type.Object({
   lastExecAt: nullable(timestamp()),
 });
 
-const outputQuery = Type.Object({ output: Type.Optional(oneOf(EXEC_OUTPUTS)) });
+export const ExecQuery = Type.Object({ output: Type.Optional(oneOf(EXEC_OUTPUTS)) });
 const EVENT_STREAM = "text/event-stream";
 const IN_BODY = "with `stream: true` in the body, the events of `exec/stream`";
 const FRAMED =
@@ -140,7 +140,7 @@ export const execEndpoints = {
     summary: "Run a command; starts the machine if it is stopped",
     description: "With `stream: true` the answer is the stream of `exec/stream`.",
     access: ["machine:exec"],
-    query: outputQuery,
+    query: ExecQuery,
     body: commandBody,
     answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM, IN_BODY) },
     errors: execErrors,
@@ -156,7 +156,7 @@ export const execEndpoints = {
       "Readers that follow the standard end lines there: for them `output=text` turns it into a line break, and with " +
       `\`output=b64\` the data is base64, byte for byte. ${FRAMED}`,
     access: ["machine:exec"],
-    query: outputQuery,
+    query: ExecQuery,
     body: commandBody,
     answers: { 200: stream(EVENT_STREAM, `events stdout, stderr, then exit or error; or \`${EXEC_FRAMES_TYPE}\``) },
     errors: execErrors,
@@ -207,7 +207,7 @@ export const execEndpoints = {
     family: "machines",
     summary: "List the machine's sessions",
     access: ["machine:read"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(MachineSessionInfo)) },
     errors: ["invalid_body", "not_found"],
   }),
@@ -238,7 +238,7 @@ export const execEndpoints = {
     description:
       "The working directory and exported variables after a string command are those of the next one. With `stream: true` the answer is the stream of `exec/stream`.",
     access: ["machine:exec"],
-    query: outputQuery,
+    query: ExecQuery,
     body: commandBody,
     answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM, IN_BODY) },
     errors: execErrors,

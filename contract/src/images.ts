@@ -5,7 +5,7 @@
 import { empty, endpoint, json } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
 import { Operation } from "./operations.ts";
-import { int32, int64, nullable, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
+import { int32, int64, nullable, optional, PageQuery, type Static, text, timestamp, Type } from "./schema.ts";
 
 export const ImageInfo = Type.Object({
   reference: Type.String(),
@@ -26,7 +26,7 @@ export const imageEndpoints = {
     family: "images",
     summary: "The images that each node has cached",
     access: ["machine:read"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(ImageInfo)) },
     errors: ["invalid_body", "unavailable"],
     isExtra: true,

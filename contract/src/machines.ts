@@ -18,7 +18,19 @@ import {
   PORTS_PER_MACHINE_MAX,
 } from "./limits.ts";
 import { LABEL_NAME, MACHINE_NAME, NODE_LABEL_NAME } from "./patterns.ts";
-import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
+import {
+  int64,
+  nullable,
+  oneOf,
+  optional,
+  PageQuery,
+  pageQuery,
+  type Static,
+  stringMap,
+  text,
+  timestamp,
+  Type,
+} from "./schema.ts";
 import { Operation } from "./operations.ts";
 import { CostBreakdown, UsageResponse } from "./usage.ts";
 
@@ -266,11 +278,6 @@ export const MachineUsageResponse = Type.Object({
 
 export const ShareInfo = Type.Object({ token: Type.String(), url: nullable(Type.String()) });
 
-const pageQuery = {
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
-  cursor: Type.Optional(text({ maxLength: 200 })),
-};
-
 export const machineEndpoints = {
   listMachines: endpoint({
     method: "GET",
@@ -386,7 +393,7 @@ export const machineEndpoints = {
       "Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together share " +
       "one line, so that the timeline of a busy machine stays readable. Without limit and cursor: the newest 1000.",
     access: ["machine:read"],
-    query: Type.Object({ ...pageQuery }),
+    query: PageQuery,
     answers: { 200: json(Type.Array(EventInfo)) },
     errors: ["not_found"],
   }),

@@ -10,12 +10,12 @@ import {
   nullable,
   oneOf,
   optional,
+  PageQuery,
   type Static,
   stringMap,
-  Type,
   text,
   timestamp,
-  pageQuery,
+  Type,
 } from "./schema.ts";
 
 export const NODE_STATUSES = ["ready", "draining", "drained", "unreachable", "revoked"] as const;
@@ -247,7 +247,7 @@ export const nodeEndpoints = {
     family: "nodes",
     summary: "List all nodes",
     access: ["admin"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(NodeInfo)) },
     errors: ["invalid_body"],
   }),
@@ -491,7 +491,7 @@ export const nodeEndpoints = {
     family: "tokens",
     summary: "List join tokens, without their secrets",
     access: ["admin"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(JoinTokenInfo)) },
     errors: ["invalid_body"],
   }),

@@ -5,13 +5,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { endpointList } from "./endpoints.ts";
+import { ERRORS } from "./errors.ts";
 import { openApiDocument } from "./openapi.ts";
 import { PENDING_ENDPOINTS } from "./pending.ts";
 
 interface Reference {
   readonly $ref?: string;
 }
-interface AnswerOf {
+interface AnswerOf extends Reference {
+  readonly description: string;
   readonly headers?: Record<string, unknown>;
   readonly content?: Record<string, { schema?: Record<string, unknown> }>;
 }
@@ -25,12 +27,29 @@ interface Document {
   readonly servers: readonly { url: string }[];
   readonly tags: readonly { name: string; description: string }[];
   readonly paths: Record<string, Record<string, OperationOf>>;
-  readonly components: { readonly schemas: Record<string, { properties: Record<string, Record<string, unknown>> }> };
+  readonly components: {
+    readonly schemas: Record<string, { properties: Record<string, Record<string, unknown>> }>;
+    readonly responses: Record<string, AnswerOf>;
+  };
 }
 
 const document = openApiDocument() as unknown as Document;
+
+/** The component that an answer refers to; the answer's own fields win, as OpenAPI says of descriptions. */
+function resolve({ $ref, ...own }: AnswerOf): AnswerOf {
+  if ($ref === undefined) return own;
+  const found = document.components.responses[$ref.replace("#/components/responses/", "")];
+  assert.ok(found, $ref);
+  return { ...found, ...own };
+}
+
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
-  Object.entries(methods).map(([method, operation]) => ({ path, method, ...operation })),
+  Object.entries(methods).map(([method, { responses, ...operation }]) => ({
+    path,
+    method,
+    ...operation,
+    responses: Object.fromEntries(Object.entries(responses).map(([status, answer]) => [status, resolve(answer)])),
+  })),
 );
 const operationOf = (id: string) => {
   const found = operations.find(({ operationId }) => operationId === id);
@@ -79,6 +98,16 @@ test("a refusal is text or a problem in either of its JSON types, with the heade
   assert.ok("Retry-After" in (responses["429"]?.headers ?? {}));
 });
 
+test("a refusal's answer is described once for each status, and an operation says which of its codes it gives", () => {
+  const { responses } = document.paths["/v1/machines/{id}"]?.["get"] ?? {};
+  assert.deepEqual(responses?.["404"], {
+    $ref: "#/components/responses/Refused404",
+    description: "`not_found`: the resource does not exist, or is another tenant's",
+  });
+  const statuses = new Set(Object.values(ERRORS).map(({ status }) => `Refused${status}`));
+  assert.deepEqual(Object.keys(document.components.responses).sort(), [...statuses].sort());
+});
+
 test("every answer has the request id, an answer to a key its rate limit, a page the link to the next", () => {
   for (const { operationId, path, responses } of operations) {
     for (const [status, { headers = {} }] of Object.entries(responses)) {
@@ -105,9 +134,11 @@ test("the document names a server, and describes every tag", () => {
   for (const { name, description } of document.tags) assert.ok(description.length > name.length, name);
 });
 
-test("shapes that the specification names are components, and used", () => {
+test("shapes of the specification and of every family are components, and used", () => {
   const text = JSON.stringify(document);
-  for (const name of ["CommandSpec", "DeployStrategy", "EnvVar", "HealthCheckType", "VolumeMount", "FileEntry"]) {
+  const specified = ["CommandSpec", "DeployStrategy", "EnvVar", "HealthCheckType", "VolumeMount", "FileEntry"];
+  const records = ["AuditEntry", "Invoice", "TenantEvent", "PlacementExplanation", "VolumeInfo", "WebhookInfo"];
+  for (const name of [...specified, ...records]) {
     assert.ok(name in document.components.schemas, name);
     assert.ok(text.includes(`"#/components/schemas/${name}"`), name);
   }

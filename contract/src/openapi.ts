@@ -4,21 +4,12 @@
  * Always:
  * - Every endpoint is described once, under its first path. `x-aliases` lists the others, which would only duplicate
  *   the methods of generated clients.
- * - Every possible refusal is listed by status.
- * - Schemas that the contract exports under a name are components of that name; all others are inline.
+ * - Every possible refusal is listed by status: a reference to the answer of that status, described by its codes.
+ * - Schemas with a name (shapes.ts) are components; all others are inline.
  */
-import * as apikeys from "./apikeys.ts";
-import * as apps from "./apps.ts";
-import * as branches from "./branches.ts";
 import type { Access, Answer, Endpoint } from "./endpoint.ts";
 import { endpointList } from "./endpoints.ts";
 import { ERRORS, type ErrorCode } from "./errors.ts";
-import * as exec from "./exec.ts";
-import * as files from "./files.ts";
-import * as health from "./health.ts";
-import * as images from "./images.ts";
-import * as machines from "./machines.ts";
-import * as nodes from "./nodes.ts";
 import {
   errorSchemas,
   type HeaderName,
@@ -30,14 +21,10 @@ import {
   TAG_DESCRIPTIONS,
   UNAUTHORIZED,
 } from "./openapi-components.ts";
-import * as operations from "./operations.ts";
 import { PENDING_ENDPOINTS } from "./pending.ts";
-import * as plans from "./plans.ts";
-import * as pools from "./pools.ts";
 import { RELEASE } from "./release.ts";
 import type { TSchema } from "./schema.ts";
-import * as tenants from "./tenants.ts";
-import * as usage from "./usage.ts";
+import { shapes } from "./shapes.ts";
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 interface JsonObject {
@@ -45,23 +32,6 @@ interface JsonObject {
 }
 
 export const API_VERSION = RELEASE;
-
-const MODULES: readonly Readonly<Record<string, unknown>>[] = [
-  apikeys,
-  apps,
-  branches,
-  exec,
-  files,
-  health,
-  images,
-  machines,
-  nodes,
-  operations,
-  plans,
-  pools,
-  tenants,
-  usage,
-];
 
 const INTRODUCTION = `Machines are persistent microVMs; apps are replicated images. Send an API key as \
 \`Authorization: Bearer smk_…\`. Errors are one plain sentence, or RFC 9457 JSON if you accept it; \
@@ -92,15 +62,12 @@ const isStreamed = ({ body, isBridge }: Endpoint): boolean => body?.kind === "by
 const isNodeAccess = (access: Access): boolean => access === "joinToken" || access === "nodeCredential";
 
 /** The whole document, ready for JSON.stringify. */
-export function openApiDocument(endpoints: readonly (readonly [string, Endpoint])[] = endpointList): JsonObject {
-  const names = namedSchemas();
-  const used = new Set<TSchema>();
-  const print = printer(names, used);
+export function openApiDocument(): JsonObject {
   const paths: Record<string, Record<string, Json>> = {};
-  for (const [name, endpoint] of endpoints) {
+  for (const [name, endpoint] of endpointList) {
     const operations = (paths[plainPath(endpoint.path)] ??= {});
-    operations[endpoint.method.toLowerCase()] = operation(name, endpoint, print);
-    if (endpoint.hasHead) operations["head"] = headOperation(name, endpoint, print);
+    operations[endpoint.method.toLowerCase()] = operation(name, endpoint);
+    if (endpoint.hasHead) operations["head"] = headOperation(name, endpoint);
   }
   return {
     openapi: "3.1.0",
@@ -112,7 +79,7 @@ export function openApiDocument(endpoints: readonly (readonly [string, Endpoint]
     },
     servers: [{ url: "/", description: "the server that served this description" }],
     security: [{ bearer: [] }],
-    tags: [...new Set(endpoints.map(([, { family }]) => family))].map((name) => ({
+    tags: [...new Set(endpointList.map(([, { family }]) => family))].map((name) => ({
       name,
       description: TAG_DESCRIPTIONS[name] ?? name,
     })),
@@ -124,7 +91,8 @@ export function openApiDocument(endpoints: readonly (readonly [string, Endpoint]
       },
       parameters: parameterComponents,
       headers: headerComponents,
-      schemas: components(names, used, print),
+      schemas: schemaComponents(),
+      responses: refusalComponents(),
     },
   };
 }
@@ -132,47 +100,29 @@ export function openApiDocument(endpoints: readonly (readonly [string, Endpoint]
 /** OpenAPI cannot express a parameter that is the rest of the path. */
 const plainPath = (path: string): string => path.replace("...}", "}");
 
-type Print = (schema: TSchema) => Json;
-
-/** The schemas that modules export, by name. The first name wins. */
-function namedSchemas(): ReadonlyMap<TSchema, string> {
-  const names = new Map<TSchema, string>();
-  for (const module of MODULES) {
-    for (const [name, value] of Object.entries(module)) {
-      if (!/^[A-Z][a-z]/.test(name) || typeof value !== "object" || value === null) continue;
-      if (("type" in value || "anyOf" in value) && !names.has(value)) names.set(value, name);
-    }
-  }
-  return names;
+/** Prints a schema: a named one as the reference to its component. */
+function print(value: unknown): Json {
+  const name = shapes.nameOf(value);
+  return name === undefined ? printFields(value) : { $ref: `#/components/schemas/${name}` };
 }
 
-/** Prints schemas with references to named ones, and records which names are used. */
-function printer(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>): Print {
-  const print = (value: unknown): Json => {
-    if (Array.isArray(value)) return value.map(print);
-    if (typeof value !== "object" || value === null) return value as Json;
-    const name = names.get(value);
-    if (name === undefined) return printFields(value);
-    used.add(value);
-    return { $ref: `#/components/schemas/${name}` };
-  };
-  const printFields = (value: object): Json =>
-    Object.fromEntries(Object.entries(value).map(([name, item]) => [name, print(item)]));
-  return print;
+function printFields(value: unknown): Json {
+  if (Array.isArray(value)) return value.map(print);
+  if (typeof value !== "object" || value === null) return value as Json;
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, print(item)]));
 }
 
-/** Printing a component may use others, so this repeats until there are no new ones. */
-function components(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>, print: Print): JsonObject {
-  const printed = new Map<string, Json>();
-  for (const schema of used) {
-    const fields = Object.entries(schema).map(([name, value]) => [name, print(value as TSchema)] as const);
-    printed.set(names.get(schema) ?? "", Object.fromEntries(fields));
-  }
-  for (const [name, schema] of Object.entries(errorSchemas)) printed.set(name, schema);
-  return Object.fromEntries([...printed].sort(([left], [right]) => (left < right ? -1 : 1)));
+/** The named schemas, except queries: those are printed as parameters. */
+function schemaComponents(): JsonObject {
+  const queries = new Set(endpointList.map(([, { query }]) => shapes.nameOf(query)));
+  const printed = [...shapes.byName]
+    .filter(([name]) => !queries.has(name))
+    .map(([name, schema]) => [name, printFields(schema)] as const);
+  const all = [...printed, ...Object.entries<Json>(errorSchemas)];
+  return Object.fromEntries(all.sort(([left], [right]) => (left < right ? -1 : 1)));
 }
 
-function operation(name: string, endpoint: Endpoint, print: Print): JsonObject {
+function operation(name: string, endpoint: Endpoint): JsonObject {
   const { summary, description, family, aliases } = endpoint;
   return {
     operationId: name,
@@ -180,9 +130,9 @@ function operation(name: string, endpoint: Endpoint, print: Print): JsonObject {
     summary,
     ...(description === undefined ? {} : { description }),
     security: security(endpoint.access),
-    parameters: parameters(endpoint, print),
-    ...requestBody(endpoint, print),
-    responses: responses(name, endpoint, print),
+    parameters: parameters(endpoint),
+    ...requestBody(endpoint),
+    responses: responses(name, endpoint),
     ...(aliases === undefined ? {} : { "x-aliases": aliases.map(plainPath) }),
     ...(endpoint.isExtra ? { "x-extra": true } : {}),
     ...(endpoint.isUnsupported ? { "x-unsupported": true } : {}),
@@ -190,11 +140,11 @@ function operation(name: string, endpoint: Endpoint, print: Print): JsonObject {
 }
 
 /** The same answers without their bodies. */
-function headOperation(name: string, endpoint: Endpoint, print: Print): Json {
-  const get = operation(name, endpoint, print);
+function headOperation(name: string, endpoint: Endpoint): Json {
+  const get = operation(name, endpoint);
   const answers = Object.entries(get["responses"] as Record<string, JsonObject>).map(([status, answer]) => {
-    const { content: _, ...rest } = answer;
-    return [status, rest] as const;
+    const { $ref, content: _, ...rest } = answer;
+    return [status, $ref === undefined ? rest : { ...rest, headers: headerReferences(errorHeaders(status)) }] as const;
   });
   const summary = `${endpoint.summary}: the headers alone`;
   return { ...get, operationId: `${name}Head`, summary, responses: Object.fromEntries(answers) };
@@ -208,7 +158,7 @@ function security(access: Access): Json {
   return access.map((scope) => ({ bearer: [scope] }));
 }
 
-function parameters(endpoint: Endpoint, print: Print): Json {
+function parameters(endpoint: Endpoint): Json {
   const inPath = [...endpoint.path.matchAll(/\{([a-z_]+)(?:\.\.\.)?\}/g)].map((match) => ({
     name: match[1] ?? "",
     in: "path",
@@ -229,31 +179,50 @@ const OCTETS = "application/octet-stream";
 /** The form that generators recognize as bytes. */
 const BYTES: Json = { type: "string", format: "binary" };
 
-function requestBody({ body }: Endpoint, print: Print): JsonObject {
+function requestBody({ body }: Endpoint): JsonObject {
   if (body === undefined) return {};
   if (body.kind === "bytes") return { requestBody: { required: true, content: { [OCTETS]: { schema: BYTES } } } };
   const content = { "application/json": { schema: print(body.schema) } };
   return { requestBody: { required: body.isOptional !== true, content } };
 }
 
-function responses(name: string, endpoint: Endpoint, print: Print): Json {
+function responses(name: string, endpoint: Endpoint): Json {
   const printed: Record<string, Json> = {};
-  for (const [status, answer] of Object.entries<Answer>(endpoint.answers))
-    printed[status] = response(endpoint, answer, print);
-  const codes = new Set([...commonErrors(endpoint), ...(endpoint.errors ?? [])]);
-  if (PENDING.has(name)) codes.add("not_implemented");
-  const byStatus = Map.groupBy(codes, (code) => String(ERRORS[code].status));
-  for (const [status, of] of [...byStatus].sort(([left], [right]) => Number(left) - Number(right))) {
+  for (const [status, answer] of Object.entries<Answer>(endpoint.answers)) printed[status] = response(endpoint, answer);
+  for (const [status, codes] of refusals(name, endpoint))
     printed[status] = {
-      description: of.map((code) => `\`${code}\`: ${ERRORS[code].meaning}`).join("; "),
-      headers: headerReferences(errorHeaders(status)),
-      content: status === "401" ? UNAUTHORIZED : REFUSED,
+      $ref: `#/components/responses/${refusalName(status)}`,
+      description: codes.map((code) => `\`${code}\`: ${ERRORS[code].meaning}`).join("; "),
     };
-  }
   return endpoint.isBridge ? { ...printed, ...guestAnswers(endpoint) } : printed;
 }
 
+/** The refusals that an endpoint may give, by status in ascending order. */
+export function refusals(name: string, endpoint: Endpoint): readonly (readonly [string, readonly ErrorCode[]])[] {
+  const codes = new Set([...commonErrors(endpoint), ...(endpoint.errors ?? [])]);
+  if (PENDING.has(name)) codes.add("not_implemented");
+  const byStatus = Map.groupBy(codes, (code) => String(ERRORS[code].status));
+  return [...byStatus].sort(([left], [right]) => Number(left) - Number(right));
+}
+
 const PENDING: ReadonlySet<string> = new Set(PENDING_ENDPOINTS);
+
+const refusalName = (status: string): string => `Refused${status}`;
+
+/** The answer of each status: operations refer to it, and say which codes are theirs. */
+function refusalComponents(): JsonObject {
+  const statuses = [...new Set(Object.values(ERRORS).map(({ status }) => String(status)))].sort();
+  return Object.fromEntries(statuses.map((status) => [refusalName(status), refusalAnswer(status)]));
+}
+
+function refusalAnswer(status: string): JsonObject {
+  const codes = Object.entries(ERRORS).filter(([, error]) => String(error.status) === status);
+  return {
+    description: codes.map(([code]) => `\`${code}\``).join(", "),
+    headers: headerReferences(errorHeaders(status)),
+    content: status === "401" ? UNAUTHORIZED : REFUSED,
+  };
+}
 
 /** A guest may answer anything; refusals of the server are listed by status, and only they have the header. */
 function guestAnswers({ method }: Endpoint): JsonObject {
@@ -292,14 +261,14 @@ function answerHeaders(endpoint: Endpoint): readonly HeaderName[] {
   ];
 }
 
-function response(endpoint: Endpoint, answer: Answer, print: Print): Json {
+function response(endpoint: Endpoint, answer: Answer): Json {
   const own = answer.kind === "stream" ? Object.entries(answer.headers ?? {}) : [];
   const headers = {
     ...headerReferences(answerHeaders(endpoint)),
     ...Object.fromEntries(own.map(([name, description]) => [name, { description, schema: { type: "string" } }])),
   };
   if (answer.kind === "empty") return { description: answer.description ?? "no body", headers };
-  return { description: describe(answer), headers, content: content(answer, print) };
+  return { description: describe(answer), headers, content: content(answer) };
 }
 
 /**
@@ -311,7 +280,7 @@ function describe({ description = "success", ...answer }: Exclude<Answer, { kind
   return `${description}; ${answer.orStreamWhen}, as \`${answer.orStream}\``;
 }
 
-function content(answer: Exclude<Answer, { kind: "empty" }>, print: Print): Json {
+function content(answer: Exclude<Answer, { kind: "empty" }>): Json {
   if (answer.kind === "json") return { "application/json": { schema: print(answer.schema) } };
   const schema = answer.contentType.startsWith("text/") ? { type: "string" } : BYTES;
   const json = answer.orJson === undefined ? {} : { "application/json": { schema: print(answer.orJson) } };

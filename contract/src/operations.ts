@@ -7,7 +7,7 @@
  * - Its steps say what it did, each with a message.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { int64, nullable, oneOf, type Static, Type, text, timestamp } from "./schema.ts";
+import { int64, nullable, oneOf, PageQuery, type Static, timestamp, Type } from "./schema.ts";
 
 /** What an operation is about, as text. The table's CHECK has the same list. */
 export const OPERATION_KINDS = [
@@ -64,10 +64,7 @@ export const operationEndpoints = {
     summary: "List the tenant's operations of the last 30 days, newest first",
     description: "1000 at once without a limit.",
     access: "anyKey",
-    query: Type.Object({
-      limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
-      cursor: Type.Optional(text({ maxLength: 200 })),
-    }),
+    query: PageQuery,
     answers: { 200: json(Type.Array(Operation)) },
     errors: ["invalid_body"],
   }),

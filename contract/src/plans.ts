@@ -3,7 +3,7 @@
  */
 import { endpoint, json } from "./endpoint.ts";
 import { RECORD_ID } from "./patterns.ts";
-import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
+import { int32, int64, nullable, oneOf, optional, PageQuery, type Static, text, timestamp, Type } from "./schema.ts";
 
 /** What happens when a tenant's monthly budget is used up. */
 export const BUDGET_POLICIES = ["none", "notify", "block", "stop"] as const;
@@ -114,7 +114,7 @@ export const planEndpoints = {
     family: "plans",
     summary: "List all plans",
     access: ["admin"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(PlanInfo)) },
     errors: ["invalid_body"],
   }),
@@ -157,7 +157,7 @@ export const planEndpoints = {
     family: "plans",
     summary: "List a plan's prices, past and future, in the order of their times",
     access: ["admin"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(RateInfo)) },
     errors: ["not_found", "invalid_body"],
     isExtra: true,

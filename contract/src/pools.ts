@@ -5,7 +5,7 @@ import { empty, endpoint, json } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
 import { CPUS_MAX, MEMORY_MB_MAX, MEMORY_MB_MIN, POOL_SIZE_MAX } from "./limits.ts";
 import { MachineInfo } from "./machines.ts";
-import { int32, int64, nullable, oneOf, optional, pageQuery, Type, text, timestamp } from "./schema.ts";
+import { int32, int64, nullable, oneOf, optional, PageQuery, text, timestamp, Type } from "./schema.ts";
 
 /** `degraded`: the last machine could not be made or started, `error` says why. `ready`: as many wait as are wanted. */
 export const POOL_STATUSES = ["filling", "ready", "degraded"] as const;
@@ -46,7 +46,7 @@ export const poolEndpoints = {
     family: "pools",
     summary: "List the tenant's pools",
     access: ["pool:write", "machine:read"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(PoolInfo)) },
     errors: ["invalid_body"],
   }),

@@ -44,6 +44,11 @@ export const pageQuery = {
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
   cursor: Type.Optional(text({ maxLength: 1024 })),
 };
+export const PageQuery = Type.Object(pageQuery);
+
+/** For lists and records of one tenant: the caller's own, or another's for an operator. */
+export const anotherTenant = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
+export const TenantPageQuery = Type.Object({ ...pageQuery, tenantId: anotherTenant });
 
 /** One of a closed list of strings. */
 export const oneOf = <const T extends readonly string[]>(values: T, description?: string) =>

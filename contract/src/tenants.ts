@@ -3,7 +3,7 @@
  */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { RECORD_ID } from "./patterns.ts";
-import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
+import { int32, int64, nullable, oneOf, optional, PageQuery, type Static, text, timestamp, Type } from "./schema.ts";
 
 export const TENANT_STATUSES = ["active", "suspended"] as const;
 export type TenantStatus = (typeof TENANT_STATUSES)[number];
@@ -65,7 +65,7 @@ export const tenantEndpoints = {
     family: "tenants",
     summary: "List all tenants",
     access: ["admin"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(TenantInfo)) },
     errors: ["invalid_body"],
   }),

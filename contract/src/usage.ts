@@ -2,7 +2,7 @@
  * Usage, cost, account and billing shapes. Money is integer micros of the currency unit; hours are fractions.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { int32, int64, nullable, pageQuery, type Static, Type, text, timestamp } from "./schema.ts";
+import { int32, int64, nullable, PageQuery, type Static, text, timestamp, Type } from "./schema.ts";
 import { PlanInfo } from "./plans.ts";
 
 export const UsageResponse = Type.Object({
@@ -105,7 +105,7 @@ export const usageEndpoints = {
     summary: "Every tenant's metered usage and cost of the current month",
     description: "`cost` is null for a tenant that costs more than 2^53 micros, which no JSON number holds exactly.",
     access: ["admin"],
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(TenantMeter)) },
     errors: ["invalid_body"],
   }),

@@ -3,7 +3,7 @@
  * answer to a key says so with the header `x-unsupported: volumes`.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
-import { int64, nullable, optional, pageQuery, Type, text, timestamp } from "./schema.ts";
+import { int64, nullable, optional, PageQuery, text, timestamp, Type } from "./schema.ts";
 
 const SIZE_GB_MAX = 1_000_000;
 
@@ -30,7 +30,7 @@ export const volumeEndpoints = {
     family: "volumes",
     summary: "List volume records",
     access: "anyKey",
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(VolumeInfo)) },
     errors: ["invalid_body"],
     isUnsupported: true,

@@ -8,7 +8,18 @@
  * - A secret is in the answer that made it, and in no other.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
-import { int32, nullable, oneOf, optional, pageQuery, type Static, Type, text, timestamp } from "./schema.ts";
+import {
+  int32,
+  nullable,
+  oneOf,
+  optional,
+  pageQuery,
+  PageQuery,
+  type Static,
+  text,
+  timestamp,
+  Type,
+} from "./schema.ts";
 
 /** What a webhook may be limited to: the kind of thing that an event is about, and its level. */
 export const WEBHOOK_EVENT_TYPES = [
@@ -106,7 +117,7 @@ export const webhookEndpoints = {
     family: "webhooks",
     summary: "List the tenant's webhooks",
     access,
-    query: Type.Object(pageQuery),
+    query: PageQuery,
     answers: { 200: json(Type.Array(WebhookInfo)) },
     errors: ["invalid_body"],
   }),

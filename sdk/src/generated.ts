@@ -82,7 +82,7 @@ export abstract class Methods {
    * `GET /v1/billing/meters`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listMeters(options: CallOptions<ListMetersQuery> = {}): Promise<readonly TenantMeter[]> {
+  listMeters(options: CallOptions<PageQuery> = {}): Promise<readonly TenantMeter[]> {
     return this.call({ method: "GET", path: "/v1/billing/meters", answer: "json" }, options);
   }
 
@@ -102,7 +102,7 @@ export abstract class Methods {
    * `GET /v1/billing/invoices`; needs scope billing:read.
    * Refuses with conflict, invalid_body, not_found.
    */
-  listInvoices(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly InvoiceInfo[]> {
+  listInvoices(options: CallOptions<TenantPageQuery> = {}): Promise<readonly InvoiceInfo[]> {
     return this.call({ method: "GET", path: "/v1/billing/invoices", answer: "json" }, options);
   }
 
@@ -167,7 +167,7 @@ export abstract class Methods {
    * `GET /v1/billing/ledger`; needs scope billing:read.
    * Refuses with invalid_body.
    */
-  listLedger(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly LedgerTransaction[]> {
+  listLedger(options: CallOptions<TenantPageQuery> = {}): Promise<readonly LedgerTransaction[]> {
     return this.call({ method: "GET", path: "/v1/billing/ledger", answer: "json" }, options);
   }
 
@@ -187,7 +187,7 @@ export abstract class Methods {
    * `GET /v1/apikeys`; needs scope keys:write.
    * Refuses with missing_scope, invalid_body.
    */
-  listApiKeys(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly ApiKeyInfo[]> {
+  listApiKeys(options: CallOptions<TenantPageQuery> = {}): Promise<readonly ApiKeyInfo[]> {
     return this.call({ method: "GET", path: "/v1/apikeys", answer: "json" }, options);
   }
 
@@ -338,7 +338,7 @@ export abstract class Methods {
    * `GET /v1/machines/{id}/events`; needs scope machine:read.
    * Refuses with not_found.
    */
-  listMachineEvents(id: string, options: CallOptions<ListMachineEventsQuery> = {}): Promise<readonly EventInfo[]> {
+  listMachineEvents(id: string, options: CallOptions<PageQuery> = {}): Promise<readonly EventInfo[]> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/events`, answer: "json" }, options);
   }
 
@@ -429,7 +429,7 @@ export abstract class Methods {
    * `GET /v1/webhooks`; needs scope webhook:write.
    * Refuses with invalid_body.
    */
-  listWebhooks(options: CallOptions<ListMetersQuery> = {}): Promise<readonly WebhookInfo[]> {
+  listWebhooks(options: CallOptions<PageQuery> = {}): Promise<readonly WebhookInfo[]> {
     return this.call({ method: "GET", path: "/v1/webhooks", answer: "json" }, options);
   }
 
@@ -612,7 +612,7 @@ export abstract class Methods {
    * `GET /v1/machines/{id}/sessions`; needs scope machine:read.
    * Refuses with invalid_body, not_found.
    */
-  listSessions(id: string, options: CallOptions<ListMetersQuery> = {}): Promise<readonly MachineSessionInfo[]> {
+  listSessions(id: string, options: CallOptions<PageQuery> = {}): Promise<readonly MachineSessionInfo[]> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/sessions`, answer: "json" }, options);
   }
 
@@ -1025,7 +1025,7 @@ export abstract class Methods {
    * `GET /v1/images`; needs scope machine:read.
    * Refuses with invalid_body, unavailable.
    */
-  listImages(options: CallOptions<ListMetersQuery> = {}): Promise<readonly ImageInfo[]> {
+  listImages(options: CallOptions<PageQuery> = {}): Promise<readonly ImageInfo[]> {
     return this.call({ method: "GET", path: "/v1/images", answer: "json" }, options);
   }
 
@@ -1175,7 +1175,7 @@ export abstract class Methods {
    * `GET /v1/nodes`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listNodes(options: CallOptions<ListMetersQuery> = {}): Promise<readonly NodeInfo[]> {
+  listNodes(options: CallOptions<PageQuery> = {}): Promise<readonly NodeInfo[]> {
     return this.call({ method: "GET", path: "/v1/nodes", answer: "json" }, options);
   }
 
@@ -1402,7 +1402,7 @@ export abstract class Methods {
    * `GET /v1/tokens`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listJoinTokens(options: CallOptions<ListMetersQuery> = {}): Promise<readonly JoinTokenInfo[]> {
+  listJoinTokens(options: CallOptions<PageQuery> = {}): Promise<readonly JoinTokenInfo[]> {
     return this.call({ method: "GET", path: "/v1/tokens", answer: "json" }, options);
   }
 
@@ -1458,7 +1458,7 @@ export abstract class Methods {
    * `GET /v1/operations`; needs any key.
    * Refuses with invalid_body.
    */
-  listOperations(options: CallOptions<ListMachineEventsQuery> = {}): Promise<readonly Operation[]> {
+  listOperations(options: CallOptions<PageQuery> = {}): Promise<readonly Operation[]> {
     return this.call({ method: "GET", path: "/v1/operations", answer: "json" }, options);
   }
 
@@ -1491,7 +1491,7 @@ export abstract class Methods {
    * `GET /v1/plans`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listPlans(options: CallOptions<ListMetersQuery> = {}): Promise<readonly PlanInfo[]> {
+  listPlans(options: CallOptions<PageQuery> = {}): Promise<readonly PlanInfo[]> {
     return this.call({ method: "GET", path: "/v1/plans", answer: "json" }, options);
   }
 
@@ -1534,7 +1534,7 @@ export abstract class Methods {
    * `GET /v1/plans/{id}/rates`; needs scope admin.
    * Refuses with not_found, invalid_body.
    */
-  listRates(id: string, options: CallOptions<ListMetersQuery> = {}): Promise<readonly RateInfo[]> {
+  listRates(id: string, options: CallOptions<PageQuery> = {}): Promise<readonly RateInfo[]> {
     return this.call({ method: "GET", path: `/v1/plans/${segment(id)}/rates`, answer: "json" }, options);
   }
 
@@ -1554,7 +1554,7 @@ export abstract class Methods {
    * `GET /v1/pools`; needs scope pool:write or machine:read.
    * Refuses with invalid_body.
    */
-  listPools(options: CallOptions<ListMetersQuery> = {}): Promise<readonly PoolInfo[]> {
+  listPools(options: CallOptions<PageQuery> = {}): Promise<readonly PoolInfo[]> {
     return this.call({ method: "GET", path: "/v1/pools", answer: "json" }, options);
   }
 
@@ -1595,7 +1595,7 @@ export abstract class Methods {
    * `GET /v1/volumes`; needs any key.
    * Refuses with invalid_body.
    */
-  listVolumes(options: CallOptions<ListMetersQuery> = {}): Promise<readonly VolumeInfo[]> {
+  listVolumes(options: CallOptions<PageQuery> = {}): Promise<readonly VolumeInfo[]> {
     return this.call({ method: "GET", path: "/v1/volumes", answer: "json" }, options);
   }
 
@@ -1635,7 +1635,7 @@ export abstract class Methods {
    * `GET /v1/tenants`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listTenants(options: CallOptions<ListMetersQuery> = {}): Promise<readonly TenantInfo[]> {
+  listTenants(options: CallOptions<PageQuery> = {}): Promise<readonly TenantInfo[]> {
     return this.call({ method: "GET", path: "/v1/tenants", answer: "json" }, options);
   }
 
@@ -1979,6 +1979,8 @@ export interface ClusterHealth {
   databaseUp: boolean;
 }
 
+export type CommandSpec = string | readonly string[];
+
 export interface CompleteLeaseRequest {
   ownerToken: string;
   reason: "done" | "agent_failed" | "infra_failed" | "cancelled";
@@ -2077,9 +2079,9 @@ export interface CreateMachineRequest {
   command?: readonly string[] | null | undefined;
   forkable?: boolean | null | undefined;
   branchable?: boolean | null | undefined;
-  labels?: Record<string, string> | null | undefined;
+  labels?: Labels | null | undefined;
   /** labels that the machine's node must have, with their values */
-  nodeLabels?: Record<string, string> | null | undefined;
+  nodeLabels?: NodeLabels | null | undefined;
 }
 
 export interface CreateMachineSessionRequest {
@@ -2437,13 +2439,15 @@ export interface GetUsageQuery {
 }
 
 export interface HealthCheck {
-  type: "http" | "tcp" | "exec";
+  type: HealthCheckType;
   path?: string | null | undefined;
   port?: number | null | undefined;
   intervalSecs?: number | null | undefined;
   timeoutSecs?: number | null | undefined;
   retries?: number | null | undefined;
 }
+
+export type HealthCheckType = "http" | "tcp" | "exec";
 
 export interface HeartbeatLeaseRequest {
   ownerToken: string;
@@ -2652,6 +2656,8 @@ export interface JoinTokenInfo {
   uses: number;
 }
 
+export type Labels = Record<string, string>;
+
 export interface LeaseInfo {
   leaseId: string;
   machineId: string;
@@ -2741,18 +2747,6 @@ export interface ListInvoiceIntervalsQuery {
   meter?: "uptime" | "cpu" | "memory" | "disk" | undefined;
 }
 
-export interface ListInvoicesQuery {
-  limit?: number | undefined;
-  cursor?: string | undefined;
-  /** another tenant's; admin only */
-  tenantId?: string | undefined;
-}
-
-export interface ListMachineEventsQuery {
-  limit?: number | undefined;
-  cursor?: string | undefined;
-}
-
 export interface ListMachineImagesAnswer {
   images: readonly ImageInfo[];
 }
@@ -2767,11 +2761,6 @@ export interface ListMachineLogsQuery {
 export interface ListMachinesQuery {
   /** `key=value`; repeat for more */
   label?: readonly string[] | undefined;
-  limit?: number | undefined;
-  cursor?: string | undefined;
-}
-
-export interface ListMetersQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
 }
@@ -2831,7 +2820,7 @@ export interface MachineCommandRequest {
    * a string runs as `sh -lc`; an array is the program and its arguments. The string, or one argument, has less than
    * 128 KiB, which is the kernel's limit; longer scripts go through stdin, to `sh -l`, or into a file
    */
-  command: string | readonly string[];
+  command: CommandSpec;
   cwd?: string | null | undefined;
   /** added to the machine's environment */
   env?: Record<string, string> | null | undefined;
@@ -2927,7 +2916,7 @@ export interface MachineInfo {
   arch: string | null;
   /** why the state is `error` */
   error: string | null;
-  labels: Record<string, string>;
+  labels: Labels;
   createdBy: string | null;
   forkable: boolean;
   branchable: boolean;
@@ -2936,7 +2925,7 @@ export interface MachineInfo {
   /** the node that holds the machine's disk */
   nodeId: string | null;
   /** labels that the machine's node must have, with their values */
-  nodeLabels: Record<string, string>;
+  nodeLabels: NodeLabels;
   startTimings: StartTimings | null;
   capabilities: MachineCapabilities;
 }
@@ -2948,6 +2937,8 @@ export interface MachineMountSpec {
   mountPath: string;
   readonly?: boolean | null | undefined;
 }
+
+export type MachineName = string;
 
 export interface MachineNetwork {
   mode: "open" | "blocked" | "allowCidrs";
@@ -3090,6 +3081,8 @@ export interface NodeInfo {
   } | null;
 }
 
+export type NodeLabels = Record<string, string>;
+
 export interface OpenTerminalQuery {
   cmd?: string | undefined;
   command?: string | undefined;
@@ -3147,6 +3140,11 @@ export interface OperationStep {
   message: string | null;
   /** of a move's last step: how long the machine did not run, by its nodes' clocks */
   downtimeMs?: number | undefined;
+}
+
+export interface PageQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
 }
 
 export interface PlacementExplanation {
@@ -3221,7 +3219,7 @@ export interface PlacementRequest {
   resources?: ResourcesRequest | null | undefined;
   network?: NetworkRequest | null | undefined;
   /** labels that the machine's node must have, with their values */
-  nodeLabels?: Record<string, string> | null | undefined;
+  nodeLabels?: NodeLabels | null | undefined;
 }
 
 export interface PlanDiff {
@@ -3588,6 +3586,13 @@ export interface TenantMeter {
   execCount: number;
   cost: CostBreakdown | null;
   externalBillingId: string | null;
+}
+
+export interface TenantPageQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
 }
 
 export interface UpdateMachineRequest {
