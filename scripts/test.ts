@@ -11,8 +11,8 @@
  * Ends with 0 only when nothing failed and at least one test ran.
  */
 import path from "node:path";
-import { LAYER_ORDER, LAYERS, testFilesByLayer } from "./testing/layers.ts";
-import { type Outcome, print, runLayer, seconds, uptimeMs } from "./testing/run-layer.ts";
+import { type Layer, LAYERS, STAGES, testFilesByLayer } from "./testing/layers.ts";
+import { type Outcome, print, runStage, seconds, uptimeMs } from "./testing/run-stage.ts";
 import { runStaticChecks } from "./testing/static-checks.ts";
 
 const SLOWEST_SHOWN = 10;
@@ -31,12 +31,16 @@ async function main(): Promise<number> {
     print("checks");
     outcomes.push(await runStaticChecks(root));
   }
-  for (const name of LAYER_ORDER) {
-    const layer = LAYERS.find((each) => each.name === name);
-    const chosen = files.get(name) ?? [];
-    if (layer === undefined || chosen.length === 0) continue;
-    print(`${name}: ${layer.holds}`);
-    outcomes.push(...(await runLayer(layer, root, chosen)));
+  for (const stage of STAGES) {
+    const chosen = new Map<Layer, readonly string[]>();
+    for (const name of stage) {
+      const some = files.get(name) ?? [];
+      if (some.length === 0) continue;
+      const layer = layerOf(name);
+      chosen.set(layer, some);
+      print(`${name}: ${layer.holds}`);
+    }
+    outcomes.push(...(await runStage(root, chosen)));
   }
   return close(outcomes);
 }
@@ -60,8 +64,14 @@ function chosenFiles(): ReadonlyMap<string, readonly string[]> | null {
   return chosen;
 }
 
+function layerOf(name: string): Layer {
+  const layer = LAYERS.find((each) => each.name === name);
+  if (layer === undefined) throw new Error(`no layer is called ${name}`);
+  return layer;
+}
+
 function isOnDemand(name: string): boolean {
-  return LAYERS.find((layer) => layer.name === name)?.isOnDemand === true;
+  return layerOf(name).isOnDemand === true;
 }
 
 function close(outcomes: readonly Outcome[]): number {
@@ -77,7 +87,7 @@ function close(outcomes: readonly Outcome[]): number {
   const skipped = outcomes.flatMap((outcome) => outcome.skipped);
   if (skipped.length > 0) print(`skipped ${skipped.length}`);
   for (const reason of skipped) print(`  ${reason}`);
-  if (wanted.length === 0) print(`not run: ${LAYER_ORDER.filter(isOnDemand).join(", ")} (npm test -- <layer>)`);
+  if (wanted.length === 0) print(`not run: ${STAGES.flat().filter(isOnDemand).join(", ")} (npm test -- <layer>)`);
   const failures = outcomes.flatMap((outcome) => outcome.failures);
   if (failures.length > 0) print("failed (details above)");
   for (const failure of failures) print(`  ${failure}`);
@@ -88,8 +98,8 @@ function close(outcomes: readonly Outcome[]): number {
 
 function list(): void {
   const all = testFilesByLayer(root);
-  for (const name of LAYER_ORDER) {
-    print(`${name}: ${LAYERS.find((each) => each.name === name)?.holds}`);
+  for (const name of STAGES.flat()) {
+    print(`${name}: ${layerOf(name).holds}`);
     for (const file of all.get(name) ?? []) print(`  ${file}`);
   }
 }

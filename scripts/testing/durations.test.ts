@@ -1,12 +1,12 @@
 /**
- * The record of durations keeps the last one of each file, and the longest files come first.
+ * The record of durations keeps the last one of each file.
  */
 import assert from "node:assert/strict";
 import { appendFileSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, test } from "node:test";
-import { longestFirst, recordDuration, recordedDurations } from "./durations.ts";
+import { recordDuration, recordedDurations } from "./durations.ts";
 
 const folder = mkdtempSync(path.join(tmpdir(), "flotilla-durations-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -31,12 +31,4 @@ test("a line that was cut off counts as none, and a long record is shortened to 
   appendFileSync(record, `${"x.test.ts 10 5\n".repeat(20_000)}y.test.ts 1 1\nz.tes`);
   assert.deepEqual([...recordedDurations(record).keys()], ["x.test.ts", "y.test.ts"]);
   assert.equal(readFileSync(record, "utf8"), "x.test.ts 10 5\ny.test.ts 1 1\n");
-});
-
-test("the longest file is the first, after files that were never recorded", () => {
-  const durations = new Map([
-    ["short", { ms: 1, cpuMs: 9 }],
-    ["long", { ms: 9, cpuMs: 1 }],
-  ]);
-  assert.deepEqual(longestFirst(["short", "long", "new", "newer"], durations), ["new", "newer", "long", "short"]);
 });

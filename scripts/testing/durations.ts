@@ -40,12 +40,6 @@ export function recordDuration(file: string, duration: Duration, record = RECORD
   appendFileSync(record, lineOf(file, duration));
 }
 
-/** The longest first; a file that was never recorded comes before them, because it may be long. */
-export function longestFirst(files: readonly string[], durations: ReadonlyMap<string, Duration>): readonly string[] {
-  const msOf = (file: string): number => durations.get(file)?.ms ?? Number.POSITIVE_INFINITY;
-  return files.toSorted((one, other) => (msOf(one) === msOf(other) ? 0 : msOf(other) - msOf(one)));
-}
-
 const lineOf = (file: string, { ms, cpuMs }: Duration): string => `${file} ${Math.round(ms)} ${Math.round(cpuMs)}\n`;
 
 function read(record: string): string {

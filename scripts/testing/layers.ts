@@ -1,12 +1,11 @@
 /**
- * The layers of tests, in the order in which they run: quick and informative ones first.
+ * The layers of tests, and which of them run at the same time.
  *
  * Always:
  * - Every *.test.ts of the repository belongs to exactly one layer, the first whose pattern matches, so no test file
  *   is missed.
- * - Layers run one after the other.
- * - A layer runs more files at a time than two processors are full with, because tests wait a lot. Deadlines grow with the
- *   host's load (test/support/until.ts).
+ * - Stages run one after the other. The files of a stage's layers run at the same time, in the order of schedule.ts. Deadlines
+ *   grow with the host's load (test/support/until.ts).
  */
 import { globSync } from "node:fs";
 
@@ -15,8 +14,12 @@ export interface Layer {
   /** A short description, for `npm test -- --list`. */
   readonly holds: string;
   readonly fits: (path: string) => boolean;
-  /** How many test files run at the same time. */
-  readonly concurrency: number;
+  /** Its files share so many processes. Other files have a process each. */
+  readonly processes?: number;
+  /** How many processors a file keeps busy that was never recorded. */
+  readonly load: number;
+  /** Nothing runs beside a file of it. */
+  readonly isAlone?: boolean;
   /** Runs only when it is named. */
   readonly isOnDemand?: boolean;
   /** What its files print is part of the result, also when nothing failed. */
@@ -33,14 +36,16 @@ export const LAYERS: readonly Layer[] = [
     holds: "tests beside the code, of scripts and of the repository: no process, no network, no database",
     fits: (path) =>
       /^(base|contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|bench|test\/house)\//.test(path),
-    concurrency: 2,
+    processes: 8,
+    load: 1,
     fileTimeoutMs: 60 * SECOND_MS,
   },
   {
     name: "kvm",
     holds: "real machines under KVM, in a host that QEMU emulates; several minutes each",
     fits: (path) => path.startsWith("test/kvm/"),
-    concurrency: 1,
+    load: 2,
+    isAlone: true,
     isOnDemand: true,
     fileTimeoutMs: 3600 * SECOND_MS,
   },
@@ -49,7 +54,8 @@ export const LAYERS: readonly Layer[] = [
     holds:
       "a whole cluster of real machines on one host, in which each cable is pulled and each process killed and stopped",
     fits: (path) => path.startsWith("test/proof/"),
-    concurrency: 1,
+    load: 2,
+    isAlone: true,
     isOnDemand: true,
     isShown: true,
     fileTimeoutMs: 3600 * SECOND_MS,
@@ -58,35 +64,39 @@ export const LAYERS: readonly Layer[] = [
     name: "vm",
     holds: "real machines under QEMU, and their network",
     fits: (path) => /^(test\/vm|test\/network|node\/test\/vm)\//.test(path),
-    concurrency: 2,
+    load: 1.2,
     fileTimeoutMs: 900 * SECOND_MS,
   },
   {
     name: "crash",
     holds: "programs killed at random moments",
     fits: (path) => path.startsWith("test/crash/") || /(^|[/-])crash[^/]*\.test\.ts$/.test(path),
-    concurrency: 2,
+    load: 0.5,
     fileTimeoutMs: 600 * SECOND_MS,
   },
   {
     name: "simulation",
     holds: "the shipped servers and node agents in a simulated cluster, in virtual time",
     fits: (path) => path.startsWith("test/simulation/"),
-    // Each plays seeds on all processors.
-    concurrency: 1,
+    load: 2,
     fileTimeoutMs: 1800 * SECOND_MS,
   },
   {
     name: "programs",
     holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
     fits: () => true,
-    concurrency: 3,
+    load: 0.7,
     fileTimeoutMs: 600 * SECOND_MS,
   },
 ];
 
-/** The order in which layers run; the patterns above are tried in their own order. */
-export const LAYER_ORDER: readonly string[] = ["pure", "programs", "simulation", "crash", "vm", "kvm", "proof"];
+/** The layers of each stage, quick and informative ones first; their patterns above are tried in their own order. */
+export const STAGES: readonly (readonly string[])[] = [
+  ["pure"],
+  ["programs", "simulation", "crash", "vm"],
+  ["kvm"],
+  ["proof"],
+];
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
 export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {
@@ -94,7 +104,7 @@ export function testFilesByLayer(root: string): ReadonlyMap<string, readonly str
     cwd: root,
     exclude: (name) => name.includes("node_modules"),
   });
-  const byLayer = new Map<string, string[]>(LAYER_ORDER.map((name) => [name, []]));
+  const byLayer = new Map<string, string[]>(STAGES.flat().map((name) => [name, []]));
   for (const path of found.toSorted()) {
     const layer = LAYERS.find((each) => each.fits(path));
     if (layer !== undefined) byLayer.get(layer.name)?.push(path);

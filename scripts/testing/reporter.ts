@@ -10,6 +10,8 @@ import { inspect } from "node:util";
 export interface TestRecord {
   readonly name: string;
   readonly isSuite: boolean;
+  /** How many suites it is in. */
+  readonly nesting: number;
   readonly ms: number;
   /** The reason for skipping; null: not skipped. */
   readonly skip: string | null;
@@ -21,11 +23,12 @@ export interface TestRecord {
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   for await (const event of events) {
     if (event.type !== "test:pass" && event.type !== "test:fail") continue;
-    const { name, details, skip, todo } = event.data;
+    const { name, details, nesting, skip, todo } = event.data;
     const error = event.type === "test:fail" ? event.data.details.error : null;
     const record: TestRecord = {
       name,
       isSuite: details.type === "suite",
+      nesting,
       ms: details.duration_ms,
       skip: typeof skip === "string" ? skip : skip ? "no reason given" : null,
       isTodo: todo !== undefined && todo !== false,

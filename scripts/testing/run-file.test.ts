@@ -6,10 +6,10 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, it } from "node:test";
-import { runFile } from "./run-file.ts";
+import { runFile, runTogether } from "./run-file.ts";
 
 const IMPORT = 'import { describe, it } from "node:test";\n';
-const HANG = "await new Promise(() => process.stdin.on('data', () => {}).ref() && setTimeout(() => {}, 60_000))";
+const HANG = "await new Promise((resolve) => setTimeout(resolve, 60_000))";
 
 let folder: string;
 before(async () => {
@@ -111,7 +111,7 @@ it("the processor time of a file is also that of processes in other sessions, wh
   skip,
 }, async () => {
   const busy = JSON.stringify(["-e", "while (process.cpuUsage().user < 600_000);"]);
-  const { cpuMs } = await resultOf(
+  const { duration } = await resultOf(
     `import { spawn, spawnSync } from "node:child_process";
      import { once } from "node:events";
      it("one", async () => {
@@ -123,7 +123,51 @@ it("the processor time of a file is also that of processes in other sessions, wh
        child.stdout.destroy();
      });`,
   );
-  assert.ok((cpuMs ?? 0) >= 1200, String(cpuMs));
+  assert.ok(duration.cpuMs >= 1200, String(duration.cpuMs));
+});
+
+async function resultsOf(bodies: Readonly<Record<string, string>>, timeoutMs = 20_000) {
+  for (const [file, body] of Object.entries(bodies)) await writeFile(path.join(folder, file), IMPORT + body);
+  const results = await runTogether(folder, Object.keys(bodies), timeoutMs);
+  return results.map(({ file, records, problem }) => ({
+    file,
+    problem: problem?.split("\n", 1)[0] ?? null,
+    tests: records.filter(({ isSuite }) => !isSuite).map(({ name, error }) => [name, error === null]),
+  }));
+}
+
+const GOOD =
+  'import { before } from "node:test"; let seen = 0; before(() => { seen = 1; }); it("good", () => { if (seen !== 1) throw 1; });';
+
+it("of several files in one process, each has its tests, its hooks and its failures", async () => {
+  const bodies = {
+    "a.test.mjs": GOOD,
+    "b.test.mjs": 'describe("in", () => { it("bad", () => { throw new Error("broken"); }); });',
+    "c.test.mjs": "",
+    "d.test.mjs": 'import "./missing.mjs";',
+    "e.test.mjs": GOOD,
+  };
+  const results = await resultsOf(bodies);
+  assert.match(results[3]?.problem ?? "", /Cannot find module/);
+  assert.deepEqual(results.toSpliced(3, 1), [
+    { file: "a.test.mjs", problem: null, tests: [["good", true]] },
+    { file: "b.test.mjs", problem: null, tests: [["bad", false]] },
+    { file: "c.test.mjs", problem: "it ran no test", tests: [] },
+    { file: "e.test.mjs", problem: null, tests: [["good", true]] },
+  ]);
+});
+
+it("of several files in one process, the one that kills it, hangs or ends it with an error is named", async () => {
+  const problemsOf = async (bad: string, timeoutMs = 10_000): Promise<readonly unknown[]> =>
+    (await resultsOf({ "a.test.mjs": GOOD, "bad.test.mjs": bad, "e.test.mjs": GOOD }, timeoutMs)).map(
+      ({ problem }) => problem,
+    );
+  const killed = await problemsOf('it("one", () => process.kill(process.pid, "SIGKILL"));');
+  assert.deepEqual(killed, [null, "the process ended with SIGKILL", null]);
+  const coded = await problemsOf('it("one", () => {}); process.on("exit", () => { process.exitCode = 3; });');
+  assert.deepEqual(coded, [null, "the process ended with 3", null]);
+  const [, hung] = await problemsOf(`it("one", async () => { ${HANG}; });`, 2000);
+  assert.equal(hung, "its 2 s are up");
 });
 
 /** Waits until no process has the mark in its command line; a killed one has none. */

@@ -1,11 +1,14 @@
 /**
- * Runs one test file in its own process and returns how it ended.
+ * Runs one test file in its own process, or several in one, and returns how each ended.
  *
  * Always:
  * - The file fails when a test fails, when no test ran, when the process ends with an error, or at its timeout.
  * - However it ends, no process that it started survives. As root it runs in its own PID and mount namespaces, and
  *   the kernel ends every process of a namespace with its first one, including those in other sessions, such as VMMs,
  *   node agents' children and PostgreSQL. Without root, where no VM runs, only its process group is ended.
+ *
+ * - Each of several files counts as if it had run alone: when their process does not end as its tests say, they are run again
+ *   one by one, so the failure has the name of its file.
  *
  * Node's own runner (`node --test`, `run()`) is not used across files, because it ignores the exit code of a file
  * whose tests passed and does not end a file that hangs.
@@ -14,7 +17,9 @@ import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { constants, tmpdir } from "node:os";
 import path from "node:path";
+import { systemClock } from "../../base/src/clock.ts";
 import { parseSettings } from "../../contract/src/settings.ts";
+import type { Duration } from "./durations.ts";
 import type { TestRecord } from "./reporter.ts";
 
 export interface FileResult {
@@ -24,8 +29,8 @@ export interface FileResult {
   readonly problem: string | null;
   /** Both output streams of the process, in order of arrival. */
   readonly output: string;
-  /** Processor time of the file's processes; null when it was ended. */
-  readonly cpuMs: number | null;
+  /** For one of several files the processor time is its share of theirs, by wall clock. */
+  readonly duration: Duration;
 }
 
 /**
@@ -59,25 +64,95 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
 
 /** Runs `file`, relative to the checkout at `root`. */
 export async function runFile(root: string, file: string, timeoutMs: number): Promise<FileResult> {
+  const { records, exit, isTimeUp, output, duration } = await runProcess(root, [file], timeoutMs);
+  const problem = isTimeUp ? `its ${Math.round(timeoutMs / 1000)} s are up` : problemOf(records, exit);
+  return { file, records, problem, output, duration };
+}
+
+/** Runs the files in one process; `timeoutMs` is the time of each. */
+export async function runTogether(
+  root: string,
+  files: readonly string[],
+  timeoutMs: number,
+): Promise<readonly FileResult[]> {
+  const argv = [path.join(import.meta.dirname, "together.ts"), String(timeoutMs), ...files];
+  const { records, exit, isTimeUp, output, duration } = await runProcess(root, argv, timeoutMs * files.length);
+  const suites = suitesOf(records);
+  const problem = isTimeUp ? "their time is up" : problemOf(records, exit);
+  if (problem !== null || suites.size < files.length) {
+    const alone: FileResult[] = [];
+    for (const file of files) alone.push(await runFile(root, file, timeoutMs));
+    if (alone.some((result) => result.problem !== null || result.records.some(({ error }) => error !== null)))
+      return alone;
+    const file = `${files[0]} and ${files.length - 1} others, together`;
+    return [...alone, { file, records: [], problem: problem ?? "not all of them ended", output, duration }];
+  }
+  const sumMs = [...suites.values()].reduce((sum, { suite }) => sum + suite.ms, 0);
+  return [...suites].map(([file, { suite, within }]) => {
+    const cpuMs = (duration.cpuMs * suite.ms) / sumMs;
+    const failure = suite.error !== null && !isOnlyOfSubtests(suite.error) ? suite.error : null;
+    return {
+      file,
+      records: within,
+      problem: failure ?? problemOf(within, null),
+      output,
+      duration: { ms: suite.ms, cpuMs },
+    };
+  });
+}
+
+interface Suite {
+  readonly suite: TestRecord;
+  readonly within: readonly TestRecord[];
+}
+
+/** Each outermost suite by its name, with the records that ended within it. */
+function suitesOf(records: readonly TestRecord[]): ReadonlyMap<string, Suite> {
+  const suites = new Map<string, Suite>();
+  let within: TestRecord[] = [];
+  for (const record of records) {
+    if (record.nesting > 0) within.push({ ...record, nesting: record.nesting - 1 });
+    else {
+      suites.set(record.name, { suite: record, within });
+      within = [];
+    }
+  }
+  return suites;
+}
+
+/** Whether an error only says that a subtest failed. */
+export function isOnlyOfSubtests(error: string): boolean {
+  return /^'\d+ subtests? failed'$/.test(error);
+}
+
+interface ProcessResult {
+  readonly records: readonly TestRecord[];
+  readonly exit: string | null;
+  readonly isTimeUp: boolean;
+  readonly output: string;
+  readonly duration: Duration;
+}
+
+/** Runs Node's test runner on a program, relative to `root`, and its arguments. */
+async function runProcess(root: string, argv: readonly string[], timeoutMs: number): Promise<ProcessResult> {
   const folder = await mkdtemp(path.join(tmpdir(), "flotilla-test-"));
   try {
     const report = path.join(folder, "report");
     await writeFile(report, "");
     const left = path.join(folder, "left");
-    const { exit, isTimeUp, output } = await runProcess(root, file, { report, left, timeoutMs });
+    const startedMs = systemClock.monotonic();
+    const ended = await start(root, argv, { report, left, timeoutMs });
     const lines = (await readFile(report, "utf8")).split("\n").filter((line) => line.endsWith("}"));
     const records = lines.map((line) => JSON.parse(line) as TestRecord);
-    const problem = isTimeUp ? `its ${Math.round(timeoutMs / 1000)} s are up` : problemOf(records, exit);
-    return { file, records, problem, output, cpuMs: await cpuMsOf(left) };
+    return { ...ended, records, duration: { ms: systemClock.monotonic() - startedMs, cpuMs: await cpuMsOf(left) } };
   } finally {
     await rm(folder, { recursive: true });
   }
 }
 
-/** The sum of the times in what the first process has written. */
-async function cpuMsOf(left: string): Promise<number | null> {
-  const text = await readFile(left, "utf8").catch(() => null);
-  if (text === null) return null;
+/** The sum of the times in what the first process has written; 0 when it was ended. */
+async function cpuMsOf(left: string): Promise<number> {
+  const text = await readFile(left, "utf8").catch(() => "");
   const fields = text.split("\n").map((line) => line.slice(line.lastIndexOf(")") + 2).split(" "));
   return fields.flatMap((each) => each.slice(...TIMES)).reduce((sum, ticks) => sum + Number(ticks) * TICK_MS, 0);
 }
@@ -88,10 +163,10 @@ interface Limits {
   readonly timeoutMs: number;
 }
 
-async function runProcess(root: string, file: string, { report, left, timeoutMs }: Limits) {
+async function start(root: string, test: readonly string[], { report, left, timeoutMs }: Limits) {
   const reporter = path.join(import.meta.dirname, "reporter.ts");
   const flags = ["--test-reporter", reporter, "--test-reporter-destination", report];
-  const [program, ...argv] = [...FIRST, "-c", SCRIPT, left, process.execPath, ...flags, path.join(root, file)];
+  const [program, ...argv] = [...FIRST, "-c", SCRIPT, left, process.execPath, ...flags, ...test];
   const child = spawn(program, argv, {
     cwd: root,
     env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },

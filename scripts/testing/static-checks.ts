@@ -6,7 +6,7 @@
 import { spawn } from "node:child_process";
 import path from "node:path";
 import { text } from "node:stream/consumers";
-import { type Outcome, print } from "./run-layer.ts";
+import { type Outcome, print } from "./run-stage.ts";
 
 interface StaticCheck {
   readonly name: string;

@@ -1,11 +1,13 @@
 /**
- * Runs the test files of one layer, those that took longest first, and prints a line for each as it ends; for a failed
- * file also its failures and all its output; at the end how long the layer's files took.
+ * Runs the test files of the layers of one stage, and prints a line for each as it ends; for a failed file also its failures
+ * and all its output; at the end how long each layer's files took.
  */
+import { availableParallelism } from "node:os";
 import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
-import { type Duration, longestFirst, recordDuration, recordedDurations } from "./durations.ts";
+import { type Duration, recordDuration, recordedDurations } from "./durations.ts";
 import type { Layer } from "./layers.ts";
-import { type FileResult, runFile } from "./run-file.ts";
+import { type FileResult, isOnlyOfSubtests, runFile, runTogether } from "./run-file.ts";
+import { type Job, jobsOf, longestFirst, nextJob } from "./schedule.ts";
 
 /** The result of a part of the tests; parts are added up for the last line. */
 export interface Outcome {
@@ -24,26 +26,44 @@ const FILE_MINUTES = Number(process.env["FLOTILLA_TEST_FILE_MINUTES"] ?? 0);
 /** How many files the summary of a layer names. */
 const LONGEST_SHOWN = 5;
 
-/** Runs the files; `root` is the checkout, `files` are relative to it. */
-export async function runLayer(layer: Layer, root: string, files: readonly string[]): Promise<readonly Outcome[]> {
+/** Runs the files of a stage's layers; `root` is the checkout, files are relative to it. */
+export async function runStage(
+  root: string,
+  files: ReadonlyMap<Layer, readonly string[]>,
+): Promise<readonly Outcome[]> {
+  const durations = recordedDurations();
+  const waiting = new Set(longestFirst([...files].flatMap(([layer, some]) => jobsOf(layer, some, durations))));
+  const running = new Map<Job, Promise<void>>();
   const outcomes: Outcome[] = [];
-  const took = new Map<string, Duration>();
-  const waiting = [...longestFirst(files, recordedDurations())];
-  const worker = async () => {
-    for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
-      const startedMs = uptimeMs();
-      const result = await runFile(root, file, FILE_MINUTES * 60_000 || loadAdjustedMs(layer.fileTimeoutMs));
+  const took = new Map<Layer, Map<string, Duration>>();
+  const run = async (job: Job): Promise<void> => {
+    for (const result of await runJob(root, job)) {
       const outcome = outcomeOf(result);
-      const duration = { ms: uptimeMs() - startedMs, cpuMs: result.cpuMs ?? 0 };
-      took.set(file, duration);
-      if (outcome.failed === 0) recordDuration(file, duration);
-      printFile(result, outcome, { duration, isShown: layer.isShown === true });
+      if (outcome.failed === 0) recordDuration(result.file, result.duration);
+      took.set(job.layer, (took.get(job.layer) ?? new Map<string, Duration>()).set(result.file, result.duration));
+      printFile(result, outcome, job.layer);
       outcomes.push(outcome);
     }
+    running.delete(job);
   };
-  await Promise.all(Array.from({ length: layer.concurrency }, worker));
-  printSummary(layer.name, took);
+  for (;;) {
+    const job = nextJob(waiting, running.keys(), availableParallelism());
+    if (job !== undefined) {
+      waiting.delete(job);
+      running.set(job, run(job));
+    } else if (running.size === 0) break;
+    else await Promise.race(running.values());
+  }
+  for (const [layer, some] of took) printSummary(layer.name, some);
   return outcomes;
+}
+
+async function runJob(root: string, { layer, files }: Job): Promise<readonly FileResult[]> {
+  const timeoutMs = FILE_MINUTES * 60_000 || loadAdjustedMs(layer.fileTimeoutMs);
+  const [file] = files;
+  return file === undefined || files.length > 1
+    ? await runTogether(root, files, timeoutMs)
+    : [await runFile(root, file, timeoutMs)];
 }
 
 function printSummary(layer: string, took: ReadonlyMap<string, Duration>): void {
@@ -74,13 +94,8 @@ function outcomeOf({ file, records, problem }: FileResult): Outcome {
   };
 }
 
-interface Shown {
-  readonly duration: Duration;
-  readonly isShown: boolean;
-}
-
-function printFile(result: FileResult, outcome: Outcome, { duration, isShown }: Shown): void {
-  const { file, records, problem, output } = result;
+function printFile(result: FileResult, outcome: Outcome, { isShown = false }: Layer): void {
+  const { file, records, problem, output, duration } = result;
   const word = outcome.failed === 0 ? "ok" : "FAILED";
   const count = records.filter((record) => !record.isSuite).length;
   print(`  ${word.padEnd(6)} ${String(count).padStart(4)} tests ${textOf(duration)}  ${file}`);
@@ -88,7 +103,7 @@ function printFile(result: FileResult, outcome: Outcome, { duration, isShown }: 
   if (outcome.failed === 0) return;
   for (const { name, error } of records) {
     // An error that only says that a subtest failed adds nothing.
-    if (error !== null && !/^'\d+ subtests? failed'$/.test(error)) print(indent(`✖ ${name}\n${withoutRunner(error)}`));
+    if (error !== null && !isOnlyOfSubtests(error)) print(indent(`✖ ${name}\n${withoutRunner(error)}`));
   }
   if (problem !== null) print(indent(`✖ ${file} failed as a whole: ${problem}`));
   if (output !== "") print(indent(`— what it wrote:\n${output.trimEnd()}`));
