@@ -114,8 +114,8 @@ export async function readRows(databases: Databases): Promise<Rows> {
 }
 
 const RUNS = `SELECT r.boot_id AS "bootId", r.machine_id AS "machineId", r.tenant_id AS "tenantId", r.node_id AS "nodeId",
-  floor(extract(epoch FROM r.started_at) * 1000)::float8 AS "startedAt", floor(extract(epoch FROM r.ended_at) * 1000)::float8 AS "endedAt",
-  r.end_cause AS cause, floor(extract(epoch FROM r.counted_until) * 1000)::float8 AS "countedUntil",
+  ms(r.started_at) AS "startedAt", ms(r.ended_at) AS "endedAt",
+  r.end_cause AS cause, ms(r.counted_until) AS "countedUntil",
   (SELECT CASE WHEN count(*) = count(u.ended_at)
      THEN coalesce(sum(round(extract(epoch FROM u.ended_at - u.started_at) * 1000)), 0) END
    FROM usage_intervals u WHERE u.boot_id = r.boot_id AND u.meter = 'uptime')::float8 AS counted

@@ -32,9 +32,9 @@ export interface NewApiKey {
 export const listKeys = (db: Queryable, tenantId: string): Promise<readonly ApiKeyRow[]> =>
   db.query<ApiKeyRow>(sql`
     SELECT id, description, scopes,
-      floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt",
-      floor(extract(epoch FROM expires_at) * 1000)::bigint AS "expiresAt",
-      floor(extract(epoch FROM last_used_at) * 1000)::bigint AS "lastUsedAt", created_by AS "createdBy"
+      ms(created_at) AS "createdAt",
+      ms(expires_at) AS "expiresAt",
+      ms(last_used_at) AS "lastUsedAt", created_by AS "createdBy"
     FROM api_keys WHERE tenant_id = ${tenantId} AND revoked_at IS NULL
     ORDER BY created_at, id`);
 

@@ -28,7 +28,7 @@ export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldPa
     UNION ALL
     SELECT 'tenants', id, NULL FROM tenants WHERE id = ANY(${asked.tenants}::text[]) AND status <> 'suspended'
     UNION ALL
-    SELECT 'gone', id || ' ' || tenant_id, floor(extract(epoch FROM deleted_at) * 1000)::bigint FROM machines
+    SELECT 'gone', id || ' ' || tenant_id, ms(deleted_at) FROM machines
     WHERE id = ANY(${asked.machines}::text[]) AND deleted_at IS NOT NULL
     UNION ALL
     SELECT 'shares', encode(token_hash, 'hex'), NULL FROM machine_shares

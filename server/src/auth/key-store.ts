@@ -20,7 +20,7 @@ export interface KeyRow {
 export const findKeyRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefined> =>
   db.queryOne<KeyRow>(sql`
     SELECT k.id, k.tenant_id AS "tenantId", k.scopes,
-      floor(extract(epoch FROM k.expires_at) * 1000)::bigint AS "expiresAt", t.status,
+      ms(k.expires_at) AS "expiresAt", t.status,
       p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
     FROM api_keys k
     JOIN tenants t ON t.id = k.tenant_id

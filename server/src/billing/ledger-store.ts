@@ -26,7 +26,7 @@ export interface LedgerRow {
 export const listLedger = (db: Queryable, tenantId: string): Promise<readonly LedgerRow[]> =>
   db.query<LedgerRow>(sql`
     SELECT t.id, t.kind, to_char(t.invoice_month, 'YYYY-MM') AS invoice, t.note,
-      floor(extract(epoch FROM t.made_at) * 1000)::bigint AS "createdAt", e.entries,
+      ms(t.made_at) AS "createdAt", e.entries,
       (sum(e.balance) OVER (ORDER BY t.position))::bigint AS "balanceMicros"
     FROM ledger_transactions t
     CROSS JOIN LATERAL (

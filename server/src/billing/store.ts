@@ -53,7 +53,7 @@ export const listFinalInvoices = (
 ): Promise<readonly InvoiceRow[]> =>
   db.query<InvoiceRow>(sql`
     SELECT to_char(month, 'YYYY-MM') AS month, CASE WHEN number IS NOT NULL THEN nullif(series, '') END AS series, number, cut, total_micros AS "totalMicros",
-      floor(extract(epoch FROM finalized_at) * 1000)::bigint AS "finalizedAt"
+      ms(finalized_at) AS "finalizedAt"
     FROM invoices WHERE tenant_id = ${tenantId}
       AND (${instantOf(knownAt)}::timestamptz IS NULL OR finalized_at <= ${instantOf(knownAt)}::timestamptz)
     ORDER BY invoices.month`);
@@ -89,8 +89,8 @@ export interface RateSpanRow {
 /** The rates of a tenant in order of time, up to an instant. */
 export const listRateSpans = (db: Queryable, tenantId: string, until: number): Promise<readonly RateSpanRow[]> =>
   db.query<RateSpanRow>(sql`
-    SELECT r.id, floor(extract(epoch FROM t.active_from) * 1000)::bigint AS "activeFrom",
-      CASE WHEN t.active_until < ${instantOf(until)}::timestamptz THEN floor(extract(epoch FROM t.active_until) * 1000)::bigint END AS "activeUntil",
+    SELECT r.id, ms(t.active_from) AS "activeFrom",
+      CASE WHEN t.active_until < ${instantOf(until)}::timestamptz THEN ms(t.active_until) END AS "activeUntil",
       r.cpu_hour_micros AS "cpuHourMicros", r.memory_gb_hour_micros AS "memoryGbHourMicros"
     FROM tenant_rates t JOIN rates r ON r.id = t.rate_id
     WHERE t.tenant_id = ${tenantId} AND t.active_from < ${instantOf(until)}::timestamptz ORDER BY t.active_from`);
@@ -163,10 +163,10 @@ export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<rea
         ORDER BY id LIMIT ${asked.limit}::int) k
       LEFT JOIN usage_attributions a ON a.id = k.attribution_id)
     SELECT id, machine_id AS "machineId", boot_id AS "bootId", meter, quantity,
-      floor(extract(epoch FROM started_at) * 1000)::bigint AS "startedAt",
-      CASE WHEN is_closed THEN floor(extract(epoch FROM ended_at) * 1000)::bigint END AS "endedAt",
-      floor(extract(epoch FROM counted_until) * 1000)::bigint AS "countedUntil",
-      floor(extract(epoch FROM recorded_at) * 1000)::bigint AS "recordedAt", CASE WHEN is_closed THEN rate_id END AS "rateId",
+      ms(started_at) AS "startedAt",
+      CASE WHEN is_closed THEN ms(ended_at) END AS "endedAt",
+      ms(counted_until) AS "countedUntil",
+      ms(recorded_at) AS "recordedAt", CASE WHEN is_closed THEN rate_id END AS "rateId",
       key_id AS "keyId", coalesce(labels, '{}') AS labels
     FROM page WHERE coalesce(bytes_before, 0) < ${LABEL_BYTES_PER_PAGE_MAX}::int ORDER BY id`);
 
@@ -182,7 +182,7 @@ export const listDue = (
   { endedBefore, limit }: { readonly endedBefore: number; readonly limit: number },
 ): Promise<readonly { readonly tenantId: string; readonly from: number }[]> =>
   db.query(sql`
-    SELECT t.id AS "tenantId", floor(extract(epoch FROM due.month AT TIME ZONE 'UTC') * 1000)::bigint AS from
+    SELECT t.id AS "tenantId", ms(due.month AT TIME ZONE 'UTC') AS from
     FROM tenants t
     LEFT JOIN LATERAL (SELECT i.month FROM invoices i WHERE i.tenant_id = t.id ORDER BY i.month DESC LIMIT 1) last ON true
     CROSS JOIN LATERAL (

@@ -1,7 +1,7 @@
 /**
  * Instants in rows are epoch milliseconds. Pure.
  *
- * A statement reads one as `floor(extract(epoch FROM column) * 1000)::bigint`, and writes one with `instantOf`.
+ * A statement reads one as `ms(column)`, and writes one with `instantOf`.
  */
 
 /**

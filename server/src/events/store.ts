@@ -98,7 +98,7 @@ export function listTimeline(
   { machineId, after, limit }: TimelinePage,
 ): Promise<readonly EventRecord[]> {
   return db.query(sql`
-    SELECT position, id, level, message, created_at AS "createdAt" FROM tenant_events
+    SELECT position, id, level, message, ms(created_at) AS "createdAt" FROM tenant_events
     WHERE machine_id = ${machineId} AND (created_at, position) > (
       SELECT coalesce(max(created_at), '-infinity'), coalesce(max(position), 0) FROM tenant_events
       WHERE machine_id = ${machineId} AND position = ${after}::bigint)
@@ -111,7 +111,7 @@ export function listNewest(
   { machineId, limit }: Pick<TimelinePage, "machineId" | "limit">,
 ): Promise<readonly EventRecord[]> {
   return db.query(sql`
-    SELECT position, id, level, message, created_at AS "createdAt" FROM (
+    SELECT position, id, level, message, ms(created_at) AS "createdAt" FROM (
       SELECT position, id, level, message, created_at FROM tenant_events WHERE machine_id = ${machineId}
       ORDER BY created_at DESC, position DESC LIMIT ${limit}::int) newest
     ORDER BY created_at, position`);
@@ -142,7 +142,7 @@ export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise
 }
 
 const EVENT_COLUMNS = sql`
-  e.position, e.id, e.machine_id AS "machineId", e.webhook_id AS "webhookId", e.level, e.message, e.created_at AS "createdAt"`;
+  e.position, e.id, e.machine_id AS "machineId", e.webhook_id AS "webhookId", e.level, e.message, ms(e.created_at) AS "createdAt"`;
 
 /** From `e`, a row of tenant_events: it comes after the page's cursor, and no event can be inserted before it any more. */
 const followed = ({ tenantId, after, limit }: TenantEventsPage): Statement => sql`

@@ -10,7 +10,7 @@ export interface EventRecord {
   readonly id: string;
   readonly level: EventLevel;
   readonly message: string;
-  readonly createdAt: Date;
+  readonly createdAt: number;
 }
 
 export interface TenantEventRecord extends EventRecord {
@@ -22,7 +22,7 @@ export const eventInfo = ({ id, level, message, createdAt }: EventRecord): Event
   id,
   level,
   message,
-  createdAt: createdAt.toISOString(),
+  createdAt: new Date(createdAt).toISOString(),
 });
 
 export const tenantEvent = (event: TenantEventRecord): TenantEvent => ({

@@ -20,8 +20,8 @@ export interface AuthorityRow {
 export const listAuthorities = (db: Queryable): Promise<readonly AuthorityRow[]> =>
   db.query<AuthorityRow>(sql`
     SELECT fingerprint, certificate, private_key AS "privateKey",
-      floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt",
-      floor(extract(epoch FROM retired_at) * 1000)::bigint AS "retiredAt"
+      ms(created_at) AS "createdAt",
+      ms(retired_at) AS "retiredAt"
     FROM fleet_authorities ORDER BY retired_at IS NOT NULL, created_at DESC`);
 
 type NewAuthority = Omit<AuthorityRow, "retiredAt">;

@@ -16,27 +16,17 @@ import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { Change, MutableMachine } from "./change.ts";
-import { storedDetails } from "./observed.ts";
+import { type ObservedDetails, storedDetails } from "./observed.ts";
 import { RUNS_WRITTEN, runWire } from "./run-store.ts";
 import type { MachineDescription, MachineRecord, MachineName } from "./record.ts";
 
 /** Deleted machines are kept this long: their usage stays readable. */
 const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
 
-/** A MachineRecord with instants as the database returns them. */
-export type MachineRow = Omit<MachineRecord, (typeof INSTANTS)[number]> & {
-  readonly [Name in (typeof INSTANTS)[number]]: Date | null;
+/** A MachineRecord with the fields of its report that are stored. */
+export type MachineRow = Omit<MachineRecord, "observedDetails"> & {
+  readonly observedDetails: Partial<ObservedDetails>;
 };
-
-const INSTANTS = [
-  "createdAt",
-  "updatedAt",
-  "desiredAt",
-  "readyAt",
-  "reconcileAt",
-  "lastActivityAt",
-  "deletedAt",
-] as const satisfies readonly (keyof MachineRecord)[];
 
 /** From `n`, the row of a node: a MachineNodeStatus. */
 const NODE_STATUS = sql`CASE WHEN n.status = 'unreachable' AND n.maintenance_at IS NOT NULL THEN 'maintenance' ELSE n.status END`;
@@ -46,22 +36,20 @@ export const MACHINE_COLUMNS = sql`
   m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
   m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.disruption, m.node_labels AS "nodeLabels",
-  m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
-  m.desired_state AS "desiredState", m.keeps_memory AS "keepsMemory", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
+  m.created_by AS "createdBy", ms(m.created_at) AS "createdAt", ms(m.updated_at) AS "updatedAt",
+  m.desired_state AS "desiredState", m.keeps_memory AS "keepsMemory", m.generation, ms(m.desired_at) AS "desiredAt", m.node_id AS "nodeId", m.error,
   m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.move_stops AS "moveStops", m.moved_by AS "movedBy", m.fence,
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
   m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
   m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode",
-  m.observed_details AS "observedDetails", m.ready_at AS "readyAt",
-  m.revision, m.reconcile_at AS "reconcileAt", m.last_activity_at AS "lastActivityAt", m.deleted_at AS "deletedAt",
+  m.observed_details AS "observedDetails", ms(m.ready_at) AS "readyAt",
+  m.revision, ms(m.reconcile_at) AS "reconcileAt", ms(m.last_activity_at) AS "lastActivityAt", ms(m.deleted_at) AS "deletedAt",
   ${NODE_STATUS} AS "nodeStatus", n.address AS "nodeAddress"`;
 
-export function fromRow(row: MachineRow): MachineRecord {
-  const instants = Object.fromEntries(INSTANTS.map((name) => [name, row[name]?.getTime() ?? null]));
-  // The columns created_at, updated_at and desired_at are NOT NULL.
-  const given = instants as unknown as Pick<MachineRecord, (typeof INSTANTS)[number]>;
-  return { ...row, ...given, observedDetails: storedDetails(row.observedDetails) };
-}
+export const fromRow = (row: MachineRow): MachineRecord => ({
+  ...row,
+  observedDetails: storedDetails(row.observedDetails),
+});
 
 /** A machine of the tenant that is not deleted. */
 export async function findMachine(
@@ -170,20 +158,18 @@ export interface ListQuery {
 export type ListedMachine = Pick<MachineRecord, "id" | "revision" | "lastActivityAt" | "nodeStatus" | "nodeAddress">;
 
 /** Newest first. The full rows are much larger, and mostly cached. */
-export async function listMachines(
+export const listMachines = (
   db: Queryable,
   { tenantId, labels, after, limit }: ListQuery,
-): Promise<readonly ListedMachine[]> {
-  const rows = await db.query<Omit<ListedMachine, "lastActivityAt"> & { readonly lastActivityAt: Date | null }>(sql`
-    SELECT m.id, m.revision, m.last_activity_at AS "lastActivityAt", ${NODE_STATUS} AS "nodeStatus",
+): Promise<readonly ListedMachine[]> =>
+  db.query(sql`
+    SELECT m.id, m.revision, ms(m.last_activity_at) AS "lastActivityAt", ${NODE_STATUS} AS "nodeStatus",
       n.address AS "nodeAddress"
     FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
     WHERE m.tenant_id = ${tenantId} AND m.deleted_at IS NULL AND m.labels @> ${JSON.stringify(labels)}::jsonb
       AND (${after?.id ?? null}::text IS NULL
            OR (m.created_at, m.id) < (${instantOf(after?.createdAt)}::timestamptz, ${after?.id ?? null}::text))
     ORDER BY m.created_at DESC, m.id DESC LIMIT ${limit}`);
-  return rows.map((row) => ({ ...row, lastActivityAt: row.lastActivityAt?.getTime() ?? null }));
-}
 
 /** Those of them that are the tenant's and not deleted, in any order. */
 export async function findMachines(

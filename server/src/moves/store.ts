@@ -224,7 +224,7 @@ export function listChildMoves(
 ): Promise<readonly ChildMove[]> {
   return db.query<ChildMove>(sql`
     SELECT o.id, o.resource_id AS "machineId", o.status, o.error,
-      floor(extract(epoch FROM o.updated_at) * 1000)::bigint AS "updatedAt",
+      ms(o.updated_at) AS "updatedAt",
       o.status = 'succeeded' OR m.moved_by IS NOT DISTINCT FROM o.id AS "hasMoved"
     FROM operations o LEFT JOIN machines m ON m.id = o.resource_id
     WHERE o.tenant_id = ${parent.tenantId} AND o.created_at >= ${instantOf(parent.createdAt - CLOCKS_DIFFER_MS)}

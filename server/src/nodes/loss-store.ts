@@ -13,8 +13,8 @@ import type { JudgedNode } from "./brake.ts";
 export const listJudged = (db: Queryable): Promise<readonly JudgedNode[]> =>
   db.query<JudgedNode>(sql`
     SELECT n.id, n.status, n.maintenance_at IS NOT NULL AS "isInMaintenance",
-      floor(extract(epoch FROM greatest(n.last_heartbeat_at, n.registered_at)) * 1000)::bigint AS "seenAt",
-      floor(extract(epoch FROM n.lost_at) * 1000)::bigint AS "lostAt"
+      ms(greatest(n.last_heartbeat_at, n.registered_at)) AS "seenAt",
+      ms(n.lost_at) AS "lostAt"
     FROM nodes n WHERE n.status <> 'revoked'
       AND EXISTS (SELECT 1 FROM nodes WHERE status = 'unreachable' AND lost_at IS NULL AND maintenance_at IS NULL)`);
 
@@ -69,8 +69,8 @@ export interface LostNode {
 
 export const listLost = (db: Queryable): Promise<readonly LostNode[]> =>
   db.query<LostNode>(sql`
-    SELECT n.id, floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
-      floor(extract(epoch FROM n.held_at) * 1000)::bigint AS "heldAt", floor(extract(epoch FROM n.lost_at) * 1000)::bigint AS "lostAt",
+    SELECT n.id, ms(n.last_heartbeat_at) AS "lastHeartbeatAt",
+      ms(n.held_at) AS "heldAt", ms(n.lost_at) AS "lostAt",
       n.held_reason AS "heldReason", n.maintenance_at IS NOT NULL AS "isInMaintenance", c.replaceable, c.staying
     FROM nodes n CROSS JOIN LATERAL (
       SELECT count(*) FILTER (WHERE ${MAY_BE_REPLACED})::int AS replaceable,

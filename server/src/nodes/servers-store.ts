@@ -39,6 +39,6 @@ export async function removeServer({ db }: Pick<Context, "db">, { id }: ServerId
 export const listServers = (db: Queryable): Promise<readonly ServerRecord[]> =>
   db.query<ServerRecord>(sql`
     SELECT id, host, release, link_version AS "linkVersion",
-      floor(extract(epoch FROM started_at) * 1000)::bigint AS "startedAt",
-      floor(extract(epoch FROM seen_at) * 1000)::bigint AS "seenAt"
+      ms(started_at) AS "startedAt",
+      ms(seen_at) AS "seenAt"
     FROM servers WHERE seen_at >= now() - ${LISTENER_LOST_MS} * interval '1 ms' ORDER BY host, started_at, id LIMIT 256`);

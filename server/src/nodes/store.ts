@@ -55,16 +55,16 @@ const COLUMNS = sql`
   n.id, n.address, n.status, n.labels, n.runtime, n.total_cpus AS "totalCpus", n.total_memory_mb AS "totalMemoryMb",
   n.available_memory_mb AS "availableMemoryMb", n.used_memory_mb AS "usedMemoryMb", n.total_disk_gb AS "totalDiskGb",
   n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus", n.pressure,
-  floor(extract(epoch FROM n.registered_at) * 1000)::bigint AS "registeredAt",
-  floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
-  floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt",
-  floor(extract(epoch FROM n.maintenance_at) * 1000)::bigint AS "maintenanceAt",
-  floor(extract(epoch FROM n.lost_at) * 1000)::bigint AS "lostAt", floor(extract(epoch FROM n.held_at) * 1000)::bigint AS "heldAt",
+  ms(n.registered_at) AS "registeredAt",
+  ms(n.last_heartbeat_at) AS "lastHeartbeatAt",
+  ms(n.cordoned_at) AS "cordonedAt",
+  ms(n.maintenance_at) AS "maintenanceAt",
+  ms(n.lost_at) AS "lostAt", ms(n.held_at) AS "heldAt",
   n.held_reason AS "heldReason", n.link_version AS "linkVersion", n.release,
   CASE WHEN n.last_error_at IS NOT NULL THEN jsonb_build_object(
-    'at', floor(extract(epoch FROM n.last_error_at) * 1000)::bigint, 'message', n.last_error) END AS "lastError",
+    'at', ms(n.last_error_at), 'message', n.last_error) END AS "lastError",
   coalesce(n.clock_measured_ms, n.clock_ahead_ms) AS "clockAheadMs",
-  floor(extract(epoch FROM n.certificate_expires_at) * 1000)::bigint AS "certificateExpiresAt",
+  ms(n.certificate_expires_at) AS "certificateExpiresAt",
   n.unknown_machines AS "unknownMachines", n.outdated_vmms AS "outdatedVmms"`;
 
 /** Whether an event applies to the status of a row `n`. */
@@ -93,7 +93,7 @@ export interface AgentRecord {
 
 export const findAgent = (db: Queryable, nodeId: string): Promise<AgentRecord | undefined> =>
   db.queryOne<AgentRecord>(sql`
-    SELECT n.agent_boot_id AS "bootId", n.release, floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "reportedAt"
+    SELECT n.agent_boot_id AS "bootId", n.release, ms(n.last_heartbeat_at) AS "reportedAt"
     FROM nodes n WHERE n.id = ${nodeId}`);
 
 /** Of a node that has a credential. `keyHash`: of the public key with which it joined; null: it joined without one. */
@@ -282,7 +282,7 @@ export async function updateHeartbeats(
     FROM before h WHERE n.id = h.id
     RETURNING n.id, h.status, h.unknown_machines AS "unknownMachines", h.was_ahead_ms AS "clockAheadMs",
       h.known_boot_id IS NOT DISTINCT FROM ${RESTORED_AGENT} AS "isRestored",
-      floor(extract(epoch FROM h.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
+      ms(h.last_heartbeat_at) AS "lastHeartbeatAt"`);
   return new Map(rows.map(({ id, ...before }) => [id, before]));
 }
 

@@ -37,9 +37,9 @@ export interface OperationRecord {
 const COLUMNS = sql`
   o.id, o.tenant_id AS "tenantId", o.kind, o.status, o.resource_kind AS "resourceKind", o.resource_id AS "resourceId",
   o.resource_name AS "resourceName", o.input, o.steps, o.error,
-  floor(extract(epoch FROM o.created_at) * 1000)::bigint AS "createdAt",
-  floor(extract(epoch FROM o.updated_at) * 1000)::bigint AS "updatedAt",
-  floor(extract(epoch FROM o.deadline_at) * 1000)::bigint AS "deadlineAt", o.attempt,
+  ms(o.created_at) AS "createdAt",
+  ms(o.updated_at) AS "updatedAt",
+  ms(o.deadline_at) AS "deadlineAt", o.attempt,
   o.cancel_requested_at IS NOT NULL AS "isCancelRequested"`;
 
 /** Ended operations are shown this long. */

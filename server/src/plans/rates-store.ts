@@ -16,9 +16,9 @@ export interface RateRow {
   readonly createdAt: number;
 }
 
-const COLUMNS = sql`id, plan_id AS "planId", (extract(epoch FROM active_from) * 1000)::float8 AS "activeFrom",
+const COLUMNS = sql`id, plan_id AS "planId", ms(active_from) AS "activeFrom",
   cpu_hour_micros AS "rateCpuHourMicros", memory_gb_hour_micros AS "rateMemoryGbHourMicros",
-  (extract(epoch FROM created_at) * 1000)::float8 AS "createdAt"`;
+  ms(created_at) AS "createdAt"`;
 
 /** All rates of a plan in order of time; none: there is no such plan. */
 export const listRates = (db: Queryable, planId: string): Promise<readonly RateRow[]> =>

@@ -42,7 +42,7 @@ const COLUMNS = sql`p.id, p.name, p.is_default AS "isDefault", p.budget_policy A
   r.cpu_hour_micros AS "rateCpuHourMicros", r.memory_gb_hour_micros AS "rateMemoryGbHourMicros",
   p.rate_exec_micros AS "rateExecMicros", p.rate_requests_per_second AS "rateRequestsPerSecond", p.rate_burst AS "rateBurst",
   p.max_egress_gb AS "maxEgressGb", p.monthly_budget_micros AS "monthlyBudgetMicros",
-  (extract(epoch FROM p.created_at) * 1000)::float8 AS "createdAt"`;
+  ms(p.created_at) AS "createdAt"`;
 
 /** The rate of `plans p` that holds at an instant; every instant has one. */
 const rateAt = (now: number): Statement => sql`CROSS JOIN LATERAL (

@@ -43,8 +43,8 @@ const CLAIMED_UNMADE_MS = 60_000;
 const COLUMNS = sql`
   p.id, p.tenant_id AS "tenantId", p.created_by AS "createdBy", p.image, p.cpus, p.memory_mb AS "memoryMb",
   p.has_network AS "hasNetwork", p.max_idle_seconds AS "maxIdleSeconds", p.target_size AS "targetSize", p.error, p.failures,
-  floor(extract(epoch FROM p.retry_at) * 1000)::bigint AS "retryAt",
-  floor(extract(epoch FROM p.created_at) * 1000)::bigint AS "createdAt", p.deleted_at IS NOT NULL AS "isDeleted"`;
+  ms(p.retry_at) AS "retryAt",
+  ms(p.created_at) AS "createdAt", p.deleted_at IS NOT NULL AS "isDeleted"`;
 
 /** From `w`, a row of pool_machines, and `m`, its machine: it can be claimed. Its node is `n`. */
 const IS_IDLE = sql`

@@ -32,8 +32,8 @@ const COLUMNS = sql`
   (SELECT greatest(coalesce(sum(e.micros), 0), 0)::bigint FROM ledger_transactions l
     JOIN ledger_entries e ON e.transaction_id = l.id AND e.account = 'balance' WHERE l.tenant_id = t.id) AS "creditMicros",
   t.has_test_clock AS "hasTestClock", t.clock_ahead_ms AS "clockAheadMs",
-  floor(extract(epoch FROM t.created_at) * 1000)::bigint AS "createdAt",
-  floor(extract(epoch FROM t.updated_at) * 1000)::bigint AS "updatedAt"`;
+  ms(t.created_at) AS "createdAt",
+  ms(t.updated_at) AS "updatedAt"`;
 
 /** The fields to change. A missing field is unchanged; null clears it. */
 export interface TenantChange {

@@ -14,8 +14,8 @@ export interface JoinTokenRow {
 }
 
 const COLUMNS = sql`
-  prefix, description, floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt",
-  floor(extract(epoch FROM expires_at) * 1000)::bigint AS "expiresAt", max_uses AS "maxUses", uses`;
+  prefix, description, ms(created_at) AS "createdAt",
+  ms(expires_at) AS "expiresAt", max_uses AS "maxUses", uses`;
 
 /** Expired tokens are listed this long. */
 const EXPIRED_KEPT_MS = 30 * 24 * 60 * 60_000;
@@ -55,6 +55,6 @@ export function findUsableToken(
   { prefix, hash, now }: { readonly prefix: string; readonly hash: Buffer; readonly now: number },
 ): Promise<{ readonly usesLeft: number; readonly createdAt: number } | undefined> {
   return db.queryOne(sql`
-    SELECT greatest(0, max_uses - uses) AS "usesLeft", floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt"
+    SELECT greatest(0, max_uses - uses) AS "usesLeft", ms(created_at) AS "createdAt"
     FROM join_tokens WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${instantOf(now)}`);
 }

@@ -93,7 +93,7 @@ export async function readCommitment(
   const row = await db.queryOne<Commitment>(sql`
     SELECT spent_in_month(${tenantId}, r.at) AS spent, held_in_month(${tenantId}, r.at, ${machine?.id ?? null}) AS held,
       hold_micros(${tenantId}, ${machine?.cpus ?? 0}::int, ${machine?.memoryMb ?? 0}::int, b.at, hold_until(b.at)) AS asked,
-      floor(extract(epoch FROM (month_of(b.at) AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC') * 1000)::bigint AS "nextMonth"
+      ms((month_of(b.at) AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC') AS "nextMonth"
     FROM (SELECT ${instantOf(now)}::timestamptz AS at) r CROSS JOIN LATERAL (SELECT billing_time(${tenantId}, r.at) AS at) b`);
   if (row === undefined) throw new Error("a sum has no row");
   return row;
@@ -126,8 +126,8 @@ export interface Hold {
 /** The open holds of a tenant, in the order in which they were placed. */
 export const listHolds = (db: Queryable, tenantId: string): Promise<readonly Hold[]> =>
   db.query<Hold>(sql`
-    SELECT number, machine_id AS "machineId", floor(extract(epoch FROM placed_at) * 1000)::bigint AS "placedAt",
-      floor(extract(epoch FROM held_until) * 1000)::bigint AS until, micros
+    SELECT number, machine_id AS "machineId", ms(placed_at) AS "placedAt",
+      ms(held_until) AS until, micros
     FROM ledger_holds WHERE tenant_id = ${tenantId} AND ended_at IS NULL ORDER BY number`);
 
 /** The sum of what is held of a tenant's current month. */

@@ -41,7 +41,7 @@ export async function isSuspended(db: Queryable, tenantId: string): Promise<bool
 /** The billing time of a tenant at an instant of real time, in epoch milliseconds: the same one without a test clock. */
 export async function readBillingTime(db: Queryable, tenantId: string, at: number): Promise<number> {
   const row = await db.queryOne<{ readonly at: number }>(sql`
-    SELECT floor(extract(epoch FROM billing_time(${tenantId}, ${instantOf(at)}::timestamptz)) * 1000)::bigint AS at`);
+    SELECT ms(billing_time(${tenantId}, ${instantOf(at)}::timestamptz)) AS at`);
   return row?.at ?? at;
 }
 

@@ -20,7 +20,7 @@ export interface VolumeName {
 }
 
 const COLUMNS = sql`
-  v.id, v.name, v.node, v.size_gb AS "sizeGb", floor(extract(epoch FROM v.created_at) * 1000)::bigint AS "createdAt"`;
+  v.id, v.name, v.node, v.size_gb AS "sizeGb", ms(v.created_at) AS "createdAt"`;
 
 /** Oldest first. */
 export const listVolumes = (db: Queryable, tenantId: string): Promise<readonly VolumeRecord[]> =>

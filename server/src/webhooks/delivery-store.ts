@@ -11,9 +11,9 @@ import type { DeliveryRecord, NewDelivery } from "./view.ts";
 
 const COLUMNS = sql`
   d.event_id AS "eventId", d.sequence, d.type, d.body, d.status, d.attempts,
-  floor(extract(epoch FROM d.queued_at) * 1000)::bigint AS "queuedAt",
-  floor(extract(epoch FROM d.last_attempt_at) * 1000)::bigint AS "lastAttemptAt",
-  floor(extract(epoch FROM d.next_attempt_at) * 1000)::bigint AS "nextAttemptAt",
+  ms(d.queued_at) AS "queuedAt",
+  ms(d.last_attempt_at) AS "lastAttemptAt",
+  ms(d.next_attempt_at) AS "nextAttemptAt",
   d.last_status AS "lastStatus", d.last_error AS "lastError"`;
 
 export interface DeliveriesPage {

@@ -51,7 +51,7 @@ export function claimWebhooks(
     UPDATE webhooks SET turn = turn + 1, leased_until = ${instantOf(now + leaseMs)}::timestamptz
     WHERE id IN (SELECT id FROM due)
     RETURNING id, tenant_id AS "tenantId", url, types, secret, previous_secret AS "previousSecret",
-      floor(extract(epoch FROM previous_until) * 1000)::bigint AS "previousUntil", cursor, failures, changes, turn`);
+      ms(previous_until) AS "previousUntil", cursor, failures, changes, turn`);
 }
 
 /** How many enabled webhooks have a secret that was sealed with another key. */
@@ -162,7 +162,7 @@ export const listDue = (
 ): Promise<readonly DueDelivery[]> =>
   db.query<DueDelivery>(sql`
     WITH waiting AS (
-      SELECT event_id, sequence, resource_id, body, attempts, floor(extract(epoch FROM queued_at) * 1000)::bigint AS "queuedAt",
+      SELECT event_id, sequence, resource_id, body, attempts, ms(queued_at) AS "queuedAt",
         first_value(next_attempt_at) OVER (PARTITION BY resource_id ORDER BY sequence) AS head_at,
         row_number() OVER (PARTITION BY resource_id ORDER BY sequence) AS place
       FROM webhook_deliveries WHERE webhook_id = ${asked.webhookId} AND status = 'pending')
@@ -215,7 +215,7 @@ export async function recordOutcomes(
         AS o("eventId" text, sequence bigint, "queuedAt" timestamptz, status text, "nextAttemptAt" timestamptz, "lastStatus" int, "lastError" text)
       WHERE d.webhook_id = health.id AND d.event_id = o."eventId" AND d.sequence = o.sequence AND d.status = 'pending'
         AND date_trunc('milliseconds', d.queued_at) = o."queuedAt")
-    SELECT failures, floor(extract(epoch FROM failing_since) * 1000)::bigint AS "failingSince" FROM health`);
+    SELECT failures, ms(failing_since) AS "failingSince" FROM health`);
 }
 
 /** Disables a webhook and writes the event that says so. false: the lease has ended. */

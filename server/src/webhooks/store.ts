@@ -11,10 +11,10 @@ import type { WebhookRecord } from "./view.ts";
 const COLUMNS = sql`
   w.id, w.tenant_id AS "tenantId", w.url, w.description, w.types, w.is_enabled AS "isEnabled",
   w.disabled_reason AS "disabledReason", w.failures, w.cursor,
-  floor(extract(epoch FROM w.failing_since) * 1000)::bigint AS "failingSince",
-  floor(extract(epoch FROM w.previous_until) * 1000)::bigint AS "previousUntil",
-  floor(extract(epoch FROM w.created_at) * 1000)::bigint AS "createdAt",
-  floor(extract(epoch FROM w.updated_at) * 1000)::bigint AS "updatedAt",
+  ms(w.failing_since) AS "failingSince",
+  ms(w.previous_until) AS "previousUntil",
+  ms(w.created_at) AS "createdAt",
+  ms(w.updated_at) AS "updatedAt",
   (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending') AS pending`;
 
 export interface WebhookName {

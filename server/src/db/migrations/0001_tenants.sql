@@ -1,6 +1,11 @@
 -- The cluster, plans with their prices, tenants and their clocks, API keys, and first answers to idempotent
 -- requests.
 
+-- An instant in epoch milliseconds, as statements return it. Its body becomes part of the statement that calls it.
+CREATE FUNCTION ms(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT floor(extract(epoch FROM at) * 1000)::bigint
+$$;
+
 -- One row: the identity of this cluster.
 CREATE TABLE cluster (
   -- Always true, so that a second row cannot exist.

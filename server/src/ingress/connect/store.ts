@@ -32,7 +32,7 @@ export async function insertConnectToken(
     WHERE id = ${token.keyId}
       AND (good_connect_tokens_locked(${token.machineId}, ${instantOf(clock.now())}) < ${max} OR EXISTS (SELECT FROM known))
     ON CONFLICT (token_hash) DO UPDATE SET token_hash = excluded.token_hash
-    RETURNING floor(extract(epoch FROM connect_tokens.expires_at) * 1000)::bigint AS "expiresAt"`);
+    RETURNING ms(connect_tokens.expires_at) AS "expiresAt"`);
   return row?.expiresAt;
 }
 
@@ -51,7 +51,7 @@ export function findKeyOfConnectToken(
 ): Promise<KeyRow | undefined> {
   return db.queryOne<KeyRow>(sql`
     SELECT k.id, k.tenant_id AS "tenantId", k.scopes,
-      floor(extract(epoch FROM c.expires_at) * 1000)::bigint AS "expiresAt", t.status,
+      ms(c.expires_at) AS "expiresAt", t.status,
       p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
     FROM connect_tokens c
     JOIN api_keys k ON k.id = c.key_id

@@ -23,8 +23,8 @@ export interface SessionRecord extends SessionState {
 
 const COLUMNS = sql`
   s.id, s.machine_id AS "machineId", s.cwd, s.env, s.unset_names AS "unsetNames", s.has_profile AS "hasProfile",
-  floor(extract(epoch FROM s.created_at) * 1000)::bigint AS "createdAt",
-  floor(extract(epoch FROM s.last_exec_at) * 1000)::bigint AS "lastExecAt"`;
+  ms(s.created_at) AS "createdAt",
+  ms(s.last_exec_at) AS "lastExecAt"`;
 
 export interface MachineOwned {
   readonly tenantId: string;
