@@ -11,25 +11,6 @@ CREATE TABLE machine_copies (
   PRIMARY KEY (machine_id, node_id)
 );
 
--- Machines whose disk follows them from another node, which keeps it until all of it has arrived. Written by
--- server/src/moves/following-store.ts and store.ts only.
-CREATE TABLE following_disks (
-  -- The machine that runs, or may run, without all of its disk.
-  machine_id text PRIMARY KEY REFERENCES machines ON DELETE CASCADE,
-  -- The node on which the machine was. Its copy is not removed while this row is there and the machine is not
-  -- deleted.
-  node_id text NOT NULL REFERENCES nodes,
-  -- The operation of the move.
-  move_id text NOT NULL,
-  -- When the machine's owner changed.
-  began_at timestamptz NOT NULL,
-  -- The work that sends it; null: none yet.
-  sent_by text,
-  -- Another server may continue after this; null: at once.
-  leased_until timestamptz
-);
-CREATE INDEX following_disks_of_nodes ON following_disks (node_id);
-
 -- How many machines are moving away from a node.
 CREATE FUNCTION moves_from_locked(node text) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
