@@ -5,7 +5,7 @@
  * of the last step, at most STEP_MS_MAX old for messages and exact for other faults.
  */
 import { phaseOf } from "../../server/src/machines/state.ts";
-import { MOVE_STEPS } from "../../server/src/moves/worker.ts";
+import { MOVE_STEPS } from "../../server/src/moves/plan.ts";
 import { ALIKE, FAULTS, type Fault } from "./faults.ts";
 import type { Rows } from "./rows.ts";
 

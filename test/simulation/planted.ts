@@ -261,7 +261,12 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     seed: 279,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
-      { file: "server/src/moves/worker.ts", from: "if (!(await move.isDone())) {", to: "if (true) {" },
+      { file: "server/src/moves/worker.ts", from: 'this.#wasHeld = isOver("hold");', to: "this.#wasHeld = false;" },
+      {
+        file: "server/src/moves/worker.ts",
+        from: "if (this.#hasMoved || machine.movedBy === this.#moveId) return",
+        to: "if (this.#hasMoved) return",
+      },
     ],
   },
   "a move hands over before the target has the machine": {
@@ -269,7 +274,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/moves/worker.ts",
-        from: "const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });\n        // One that was handed over while it ran is paused there.\n        hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;",
+        from: "const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });\n      // One that was handed over while it ran is paused there.\n      hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;",
         to: "hasMemory = keepsMemory && call !== null && target !== null && commitIncoming !== null;",
       },
       // A machine that is handed over while it runs needs no commit.
@@ -284,8 +289,8 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     seed: 3,
     changes: [
       {
-        file: "server/src/moves/worker.ts",
-        from: "const released = await releaseMachine(context, { machineId, moveId: operation.id });",
+        file: "server/src/moves/undo.ts",
+        from: "const released = await releaseMachine(context, { machineId, moveId });",
         to: "const released = (await Promise.resolve(undefined)) as Awaited<ReturnType<typeof releaseMachine>>;",
       },
     ],

@@ -140,7 +140,3 @@ async function sendDisk(send: Send, reached: string | null): Promise<string | nu
   }
   return since ?? null;
 }
-
-/** Whether a move of the machine copies while it runs: it does not help one that is to stay stopped. */
-export const isSentEarly = (effect: string, { canSendEarly }: Pick<OutgoingMachine, "canSendEarly">): boolean =>
-  canSendEarly && (effect === "migrate" || effect === "restart");

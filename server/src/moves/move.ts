@@ -13,9 +13,10 @@ import type { MachineServices } from "../machines/services.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { includes, UNREACHABLE_STATUSES } from "../machines/state.ts";
 import { nodeUnreachableText } from "../machines/view.ts";
+import { MOVE_STEPS } from "./plan.ts";
 import { lockMoves } from "./store.ts";
 import { chooseTarget } from "./target.ts";
-import { MOVE_STEPS, type MoveInput } from "./worker.ts";
+import type { MoveInput } from "./worker.ts";
 
 const DEADLINE_SECONDS_DEFAULT = 3600;
 export const MOVE_SECONDS_MAX = 24 * 3600;

@@ -17,37 +17,32 @@ import { messageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
 import { NodeUnreachable } from "../link/refusals.ts";
-import {
-  commitIncoming,
-  describeOutgoing,
-  discardIncoming,
-  type MoveCall,
-  relayFile,
-  releaseOutgoing,
-} from "../link/moves.ts";
+import { commitIncoming, describeOutgoing, type MoveCall, relayFile } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { awaitRunning } from "../machines/start.ts";
 import { isActive, isApplied, isSettled } from "../machines/state.ts";
 import type { OperationRun, OperationWorker, StepResult } from "../operations/run.ts";
-import type { OperationRecord } from "../operations/store.ts";
+import { findStep } from "../operations/steps.ts";
 import { copyFiles, fileBytes, hasNothing, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
-import { copyEarly, type EarlyCopy, isSentEarly, type LivePoints } from "./early.ts";
+import { copyEarly, type EarlyCopy, type LivePoints } from "./early.ts";
 import { type EffectOfMove, effectOf, type MoveEffect, preferredFormat } from "./memory.ts";
 import {
-  changeOwner,
-  downtimeOf,
-  hasRecordedRun,
-  holdMachine,
-  listObsoleteCopies,
-  MOVES_PER_NODE_MAX,
-  noteCopy,
-  type ObsoleteCopy,
-  releaseMachine,
-} from "./store.ts";
+  type Arrival,
+  isAfter,
+  MOVE_STEPS,
+  type MoveAction,
+  type MoveFacts,
+  type MoveStep,
+  type NextOfMove,
+  planMove,
+  type RowState,
+} from "./plan.ts";
+import { changeOwner, downtimeOf, hasRecordedRun, holdMachine, MOVES_PER_NODE_MAX, noteCopy } from "./store.ts";
 import { chooseTarget, type TargetRequest } from "./target.ts";
+import { discardParts, undoMove } from "./undo.ts";
 
 export interface MoveInput {
   readonly machineId: string;
@@ -57,18 +52,9 @@ export interface MoveInput {
   readonly parentId?: string;
 }
 
-export const MOVE_STEPS = {
-  hold: "choose its node",
-  stop: "stop it",
-  copy: "copy its files",
-  change: "hand it over",
-  start: "start it there",
-} as const;
-
 const PERIOD_MS = 1_000;
 /** How long a node may not answer while the machine is stopped for the move. */
 const PATIENCE_MS = 2 * 60_000;
-const DISCARD_TIMEOUT_MS = 10_000;
 /** How long a node may take to report a run that has ended. */
 const RUN_REPORT_MS = 10_000;
 const RUN_POLL_MS = 100;
@@ -82,6 +68,8 @@ const EFFECT_TEXTS: Readonly<Record<MoveEffect, string>> = {
   stop: ", where it stays stopped",
 };
 
+const PAUSED_TEXT = "it was paused, and its memory is on the other node";
+
 type Say = (message: string) => void;
 
 export function machineMoveWorker(services: MachineServices): OperationWorker {
@@ -89,32 +77,55 @@ export function machineMoveWorker(services: MachineServices): OperationWorker {
     kind: "machine move",
     async work(run) {
       const move = new Move(services, run);
-      if (!(await move.isDone())) {
-        await run.step(MOVE_STEPS.hold, (say) => move.hold(say));
-        await run.step(MOVE_STEPS.stop, (say) => move.stop(say));
-        await run.step(MOVE_STEPS.copy, (say) => move.copy(say));
+      for (const [step, name] of Object.entries(MOVE_STEPS) as [MoveStep, string][]) {
+        // Whatever happens now, the machine has moved: its start continues without the operation.
+        if (move.hasMoved && run.signal.aborted) return;
+        await run.step(name, (say) => move.work(step, say));
       }
-      await run.step(MOVE_STEPS.change, (say) => move.change(say));
-      // Whatever happens now, the machine has moved: its start continues without the operation.
-      if (run.signal.aborted) return;
-      await run.step(MOVE_STEPS.start, () => move.start());
     },
-    undo: (operation) => undo(services, operation),
+    undo: ({ id: moveId, tenantId, input }) =>
+      undoMove(services, { moveId, tenantId, machineId: (input as MoveInput).machineId }),
   };
 }
 
+/** The node that is chosen for a machine as it was then. */
+interface Choice extends EffectOfMove {
+  readonly revision: number;
+  readonly nodeId: string;
+}
+
+/** What the target has as a machine. */
+interface Arrived {
+  /** Of the row with which it was made one there; null: the machine is paused there, whatever has changed since. */
+  readonly revision: number | null;
+  readonly hasMemory: boolean;
+  /** When the source paused it: epoch milliseconds; null: it was stopped there. */
+  readonly pausedAt: number | null;
+}
+
+/** What this server knows of a move beside the machine's row, and how it executes the actions of the plan. */
 class Move {
   readonly #services: MachineServices;
   readonly #run: OperationRun;
   readonly #machineId: string;
   readonly #moveId: string;
+  #hasMoved: boolean;
+  #wasHeld: boolean;
+  #outgoing: OutgoingMachine | null = null;
+  #choice: Choice | null = null;
   #early: EarlyCopy | null = null;
-  /** Why the machine was not handed over while it ran; null: it was, or was not to be. */
-  #notLive: string | null = null;
-  /** What was sent while the machine was paused, with its memory; null: it was not handed over by this server. */
-  #restBytes: number | null = null;
   /** Targets to which files were sent early, or cannot be. */
   readonly #earlyTried = new Set<string>();
+  /** Why the machine was not handed over while it ran; null: it was, or was not to be. */
+  #notLive: string | null = null;
+  /** What was copied of the stopped machine, or sent of the paused one; null: nothing by this server. */
+  #copiedBytes: number | null = null;
+  #hasFiles: boolean;
+  #arrived: Arrived | null = null;
+  /** How many copies are left on nodes that did not answer; null: they were not removed yet. */
+  #copiesLeft: number | null = null;
+  /** The results of steps that are known from what was done in them. */
+  readonly #results = new Map<MoveStep, string | StepResult>();
 
   constructor(services: MachineServices, run: OperationRun) {
     this.#services = services;
@@ -122,125 +133,149 @@ class Move {
     const { machineId } = run.operation.input as MoveInput;
     this.#machineId = machineId;
     this.#moveId = run.operation.id;
+    const isOver = (step: MoveStep): boolean => findStep(run.operation.steps, MOVE_STEPS[step])?.status === "succeeded";
+    this.#wasHeld = isOver("hold");
+    this.#hasFiles = isOver("copy");
+    this.#hasMoved = isOver("change");
   }
 
-  /** Whether the target owns the machine: a server died after that. */
-  async isDone(): Promise<boolean> {
-    return (await this.#read()).movedBy === this.#moveId;
+  /** Whether the target owns the machine. */
+  get hasMoved(): boolean {
+    return this.#hasMoved;
   }
 
-  /** Chooses the target and holds the machine, as soon as few enough others leave its node. */
-  async hold(say: Say): Promise<string> {
-    const { context, activity, nodes } = this.#services;
-    const { nodeId } = this.#run.operation.input as MoveInput;
-    let outgoing: OutgoingMachine | null = null;
+  /** Does what the plan says until that belongs to a later step. */
+  async work(step: MoveStep, say: Say): Promise<string | StepResult> {
     for (;;) {
-      const machine = await this.#read();
-      if (machine.moveId === this.#moveId) return `${machine.nodeId} → ${machine.moveNodeId}`;
-      if (machine.moveId !== null) throw new Refusal("conflict", `another operation moves it: ${machine.moveId}`);
-      outgoing ??= await this.#describe(say, machine);
-      const { memoryFormat } = outgoing;
-      const preferred = preferredFormat(machine, memoryFormat);
-      const request = { toId: nodeId, diskBytes: fileBytes(outgoing), memoryFormat: preferred };
-      const target = await this.#chooseTarget(machine, request);
-      const { effect, reason } = await this.#effectOn(target, machine, memoryFormat);
-      if (!outgoing.canSendEarly) this.#notLive = `node ${machine.nodeId} cannot watch its disk`;
-      if (isActive(machine) && isSentEarly(effect, outgoing) && !this.#earlyTried.has(target)) {
-        await this.#copyEarly(machine, { nodeId: target, movesMemory: effect === "migrate" }, say);
-        continue;
-      }
-      const held = await holdMachine(context, machine, {
-        moveId: this.#moveId,
-        nodeId: target,
-        keepsMemory: effect === "migrate",
-        stops: effect === "stop",
-        isLive: effect === "migrate" && this.#liveOn(target) !== null,
-        overcommit: nodes.overcommit,
-      });
-      if (held === "stale") continue;
-      if (held !== "busy") {
-        const how = EFFECT_TEXTS[effect];
-        activity.note(machine.id, "info", `moving from node ${machine.nodeId} to node ${target}${how}`);
-        if (reason !== null)
-          activity.note(machine.id, "warn", `its memory is lost by the move, and it boots: ${reason}`);
-        return `${machine.nodeId} → ${target}${how}${reason === null ? "" : `: ${reason}`}`;
-      }
-      say(`waiting: ${MOVES_PER_NODE_MAX} machines are leaving node ${machine.nodeId}`);
-      await this.#pause();
+      const machine = await this.#services.cache.readAny(this.#machineId);
+      const next = planMove(await this.#facts(machine));
+      if (machine === undefined || next.kind === "refuse") throw this.#refusal(next, machine);
+      if (next.kind === "done" || isAfter(next.step, step)) return this.#resultOf(step, machine);
+      if (!this.#hasMoved) this.#run.signal.throwIfAborted();
+      await this.#actions[next.action](machine, say);
     }
   }
 
-  /** Waits until nothing of the machine runs on its node. */
-  async stop(say: Say): Promise<string> {
-    const { nodeWaitMs: waitMs } = this.#services;
-    if (await this.#handOver()) return "it was paused, and its memory is on the other node";
-    for (;;) {
-      const machine = await this.#held();
-      if (isSettled(machine)) {
+  async #facts(machine: MachineRecord | undefined): Promise<MoveFacts> {
+    const row = this.#rowState(machine);
+    if (row === "held") this.#wasHeld = true;
+    if (row === "moved") this.#hasMoved = true;
+    const isPresent = machine !== undefined;
+    const choice = this.#choice?.revision === machine?.revision ? this.#choice : null;
+    const isSettledNow = isPresent && isSettled(machine);
+    const hasPoints = isPresent && row === "held" && this.#liveOn(machine.moveNodeId) !== null;
+    return {
+      ...{ row, wasHeld: this.#wasHeld, isDescribed: this.#outgoing !== null, effect: choice?.effect ?? null },
+      isActive: isPresent && (row === "moved" ? machine.desiredState === "running" : isActive(machine)),
+      canSendEarly: this.#outgoing?.canSendEarly ?? false,
+      isEarlyTried: choice !== null && this.#earlyTried.has(choice.nodeId),
+      isSettled: isSettledNow,
+      keepsMemory: isPresent && machine.keepsMemory,
+      hasPoints,
+      isRunReported: hasPoints && !isSettledNow && (await this.#isRunReported(machine)),
+      isSuspendRefused: isPresent && machine.observedDetails.suspendRefusal !== null && isApplied(machine),
+      arrival: this.#arrivalOf(machine),
+      isTidy: this.#copiesLeft !== null,
+      isStarted: this.#results.has("start"),
+    };
+  }
+
+  #rowState(machine: MachineRecord | undefined): RowState {
+    if (machine === undefined || machine.deletedAt !== null) return "deleted";
+    if (this.#hasMoved || machine.movedBy === this.#moveId) return "moved";
+    if (machine.moveId === null) return "free";
+    return machine.moveId === this.#moveId ? "held" : "taken";
+  }
+
+  #arrivalOf(machine: MachineRecord | undefined): Arrival {
+    if (this.#arrived?.revision === null) return "paused";
+    // The owner of a suspended machine may have changed what becomes of its memory.
+    if (this.#arrived !== null && this.#arrived.revision === machine?.revision) return "machine";
+    return this.#hasFiles ? "files" : "part";
+  }
+
+  #refusal(next: NextOfMove, machine: MachineRecord | undefined): Refusal {
+    const why = next.kind === "refuse" ? next.refusal : "deleted";
+    switch (why) {
+      case "deleted":
+        return new Refusal("not_found", `machine ${this.#machineId} was deleted`);
+      case "moving":
+        return new Refusal("conflict", `another operation moves it: ${machine?.moveId}`);
+      case "ended":
+        return new Refusal("conflict", `the move of machine ${this.#machineId} was ended by another server`);
+      case "paused": {
+        // It would stay paused: the move ends, and it runs on where it is.
+        const { code, reason } = machine?.observedDetails.suspendRefusal ?? { code: "unavailable", reason: "" };
+        const text = `its memory could neither be handed over nor saved, so it runs on where it is: ${reason}`;
+        return new Refusal(code, text);
+      }
+    }
+  }
+
+  /** The result of a step of which nothing is left to do. */
+  #resultOf(step: MoveStep, machine: MachineRecord): string | StepResult {
+    const known = this.#results.get(step);
+    if (known !== undefined) return known;
+    switch (step) {
+      case "hold":
+        return `${machine.nodeId} → ${machine.moveNodeId}`;
+      case "stop": {
+        if (this.#hasMoved) return PAUSED_TEXT;
         if (machine.observedDetails.suspendedAt === null) return "nothing of it runs";
-        const why =
-          this.#notLive === null || machine.desiredState !== "running"
-            ? ""
-            : `; it was not handed over while it ran: ${this.#notLive}`;
+        const notLive = this.#notLive ?? "the server that began the move ended";
+        const why = machine.desiredState === "running" ? `; it was not handed over while it ran: ${notLive}` : "";
         return `its memory is saved, and nothing of it runs${why}`;
       }
-      refusePaused(machine);
-      await this.#patiently(say, () => converge(this.#services, machine, { waitMs, signal: this.#run.signal }));
-    }
-  }
-
-  /** What a node has of the machine's memory, which was sent to it while the machine ran. */
-  #liveOn(nodeId: string | null): LivePoints | null {
-    return this.#early !== null && this.#early.target.nodeId === nodeId ? this.#early.live : null;
-  }
-
-  /**
-   * Has the machine paused, its rest sent to the VM that waits for it, and the target made its owner, which then continues it. false: it is
-   * stopped or suspended instead; whatever has happened, it did not run since it was paused.
-   */
-  async #handOver(): Promise<boolean> {
-    const { context, link, activity } = this.#services;
-    let held = await this.#held();
-    const live = this.#liveOn(held.moveNodeId);
-    if (live === null || this.#early === null || isSettled(held) || !held.keepsMemory) {
-      this.#notLive ??= "the server that began the move ended";
-      return false;
-    }
-    // A suspended machine's report brings its run; one that is handed over would have moved before it.
-    const { nodeId } = nodeOf(held);
-    if (!(await hasRecordedRun(context.db, { machineId: held.id, nodeId }))) {
-      this.#notLive = `node ${nodeId} had not reported that it runs`;
-      return false;
-    }
-    const { target } = this.#early;
-    const { point, diskPoint } = live;
-    let pausedAt: number | null = null;
-    try {
-      this.#restBytes = await relayFile(link, { source: nodeOf(held), target }, this.#call(held, this.#run.signal), {
-        file: { name: "rest", from: 0 },
-        point,
-        rest: { diskPoint, generation: held.generation },
-        onBytes: () => undefined,
-        onPaused: (at) => {
-          pausedAt = at;
-        },
-      });
-    } catch (error) {
-      this.#run.signal.throwIfAborted();
-      this.#notLive = messageOf(error);
-      return false;
-    }
-    for (;;) {
-      const moved = await changeOwner(context, held, { moveId: this.#moveId, hasMemory: true, pausedAt });
-      if (moved === undefined) {
-        held = await this.#held();
-        continue;
+      case "copy": {
+        if (this.#copiedBytes === null) return "its files are on the other node";
+        const early = this.#early === null ? "" : `, after ${(this.#early.bytes / 1e6).toFixed(1)} MB while it ran`;
+        return `${(this.#copiedBytes / 1e6).toFixed(1)} MB were copied${early}`;
       }
-      this.#services.cache.forget(this.#machineId);
-      this.#startSoon(moved);
-      activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
-      return true;
+      case "change": {
+        const isLeft = (this.#copiesLeft ?? 0) > 0;
+        return `node ${machine.nodeId} owns it; the former copy is removed${isLeft ? " when its node answers" : ""}`;
+      }
+      case "start":
+        return machine.keepsMemory ? "it stays suspended, with its memory" : "it stays stopped";
     }
+  }
+
+  readonly #actions: Readonly<Record<MoveAction, (machine: MachineRecord, say: Say) => Promise<void>>> = {
+    describe: (machine, say) => this.#describe(machine, say),
+    chooseTarget: (machine) => this.#choose(machine),
+    sendEarly: (machine, say) => this.#sendEarly(machine, say),
+    hold: (machine, say) => this.#hold(machine, say),
+    handOver: (machine) => this.#handOver(machine),
+    stop: (machine, say) => this.#stop(machine, say),
+    copy: (machine, say) => this.#copy(machine, say),
+    commit: (machine, say) => this.#commit(machine, say),
+    changeOwner: (machine) => this.#changeOwner(machine),
+    tidyUp: (machine) => this.#tidyUp(machine),
+    awaitStart: (machine) => this.#awaitStart(machine),
+  };
+
+  /** Asks what the machine has on its node. It may still run. */
+  async #describe(machine: MachineRecord, say: Say): Promise<void> {
+    const call = { machineId: machine.id, signal: this.#run.signal };
+    await this.#patiently(say, async () => {
+      this.#outgoing = await describeOutgoing(this.#services.link, nodeOf(machine), call, { hasContent: false });
+    });
+    if (this.#outgoing?.canSendEarly === false) this.#notLive = `node ${machine.nodeId} cannot watch its disk`;
+  }
+
+  async #choose(machine: MachineRecord): Promise<void> {
+    if (this.#outgoing === null) return;
+    const { nodeId: toId } = this.#run.operation.input as MoveInput;
+    const { memoryFormat } = this.#outgoing;
+    const request = {
+      toId,
+      diskBytes: fileBytes(this.#outgoing),
+      memoryFormat: preferredFormat(machine, memoryFormat),
+    };
+    const nodeId = await this.#chooseTarget(machine, request);
+    const labels = (await this.#services.nodes.find(nodeId))?.labels ?? {};
+    const found = effectOf({ machine, memoryFormat, target: { id: nodeId, labels } });
+    this.#choice = { revision: machine.revision, nodeId, ...found };
   }
 
   /** Where files were sent already, if that node still admits the machine. */
@@ -256,101 +291,144 @@ class Move {
   }
 
   /** Sends files while the machine runs. Ends when it is deleted. */
-  async #copyEarly(
-    machine: MachineRecord,
-    { nodeId, movesMemory }: { readonly nodeId: string; readonly movesMemory: boolean },
-    say: Say,
-  ): Promise<void> {
-    const { db } = this.#services.context;
+  async #sendEarly(machine: MachineRecord, say: Say): Promise<void> {
+    if (this.#choice === null) return;
+    const { nodeId, effect } = this.#choice;
+    // Much may change while they are sent.
+    this.#choice = null;
     this.#earlyTried.add(nodeId);
-    await noteCopy(db, { machineId: machine.id, nodeId });
+    await noteCopy(this.#services.context.db, { machineId: machine.id, nodeId });
     const target = await nodeAddress(this.#services, nodeId);
     this.#early = await this.#whileWanted(
       () => this.#read(),
       (signal) => {
         const onNotLive = (reason: string): void => void (this.#notLive = reason);
-        const options = { say, patienceMs: PATIENCE_MS, movesMemory, onNotLive };
+        const options = { say, patienceMs: PATIENCE_MS, movesMemory: effect === "migrate", onNotLive };
         return copyEarly(this.#services, machine, target, this.#call(machine, signal), options);
       },
     );
   }
 
-  /** Copies what the target lacks, until it has all of it. Ends early when the machine is deleted or released. */
-  async copy(say: Say): Promise<string> {
-    const text = (bytes: number): string => {
-      const early = this.#early === null ? "" : `, after ${(this.#early.bytes / 1e6).toFixed(1)} MB while it ran`;
-      return `${(bytes / 1e6).toFixed(1)} MB were copied${early}`;
-    };
-    if (this.#restBytes !== null && (await this.isDone())) return text(this.#restBytes);
-    const machine = await this.#held();
-    const { bytes } = await this.#whileWanted(
-      () => this.#held(),
-      (signal) =>
-        copyFiles(this.#services, machine, this.#call(machine, signal), {
-          ...{ say, patienceMs: PATIENCE_MS },
-        }),
-    );
-    return text(bytes);
+  /** Holds the machine, as soon as few enough others leave its node. */
+  async #hold(machine: MachineRecord, say: Say): Promise<void> {
+    if (this.#choice === null) return;
+    const { context, activity, nodes } = this.#services;
+    const { nodeId, effect, reason } = this.#choice;
+    this.#choice = null;
+    const held = await holdMachine(context, machine, {
+      moveId: this.#moveId,
+      nodeId,
+      keepsMemory: effect === "migrate",
+      stops: effect === "stop",
+      isLive: effect === "migrate" && this.#liveOn(nodeId) !== null,
+      overcommit: nodes.overcommit,
+    });
+    if (held === "stale") return;
+    if (held === "busy") {
+      say(`waiting: ${MOVES_PER_NODE_MAX} machines are leaving node ${machine.nodeId}`);
+      return await this.#pause();
+    }
+    const how = EFFECT_TEXTS[effect];
+    activity.note(machine.id, "info", `moving from node ${machine.nodeId} to node ${nodeId}${how}`);
+    if (reason !== null) activity.note(machine.id, "warn", `its memory is lost by the move, and it boots: ${reason}`);
+    this.#results.set("hold", `${machine.nodeId} → ${nodeId}${how}${reason === null ? "" : `: ${reason}`}`);
   }
 
-  /** Does work that ends when `check` refuses, which then explains its failure. */
-  async #whileWanted<T>(check: () => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    const ended = new AbortController();
-    const watching = this.#watch(ended, check);
+  /** What a node has of the machine's memory, which was sent to it while the machine ran. */
+  #liveOn(nodeId: string | null): LivePoints | null {
+    return this.#early !== null && this.#early.target.nodeId === nodeId ? this.#early.live : null;
+  }
+
+  /** A suspended machine's report brings its run; one that is handed over would have moved before it. */
+  async #isRunReported(machine: MachineRecord): Promise<boolean> {
+    const { nodeId } = nodeOf(machine);
+    const isRecorded = await hasRecordedRun(this.#services.context.db, { machineId: machine.id, nodeId });
+    if (!isRecorded) this.#notLive = `node ${nodeId} had not reported that it runs`;
+    return isRecorded;
+  }
+
+  /**
+   * Has the machine paused, and its rest sent to the VM that waits for it. If that fails it is stopped or suspended instead; whatever has
+   * happened, it did not run since it was paused.
+   */
+  async #handOver(held: MachineRecord): Promise<void> {
+    const live = this.#liveOn(held.moveNodeId);
+    if (live === null || this.#early === null) return;
+    const { target } = this.#early;
+    const { point, diskPoint } = live;
+    let pausedAt: number | null = null;
     try {
-      return await work(AbortSignal.any([this.#run.signal, ended.signal]));
+      const call = this.#call(held, this.#run.signal);
+      this.#copiedBytes = await relayFile(this.#services.link, { source: nodeOf(held), target }, call, {
+        file: { name: "rest", from: 0 },
+        point,
+        rest: { diskPoint, generation: held.generation },
+        onBytes: () => undefined,
+        onPaused: (at) => {
+          pausedAt = at;
+        },
+      });
+      this.#arrived = { revision: null, hasMemory: true, pausedAt };
     } catch (error) {
       this.#run.signal.throwIfAborted();
-      await check();
-      throw error;
-    } finally {
-      ended.abort();
-      await watching;
+      this.#notLive = messageOf(error);
+      this.#early = { ...this.#early, live: null };
     }
   }
 
-  /** Makes the target the owner, then removes the source's copy. */
-  async change(say: Say): Promise<string> {
-    const { context, activity } = this.#services;
-    let machine = await this.#read();
-    while (machine.movedBy !== this.#moveId) {
-      const held = await this.#held();
-      const target = await nodeAddress(this.#services, held.moveNodeId);
-      const call = this.#call(held, this.#run.signal);
-      const { keepsMemory } = held;
-      let hasMemory = false;
-      await this.#patiently(say, async () => {
-        // The target makes a disk at the next start.
-        if (await hasNothing(this.#services, held, call)) return;
-        const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });
-        // One that was handed over while it ran is paused there.
-        hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;
-      });
-      this.#run.signal.throwIfAborted();
-      const moved = await changeOwner(context, held, { moveId: this.#moveId, hasMemory, pausedAt: null });
-      if (moved !== undefined) activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
-      machine = moved ?? (await this.#read());
-    }
+  async #stop(held: MachineRecord, say: Say): Promise<void> {
+    const { nodeWaitMs: waitMs } = this.#services;
+    await this.#patiently(say, () => converge(this.#services, held, { waitMs, signal: this.#run.signal }));
+  }
+
+  /** Copies what the target lacks, until it has all of it. Ends early when the machine is deleted or released. */
+  async #copy(held: MachineRecord, say: Say): Promise<void> {
+    const { bytes } = await this.#whileWanted(
+      () => this.#held(),
+      (signal) => copyFiles(this.#services, held, this.#call(held, signal), { say, patienceMs: PATIENCE_MS }),
+    );
+    this.#copiedBytes = bytes;
+    this.#hasFiles = true;
+  }
+
+  /** Makes the files a machine of the target. */
+  async #commit(held: MachineRecord, say: Say): Promise<void> {
+    const target = await nodeAddress(this.#services, held.moveNodeId);
+    const call = this.#call(held, this.#run.signal);
+    const { revision, keepsMemory } = held;
+    let hasMemory = false;
+    await this.#patiently(say, async () => {
+      // The target makes a disk at the next start.
+      if (await hasNothing(this.#services, held, call)) return;
+      const arrived = await commitIncoming(this.#services.link, target, call, { hasMemory: keepsMemory });
+      // One that was handed over while it ran is paused there.
+      hasMemory = arrived.suspendedAt !== null || arrived.bootId !== null;
+    });
+    this.#arrived = { revision, hasMemory, pausedAt: null };
+  }
+
+  async #changeOwner(held: MachineRecord): Promise<void> {
+    if (this.#arrived === null) return;
+    const { hasMemory, pausedAt } = this.#arrived;
+    const moved = await changeOwner(this.#services.context, held, { moveId: this.#moveId, hasMemory, pausedAt });
+    if (moved === undefined) return;
+    this.#hasMoved = true;
     this.#services.cache.forget(this.#machineId);
     // The removal of a large disk takes a while.
-    if (machine.desiredState === "running") this.#startSoon(machine);
-    // Another target may have had parts, before it did not admit the machine any more.
-    await discardParts(this.#services, this.#call(machine, this.#run.signal));
-    const left = await removeCopies(this.#services, this.#machineId);
-    const copy = left === 0 ? "the former copy is removed" : "the former copy is removed when its node answers";
-    return `node ${machine.nodeId} owns it; ${copy}`;
+    this.#startSoon(moved);
+    this.#services.activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
   }
 
-  /** Sends the target what is desired, and waits for it. */
-  async start(): Promise<string | StepResult> {
-    const machine = await this.#read();
-    if (machine.desiredState !== "running") {
-      this.#startSoon(machine);
-      return machine.keepsMemory ? "it stays suspended, with its memory" : "it stays stopped";
-    }
+  async #tidyUp(machine: MachineRecord): Promise<void> {
+    // Another target may have had parts, before it did not admit the machine any more.
+    await discardParts(this.#services, this.#call(machine, this.#run.signal));
+    this.#copiesLeft = await removeCopies(this.#services, this.#machineId);
+  }
+
+  async #awaitStart(machine: MachineRecord): Promise<void> {
     try {
       const running = await awaitRunning(this.#services, machine, { signal: this.#run.signal });
-      return await this.#pauseOf(running);
+      this.#results.set("start", await this.#pauseOf(running));
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       throw new Refusal(
@@ -380,7 +458,7 @@ class Move {
   /** A source that has handed the machine over reports the end of its run afterwards. */
   async #downtimeOf(boot: Parameters<typeof downtimeOf>[1]): Promise<number | null> {
     const { clock, db } = this.#services.context;
-    const deadline = clock.monotonic() + (this.#restBytes === null ? 0 : RUN_REPORT_MS);
+    const deadline = clock.monotonic() + (this.#arrived?.revision === null ? RUN_REPORT_MS : 0);
     for (;;) {
       const found = await downtimeOf(db, boot);
       if (found !== null || clock.monotonic() >= deadline) return found;
@@ -388,22 +466,20 @@ class Move {
     }
   }
 
-  /** What the machine has on its node. It may still run. */
-  async #describe(say: Say, machine: MachineRecord): Promise<OutgoingMachine> {
-    const call = { machineId: machine.id, signal: this.#run.signal };
-    const described: OutgoingMachine[] = [];
-    await this.#patiently(say, async () => {
-      described.push(await describeOutgoing(this.#services.link, nodeOf(machine), call, { hasContent: false }));
-    });
-    this.#run.signal.throwIfAborted();
-    const [outgoing] = described;
-    if (outgoing === undefined) throw new Refusal("unavailable", `node ${machine.nodeId} does not answer`);
-    return outgoing;
-  }
-
-  async #effectOn(nodeId: string, machine: MachineRecord, memoryFormat: string | null): Promise<EffectOfMove> {
-    const node = await this.#services.nodes.find(nodeId);
-    return effectOf({ machine, memoryFormat, target: { id: nodeId, labels: node?.labels ?? {} } });
+  /** Does work that ends when `check` refuses, which then explains its failure. */
+  async #whileWanted<T>(check: () => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const ended = new AbortController();
+    const watching = this.#watch(ended, check);
+    try {
+      return await work(AbortSignal.any([this.#run.signal, ended.signal]));
+    } catch (error) {
+      this.#run.signal.throwIfAborted();
+      await check();
+      throw error;
+    } finally {
+      ended.abort();
+      await watching;
+    }
   }
 
   #call(machine: MachineRecord, signal: AbortSignal): MoveCall {
@@ -456,54 +532,4 @@ class Move {
     await this.#services.context.clock.sleep(PERIOD_MS, this.#run.signal);
     this.#run.signal.throwIfAborted();
   }
-}
-
-/**
- * A machine that was paused to be handed over, and whose memory cannot be saved either, would stay paused: the move ends, and it runs on
- * where it is. Throws a Refusal for it.
- */
-function refusePaused(machine: MachineRecord): void {
-  const { suspendRefusal } = machine.observedDetails;
-  if (suspendRefusal === null || !machine.keepsMemory || !isApplied(machine)) return;
-  throw new Refusal(
-    suspendRefusal.code,
-    `its memory could neither be handed over nor saved, so it runs on where it is: ${suspendRefusal.reason}`,
-  );
-}
-
-/** Leaves the machine where it was. The order matters: once it is released, no server completes the move. */
-async function undo(services: MachineServices, operation: OperationRecord): Promise<void> {
-  const { context, cache, activity } = services;
-  const { machineId } = operation.input as MoveInput;
-  const released = await releaseMachine(context, { machineId, moveId: operation.id });
-  cache.forget(machineId);
-  // It may be paused.
-  if (released?.desiredState === "running")
-    services.inBackground(`end of a move of ${machineId}`, () =>
-      converge(services, released, { waitMs: services.nodeWaitMs }),
-    );
-  if (released !== undefined)
-    activity.note(machineId, "warn", `the move was ended; the machine is on node ${nodeOf(released).nodeId} as before`);
-  const call = { tenantId: operation.tenantId, machineId, moveId: operation.id };
-  await Promise.all([forgetPoints(services, machineId), discardParts(services, call)]);
-  await removeCopies(services, machineId);
-}
-
-/** Removes what has arrived of the machine on nodes that do not own it. A node that does not answer removes it later, once the answer to its heartbeat names the move. */
-async function discardParts({ context, link }: MachineServices, call: Omit<MoveCall, "signal">): Promise<void> {
-  const { machineId } = call;
-  const copies = await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null });
-  const discard = ({ nodeId, address }: ObsoleteCopy): Promise<void> =>
-    discardIncoming(link, { nodeId, address }, { ...call, signal: AbortSignal.timeout(DISCARD_TIMEOUT_MS) }).catch(
-      (error: unknown) => context.log.info({ error, nodeId, machineId }, "a node keeps parts of a move that has ended"),
-    );
-  await Promise.all(copies.map(discard));
-}
-
-/** The machine runs on where it is. A node that does not answer watches in vain until the machine stops. */
-async function forgetPoints({ cache, link }: MachineServices, machineId: string): Promise<void> {
-  const machine = await cache.readAny(machineId);
-  if (machine === undefined || machine.nodeId === null) return;
-  const signal = AbortSignal.timeout(DISCARD_TIMEOUT_MS);
-  await releaseOutgoing(link, nodeOf(machine), { machineId, signal }).catch(() => undefined);
 }
