@@ -9,6 +9,8 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { request as httpRequest } from "node:http";
 import type { Readable, Writable } from "node:stream";
+import { Flotilla } from "@flotilla/sdk/client";
+import { nodeFetch } from "../cli/src/node-fetch.ts";
 import { BULK_QUIET_MS } from "../node/src/guest/client.ts";
 import type { Guest, GuestFileRequest } from "../node/src/guest/guest.ts";
 import { type Above, aboveAndBelow, takeTurns, usedNote } from "./support/above-and-below.ts";
@@ -141,28 +143,32 @@ function filesBelow(guest: Guest): Files {
 /** Runs a command that writes OUTPUT_BYTES, n times on each side after those that warm up, in turns. */
 export async function streamThroughput(n: number): Promise<Finding> {
   const command = ["dd", "if=/dev/zero", "bs=64k", `count=${OUTPUT_BYTES / 65_536}`];
-  const [ours, bare] = await aboveAndBelow(async (above, below) => {
-    const stream = async (): Promise<void> => {
+  const [ours, byFetch, bare] = await aboveAndBelow(async (above, below) => {
+    const { url, headers } = above.flotilla.access;
+    const apiKey = headers["authorization"]?.replace("Bearer ", "");
+    const stream = async (client: Flotilla): Promise<void> => {
       let bytes = 0;
       const signal = AbortSignal.timeout(TURN_MS_MAX);
-      for await (const event of await above.flotilla.client.streamExec(above.id, { command }, { signal }))
+      for await (const event of await client.streamExec(above.id, { command }, { signal }))
         if (event.kind === "stdout") bytes += event.bytes.byteLength;
       expectBytes(bytes, OUTPUT_BYTES);
     };
     const sides = [
-      { work: stream, pids: above.pids },
+      { work: () => stream(new Flotilla({ url, apiKey, fetch: nodeFetch })), pids: above.pids },
+      { work: () => stream(new Flotilla({ url, apiKey })), pids: above.pids },
       { work: () => streamBelow(below.guest, command), pids: below.pids },
     ];
     return await takeTurns(sides, { count: n, warmUps: WARM_UP_STREAMS, together: 1 });
   });
-  if (!ours || !bare) throw new Error("nothing was measured");
-  const [above, below] = [summarize(ours.tookMs), summarize(bare.tookMs)];
+  if (!ours || !byFetch || !bare) throw new Error("nothing was measured");
+  const [above, fetched, below] = [summarize(ours.tookMs), summarize(byFetch.tookMs), summarize(bare.tookMs)];
   const [rate, bareRate] = [rateOf(OUTPUT_BYTES, above.p50Ms), rateOf(OUTPUT_BYTES, below.p50Ms)];
   const megabytes = (n * OUTPUT_BYTES) / 1e6;
   return {
     name: "stream-throughput",
     series: [
-      { what: "64 MiB of output, streamed through the API", summary: above },
+      { what: "64 MiB of output, streamed through the API, with the command line's transport", summary: above },
+      { what: "the same with the SDK's own, which is fetch", summary: fetched },
       { what: "64 MiB of output, guest channel alone", summary: below, isBaseline: true },
     ],
     reaches: [atLeast("of the channel alone", rate / bareRate, RATIO_MIN)],
@@ -171,6 +177,7 @@ export async function streamThroughput(n: number): Promise<Finding> {
       `${rate.toFixed(1)} MB/s, channel alone ${bareRate.toFixed(1)} MB/s`,
       `the first streams took ${millisecondsOf(ours.beforeMs)} ms, on the channel alone ${millisecondsOf(bare.beforeMs)} ms`,
       usedNote(ours, megabytes, "MB"),
+      `with fetch, ${usedNote(byFetch, megabytes, "MB")}`,
       `channel alone, ${usedNote(bare, megabytes, "MB")}`,
     ],
   };

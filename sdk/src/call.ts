@@ -29,11 +29,8 @@ export interface ApiCall {
   readonly path: string;
   readonly json?: unknown;
   readonly bytes?: BytesBody;
-  /**
-   * `json`: parsed, undefined for an answer without a body. `empty`: undefined. `stream`: the Response itself. `output`: the same, for
-   * a reader of the SDK's own.
-   */
-  readonly answer: "json" | "empty" | "stream" | "output";
+  /** `json`: parsed, undefined for an answer without a body. `empty`: undefined. `stream`: the Response itself. */
+  readonly answer: "json" | "empty" | "stream";
 }
 
 /** Escapes a path parameter. Throws a TypeError for one that would change which resource the URL names. */

@@ -3,8 +3,8 @@
  * endpoint (generated.ts), with the endpoint's name.
  *
  * Always:
- * - It uses only `fetch` and other standard web interfaces, and imports nothing outside this folder at run time. In Node, output of
- *   commands is requested with Node's own HTTP modules (node-fetch.ts), unless the program has configured `fetch`.
+ * - It uses only `fetch`, or what it is given instead, and other standard web interfaces, and imports nothing outside this folder at
+ *   run time.
  * - A refusal and a call without an answer are both a FlotillaError.
  * - Only GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429, 502,
  *   503, 504) within SLOW_MS. What took longer to be refused would take as long again: a guest that hangs is given minutes.
@@ -17,7 +17,6 @@ import { after, now, pause } from "./clock.ts";
 import { errorOfAnswer, FlotillaError } from "./errors.ts";
 import { type ExecEvent, readExecEvents } from "./events.ts";
 import { EXEC_FRAMES_TYPE } from "./exec-frames.ts";
-import { type Fetch, streamFetch } from "./node-fetch.ts";
 import { type ConnectToken, type ExecQuery, type MachineCommandRequest, Methods } from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
@@ -32,6 +31,8 @@ export {
 export { FlotillaError, type NoAnswerCode } from "./errors.ts";
 export type * from "./generated.ts";
 
+type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
 export interface FlotillaOptions {
   /** The server's address: `http://127.0.0.1:8080`. */
   url: string;
@@ -41,7 +42,7 @@ export interface FlotillaOptions {
   retries?: number | undefined;
   /** For calls without their own timeout; default: none. */
   timeoutMs?: number | undefined;
-  /** Used instead of the global `fetch`, also for streams. */
+  /** Used instead of the global `fetch`. */
   fetch?: Fetch | undefined;
 }
 
@@ -66,7 +67,6 @@ export class Flotilla extends Methods {
   readonly #retries: number;
   readonly #timeoutMs: number | undefined;
   readonly #fetch: Fetch;
-  readonly #ownFetch: Fetch | undefined;
   /** By machine id: tokens that open its ports, sent instead of the key. */
   readonly #connectTokens = new Map<string, Promise<ConnectToken>>();
 
@@ -79,7 +79,6 @@ export class Flotilla extends Methods {
     this.#apiKey = options.apiKey;
     this.#retries = options.retries ?? RETRIES_DEFAULT;
     this.#timeoutMs = options.timeoutMs;
-    this.#ownFetch = options.fetch;
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
 
@@ -167,7 +166,7 @@ export class Flotilla extends Methods {
     json: MachineCommandRequest,
     options: CallOptions,
   ): Promise<AsyncGenerator<ExecEvent, void, undefined>> {
-    const answer = await this.call<Response>({ method: "POST", path, json, answer: "output" }, framed(options));
+    const answer = await this.call<Response>({ method: "POST", path, json, answer: "stream" }, framed(options));
     return readExecEvents(answer, options.signal);
   }
 
@@ -210,8 +209,7 @@ export class Flotilla extends Methods {
     const isRepeatable = call.method === "GET" || call.method === "HEAD";
     for (let tries = 0; ; tries++) {
       const sentAt = now();
-      const request = call.answer === "output" ? (this.#ownFetch ?? streamFetch()) : this.#fetch;
-      const answer = await request(this.#address(call.path, options.query), this.#init(call, options, signal));
+      const answer = await this.#fetch(this.#address(call.path, options.query), this.#init(call, options, signal));
       if (!isRepeatable || tries >= this.#retries || !RETRIED_STATUSES.includes(answer.status)) return answer;
       if (now() - sentAt >= SLOW_MS) return answer;
       const pauseMs = retryAfterMs(answer) ?? RETRY_PAUSE_FIRST_MS * 2 ** tries;
@@ -323,7 +321,7 @@ function framed({ headers, ...options }: CallOptions): CallOptions<ExecQuery> {
 }
 
 async function readAnswer(call: ApiCall, answer: Response): Promise<unknown> {
-  if (call.answer === "stream" || call.answer === "output") return answer;
+  if (call.answer === "stream") return answer;
   if (call.answer === "json") {
     const text = await answer.text();
     return text === "" ? undefined : JSON.parse(text);

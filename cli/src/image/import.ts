@@ -9,7 +9,7 @@ import { Readable } from "node:stream";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Call } from "../call.ts";
 import { fileErrorText, usage } from "../failure.ts";
-import { nodeFetch } from "@flotilla/sdk/node-fetch";
+import { nodeFetch } from "../node-fetch.ts";
 import { renderBytes } from "../table.ts";
 
 export interface ImportOptions {

@@ -10,7 +10,7 @@ import { buffer } from "node:stream/consumers";
 import type { MachineCodeRequest } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, localFailure, usage } from "../failure.ts";
-import { nodeFetch } from "@flotilla/sdk/node-fetch";
+import { nodeFetch } from "../node-fetch.ts";
 import { showAnswer } from "./exec.ts";
 import { findMachineId } from "./find.ts";
 

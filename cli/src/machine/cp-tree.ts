@@ -19,8 +19,8 @@ import { mapAtMost } from "@flotilla/base/concurrency";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, localFailure } from "../failure.ts";
+import { nodeFetch } from "../node-fetch.ts";
 import type { Progress } from "../output.ts";
-import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import {
   bodyOf,
   brokenOff,

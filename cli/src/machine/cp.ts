@@ -20,7 +20,7 @@ import { pipeline } from "node:stream/promises";
 import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, localFailure, usage } from "../failure.ts";
-import { nodeFetch } from "@flotilla/sdk/node-fetch";
+import { nodeFetch } from "../node-fetch.ts";
 import {
   bodyOf,
   type CopyEnd,

@@ -24,7 +24,7 @@ import {
 } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
-import { nodeFetch } from "@flotilla/sdk/node-fetch";
+import { nodeFetch } from "../node-fetch.ts";
 import { renderSpan } from "../table.ts";
 import { findMachine, findMachineId } from "./find.ts";
 import { joinTerminal } from "./terminal.ts";

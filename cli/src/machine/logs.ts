@@ -10,8 +10,8 @@
  *   what was shown is left out.
  */
 import { FlotillaError, type LogRecord, readLogRecords } from "@flotilla/sdk";
-import { nodeFetch } from "@flotilla/sdk/node-fetch";
 import type { Call } from "../call.ts";
+import { nodeFetch } from "../node-fetch.ts";
 import { whileAway } from "../server-away.ts";
 import { findMachineId } from "./find.ts";
 

@@ -12,13 +12,14 @@ import { type TestContext, test } from "node:test";
 import { promisify } from "node:util";
 import { EXEC_FRAME_HEAD_BYTES, EXEC_FRAMES, EXEC_FRAMES_TYPE as TYPE } from "@flotilla/contract/exec-frames";
 import { type ExecEvent, Flotilla, FlotillaError } from "@flotilla/sdk";
-import { Agent, Client, EnvHttpProxyAgent, interceptors, MockAgent, setGlobalDispatcher } from "undici";
 import { makeAuthority } from "../../server/src/link/certificates.ts";
 import { until } from "../../test/support/until.ts";
-import { type Fetch, isDefault, nodeFetch, streamFetch } from "../src/node-fetch.ts";
-import { reply, replyJson, startPeer } from "./peer.ts";
+import { reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
+import { nodeFetch } from "../src/node-fetch.ts";
 
 const MB = 1024 * 1024;
+type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
 const TRANSPORTS: readonly (readonly [name: string, transport: Fetch])[] = [
   ["Node's HTTP modules", nodeFetch],
   ["fetch", (url, init) => fetch(url, init)],
@@ -350,38 +351,6 @@ test("Node's HTTP modules: a connection is used again after an answer that was r
   assert.equal(ports.size, 1);
 });
 
-test("a program that has configured fetch gets it for streams too", async (t) => {
-  assert.equal(streamFetch(), nodeFetch);
-  const native = globalThis.fetch;
-  t.after(() => (globalThis.fetch = native));
-  globalThis.fetch = () => Promise.resolve(new Response(EXIT, { headers: { "content-type": TYPE } }));
-  const flotilla = new Flotilla({ url: "http://127.0.0.1:1" });
-  assert.equal((await outputOf(await flotilla.streamExec("m", command))).length, 0);
-  globalThis.fetch = native;
-  assert.equal(streamFetch(), nodeFetch);
-});
-
-test("a program that has given fetch a proxy, certificates or an interceptor gets fetch for streams too", async (t) => {
-  const globals = globalThis as unknown as Record<symbol, unknown>;
-  const slot = Symbol.for("undici.globalDispatcher.1");
-  const before = globals[slot];
-  t.after(() => (globals[slot] = before));
-  const configured = [
-    new Agent({ connect: { ca: "x" } }),
-    new Agent({ headersTimeout: 5 }),
-    new Agent({ factory: (origin) => new Client(origin) }),
-    new Agent().compose(interceptors.retry()),
-    new EnvHttpProxyAgent(),
-    new MockAgent(),
-  ];
-  for (const dispatcher of configured) {
-    assert.equal(isDefault(dispatcher), false, dispatcher.constructor.name);
-    setGlobalDispatcher(dispatcher);
-    assert.notEqual(streamFetch(), nodeFetch, dispatcher.constructor.name);
-  }
-  assert.ok(isDefault(new Agent()) && isDefault(before));
-});
-
 test("a proxy that the environment configures is used, by the SDK and by Node's HTTP modules", async (t) => {
   const target = await startPeer(t, (_arrived, answer) => void begin(answer).end(EXIT));
   const asked: string[] = [];
@@ -404,7 +373,7 @@ test("a proxy that the environment configures is used, by the SDK and by Node's 
   await once(proxy, "listening");
   const program = `
     const { Flotilla } = await import("@flotilla/sdk");
-    const { nodeFetch } = await import("@flotilla/sdk/node-fetch");
+    const { nodeFetch } = await import(${JSON.stringify(import.meta.resolve("../src/node-fetch.ts"))});
     for (const fetch of [undefined, nodeFetch])
       for await (const event of await new Flotilla({ url: "http://fleet.invalid", fetch }).streamExec("m", { command: "x" })) event;
     process.exit(0);

@@ -1,6 +1,6 @@
 /**
- * `fetch` over Node's own HTTP modules, for long streams. Node's `fetch` reads 64 KiB at a time and copies each piece twice, which was
- * most of the cost of reading a command's output (docs/decisions/0069-streams-in-few-pieces.md).
+ * `fetch` over Node's own HTTP modules: the transport of verbs that send or receive much, or wait long. Node's `fetch` reads 64 KiB at
+ * a time and copies each piece twice, which is most of the cost of reading a command's output (docs/streams.md).
  *
  * Always:
  * - It supports what the SDK needs: a method, headers, a body of text, bytes or a stream, and a signal.
@@ -8,14 +8,11 @@
  * - A body that is a stream is cancelled when the call has ended before it was sent.
  * - A redirect is not followed here: the global `fetch` makes the call again and follows it.
  * - At most two pieces of an answer, each of at most READ_BYTES, are held for a reader that does not read.
- * - Nothing is loaded in browsers: the running process is asked for Node's modules, so bundlers do not see them.
  */
-import type { AgentOptions, ClientRequest, IncomingMessage, RequestOptions } from "node:http";
-import type * as buffer from "node:buffer";
-import type * as net from "node:net";
-import type * as stream from "node:stream";
-
-export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+import http, { type ClientRequest, type IncomingMessage, type RequestOptions } from "node:http";
+import https from "node:https";
+import { connect, type NetConnectOpts, type Socket } from "node:net";
+import { Readable } from "node:stream";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -30,49 +27,14 @@ const STATUSES_WITHOUT_BODY: readonly number[] = [204, 205, 304];
 const [STATUS_MIN, STATUS_MAX] = [200, 599];
 const REDIRECTS: readonly number[] = [301, 302, 303, 307, 308];
 
-/** undefined in browsers. Bun and Deno have Node's modules too, and other sockets. */
-const host =
-  "Bun" in globalThis || "Deno" in globalThis ? undefined : (globalThis as { process?: NodeJS.Process }).process;
-const load = host?.getBuiltinModule?.bind(host);
-
-/** Where Node's `fetch`, and the undici package, store what sends their requests. */
-const DISPATCHER = Symbol.for("undici.globalDispatcher.1");
-const ownFetch = globalThis.fetch;
-
-/**
- * What streams are requested with. A program that has configured `fetch` (replaced it, or given it a proxy or certificates) gets
- * `fetch`, so that a stream does not fail where other calls work; so does a browser.
- */
-export function streamFetch(): Fetch {
-  const dispatcher = (globalThis as Record<symbol, unknown>)[DISPATCHER];
-  const isOwn = globalThis.fetch === ownFetch && (dispatcher === undefined || isDefault(dispatcher));
-  return load !== undefined && isOwn ? nodeFetch : (url, init) => fetch(url, init);
-}
-
-/** Whether it is an undici agent without any option or interceptor. False for one that is built in another way. Pure. */
-export function isDefault(dispatcher: unknown): boolean {
-  const agent = dispatcher as Record<string | symbol, unknown>;
-  const kind = Object.getPrototypeOf(agent) as Record<string, unknown>;
-  const valueOf = (name: string): unknown => {
-    const symbol = Object.getOwnPropertySymbols(agent).find(({ description }) => description === name);
-    return symbol === undefined ? undefined : agent[symbol];
-  };
-  const [options, factory] = [valueOf("options"), valueOf("factory")];
-  if (typeof options !== "object" || options === null || typeof factory !== "function") return false;
-  const configured = Object.entries(options).filter(([name, value]) => name !== "maxOrigins" && value !== undefined);
-  const isAgent = kind.constructor.name === "Agent" && factory.name === "defaultFactory";
-  return isAgent && agent["dispatch"] === kind["dispatch"] && configured.length === 0;
-}
-
-/** Only in Node. Rejects, as `fetch` does, when there is no answer; of a broken answer the body fails. */
+/** Rejects, as `fetch` does, when there is no answer; of a broken answer the body fails. */
 export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
   return new Promise((resolve, reject) => {
-    const { send, readable } = (transport ??= makeTransport());
     const { body, signal } = init;
     const headers = Object.fromEntries(new Headers(init.headers));
     // Before there is a connection: a stream that is read elsewhere is refused here.
     const web = body instanceof Blob ? body.stream() : body instanceof ReadableStream ? body : undefined;
-    const source = web === undefined ? undefined : readable.fromWeb(web);
+    const source = web === undefined ? undefined : Readable.fromWeb(web);
     const request = send(url, { method: init.method ?? "GET", headers, ...(signal ? { signal } : {}) });
     request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
     request.on("response", (message) => {
@@ -101,33 +63,18 @@ export function nodeFetch(url: string, init: RequestInit): Promise<Response> {
   });
 }
 
-type Modules = Pick<typeof net & typeof buffer, "connect" | "Buffer">;
+const PLAIN = new http.Agent({ keepAlive: true, scheduling: "lifo", timeout: UNUSED_MS });
+PLAIN.createConnection = (to) => connectLarge(to as NetConnectOpts);
 
-interface Transport {
-  readonly send: (url: string, options: RequestOptions) => ClientRequest;
-  readonly readable: typeof stream.Readable;
-}
-
-let transport: Transport | null = null;
-
-function makeTransport(): Transport {
-  if (load === undefined) throw new Error("this program does not run in Node");
-  const [http, https] = [load("node:http"), load("node:https")];
-  const modules = { ...load("node:net"), ...load("node:buffer") };
-  const options: AgentOptions = { keepAlive: true, scheduling: "lifo", timeout: UNUSED_MS };
-  const plain = new http.Agent(options);
-  plain.createConnection = (to) => connectLarge(modules, to as net.NetConnectOpts);
+function send(url: string, options: RequestOptions): ClientRequest {
+  if (url.startsWith("https:")) return https.request(url, options);
   // Node's global agents use the proxy that the environment configures.
   const hasProxy = (http.globalAgent as { options?: { proxyEnv?: unknown } }).options?.proxyEnv !== undefined;
-  return {
-    send: (url, to) =>
-      url.startsWith("https:") ? https.request(url, to) : http.request(url, hasProxy ? to : { ...to, agent: plain }),
-    readable: load("node:stream").Readable,
-  };
+  return http.request(url, hasProxy ? options : { ...options, agent: PLAIN });
 }
 
 /** Node's parser copies what it hands on, so the same memory is read into as long as the parser takes what was read immediately. */
-function connectLarge({ connect, Buffer }: Modules, to: net.NetConnectOpts): net.Socket {
+function connectLarge(to: NetConnectOpts): Socket {
   let bytes = Buffer.allocUnsafeSlow(READ_BYTES);
   let isHeld = false;
   const onread = {
@@ -144,7 +91,7 @@ function connectLarge({ connect, Buffer }: Modules, to: net.NetConnectOpts): net
       return hasRoom;
     },
   };
-  const socket: net.Socket = connect({ ...to, onread });
+  const socket: Socket = connect({ ...to, onread });
   return socket;
 }
 
