@@ -178,17 +178,6 @@ test("a call that a server of an earlier release does not have says so", async (
     });
 });
 
-test("an upgrade of VMMs that a server of an earlier release has ignored is a failure", async (t) => {
-  const upgraded = { name: "upgrade a", status: "succeeded", message: "restarted" };
-  const pending = { name: "replace VMMs of a", status: "pending", message: null };
-  const operation = { id: "op-1", kind: "node upgrade", status: "succeeded", resource: { id: "a", name: "a" } };
-  for (const steps of [[upgraded], [upgraded, pending]]) {
-    const { url } = await startPeer(t, replyJson({ ...operation, steps }, 202));
-    const says = /\nerror: the VMMs were not replaced: .*earlier release\n.*repeat it/;
-    await ends(t, { argv: ["node", "upgrade", "a", "--vmms", "--url", url], says });
-  }
-});
-
 test("output that cannot be written is an error without a stack", () => {
   const { status, stderr } = spawnSync(process.execPath, [MAIN, "--help"], {
     stdio: ["ignore", openSync("/dev/full", "w"), "pipe"],

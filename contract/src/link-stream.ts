@@ -4,7 +4,7 @@
  *
  * Server → node: start (JSON, ExecStart), then stdin, resize and signal as they come, then stdinEnd. Or resume (JSON,
  * ExecResume) instead of start, for a command whose node agent was lost; then the node first answers resumed (JSON,
- * ExecResumed), and the stdin that follows begins where that says. An older node refuses the frame.
+ * ExecResumed), and the stdin that follows begins where that says.
  * Node → server: stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON,
  * LinkError). A body that ends without one of them means that the node died.
  *

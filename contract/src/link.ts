@@ -36,7 +36,7 @@ export type {
 } from "./link/reports.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
-export type { ConnectionStart, ExecExit, ExecResume, ExecResumed, ExecStart, FileRequest } from "./link/streams.ts";
+export type { ConnectionStart, ExecExit, ExecResume, ExecResumed, ExecStart } from "./link/streams.ts";
 export type { LinkError } from "./link/errors.ts";
 
 /** A line of a machine's log. */

@@ -11,7 +11,7 @@
  * `stop`, `delete`: it was asked for. `poweroff`: the guest powered itself off. `crash`: the VM ended without being asked
  * to. `unresponsive`: the node ended the VM because its guest agent did not answer. `unseen`: the VM ended while no node
  * agent was there to see it, as when the host lost its power. `fenced`: the node was cut off from all servers, and the VM was
- * fenced (decision 63). `unknown`: a node of an earlier version reported the end.
+ * fenced (decision 63). `unknown`: the node named a cause that its server does not know.
  */
 export const RUN_END_CAUSES = [
   "stop",

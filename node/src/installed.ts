@@ -10,7 +10,7 @@ import { promisify } from "node:util";
 
 /** Makes the program print its release and exit, after it has loaded all of its modules. */
 export const RELEASE_FLAG = "--release";
-/** With RELEASE_FLAG: the program also verifies that it was set up for its settings. Programs of earlier releases ignore it. */
+/** With RELEASE_FLAG: the program also verifies that it was set up for its settings. */
 export const SET_UP_FLAG = "--set-up";
 
 const CHECK_DEADLINE_MS = 30_000;

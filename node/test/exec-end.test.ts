@@ -107,28 +107,6 @@ test("small pieces that fill the connection of a slow caller do not stop the out
   assert.ok(got > pushed * 30_000);
 });
 
-test("a file that does not fit on the host's disk is refused while it is being sent, although its guest is silent", async (t) => {
-  const { exec } = scriptedExec();
-  const guest = { file: () => exec } as Partial<Guest> as Guest;
-  const looks = [true, false];
-  const hasRoom = () => Promise.resolve(looks.shift() ?? false);
-  const file = { path: "/big", operation: "write", offset: 0, length: null };
-  // Announces more than it sends.
-  const first = startFrame({ argv: [], file, hasStdin: true });
-  const { response } = await servedExec(t, { guest, hasRoom }, first, { isOpen: true });
-  const decoder = new LinkDecoder();
-  const frames: LinkFrame[] = [];
-  response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
-  await once(response, "end");
-  assert.deepEqual(
-    frames.map(({ type, payload }) => [type, Buffer.from(payload).toString().slice(0, 13)]),
-    [
-      ["stderr", "no_space on t"],
-      ["exit", '{"exitCode":1'],
-    ],
-  );
-});
-
 test("a command that does not end because its machine is paused says why", async (t) => {
   const { exec } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;

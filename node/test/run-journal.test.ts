@@ -255,15 +255,3 @@ test("a run whose machine's VM is gone after a crash of the host ended when the 
     assert.deepEqual([run.endedAt, run.cause], [lastAliveAt, "unseen"]);
   }
 });
-
-test("the last run that an earlier version noted is reported once more", async () => {
-  await using directory = await temporaryDirectory();
-  const first = await startTestNode(directory.path);
-  const { bootId } = await first.want(A, 1, "running");
-  const { lastRun } = await first.want(A, 2, "stopped");
-  await first.fleet.release();
-  await first.deps.runs.saved();
-  await rm(join(directory.path, "runs.journal"));
-  const second = await startTestNode(directory.path);
-  assert.deepEqual(withoutSequence(all(second.deps.runs)), [{ ...lastRun, bootId, machineId: A }]);
-});

@@ -314,10 +314,9 @@ function requireHeaderText(apiKey: string): void {
   }
 }
 
-/** Asks for binary frames, and an older server for events in base64. */
+/** Asks for binary frames. */
 function framed({ headers, ...options }: CallOptions): CallOptions<ExecQuery> {
-  const accept = `${EXEC_FRAMES_TYPE}, text/event-stream`;
-  return { ...options, query: { output: "b64" }, headers: { ...headers, accept } };
+  return { ...options, headers: { ...headers, accept: EXEC_FRAMES_TYPE } };
 }
 
 async function readAnswer(call: ApiCall, answer: Response): Promise<unknown> {

@@ -11,9 +11,7 @@ import { after, test } from "node:test";
 import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { WHOLE_FILE } from "@flotilla/contract/link-files";
-import { encodeLinkFrame } from "@flotilla/contract/link-stream";
 import { filesOnNode } from "../src/link/files.ts";
-import { withOlderNodes } from "../src/link/files-over-exec.ts";
 import { NodeLink } from "../src/link/node-link.ts";
 import { type NodeRefused, NodeUnreachable, NotRunning } from "../src/link/refusals.ts";
 import { createLog } from "../src/log.ts";
@@ -113,24 +111,6 @@ test("content that is longer or shorter than its facts say is never taken for th
   // A caller that expects five bytes would take the rest for the beginning of the next answer on its connection.
   for (const pieces of [["hello", "HTTP/1.1 200 OK"], ["hello!"], ["hell"], []])
     await assert.rejects(saying(...pieces), CUT_OFF, pieces.join());
-});
-
-test("content of a guest behind an older node that is longer than its facts say is never taken for the file", async () => {
-  const older = withOlderNodes(files, link, address);
-  const saying = async (...pieces: readonly string[]): Promise<string> => {
-    answer = (response, request) => {
-      request.resume();
-      if (!request.url?.endsWith("/exec")) return void response.writeHead(404).end();
-      response.writeHead(200).flushHeaders();
-      for (const piece of pieces) response.write(encodeLinkFrame("stdout", piece));
-      response.end(encodeLinkFrame("exit", JSON.stringify({ exitCode: 0, durationMs: 1, pid: null })));
-    };
-    const { content } = await older.read(call(), WHOLE_FILE);
-    return Buffer.concat(await content.toArray()).toString();
-  };
-  assert.equal(await saying("f 0644 5 1\n", "he", "llo"), "hello");
-  for (const pieces of [["f 0644 5 1\nhello!"], ["f 0644 5 1\n", "hello", "HTTP/1.1 200 OK"]])
-    await assert.rejects(saying(...pieces), /invalid answer/, pieces.join());
 });
 
 test("a write sends what the caller has, and its answer may follow white space", async () => {

@@ -308,7 +308,7 @@ test("a report that holds all open runs brings back those that a restored databa
   assert.deepEqual(current, asRow(open));
 });
 
-test("a node of an earlier version, which knows its last run alone, is billed for all the same", async () => {
+test("the last run that a report of a machine names is billed, before its node reports its runs", async () => {
   const { id, open, end } = await machine();
   await client.post(`/v1/machines/${id}/start?detach=true`);
   const observed = {

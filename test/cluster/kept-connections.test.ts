@@ -56,7 +56,6 @@ async function startFleet(): Promise<Fleet> {
       serveExec(request, response, {
         guest: next,
         clock: systemClock,
-        hasRoom: () => Promise.resolve(true),
         isStopping: () => isStopping,
         connectsIn: { network: NO_NETWORK },
       }),

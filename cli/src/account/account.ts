@@ -34,7 +34,6 @@ const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>
 function budget({ monthlyBudgetMicros, budgetRemainingMicros, heldMicros, plan }: AccountInfo): string | null {
   if (monthlyBudgetMicros === null || budgetRemainingMicros === null) return null;
   const policy = plan === null ? "" : ` (policy: ${plan.budgetPolicy})`;
-  // Servers of the release before do not send it.
-  const held = (heldMicros ?? 0) === 0 ? "" : `, ${renderMicros(heldMicros)} of it held for running machines`;
+  const held = heldMicros === 0 ? "" : `, ${renderMicros(heldMicros)} of it held for running machines`;
   return `${renderMicros(monthlyBudgetMicros)} a month, ${renderMicros(budgetRemainingMicros)} remaining${held}${policy}`;
 }

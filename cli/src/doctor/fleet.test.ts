@@ -63,12 +63,10 @@ test("a node that reports and answers is fine, with its free resources, its imag
   assert.deepEqual(found(checksOf({})), []);
 });
 
-test("machines in VMMs of a program that is not installed any more are counted, and a node of before says nothing", () => {
+test("machines in VMMs of a program that is not installed any more are counted, and a node that has not reported says nothing", () => {
   assert.deepEqual(found(checksOf({ outdatedVmms: ["mach-1", "mach-2"] })), [
     "warn node a: 2 machines run in a VMM of another program than the installed one",
   ]);
-  const { outdatedVmms: _, ...older } = NODE;
-  assert.deepEqual(found(checksOf({}, { nodes: [older as typeof NODE] })), []);
   assert.deepEqual(found(checksOf({ outdatedVmms: null })), []);
 });
 
@@ -95,8 +93,7 @@ test("a node whose processes wait for memory needs action, and one that is short
   const none = { some: 0, full: 0 };
   const calm = { cpu: { some: 60, full: 0 }, memory: { some: 30, full: 5 }, io: { some: 95, full: 20 } };
   assert.deepEqual(found(checksOf({ pressure: calm })), []);
-  const { pressure: _, ...older } = NODE;
-  assert.deepEqual(found(checksOf({}, { nodes: [older as typeof NODE] })), []);
+  assert.deepEqual(found(checksOf({ pressure: null })), []);
   assert.deepEqual(found(checksOf({ pressure: { ...calm, memory: { some: 40, full: 12 } } })), [
     "bad node a: all its processes waited for memory for 12 % of the last minute",
   ]);
@@ -128,11 +125,6 @@ test("nodes of which nothing is replaced are one finding that needs action, with
   const replaced = { ...silent, replacement: { ...replacement, decision: "replaced", reason: null } } as const;
   assert.deepEqual(
     checksOf({}, { nodes: [NODE, replaced] }).filter(({ name }) => name === "replacement"),
-    [],
-  );
-  const { replacement: _, ...older } = NODE;
-  assert.deepEqual(
-    checksOf(older).filter(({ name }) => name === "replacement"),
     [],
   );
 });

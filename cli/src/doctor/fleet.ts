@@ -111,11 +111,9 @@ function versionChecks({ servers, nodes }: FleetFacts): readonly Check[] {
   return [finding("versions", "warn", listed.join("; "), "they work together; finish the upgrade")];
 }
 
-/** Nothing is replaced of nodes that do not report. A server of the release before says nothing of it. */
-function heldCheck(
-  nodes: readonly (Omit<NodeInfo, "replacement"> & { replacement?: NodeInfo["replacement"] })[],
-): readonly Check[] {
-  const held = nodes.filter(({ replacement = null }) => replacement?.decision === "held");
+/** Nothing is replaced of nodes that do not report. */
+function heldCheck(nodes: readonly NodeInfo[]): readonly Check[] {
+  const held = nodes.filter(({ replacement }) => replacement?.decision === "held");
   const reason = held[0]?.replacement?.reason ?? null;
   if (reason === null) return [];
   return [
@@ -136,7 +134,7 @@ function errorCheck({ id, lastError }: NodeInfo, now: number): readonly Check[] 
   return [finding(`node ${id}`, ageMs < ERROR_RECENT_MS ? "warn" : "ok", value, "the log of its agent has more")];
 }
 
-/** Of a server of the release before, and of a node that does not say, nothing is known. */
+/** A node that has not reported says nothing of its VMMs. */
 function outdatedCheck(name: string, { id, outdatedVmms }: NodeInfo): Check | null {
   const count = (outdatedVmms ?? []).length;
   if (count === 0) return null;
@@ -194,11 +192,8 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
   return [finding(name, "ok", facts.join(", "), labels["acceleratorReason"] ?? "")];
 }
 
-/** What makes the node's machines wait. A node that reports no pressure has none to show, nor has one of a server of the release before. */
-function pressureChecks(
-  name: string,
-  { pressure = null }: { readonly pressure?: NodeInfo["pressure"] },
-): readonly (Check | null)[] {
+/** What makes the node's machines wait. A node whose kernel does not measure pressure has none to show. */
+function pressureChecks(name: string, { pressure }: NodeInfo): readonly (Check | null)[] {
   if (pressure === null) return [];
   const percent = (waits: number): string => `${Math.round(waits)} % of the last minute`;
   const { cpu, memory, io } = pressure;

@@ -5,5 +5,4 @@ import type { InvoiceInfo } from "@flotilla/sdk";
 
 /** Such as 17, and 20260723T120000Z-17 since a restore of the control plane. Empty: it has none. */
 export const numberOf = ({ series, number }: Pick<InvoiceInfo, "series" | "number">): string =>
-  // Servers of the release before send no series.
-  number === null ? "" : `${(series ?? "") === "" ? "" : `${series}-`}${number}`;
+  number === null ? "" : `${series === null ? "" : `${series}-`}${number}`;

@@ -7,14 +7,9 @@ import { clean } from "../table.ts";
 
 const percent = (share: number): string => `${Math.round(share * 100)} %`;
 
-// A server of the release before gives no advice and no pressure.
-const adviceOf = ({ advice = null }: { readonly advice?: string | null }): string | null => advice;
-const pressureOf = ({ pressure = 0 }: { readonly pressure?: number }): number => pressure;
-
 export function showPlacement({ output }: Call, explanation: PlacementExplanation): void {
   if (output.isJson) return output.json(explanation);
-  const { nodeId: home, hasDisk, reason, nodes } = explanation;
-  const advice = adviceOf(explanation);
+  const { nodeId: home, hasDisk, reason, nodes, advice } = explanation;
   output.line(reason);
   if (advice !== null) output.line(`what to do: ${advice}`);
   if (nodes.length === 0) return;
@@ -30,7 +25,7 @@ export function showPlacement({ output }: Call, explanation: PlacementExplanatio
         percent(score.promised),
         score.packing.toFixed(2),
         percent(score.busy),
-        percent(pressureOf(score)),
+        percent(score.pressure),
         // A disk brings its image along.
         hasDisk ? "" : image,
         score.total.toFixed(2),

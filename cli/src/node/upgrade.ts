@@ -4,9 +4,8 @@
  *
  * The server does the work: Ctrl-C ends the waiting, not the upgrade.
  */
-import type { Operation } from "@flotilla/sdk";
+import { usage } from "../failure.ts";
 import type { Call } from "../call.ts";
-import { Failure, usage } from "../failure.ts";
 import { watchOperation } from "../operation/watch.ts";
 import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
@@ -30,16 +29,7 @@ export async function run(call: Call, ids: readonly string[], { rolling, detach,
   else if (detach === true) call.output.line(operation.id);
   else
     for (const { name, message, status } of operation.steps) call.output.line(`${name}: ${message ?? wordOf(status)}`);
-  if (vmms === true && detach !== true && !hasReplacedVmms(operation))
-    throw new Failure(
-      "the VMMs were not replaced: the server that did the upgrade is of an earlier release",
-      "repeat it when all servers are upgraded",
-    );
   return 0;
 }
 
 const wordOf = (status: string): string => (status === "succeeded" ? "done" : "not done");
-
-/** A server of an earlier release ignores what it does not know, and its operation succeeds. */
-const hasReplacedVmms = ({ steps }: Operation): boolean =>
-  steps.some(({ name, status }) => name.startsWith("replace VMMs of ") && status === "succeeded");

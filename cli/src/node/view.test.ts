@@ -46,12 +46,6 @@ test("the list shows the highest pressure of a node, and says where it is unknow
   assert.equal(shown({ cpu: none, memory: none, io: { some: 9, full: 3 } }), "disk 9 %");
 });
 
-test("a server of the release before says nothing of pressure, and its nodes are shown", () => {
-  const { pressure: _, ...older } = NODE;
-  assert.equal(nodeRow(older as NodeInfo, NOW)[NODE_HEADS.indexOf("PRESSURE")], "unknown");
-  assert.match(Object.fromEntries(nodeFacts(older as NodeInfo, NOW))["pressure"] ?? "", /^not reported/);
-});
-
 test("everything about a node leaves out what does not apply", () => {
   const facts = (node: Partial<NodeInfo>) =>
     Object.fromEntries(nodeFacts({ ...NODE, ...node }, NOW).filter(([, value]) => value !== null));
@@ -80,6 +74,4 @@ test("a node of which nothing is replaced says so, and one whose machines are ma
   assert.equal(Object.fromEntries(nodeFacts(held, NOW))["machines"], "NOT REPLACED: 2 of 6 nodes do not report");
   const replaced = of({ decision: "replaced", decidedAt: ago(5_000), reason: null });
   assert.equal(nodeRow(replaced, NOW)[NODE_HEADS.indexOf("STATUS")], "unreachable, replaced");
-  const { replacement: _, ...older } = NODE;
-  assert.equal(nodeRow(older as NodeInfo, NOW)[NODE_HEADS.indexOf("STATUS")], "ready");
 });

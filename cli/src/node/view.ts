@@ -57,18 +57,19 @@ export function nodeFacts(node: NodeInfo, now: number): readonly (readonly [stri
 const clockFact = (aheadMs: number): string =>
   `${Math.abs(aheadMs)} ms ${aheadMs < 0 ? "behind" : "ahead of"} the server's`;
 
-/** A server of the release before says nothing of it. */
-type Replaced = { readonly replacement?: NodeInfo["replacement"] };
-
-function replacementOf({ replacement = null }: Replaced): string | null {
+function replacementOf({ replacement }: NodeInfo): string | null {
   if (replacement === null) return null;
   return replacement.decision === "replaced"
     ? "those that can be replaced are made on other nodes"
     : `NOT REPLACED: ${replacement.reason ?? "the reason is unknown"}`;
 }
 
-function statusOf(node: Pick<NodeInfo, "status" | "cordonedAt" | "maintenanceAt"> & Replaced): string {
-  const { status, cordonedAt, maintenanceAt, replacement = null } = node;
+function statusOf({
+  status,
+  cordonedAt,
+  maintenanceAt,
+  replacement,
+}: Pick<NodeInfo, "status" | "cordonedAt" | "maintenanceAt" | "replacement">): string {
   if (replacement !== null) return replacement.decision === "held" ? `${status}, NOT REPLACED` : `${status}, replaced`;
   if (maintenanceAt !== null) return `${status}, maintenance`;
   return cordonedAt === null ? status : `${status}, cordoned`;
@@ -79,25 +80,20 @@ const seen = ({ lastHeartbeatAt }: NodeInfo, now: number): string =>
 
 const percent = (waits: number): string => `${Math.round(waits)} %`;
 
-/** A server of the release before says nothing of it. */
-type Pressed = { readonly pressure?: NodeInfo["pressure"] };
-
-type Outdated = { readonly outdatedVmms?: NodeInfo["outdatedVmms"] };
-
 /** As many as are reported: there may be more. */
 const OUTDATED_REPORTED_MAX = 1_000;
 
-function outdatedCount({ outdatedVmms = null }: Outdated): string {
+function outdatedCount({ outdatedVmms }: NodeInfo): string {
   if (outdatedVmms === null) return "unknown";
   return `${outdatedVmms.length}${outdatedVmms.length === OUTDATED_REPORTED_MAX ? "+" : ""}`;
 }
 
-function outdatedFact({ outdatedVmms = null }: Outdated): string | null {
-  if (outdatedVmms === null) return "not reported: its agent is older";
+function outdatedFact({ outdatedVmms }: NodeInfo): string | null {
+  if (outdatedVmms === null) return "not reported";
   return outdatedVmms.length === 0 ? null : `of ${outdatedVmms.join(" ")}`;
 }
 
-function highestPressure({ pressure = null }: Pressed): string {
+function highestPressure({ pressure }: NodeInfo): string {
   if (pressure === null) return "unknown";
   const { cpu, memory, io } = pressure;
   const all = [
@@ -109,8 +105,8 @@ function highestPressure({ pressure = null }: Pressed): string {
   return some < 0.5 ? "none" : `${name} ${percent(some)}`;
 }
 
-function allPressure({ pressure = null }: Pressed): string {
-  if (pressure === null) return "not reported: its kernel does not measure it, or its agent is older";
+function allPressure({ pressure }: NodeInfo): string {
+  if (pressure === null) return "not reported: its kernel does not measure it";
   const { cpu, memory, io } = pressure;
   const of = (name: string, { some, full }: typeof cpu): string => `${name} ${percent(some)} (all ${percent(full)})`;
   return `of the last minute, some process waited for ${of("a processor", cpu)}, ${of("memory", memory)}, ${of("the disk", io)}`;

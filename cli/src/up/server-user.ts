@@ -4,7 +4,7 @@
  *
  * Owns the permissions of the data directory: it belongs to root, with the sticky bit, so that the server can make
  * files there and cannot replace the node's. The server owns `postgres/`, `server/`, `admin.key` and `secrets.key`,
- * which only it and root can read. Files that an earlier version made as root are given to the server. All steps are idempotent.
+ * which only it and root can read. Files that were made as root are given to the server. All steps are idempotent.
  *
  * A directory above the data or the program may be closed to others, such as a home directory. Then the server gets a
  * mount namespace in which that directory is empty except for the two. Where the host allows no such namespace, the

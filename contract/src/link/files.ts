@@ -11,8 +11,7 @@
  * | `remove`  | FilePath                                  | empty                                                             |
  *
  * Always:
- * - A failure before the answer's head is a LinkError with a status other than 404. The status 404 with another code than
- *   `not_running` means that the node does not know the endpoint.
+ * - A failure before the answer's head is a LinkError.
  * - A read has a `content-length`. One that cannot be completed breaks the connection, so a part is never taken for all.
  * - A write changes the file at once, after the request's body has ended, and only if its SHA-256 is the requested one. A
  *   request whose body breaks off changes nothing.

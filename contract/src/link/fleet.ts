@@ -45,7 +45,7 @@ export const parkedAddress = (nodeId: string): string => `parked:${nodeId}`;
 
 /**
  * `join_<prefix>_<secret>`; the secret is 256 random bits in base64url and then the SHA-256 of the fleet authority's
- * certificate in hex: a joining node recognizes the server with it. Tokens of earlier versions have no fingerprint.
+ * certificate in hex: a joining node recognizes the server with it.
  */
 export function parseJoinToken(token: string): { readonly prefix: string; readonly authority: string | null } | null {
   const [, prefix, authority] = /^join_([0-9a-f]{12})_[A-Za-z0-9_-]{43}([0-9a-f]{64})?$/.exec(token) ?? [];

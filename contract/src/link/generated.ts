@@ -32,7 +32,6 @@ import type {
   ExecResume,
   ExecResumed,
   ExecStart,
-  FileRequest,
   SignalRequest,
   Taken,
   TerminalSize,
@@ -107,7 +106,6 @@ const PULL_REQUEST_ARCH = ["amd64", "arm64"] as const;
 const CONNECTION_START_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const EXEC_RESUME_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
 const EXEC_START_RESUME_KEY_PATTERN = /^[0-9a-f]{32}$/;
-const FILE_REQUEST_OPERATION = ["read", "write", "stat", "list", "remove"] as const;
 const FILE_FACTS_MODE_PATTERN = /^[0-7]{4}$/;
 const FILE_LIST_LINE_KIND = ["entry", "done", "failed"] as const;
 const FILE_WRITE_SHA256_PATTERN = /^[0-9a-f]{64}$/;
@@ -732,21 +730,6 @@ export function readExecStart(value: unknown): ExecStart {
     ...(fields["resumeKey"] === undefined
       ? undefined
       : { resumeKey: matching(fields["resumeKey"], "ExecStart.resumeKey", EXEC_START_RESUME_KEY_PATTERN) }),
-    ...(fields["file"] === undefined ? undefined : { file: readFileRequest(fields["file"]) }),
-  };
-}
-
-export function readFileRequest(value: unknown): FileRequest {
-  const fields = record(value, "FileRequest");
-  return {
-    operation: oneOf(fields["operation"], "FileRequest.operation", FILE_REQUEST_OPERATION),
-    path: textFrom(fields["path"], "FileRequest.path", "/", 4096),
-    offset: whole(fields["offset"], "FileRequest.offset", 0, 9007199254740991),
-    length:
-      fields["length"] === undefined || fields["length"] === null
-        ? null
-        : whole(fields["length"], "FileRequest.length", 0, 9007199254740991),
-    isFromEnd: fields["isFromEnd"] === true,
   };
 }
 

@@ -71,7 +71,7 @@ export const MachineSpec = Type.Object({
   ports: list(Type.Object({ port: whole(1, 65_535) }), PORTS_PER_MACHINE_MAX),
   /** Whether the node starts it again when it ends without being asked to. */
   restart: oneOf(RESTARTS, { default: "always" }),
-  /** Whether it is suspended before its host goes down: with `migrate`. A server of an earlier version says nothing. */
+  /** Whether it is suspended before its host goes down: with `migrate`. */
   disruption: oneOf(DISRUPTIONS, { default: "restart" }),
 });
 export type MachineSpec = Message<typeof MachineSpec>;
@@ -127,7 +127,7 @@ export const EndedRun = Type.Object({
   startedAt: instant(),
   /** When its VM ended; if the end was not observed, when it was last known to run. */
   endedAt: instant(),
-  /** `unknown`: the node has an earlier version, or a cause that this version does not know. */
+  /** `unknown`: a cause that this version does not know. */
   cause: oneOfOr(RUN_END_CAUSES, "unknown"),
 });
 export type EndedRun = Message<typeof EndedRun>;

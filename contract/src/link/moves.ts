@@ -103,7 +103,7 @@ export const MovedMemory = Type.Object({
   guestBootId: text(128),
   /** The workload's command; null when there is none, or it is not known. */
   workload: nullable(argv()),
-  /** Its commands wait for their callers. A node of an earlier version says nothing. */
+  /** Its commands wait for their callers. */
   keepsCommands: Type.Optional(Type.Boolean()),
   /** Allocated on the source's disk. */
   bytes: bytes(),

@@ -69,7 +69,7 @@ export const NodeResources = Type.Object({
   usedCpus: measure(),
   usedMemoryMb: count(),
   usedDiskGb: count(),
-  /** null: the kernel does not measure it, or the node has an earlier version. */
+  /** null: the kernel does not measure it. */
   pressure: nullable(NodePressure),
 });
 export type NodeResources = Message<typeof NodeResources>;
@@ -106,19 +106,19 @@ export const Heartbeat = Type.Object({
   resources: NodeResources,
   machines: list(ObservedMachine, MACHINES_MAX),
   events: list(NodeEvent, EVENTS_MAX),
-  /** null: the node has an earlier version, and `lastRun` is all it reports of runs. */
+  /** null: they are as last reported. */
   runs: nullable(RunReport),
-  /** null: they are as last reported; of version 1 always. */
+  /** null: they are as last reported. */
   images: nullable(ImageReport),
-  /** By the node's clock. null: the node has an earlier version. */
+  /** By the node's clock. null: it is not compared with the server's. */
   sentAt: nullable(instant()),
-  /** The version of the agent. null: the node has an earlier version. */
+  /** The version of the agent. null: it does not say. */
   release: nullable(clipped(RELEASE_CHARACTERS_MAX)),
-  /** The last error that the agent has logged. null: none since it started, or the node has an earlier version. */
+  /** The last error that the agent has logged. null: none since it started. */
   lastError: nullable(Type.Object({ at: instant(), message: clipped(ERROR_CHARACTERS_MAX) })),
   /** Whether VMs of the node can be fenced. */
   canFence: flag(),
-  /** Machines that run in a VMM of another program than the installed one. null: the node has an earlier version. */
+  /** Machines that run in a VMM of another program than the installed one. null: it does not say. */
   outdatedVmms: nullable(clippedList(clipped(), OUTDATED_VMMS_MAX)),
   /** Moves of which the node has, or may have, parts that are not a machine yet. */
   incomingMoves: clippedList(clipped(), INCOMING_MOVES_MAX),
@@ -144,7 +144,7 @@ export const HeartbeatAnswer = Type.Object({
   link: LinkVersions,
   /** null: it is a node of the server's host. */
   fleet: nullable(FleetFacts),
-  /** Runs up to this sequence need not be reported again. null: the server has an earlier version. */
+  /** Runs up to this sequence need not be reported again. null: none were reported. */
   acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
   /** Machines of the node that are to be absent. They end before the acknowledgement lets any fenced VM run on. */
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),

@@ -14,7 +14,7 @@ export interface LinkRoute {
 export const LINK_ROUTES = {
   exec: { method: "POST", path: "/v1/machines/{id}/exec" },
   dial: { method: "POST", path: "/v1/machines/{id}/dial/{port}" },
-  /** Opens or resumes a connection that outlives this agent. An older node has no such route: the server dials. */
+  /** Opens or resumes a connection that outlives this agent. */
   connect: { method: "POST", path: "/v1/machines/{id}/connections" },
   file: { method: "POST", path: "/v1/machines/{id}/files/{operation}" },
   putMachine: { method: "PUT", path: "/v1/machines/{id}" },
@@ -30,7 +30,6 @@ export const LINK_ROUTES = {
   listImages: { method: "GET", path: "/v1/images" },
   pullImage: { method: "PUT", path: "/v1/images" },
   importImage: { method: "POST", path: "/v1/images/import" },
-  /** An older node has no such route. */
   removeImage: { method: "DELETE", path: "/v1/images" },
   outgoing: { method: "GET", path: "/v1/machines/{id}/outgoing" },
   releaseOutgoing: { method: "DELETE", path: "/v1/machines/{id}/outgoing" },

@@ -1,5 +1,5 @@
 /**
- * The desired and the observed states of a machine, and what may be done with a file.
+ * The desired and the observed states of a machine.
  */
 
 /** What the server wants of a machine on a node. `absent` removes the machine and its disk for good. */
@@ -17,5 +17,3 @@ export type ObservedState = (typeof OBSERVED_STATES)[number];
 
 /** States in which nothing moves until something is asked. */
 export const SETTLED_STATES = ["absent", "stopped", "running", "failed"] as const satisfies readonly ObservedState[];
-
-export const FILE_OPERATIONS = ["read", "write", "stat", "list", "remove"] as const;

@@ -2,9 +2,8 @@
  * Messages of a command in a machine.
  */
 import { ENV_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "../limits.ts";
-import { absolutePath, argv, PATH_CHARACTERS_MAX } from "./machines.ts";
-import { FILE_OPERATIONS } from "./states.ts";
-import { count, environment, flag, matching, type Message, nullable, Type, text, whole, oneOf } from "./vocabulary.ts";
+import { argv, PATH_CHARACTERS_MAX } from "./machines.ts";
+import { count, environment, flag, matching, type Message, nullable, Type, text, whole } from "./vocabulary.ts";
 
 const SIDE_MAX = 10_000;
 const SIZE_MAX = Number.MAX_SAFE_INTEGER;
@@ -18,18 +17,6 @@ export type TerminalSize = Message<typeof TerminalSize>;
 /** The payload of a signal frame. */
 export const SignalRequest = Type.Object({ signal: whole(1, 64) });
 export type SignalRequest = Message<typeof SignalRequest>;
-
-/** Version 1 and 2: an operation on one path in a machine. Since version 3 files have their own messages (files.ts). */
-export const FileRequest = Type.Object({
-  operation: oneOf(FILE_OPERATIONS),
-  path: absolutePath(),
-  /** Of read: the first byte, counted from the end with `isFromEnd`. */
-  offset: whole(0, SIZE_MAX),
-  /** Of read: at most so many bytes; null: to the end. */
-  length: nullable(whole(0, SIZE_MAX)),
-  isFromEnd: flag(),
-});
-export type FileRequest = Message<typeof FileRequest>;
 
 /** The first frame of an exec. Sizes and names were checked by the server; the node checks them again. */
 export const ExecStart = Type.Object({
@@ -45,11 +32,6 @@ export const ExecStart = Type.Object({
   terminal: nullable(TerminalSize),
   /** The server resumes the command with it after a restart of the node's agent. Without it the command ends then. */
   resumeKey: Type.Optional(resumeKey()),
-  /**
-   * Version 1 and 2: an operation on a file instead of a command; argv is empty, and the streams have the format of
-   * GUEST-PROTOCOL.md, files.
-   */
-  file: Type.Optional(FileRequest),
 });
 export type ExecStart = Message<typeof ExecStart>;
 

@@ -27,7 +27,7 @@ test("a refusal names both versions and the side to upgrade", () => {
   assert.match(versionRefusal(server(2, 1), node(4, 3)) ?? "", /and the server has version 2: upgrade the server/);
 });
 
-test("the header says both versions, and a request without it is of version 1", () => {
+test("the header says both versions, and a request without it has version 1", () => {
   assert.deepEqual(linkVersionsOf(linkHeader({ version: 7, lowest: 6 })), { version: 7, lowest: 6 });
   assert.deepEqual(linkVersionsOf(undefined), { version: 1, lowest: 1 });
   for (const header of ["", "2", "1-", "a-b", "1-2-3", "-1-2"])

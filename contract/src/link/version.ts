@@ -8,16 +8,13 @@
  * Each side names its versions and refuses the other side's when they do not meet; no message says which of them applies,
  * because a reader drops what it does not know. A side that names none has version 1.
  *
- * Version 1: everything up to reports of ended runs. Version 2: versions are named; nodes report their images; every refusal
- * of a node has a code. Version 3: files have an endpoint; before, they were execs with the guest's format.
+ * contract/vectors/link-v1.json has messages of version 1, which server/test/link-versions.test.ts plays. A release
+ * with a new version adds its vectors, and keeps those of its LINK_VERSION_LOWEST.
  */
 import { InvalidMessage } from "./read.ts";
 
-export const LINK_VERSION = 3;
-/**
- * The oldest version of the other side that this one works with. When it is 3, delete the files over execs: on the server
- * link/files-over-exec.ts, on the node link/file-exec.ts, and `file` of ExecStart.
- */
+export const LINK_VERSION = 1;
+/** The oldest version of the other side that this one works with. */
 export const LINK_VERSION_LOWEST = 1;
 
 /** A request of the server names its versions in this header, as `1-3`. Nodes name theirs in their reports. */

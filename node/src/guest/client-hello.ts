@@ -24,7 +24,7 @@ export interface HelloAnswer extends GuestHello {
   readonly keepsCommands: boolean;
   /** The commands of an earlier host that can be resumed: their channels by their keys. */
   readonly kept: Map<string, number>;
-  /** How many connections the guest opens; 0 for an older one. */
+  /** How many connections the guest opens. */
   readonly connectionsMax: number;
   /** Its connections of an earlier host, as `kept`. */
   readonly keptConnections: Map<string, number>;
@@ -41,7 +41,7 @@ export class HelloSearch {
     this.hello = Buffer.concat([HELLO_MAGIC, randomBytes(HELLO_NONCE_BYTES)]);
   }
 
-  /** The payload of our hello. An older guest ignores what it does not know, and ends all commands or has no connections. */
+  /** The payload of our hello. */
   payload({ keepsCommands }: { readonly keepsCommands: boolean }): Buffer {
     const keeps = keepsCommands ? 1 : 0;
     const fields = new FieldWriter().u32("keepsCommands", keeps).u32("keepsConnections", keeps).end();

@@ -22,7 +22,7 @@ test("a time before 1970 is shown as its beginning", () => {
   assert.equal(parseStatus("d 0755 4096 -9223372036854775808").modifiedAt, 0);
 });
 
-test("a full disk is not called full memory, nor the reverse, and an agent of an earlier version means the disk", () => {
+test("a full disk is not called full memory, nor the reverse", () => {
   assert.match(parseFailure("no_space No space left on device").message, /^no space is left on the machine's disk$/);
   assert.match(parseFailure("no_space memory").message, /in the machine's memory, where \/tmp/);
 });

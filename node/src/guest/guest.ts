@@ -169,9 +169,9 @@ export interface Guest {
   exec(request: GuestExecRequest): GuestExec;
   /** Whether a command with a `resumeKey` outlives this channel. Absent: false. */
   readonly keepsCommands?: boolean;
-  /** Throws like `exec`, and when the guest has no such command: it has ended, or an older guest has not kept it. */
+  /** Throws like `exec`, and when the guest has no such command: it has ended, or the guest has not kept it. */
   resume?(request: GuestResumeRequest): ResumedExec;
-  /** Whether `connect` may be called now. Absent: never, as with an older guest. */
+  /** Whether `connect` may be called now. Absent: never. */
   readonly canConnect?: boolean;
   /**
    * Opens a connection: `stdin` and `stdout` are its two directions. `pid` resolves when it is established and rejects with the

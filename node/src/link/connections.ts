@@ -4,8 +4,7 @@
  *
  * Always:
  * - The refusals are those of a dialed connection (dial.ts), and both are counted together.
- * - A guest that opens none, because it is older, has no room for another or cannot, is dialed; that connection ends with this
- *   agent and with a move.
+ * - A guest that has no room for another, or cannot open one, is dialed; that connection ends with this agent and with a move.
  */
 import { Readable, type Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";

@@ -42,7 +42,6 @@ import type { VmNetwork } from "../network/vm-network.ts";
 import { lateMessage, MESSAGE_MS } from "./bodies.ts";
 import { openConnection } from "./connections.ts";
 import { LinkOutput } from "./exec-output.ts";
-import { beginFileExec } from "./file-exec.ts";
 
 const HEAD_DELAY_MS = 50;
 /** How often an empty frame checks the connection of a caller whose input is paused. */
@@ -60,8 +59,6 @@ const HANG_UP_GRACE_MS = 2_000;
 export interface LinkExecOptions {
   readonly guest: Guest;
   readonly clock: Clock;
-  /** Whether the host's disk has space for what a guest writes. */
-  readonly hasRoom: () => Promise<boolean>;
   /** Why the VMM has paused the guest at this moment; null: it has not. Absent: never. */
   readonly pauseReason?: () => string | null;
   /** Whether this agent stops, and the next one serves its callers. Absent: never. */
@@ -86,7 +83,6 @@ class LinkExec {
   readonly #output: LinkOutput;
   readonly #guest: Guest;
   readonly #clock: Clock;
-  readonly #hasRoom: () => Promise<boolean>;
   readonly #pauseReason: () => string | null;
   readonly #decoder = new LinkDecoder();
   readonly #isStopping: () => boolean;
@@ -114,7 +110,6 @@ class LinkExec {
     {
       guest,
       clock,
-      hasRoom,
       pauseReason = () => null,
       isStopping = () => false,
       isLeaving = () => false,
@@ -125,7 +120,6 @@ class LinkExec {
     this.#response = response;
     this.#guest = guest;
     this.#clock = clock;
-    this.#hasRoom = hasRoom;
     this.#pauseReason = pauseReason;
     this.#isStopping = isStopping;
     this.#isLeaving = isLeaving;
@@ -346,9 +340,7 @@ class LinkExec {
     const needsPid = terminal !== null || isBackground;
     const name = resumeKey === undefined ? {} : { resumeKey };
     try {
-      return start.file === undefined
-        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground, needsPid, ...name })
-        : beginFileExec(start.file, { guest: this.#guest, clock: this.#clock, hasRoom: this.#hasRoom });
+      return this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground, needsPid, ...name });
     } catch (error) {
       if (error instanceof RangeError) throw error;
       this.#fail({ code: error instanceof GuestBusy ? "busy" : "guest_unreachable", message: messageOf(error) });
@@ -475,7 +467,7 @@ class LinkExec {
 /** Reads the first frame. Throws InvalidMessage. */
 function execStart(value: unknown): ExecStart {
   const start = readExecStart(value);
-  if (start.file === undefined && (start.argv[0] ?? "") === "") throw new InvalidMessage("argv", "a program");
+  if ((start.argv[0] ?? "") === "") throw new InvalidMessage("argv", "a program");
   return start;
 }
 

@@ -271,7 +271,7 @@ export class Reporter {
     this.#isComplete = isComplete && !runs.isComplete;
     if (images !== null) this.#images.accepted();
     outbox.accepted(events.at(-1)?.sequence ?? 0);
-    // A server of an earlier version acknowledges no runs.
+    // A server that acknowledges none is not asked again at once.
     const { acknowledgedRuns } = answer;
     if (acknowledgedRuns !== null) journal.acknowledge(Math.min(acknowledgedRuns, runs.sequence));
     return !outbox.isEmpty || (acknowledgedRuns !== null && !journal.isEmpty);

@@ -256,13 +256,12 @@ class Link {
       return;
     }
     const guest = this.#guestOf(machineId, request, response);
-    const { clock, temporaryDirectory, fleet } = this.#options;
+    const { clock, fleet } = this.#options;
     if (guest === null) return;
     serveExec(request, response, {
       ...more,
       guest,
       clock,
-      hasRoom: () => hasRoom(temporaryDirectory),
       pauseReason: () => fleet.find(machineId)?.pauseReason ?? null,
       isStopping: () => this.#isStopping,
       isLeaving: () => fleet.find(machineId)?.isLeaving === true,

@@ -16,7 +16,6 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { RunEndCause } from "@flotilla/contract/runs";
 import type { Fleet } from "./fleet.ts";
 import { type Journal, readJournal, vmmIdOf } from "./journal.ts";
 import { accountForDisk, type LostMachine, recoverLost } from "./lost-journal.ts";
@@ -95,16 +94,8 @@ async function restore(fleet: Fleet, deps: MachineDeps, read: Journal): Promise<
   return removed;
 }
 
-/**
- * Opens the run of a machine that the machine's journal knows and the journal of runs may not. An earlier version had no
- * journal of runs: the last run of each machine is reported once more.
- */
-function recordRuns({ runs }: MachineDeps, { machineId, boot, lastRun }: Journal): void {
-  if (runs.isNew && lastRun) {
-    const cause: RunEndCause | undefined = lastRun.cause;
-    runs.open({ bootId: lastRun.bootId, machineId, startedAt: lastRun.startedAt });
-    void runs.close(lastRun.bootId, { endedAt: lastRun.endedAt, cause: cause ?? "unknown" });
-  }
+/** Opens the run of a machine that the machine's journal knows and the journal of runs may not. */
+function recordRuns({ runs }: MachineDeps, { machineId, boot }: Journal): void {
   if (boot === null || boot.runningSince === null) return;
   runs.open({ bootId: boot.bootId, machineId, startedAt: boot.runningSince });
 }

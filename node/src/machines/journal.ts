@@ -74,7 +74,7 @@ export interface Journal {
   /** The move with which the disk came to this node; absent or null: it was made here. */
   readonly arrivedBy?: string | null;
   readonly boot: JournaledBoot | null;
-  /** The latest boot that ran and has ended; absent in journals of earlier versions. */
+  /** The latest boot that ran and has ended; null or absent: none. */
   readonly lastRun?: EndedRun | null;
   readonly ending: Ending | null;
   /** Whether its VMs are fenced (fence.ts); absent: they never were. */

@@ -203,7 +203,6 @@ export class Machine {
   #restart(reason: string): void {
     const { generation, spec, restarts } = this.#journal;
     const failed = (text: string): void => void this.update({ ending: { generation, kind: "failed", reason: text } });
-    // A journal of an earlier version has no policy: such a machine is restarted.
     if (spec?.restart === "never") return failed(reason);
     const now = this.deps.clock.now();
     const before = countedAt(restarts?.at ?? [], now);

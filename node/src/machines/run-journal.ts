@@ -61,13 +61,10 @@ export interface RunEnd {
 interface FileContent {
   readonly sequence: number;
   readonly runs: ReadonlyMap<string, Run>;
-  readonly isNew: boolean;
 }
 
 export class RunJournal {
   readonly #options: RunJournalOptions;
-  /** Whether there was no file: the node directory is new, or of an earlier version. */
-  readonly isNew: boolean;
   /** By boot id, in the order of their sequence. */
   readonly #runs: Map<string, Run>;
   #sequence: number;
@@ -82,11 +79,10 @@ export class RunJournal {
   #queued: Promise<void> | null = null;
   #lastWrite: Promise<void> = Promise.resolve();
 
-  private constructor(options: RunJournalOptions, { sequence, runs, isNew }: FileContent) {
+  private constructor(options: RunJournalOptions, { sequence, runs }: FileContent) {
     this.#options = options;
     this.#sequence = sequence;
     this.#runs = new Map([...runs].toSorted(([, one], [, other]) => one.sequence - other.sequence));
-    this.isNew = isNew;
   }
 
   /** Throws an Error for the operator when the file cannot be read or a later version wrote it. */
@@ -252,7 +248,7 @@ async function readRuns({ path, log }: RunJournalOptions): Promise<FileContent> 
       `the journal of runs ${path} cannot be read: ${messageOf(error)}; repair it, or move it away and lose the runs that the server does not have yet`,
     );
   });
-  if (text === null) return { sequence: 0, runs: new Map(), isNew: true };
+  if (text === null) return { sequence: 0, runs: new Map() };
   const runs = new Map<string, Run>();
   let sequence = 0;
   let skipped = 0;
@@ -266,7 +262,7 @@ async function readRuns({ path, log }: RunJournalOptions): Promise<FileContent> 
   }
   if (skipped > 0)
     log.warn({ path, skipped }, "lines of the journal of runs cannot be read; a crash leaves one at its end");
-  return { sequence, runs, isNew: false };
+  return { sequence, runs };
 }
 
 function checkVersion(path: string, version: number): void {

@@ -23,7 +23,7 @@ interface EndedBy<Kind extends string> {
   readonly kind: Kind;
   /** A text for the machine's owner. */
   readonly reason: string;
-  /** Absent in journals of earlier versions; null or absent: another attempt may succeed. */
+  /** null or absent: another attempt may succeed. */
   readonly reasonCode?: ImageFault | null;
 }
 

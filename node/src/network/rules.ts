@@ -149,7 +149,6 @@ export function policyRules(
 ): string {
   const lines = ["egress", "names"].map((chain) => `flush chain inet machine ${chain}`);
   if (blocked.length > 0) {
-    // Made here, because the table of a machine that runs may be of an earlier release.
     lines.push("add set inet machine blocked { type ipv4_addr; flags interval; auto-merge; }");
     lines.push("flush set inet machine blocked", `add element inet machine blocked { ${blocked.join(", ")} }`);
     lines.push("add rule inet machine egress ip daddr @blocked return");

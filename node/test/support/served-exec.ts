@@ -27,7 +27,7 @@ export type ServedOptions = Partial<LinkExecOptions> & { readonly guest: Guest }
 
 /**
  * Sends the frame, and waits until the answer begins. The request does not end if `isOpen`; `onAnswer` sees the answer
- * before anything is written. By default the host has room.
+ * before anything is written.
  */
 export async function servedExec(
   t: TestContext,
@@ -39,11 +39,10 @@ export async function servedExec(
   }: { isOpen?: boolean; onAnswer?: (answer: ServerResponse) => void } = {},
 ): Promise<ServedExec> {
   const answered = Promise.withResolvers<ServerResponse>();
-  const room = { hasRoom: () => Promise.resolve(true) };
   const sent = await requestTo(t, (request, answer) => {
     onAnswer(answer);
     answered.resolve(answer);
-    serveExec(request, answer, { clock: systemClock, ...room, ...options });
+    serveExec(request, answer, { clock: systemClock, ...options });
   });
   if (isOpen) sent.write(first);
   else sent.end(first);

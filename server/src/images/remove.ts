@@ -65,8 +65,6 @@ function checkLocal(reference: string): void {
 }
 
 function whyNot({ id }: NodeRecord, error: unknown): string {
-  if (error instanceof NodeRefused && error.code === "not_found")
-    return `the agent of node ${id} is of an earlier version; upgrade it first`;
   if (error instanceof Refusal) return error.message;
   if (error instanceof NodeRefused) return `node ${id}: ${error.message}`;
   throw error;

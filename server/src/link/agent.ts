@@ -32,11 +32,6 @@ export async function restartAgent(
 }
 
 function refusal(nodeId: string, { code, message }: NodeRefused): Refusal {
-  if (code === "not_found")
-    return new Refusal(
-      "conflict",
-      `the agent of node ${nodeId} has an earlier version, which cannot be restarted from here: restart it on its host`,
-    );
   const what =
     code === "not_runnable"
       ? `${message}; the agent was left running: repair the installation`

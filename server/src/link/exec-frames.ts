@@ -54,11 +54,6 @@ function failure({ code, message }: LinkError, machineId: string): Error {
       const text = `exec in ${machineId} was refused: ${message}; try again when one of them has ended`;
       return new Refusal("conflict", text);
     }
-    // From a node of an earlier version.
-    case "no_space": {
-      const text = `the command in machine ${machineId} did not end: ${message}; free disk space there to resume it`;
-      return new Refusal("unavailable", text);
-    }
     case "paused":
       return new Refusal("unavailable", `machine ${machineId} is paused, so exec in it failed: ${message}`);
     case "invalid":

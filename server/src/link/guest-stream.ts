@@ -4,17 +4,22 @@
  * Always:
  * - Neither side is read faster than the other accepts it.
  * - end() ends the guest's input; destroy() breaks the guest's connection.
- * - A connection that broke is an error here and never an end.
- * - A node of the release before has no such connections, and a guest may take none: then it is a dialed one (dial.ts), which
- *   breaks with the agent and in a move.
+ * - A connection that broke is an error here and never an end. It breaks with the agent, and in a move, where the guest keeps no
+ *   more connections: then the node dials.
  */
 import { Duplex } from "node:stream";
 import { LINK_PAYLOAD_BYTES_MAX } from "@flotilla/contract/link-stream";
-import { type DialOptions, dialOnNode, refused } from "./dial.ts";
+import { type DialOptions, refused } from "./dial.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { type Locate, NO_COMMAND, type OpenExec, openOnNode } from "./open-exec.ts";
+import { type Locate, type OpenExec, openOnNode } from "./open-exec.ts";
 import { NodeRefused } from "./refusals.ts";
 import type { Turn } from "./turns.ts";
+
+/** A connection is opened like a command, of which it has only the input and the key. */
+const CONNECTION = {
+  ...{ argv: [], cwd: null, env: {}, user: null, timeoutMs: null },
+  ...{ isBackground: false, hasStdin: true, terminal: null },
+};
 
 export interface ConnectOptions extends DialOptions {
   /** Names the connection; used for no other. */
@@ -26,12 +31,10 @@ export interface ConnectOptions extends DialOptions {
 export async function connectOnNode(link: NodeLink, node: NodeAddress, options: ConnectOptions): Promise<Duplex> {
   const { resumeKey, ...rest } = options;
   try {
-    const exec = await openOnNode(link, node, { ...rest, start: { ...NO_COMMAND, hasStdin: true, resumeKey } });
+    const exec = await openOnNode(link, node, { ...rest, start: { ...CONNECTION, resumeKey } });
     return new GuestStream(exec, (work) => link.turns.run(options.tenantId, work));
   } catch (error) {
-    if (!(error instanceof NodeRefused)) throw error;
-    if (error.code === "not_found") return await dialOnNode(link, node, options);
-    throw refused(node, error, options);
+    throw error instanceof NodeRefused ? refused(node, error, options) : error;
   }
 }
 

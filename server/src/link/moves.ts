@@ -232,7 +232,7 @@ function meaningTo({ signal }: Pick<MoveCall, "signal">, { nodeId }: NodeAddress
   return { signal, refusal: (refused) => refusal(nodeId, refused) };
 }
 
-function refusal(nodeId: string, { code, message, status }: NodeRefused): Error {
+function refusal(nodeId: string, { code, message }: NodeRefused): Error {
   switch (code) {
     case "older_copy":
       return new OlderCopy(message);
@@ -244,11 +244,8 @@ function refusal(nodeId: string, { code, message, status }: NodeRefused): Error 
       return new NodeBusy(`waiting: node ${nodeId}: ${message}`);
     case "no_space":
       return new Refusal("no_space", `node ${nodeId}: ${message}`);
-    case "not_found": {
-      const isOld = status === 404 && message.startsWith("no route");
-      const text = isOld ? `node ${nodeId} has an earlier version, which cannot move machines: upgrade it` : message;
-      return new Refusal("conflict", text);
-    }
+    case "not_found":
+      return new Refusal("conflict", message);
     default:
       return new Refusal("unavailable", `node ${nodeId}: ${message}`);
   }

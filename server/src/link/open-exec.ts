@@ -1,5 +1,5 @@
 /**
- * A command on a node with input that is sent while output arrives, for terminals and files, or a connection to a port of a
+ * A command on a node with input that is sent while output arrives, for terminals, or a connection to a port of a
  * guest (guest-stream.ts). Commands whose input is known at
  * their start use exec-link.ts, which costs less, until their connection breaks.
  *
@@ -41,18 +41,6 @@ const RESUME_PAUSE_MS = 50;
 const UNDER_WAY_BYTES_MAX = 128 * 1024;
 /** Of a connection's output. */
 const ACKNOWLEDGED_STEP_BYTES = CONNECTION_WINDOW_BYTES / 4;
-
-/** What is run without being a command: a file operation, or a connection. */
-export const NO_COMMAND: ExecStart = {
-  argv: [],
-  cwd: null,
-  env: {},
-  user: null,
-  timeoutMs: null,
-  isBackground: false,
-  hasStdin: false,
-  terminal: null,
-};
 
 /** Where a machine runs. `hasWaited`: it was being moved until now. */
 export interface Located {
@@ -237,7 +225,7 @@ export class OpenExec {
    * was resumed.
    */
   async run(sink: OutputSink, onResumed = (): void => undefined): Promise<ExecExit> {
-    const { start, machineId } = this.#parts;
+    const { machineId } = this.#parts;
     let cause: unknown = null;
     try {
       for (;;) {
@@ -254,7 +242,7 @@ export class OpenExec {
       }
     } catch (error) {
       if (error instanceof Refusal || this.#isClosed) throw error;
-      const work = this.#parts.port !== undefined ? "connection" : start.file === undefined ? "command" : "file";
+      const work = this.#parts.port === undefined ? "command" : "connection";
       throw this.#link.cutOff(this.#node.nodeId, machineId, work, cause ?? error);
     } finally {
       this.#resumed.resolve();

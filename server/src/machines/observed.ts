@@ -32,7 +32,7 @@ export function detailsOf(report: ObservedMachine): ObservedDetails {
 
 const NO_DETAILS = detailsOf(absentMachine(`mach-${"0".repeat(32)}`, 0));
 
-/** A stored document. One that an earlier version wrote has the default of each newer field. */
+/** A stored document; a field that it lacks has its default. */
 export const storedDetails = (stored: Partial<ObservedDetails>): ObservedDetails => ({ ...NO_DETAILS, ...stored });
 
 /** No node has reported the machine. */

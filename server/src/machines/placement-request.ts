@@ -5,22 +5,18 @@
  * blocked. Such a machine must be placed where its image is, because its first start binds it. Other images are preferred
  * where they are.
  *
- * Always: nodes report their images, so no node is called, except one with version 1 of the link, which reports none. If it
- * does not answer within ANSWER_MS_MAX, it counts as without the image. With a single node nothing is queried.
+ * Always: nodes report their images, so no node is called. With a single node nothing is queried.
  */
 import { canonicalReference } from "@flotilla/contract/reference";
 import type { PlacementRequest } from "../placement/place.ts";
 import type { Services } from "../services.ts";
 import type { MachineRecord } from "./record.ts";
 
-const ANSWER_MS_MAX = 1_000;
-
-type ImageQuery = Parameters<Services["nodes"]["withImage"]>[0];
 type PlacedMachine = Pick<
   MachineRecord,
   "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId"
 >;
-type PlacingServices = Pick<Services, "context" | "link" | "nodes">;
+type PlacingServices = Pick<Services, "nodes">;
 
 /** Of a machine that has a node already, the image is not looked for. */
 export async function placementRequest(services: PlacingServices, machine: PlacedMachine): Promise<PlacementRequest> {
@@ -37,41 +33,10 @@ export async function imageHolders(
 ): Promise<PlacementRequest["holders"]> {
   const { tenantId, source } = machine;
   const query = { reference: canonicalReference(source.reference), architecture: source.arch ?? null, tenantId };
-  const { ids, silent } = await services.nodes.withImage(query);
-  const asked = silent.length === 0 ? [] : await askSilent(services, silent, query);
-  const all = asked.length === 0 ? ids : new Set([...ids, ...asked]);
-  return all.size === 0 ? null : { ids: all, isRequired: needsImage(machine) };
+  const ids = await services.nodes.withImage(query);
+  return ids.size === 0 ? null : { ids, isRequired: needsImage(machine) };
 }
 
 /** Whether a start does not fetch the image, so that its node must have it. */
 export const needsImage = ({ source, network }: Pick<PlacedMachine, "source" | "network">): boolean =>
   network.mode === "blocked" || source.reference.startsWith("local/");
-
-/** Those of the nodes that answer in time that they have the image. */
-async function askSilent(
-  services: PlacingServices,
-  nodes: readonly { readonly id: string; readonly address: string }[],
-  query: ImageQuery,
-): Promise<readonly string[]> {
-  const over = new AbortController();
-  const late = services.context.clock.sleep(ANSWER_MS_MAX, over.signal).then(() => false);
-  const holders = await Promise.all(
-    nodes.map(async ({ id, address }) =>
-      (await Promise.race([ask(services, { nodeId: id, address }, query), late])) ? [id] : [],
-    ),
-  );
-  over.abort();
-  return holders.flat();
-}
-
-async function ask(
-  { link }: Pick<Services, "link">,
-  node: { readonly nodeId: string; readonly address: string },
-  query: ImageQuery,
-): Promise<boolean> {
-  const images = await link.listImages(node, query.tenantId, query.tenantId).catch(() => []);
-  return images.some(
-    ({ reference, architecture }) =>
-      canonicalReference(reference) === query.reference && (query.architecture ?? architecture) === architecture,
-  );
-}

@@ -43,7 +43,7 @@ export function effectOf({ machine, memoryFormat, target }: EffectFacts): Effect
 export const preferredFormat = (machine: MachineRecord, memoryFormat: string | null): string | null =>
   isActive(machine) && machine.disruption !== "migrate" ? null : memoryFormat;
 
-/** Whether a node reports that it can load memory of this format. One of an earlier version reports nothing. */
+/** Whether a node reports that it can load memory of this format. */
 export const canLoad = ({ labels }: Pick<Target, "labels">, memoryFormat: string): boolean =>
   labels[MEMORY_FORMAT_LABEL] === memoryFormat;
 

@@ -135,7 +135,7 @@ export function updateRegistration(db: Queryable, node: Registration): Promise<N
     UPDATE nodes n SET
       address = ${node.address}, labels = n.labels || ${JSON.stringify(node.labels)}::jsonb, runtime = ${node.runtime},
       total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb},
-      status = ${after("registered")}, images_boot_id = NULL, images_sequence = NULL
+      status = ${after("registered")}
     WHERE n.id = ${node.id} AND ${permits("registered")} AND n.key_hash IS NOT DISTINCT FROM ${node.keyHash}::bytea
     RETURNING ${COLUMNS}`);
 }
@@ -188,7 +188,7 @@ export function admitNode(
       address = excluded.address, status = 'ready', credential_hash = excluded.credential_hash,
       labels = n.labels || excluded.labels, runtime = excluded.runtime, total_cpus = excluded.total_cpus,
       total_memory_mb = excluded.total_memory_mb, total_disk_gb = excluded.total_disk_gb,
-      registered_at = excluded.registered_at, images_boot_id = NULL, images_sequence = NULL,
+      registered_at = excluded.registered_at,
       key_hash = excluded.key_hash, joined_with = excluded.joined_with
     WHERE ((n.status = 'revoked' OR (${joinTokenPrefix}::text IS NULL AND n.key_hash IS NULL)) AND EXISTS (SELECT 1 FROM allowed))
       OR (n.status <> 'revoked' AND n.key_hash = excluded.key_hash AND n.joined_with = excluded.joined_with)
@@ -211,7 +211,7 @@ export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "u
   readonly isRestored: boolean;
 };
 
-/** What an agent says of itself; null fields: it has an earlier version, or logged no error. */
+/** What an agent says of itself; null fields: it says nothing of that, or logged no error. */
 export interface AgentFacts {
   readonly linkVersion: number;
   readonly release: string | null;

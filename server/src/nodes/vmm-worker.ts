@@ -37,7 +37,7 @@ export async function replaceVmmsOf(
   if (node === undefined) throw new Refusal("not_found", `node ${nodeId} is not in the cluster any more`);
   const outdated = node.outdatedVmms;
   if (outdated === null)
-    throw new Refusal("conflict", `the agent of node ${nodeId} has an earlier version, which replaces no VMMs`);
+    throw new Refusal("conflict", `node ${nodeId} has not reported yet which machines run in outdated VMMs; repeat it`);
   const results: ReplacedMachine[] = [];
   await mapAtMost(MACHINES_AT_A_TIME, outdated, async (machineId) => {
     run.signal.throwIfAborted();

@@ -40,18 +40,11 @@ const IMAGES_MAX = 256;
 /** Kinds of machines whose scores are kept. */
 const SCORES_MAX = 16;
 
-/** The nodes that have an image. */
-export interface ImageHolders {
-  readonly ids: ReadonlySet<string>;
-  /** Nodes that report no images, and must be asked. */
-  readonly silent: readonly { readonly id: string; readonly address: string }[];
-}
-
 interface ImageReading {
   /** Counts the reads of this server. */
   readonly number: number;
   readonly readAt: number;
-  readonly holders: Promise<ImageHolders>;
+  readonly holders: Promise<ReadonlySet<string>>;
 }
 
 export class NodeDirectory {
@@ -196,7 +189,7 @@ export class NodeDirectory {
    * The ready nodes that have an image. Those who ask at the same time share a read. That none has it is only answered by a read that
    * began after the call: an image that was just fetched or imported must be found.
    */
-  async withImage(query: ImageQuery): Promise<ImageHolders> {
+  async withImage(query: ImageQuery): Promise<ReadonlySet<string>> {
     const { reference, architecture, tenantId } = query;
     // A local image is every tenant's.
     const key = [reference, architecture, reference.startsWith("local/") ? null : tenantId].join(" ");
@@ -204,7 +197,7 @@ export class NodeDirectory {
     for (;;) {
       const reading = this.#imageReading(key, query);
       const holders = await reading.holders;
-      if (holders.ids.size > 0 || reading.number >= askedAt) return holders;
+      if (holders.size > 0 || reading.number >= askedAt) return holders;
       if (this.#images.get(key) === reading) this.#images.delete(key);
     }
   }
@@ -213,7 +206,11 @@ export class NodeDirectory {
     const now = this.#context.clock.monotonic();
     const known = this.#images.get(key);
     if (known !== undefined && now - known.readAt <= this.#freshMs) return known;
-    const reading = { number: this.#imageReads, readAt: now, holders: forAll(() => this.#readHolders(query)) };
+    const reading = {
+      number: this.#imageReads,
+      readAt: now,
+      holders: forAll(() => listImageHolders(this.#context.db, query)),
+    };
     this.#imageReads += 1;
     this.#images.delete(key);
     this.#images.set(key, reading);
@@ -223,14 +220,6 @@ export class NodeDirectory {
       if (this.#images.get(key) === reading) this.#images.delete(key);
     });
     return reading;
-  }
-
-  async #readHolders(query: ImageQuery): Promise<ImageHolders> {
-    const nodes = await listImageHolders(this.#context.db, query);
-    return {
-      ids: new Set(nodes.filter(({ hasReported }) => hasReported).map(({ id }) => id)),
-      silent: nodes.filter(({ hasReported }) => !hasReported),
-    };
   }
 
   /** Why a machine cannot be started on the node that has its disk; null when it can. */

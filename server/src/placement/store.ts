@@ -40,22 +40,16 @@ export interface ImageQuery {
   readonly tenantId: string;
 }
 
-export interface ImageHolder {
-  readonly id: string;
-  readonly address: string;
-  /** Whether the node reports its images; a node of version 1 of the link does not. */
-  readonly hasReported: boolean;
-}
-
-/** The nodes that are ready and have reported the image, and those that report no images. */
-export function listImageHolders(
+/** The ids of the ready nodes that have reported the image. */
+export async function listImageHolders(
   db: Queryable,
   { reference, architecture, tenantId }: ImageQuery,
-): Promise<readonly ImageHolder[]> {
-  return db.query<ImageHolder>(sql`
-    SELECT n.id, n.address, n.images_boot_id IS NOT NULL AS "hasReported" FROM nodes n
-    WHERE n.status = 'ready' AND (n.images_boot_id IS NULL OR n.id IN (
+): Promise<ReadonlySet<string>> {
+  const found = await db.query<{ readonly id: string }>(sql`
+    SELECT n.id FROM nodes n
+    WHERE n.status = 'ready' AND n.id IN (
       SELECT i.node_id FROM node_images i
       WHERE i.reference = ${reference} AND (${architecture}::text IS NULL OR i.architecture = ${architecture})
-        AND (i.tenant_id = ${tenantId} OR i.reference LIKE 'local/%')))`);
+        AND (i.tenant_id = ${tenantId} OR i.reference LIKE 'local/%'))`);
+  return new Set(found.map(({ id }) => id));
 }

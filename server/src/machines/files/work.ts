@@ -8,7 +8,6 @@
 import { posix } from "node:path";
 import { Refusal } from "@flotilla/contract/errors";
 import { type FileCall, filesOnNode, type NodeFiles } from "../../link/files.ts";
-import { withOlderNodes } from "../../link/files-over-exec.ts";
 import { NodeUnreachable, NodeRefused } from "../../link/refusals.ts";
 import { nodeOf } from "../record.ts";
 import { type InMachineOptions, inRunningMachine } from "../running.ts";
@@ -53,12 +52,7 @@ export async function beginOnNode<T>(
     nodeId = node.nodeId;
     activity.execBegan(id);
     try {
-      return await begin(withOlderNodes(filesOnNode(link, node), link, node), {
-        tenantId,
-        machineId: id,
-        path,
-        signal,
-      });
+      return await begin(filesOnNode(link, node), { tenantId, machineId: id, path, signal });
     } catch (error) {
       activity.execEnded(id, null, 0);
       throw await refused(error);
