@@ -38,7 +38,7 @@ export function connectUnix(path: string): Socket {
   return socket;
 }
 
-// One function for all sockets: a separate one would keep each in memory (docs/decisions/0074-short-lived-objects.md).
+// One function for all sockets: a separate one would keep each in memory (docs/decisions/0018-what-one-caller-may-hold.md).
 
 /** Node's own read() of such a socket reads on whatever is unused. */
 function readPushed(this: Socket, size?: number): unknown {

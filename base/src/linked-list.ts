@@ -3,7 +3,7 @@
  *
  * Always: what has left refers to nothing that came after it. With a Set, V8 copies its table whenever deleted members have filled it, and the
  * old table refers to the new one. Once a table is in the old generation, all later ones stay in memory until a full collection, with what
- * was in them (docs/decisions/0074-short-lived-objects.md).
+ * was in them (docs/decisions/0018-what-one-caller-may-hold.md).
  */
 
 /** A place in a list. */

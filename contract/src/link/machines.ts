@@ -85,7 +85,7 @@ export const DesiredMachine = Type.Object({
   spec: nullable(MachineSpec),
   /** With `stopped`: a machine that runs is suspended, and a suspended one keeps its memory. Otherwise memory is discarded. */
   keepsMemory: Type.Optional(Type.Boolean()),
-  /** With `keepsMemory`: the machine moves, so its commands wait in its memory for their callers (decision 56). */
+  /** With `keepsMemory`: the machine moves, so its commands wait in its memory for their callers (decision 53). */
   keepsCommands: Type.Optional(Type.Boolean()),
   /**
    * Another machine may replace it while its node is silent, so its VM ends before (decision 63). Without it a fence is lifted, for as long

@@ -2,7 +2,7 @@
  * The input of commands that have none.
  *
  * Always: it has ended, and has no listeners, because all such commands share it. Node makes a function in the old generation for each
- * Writable, which would keep a command in memory until a full collection (docs/decisions/0074-short-lived-objects.md).
+ * Writable, which would keep a command in memory until a full collection (docs/decisions/0018-what-one-caller-may-hold.md).
  */
 import { Writable } from "node:stream";
 

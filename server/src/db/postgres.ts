@@ -157,7 +157,7 @@ async function run<Row extends object>(pool: pg.Pool, statement: Statement): Pro
 /**
  * On this connection, which is unusable after a DatabaseUnavailable. With a callback, and a time limit that is not pg's: where pg makes a promise
  * or has a limit, each statement, with its answer and all that waited for it, stays in memory until a full collection
- * (docs/decisions/0074-short-lived-objects.md).
+ * (docs/decisions/0018-what-one-caller-may-hold.md).
  */
 function ask<Row extends object>(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult<Row>> {
   return new Promise((resolve, reject) => {

@@ -59,7 +59,7 @@ interface Dialed {
 }
 
 class DialedConnection extends Duplex {
-  /** null: it is over. A Writable stays in memory until a full collection, with all that it refers to (docs/decisions/0074-short-lived-objects.md). */
+  /** null: it is over. A Writable stays in memory until a full collection, with all that it refers to (docs/decisions/0018-what-one-caller-may-hold.md). */
   #parts: Dialed | null;
   #more: (() => void) | null;
 

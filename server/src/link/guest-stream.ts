@@ -1,5 +1,5 @@
 /**
- * A connection to a port of a machine's guest that outlives the agent of its node and moves with its machine (decision 62).
+ * A connection to a port of a machine's guest that outlives the agent of its node and moves with its machine (decision 53).
  *
  * Always:
  * - Neither side is read faster than the other accepts it.

@@ -2,7 +2,7 @@
  * One request to a node, and its answer: the head as a promise, the body as a stream.
  *
  * A handler of undici instead of its `request`, and the pieces of a body instead of a stream: of each of those a function stays in memory until a
- * full collection, with all that it refers to (docs/decisions/0074-short-lived-objects.md).
+ * full collection, with all that it refers to (docs/decisions/0018-what-one-caller-may-hold.md).
  *
  * Always:
  * - The body is read no faster than its reader reads it.

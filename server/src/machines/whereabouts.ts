@@ -1,5 +1,5 @@
 /**
- * Finds the machine of a command whose connection broke, so that the command is resumed there (decision 56).
+ * Finds the machine of a command whose connection broke, so that the command is resumed there (decision 53).
  *
  * Always: it is looked for in the row of the machine, which names the one node on which it may run. Changes of the row are waited for,
  * not polled. A machine that does not run and is not being moved has no commands any more.

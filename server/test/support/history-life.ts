@@ -55,7 +55,7 @@ interface LifeOptions {
 }
 
 const MACHINES_MAX = 3;
-/** As decision 52 says. */
+/** As decision 33 says. */
 const HOLD_MS = 60_000;
 const RENEW_AFTER_MS = 10_000;
 
@@ -167,7 +167,7 @@ export class Life {
     return { active: there.filter((each) => open.has(each)), idle: there.filter((each) => !open.has(each)) };
   }
 
-  /** What is held after a renewal, by the rules of decision 52. */
+  /** What is held after a renewal, by the rules of decision 33. */
   renewHolds(now: number): void {
     const { active } = this.machines;
     const isHeld = this.history.plans.get(this.plan)?.isHeld === true;

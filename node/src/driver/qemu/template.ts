@@ -1,7 +1,7 @@
 /**
  * Templates: saved VMs with a booted guest, so that a machine can start without booting. One for each size, whose guest is
  * unconfigured, and one for each image that is used often, whose guest has mounted a new disk of it
- * (docs/decisions/0037-templates-of-images.md).
+ * (docs/decisions/0009-templates.md).
  *
  * Owns `<node directory>/templates/<key>/` with `memory` (the guest's RAM, sparse), `state` (its devices), `disk` (with an
  * image) and `template.json`. The key covers everything a template depends on: kernel, agent and command line (by the guest files'

@@ -1,6 +1,6 @@
 /**
  * Runs a VMM that is being prepared at idle priority for a while
- * (docs/decisions/0016-preparing-in-the-background.md).
+ * (docs/decisions/0015-emulated-processors.md).
  *
  * Not applied to the VMM's launcher: it may hold locks that others need, such as the kernel's lock for interfaces.
  */
