@@ -23,8 +23,13 @@ test("resize and stdin are understood with fields in any order and more of them"
 
 test("sizes are kept within what a terminal can have", () => {
   assert.deepEqual(text('{"type":"resize","cols":99999,"rows":2}'), { kind: "resize", cols: 10_000, rows: 2 });
-  for (const size of ['"cols":0,"rows":0', '"cols":-1,"rows":5'])
-    assert.deepEqual(text(`{"type":"resize",${size}}`), { kind: "nothing" });
+});
+
+test("a resize without a possible size is ignored, and never typed", () => {
+  const impossible = ["0", "-1", "80.5", '"80"', "null", "true", "[80]", "1e999"];
+  const sizes = ["", ',"cols":80', ',"rows":24'];
+  for (const side of impossible) sizes.push(`,"cols":${side},"rows":24`, `,"cols":80,"rows":${side}`);
+  for (const size of sizes) assert.deepEqual(text(`{"type":"resize"${size}}`), { kind: "nothing" }, size);
 });
 
 test("any other text is typed", () => {
@@ -34,9 +39,8 @@ test("any other text is typed", () => {
     "{}",
     "null",
     "[1]",
-    '{"type":"resize"}',
-    '{"type":"resize","cols":"80","rows":24}',
-    '{"type":"resize","cols":80.5,"rows":24}',
+    '{"type":"resized","cols":80,"rows":24}',
+    '{"type":"resize","cols":80,"rows":24',
     '{"type":"stdin","data":7}',
     '{"type":"exit","code":0}',
   ];

@@ -1,13 +1,13 @@
 /**
  * The frames of a terminal's WebSocket: parses one message of its client, and fits a text into a close frame. Pure.
  *
- * Always: every message has a meaning: what is not a command of the protocol is input.
+ * Always: every message has a meaning: what is not a command of the protocol is input. A resize is never input, whatever its size.
  */
 
 export type ClientMessage =
   | { readonly kind: "typed"; readonly bytes: Uint8Array }
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
-  /** An impossible size, for example of a hidden window. */
+  /** A resize without a possible size, for example of a hidden window. */
   | { readonly kind: "nothing" };
 
 /** The largest number of columns and rows; the same as in the query of the request. */
@@ -26,14 +26,14 @@ export function readMessage(data: Buffer, isBinary: boolean): ClientMessage {
   if (isBinary || data[0] !== 0x7b) return { kind: "typed", bytes: data };
   const { type, cols, rows, data: text } = parseObject(data);
   if (type === "stdin" && typeof text === "string") return { kind: "typed", bytes: Buffer.from(text) };
-  if (type === "resize" && isWhole(cols) && isWhole(rows)) {
-    if (cols < 1 || rows < 1) return { kind: "nothing" };
+  if (type === "resize") {
+    if (!isSide(cols) || !isSide(rows)) return { kind: "nothing" };
     return { kind: "resize", cols: Math.min(cols, SIDE_MAX), rows: Math.min(rows, SIDE_MAX) };
   }
   return { kind: "typed", bytes: data };
 }
 
-const isWhole = (value: unknown): value is number => Number.isInteger(value);
+const isSide = (value: unknown): value is number => Number.isInteger(value) && (value as number) > 0;
 
 function parseObject(data: Buffer): Readonly<Record<string, unknown>> {
   try {
