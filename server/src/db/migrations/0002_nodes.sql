@@ -72,9 +72,6 @@ CREATE TABLE nodes (
   -- Ids of machines that run in a VMM of another program than the installed one, as the node last reported;
   -- at most 1000. NULL: it has not said.
   outdated_vmms text[],
-  -- The prepared VMs that wait there for shared pools, as in its last heartbeat: a list of image, size,
-  -- number and what is in the way. null: it keeps none.
-  reserve jsonb,
   -- The last error that its agent has logged since it started; null: none, as last_error_at.
   last_error text,
   -- When that was, by the clock of the node.

@@ -1,6 +1,6 @@
--- Pools: machines and prepared VMs that wait to be claimed.
+-- Pools: started machines that wait to be claimed.
 
--- Pools of started machines that wait to be claimed.
+-- The pools.
 CREATE TABLE pools (
   -- pool-<32 hex>.
   id text PRIMARY KEY,
@@ -51,23 +51,3 @@ CREATE TABLE pool_machines (
   CHECK (claim_id IS NULL OR claimed_at IS NOT NULL)
 );
 CREATE INDEX pool_machines_by_pool ON pool_machines (pool_id, created_at);
-
--- Pools of prepared VMs without an owner, from which every tenant claims its own machine.
-CREATE TABLE shared_pools (
-  -- pool-<32 hex>.
-  id text PRIMARY KEY,
-  -- The API key that made it.
-  created_by text NOT NULL,
-  -- The image reference of the machines that are claimed.
-  image text NOT NULL,
-  -- Processors of each machine; null: the default.
-  cpus integer CHECK (cpus > 0),
-  -- Memory of each machine, in MiB; null: the default.
-  memory_mb integer CHECK (memory_mb > 0),
-  -- Whether the machines reach the network.
-  has_network boolean NOT NULL,
-  -- How many VMs wait, on all nodes together.
-  target_size integer NOT NULL CHECK (target_size >= 0),
-  -- When it was created.
-  created_at timestamptz NOT NULL
-);
