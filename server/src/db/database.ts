@@ -3,7 +3,7 @@
  *
  *     const rows = await db.query<MachineRow>(sql`SELECT id, name FROM machines WHERE id = ${id}`)
  *
- * Always: a value never becomes part of the text; statements are prepared by name on each connection.
+ * Always: a value never becomes part of the text, and `sqlText` is only for what the program itself says; statements are prepared by name on each connection.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 
@@ -32,6 +32,13 @@ export function sql(strings: TemplateStringsArray, ...values: readonly unknown[]
   MADE_HERE.add(statement);
   return statement;
 }
+
+/** Text without values that the program has put together, such as a list of columns. */
+export const sqlText = (text: string): Statement => {
+  const statement = { text, values: [] };
+  MADE_HERE.add(statement);
+  return statement;
+};
 
 const MADE_HERE = new WeakSet<object>();
 

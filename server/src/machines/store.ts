@@ -17,8 +17,9 @@ import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { Change, MutableMachine } from "./change.ts";
 import { type ObservedDetails, storedDetails } from "./observed.ts";
+import { ASSIGNED, CHANGING_TYPED, changingRow, NAMES, SELECTED, TYPED, wholeRow } from "./columns.ts";
 import { RUNS_WRITTEN, runWire } from "./run-store.ts";
-import type { MachineDescription, MachineRecord, MachineName } from "./record.ts";
+import type { MachineRecord, MachineName } from "./record.ts";
 
 /** Deleted machines are kept this long: their usage stays readable. */
 const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
@@ -32,19 +33,7 @@ export type MachineRow = Omit<MachineRecord, "observedDetails"> & {
 const NODE_STATUS = sql`CASE WHEN n.status = 'unreachable' AND n.maintenance_at IS NOT NULL THEN 'maintenance' ELSE n.status END`;
 
 /** From `m`, a row of machines, and `n`, the row of its node. */
-export const MACHINE_COLUMNS = sql`
-  m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
-  m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
-  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.disruption, m.node_labels AS "nodeLabels",
-  m.created_by AS "createdBy", ms(m.created_at) AS "createdAt", ms(m.updated_at) AS "updatedAt",
-  m.desired_state AS "desiredState", m.keeps_memory AS "keepsMemory", m.generation, ms(m.desired_at) AS "desiredAt", m.node_id AS "nodeId", m.error,
-  m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.move_stops AS "moveStops", m.moved_by AS "movedBy", m.fence,
-  m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
-  m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
-  m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode",
-  m.observed_details AS "observedDetails", ms(m.ready_at) AS "readyAt",
-  m.revision, ms(m.reconcile_at) AS "reconcileAt", ms(m.last_activity_at) AS "lastActivityAt", ms(m.deleted_at) AS "deletedAt",
-  ${NODE_STATUS} AS "nodeStatus", n.address AS "nodeAddress"`;
+export const MACHINE_COLUMNS = sql`${SELECTED}, ${NODE_STATUS} AS "nodeStatus", n.address AS "nodeAddress"`;
 
 export const fromRow = (row: MachineRow): MachineRecord => ({
   ...row,
@@ -190,32 +179,19 @@ export type Insertion = "inserted" | "overCount" | "overDisk" | "nameTaken";
  * plan. One round trip.
  */
 export async function insertMachine(context: Context, machine: MachineRecord, maxMachines: number): Promise<Insertion> {
-  const described: MachineDescription = machine;
-  const now = instantOf(machine.createdAt);
   const row = await context.db.queryOne<{ isPermitted: boolean; hasDisk: boolean; id: string | null }>(sql`
     WITH permitted AS (
       SELECT held_machines_locked(${machine.tenantId}) < ${maxMachines} AS yes,
-        totals_allow_disk_locked(${machine.tenantId}, ${described.diskGb}::int) AS has_disk),
+        totals_allow_disk_locked(${machine.tenantId}, ${machine.diskGb}::int) AS has_disk),
     inserted AS (
-      INSERT INTO machines (
-        id, tenant_id, name, source, network, env, secret_env, secret_names, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
-        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, disruption, node_labels, created_by, created_at, updated_at,
-        desired_state, generation, desired_at, observed_state, observed_generation, fence, revision)
-      SELECT ${machine.id}, ${machine.tenantId}, ${described.name}, ${JSON.stringify(described.source)}::jsonb,
-        ${JSON.stringify(described.network)}::jsonb, ${JSON.stringify(described.env)}::jsonb,
-        ${described.secretEnv}::bytea, ${described.secretNames}::text[],
-        ${described.command === null ? null : JSON.stringify(described.command)}::jsonb,
-        ${JSON.stringify(described.ports)}::jsonb, ${JSON.stringify(described.labels)}::jsonb, ${described.workdir},
-        ${described.cpus}::int, ${described.memoryMb}::int, ${described.diskGb}::int, ${described.isEphemeral}::boolean,
-        ${described.isPublic}::boolean, ${described.isBranchable}::boolean, ${described.autoStopSeconds}::bigint,
-        ${described.ttlSeconds}::bigint, ${described.restart}, ${described.disruption}, ${JSON.stringify(described.nodeLabels)}::jsonb, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
-        'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.fence}, ${machine.revision}::int
-      FROM permitted WHERE yes AND has_disk
+      INSERT INTO machines (${NAMES})
+      SELECT r.* FROM permitted, jsonb_to_record(${JSON.stringify(wholeRow(machine))}::jsonb) AS r(${TYPED})
+      WHERE yes AND has_disk
       ON CONFLICT DO NOTHING
       RETURNING id),
     noted AS (
       INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-      SELECT ${context.ids.make("event")}, ${machine.tenantId}, id, 'info', 'machine created', ${now}::timestamptz FROM inserted)
+      SELECT ${context.ids.make("event")}, ${machine.tenantId}, id, 'info', 'machine created', ${instantOf(machine.createdAt)}::timestamptz FROM inserted)
     SELECT yes AS "isPermitted", has_disk AS "hasDisk", (SELECT id FROM inserted) AS id FROM permitted`);
   if (row?.isPermitted !== true) return "overCount";
   if (!row.hasDisk) return "overDisk";
@@ -265,20 +241,12 @@ export async function writeChanges(
       ORDER BY id FOR NO KEY UPDATE),
     change AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(inOrder.map((change) => wire(context, change)))}::jsonb) AS c(
-        id text, revision int, desired_state text, keeps_memory boolean, move_stops boolean, generation int, desired_at timestamptz, node_id text, error text,
-        is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
-        observed_reason text, observed_reason_code text, observed_details jsonb,
-        ready_at timestamptz, reconcile_at timestamptz, active_max int, is_budgeted boolean, reserves boolean, is_new boolean, cpu_overcommit float8,
-        memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)
+        id text, revision int, ${CHANGING_TYPED}, active_max int, is_budgeted boolean, reserves boolean, is_new boolean,
+        cpu_overcommit float8, memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)
       WHERE (SELECT count(*) FROM settings) = 1 AND (SELECT count(*) FROM locked_tenant) >= 0 AND (SELECT count(*) FROM locked_node) >= 0),
     written AS (
       UPDATE machines m SET
-        desired_state = c.desired_state, keeps_memory = c.keeps_memory, move_stops = c.move_stops, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
-        started_by = coalesce(c.started_by, m.started_by),
-        error = c.error, is_auto_started = c.is_auto_started, has_run = c.has_run, observed_state = c.observed_state,
-        observed_generation = c.observed_generation, observed_boot_id = c.observed_boot_id,
-        observed_reason = c.observed_reason, observed_reason_code = c.observed_reason_code, observed_details = c.observed_details,
-        ready_at = c.ready_at, reconcile_at = c.reconcile_at, revision = m.revision + 1, updated_at = ${now}
+        ${ASSIGNED}, started_by = coalesce(c.started_by, m.started_by), revision = m.revision + 1, updated_at = ${now}
       FROM change c
       WHERE m.id = c.id AND m.revision = c.revision
         AND CASE WHEN c.active_max IS NULL THEN true
@@ -332,23 +300,7 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
   return {
     id: next.id,
     revision: next.revision,
-    desired_state: next.desiredState,
-    keeps_memory: next.keepsMemory,
-    move_stops: next.moveStops,
-    generation: next.generation,
-    desired_at: instantOf(next.desiredAt),
-    node_id: next.nodeId,
-    error: next.error,
-    is_auto_started: next.isAutoStarted,
-    has_run: next.hasRun,
-    observed_state: next.observedState,
-    observed_generation: next.observedGeneration,
-    observed_boot_id: next.observedBootId,
-    observed_reason: next.observedReason,
-    observed_reason_code: next.observedReasonCode,
-    observed_details: next.observedDetails,
-    ready_at: instantOf(next.readyAt),
-    reconcile_at: instantOf(next.reconcileAt),
+    ...changingRow(next),
     active_max: start?.activeMax ?? null,
     is_budgeted: start?.isBudgeted ?? false,
     reserves: reservation !== null,

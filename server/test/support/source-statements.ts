@@ -2,18 +2,24 @@
  * The SQL statements of the server as its source files contain them, found without running anything.
  *
  * Always: every sql`…` of server/src is either a statement, or a fragment that a statement includes by the name of
- * the constant or function that makes it, in the same file or imported from another. Any other interpolation becomes
- * a parameter, as in the program; so a fragment that is not recognized makes its statement invalid, and none is
+ * the constant or function that makes it, in the same file or imported from another. A list of columns that the program
+ * makes is included by its name too. Any other interpolation becomes a parameter, as in the program; so a fragment that is not recognized makes its statement invalid, and none is
  * skipped silently.
  */
 import { readFile } from "node:fs/promises";
 import { globSync } from "node:fs";
 import path from "node:path";
+import * as columns from "../../src/machines/columns.ts";
 
 const SOURCES = path.resolve(import.meta.dirname, "../../src");
 const STATEMENT = /^\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|LOCK)\b/;
 const DECLARATION = /(?:const|function) (\w+)/g;
 const IMPORT = /^import \{([^}]*)\} from/gm;
+
+/** Texts that are not in the source: constants of columns.ts. */
+const MADE: ReadonlyMap<string, string> = new Map(
+  Object.entries(columns).flatMap(([name, value]) => ("text" in value ? [[name, value.text]] : [])),
+);
 
 interface Template {
   readonly file: string;
@@ -67,7 +73,10 @@ function spliced(
     const named = fragments.filter((each) => each.name === name);
     const isImported = name !== undefined && template.imports.has(name);
     const fragment = named.find(({ file }) => file === template.file) ?? (isImported ? named[0] : undefined);
-    if (fragment === undefined) {
+    const made = isImported ? MADE.get(name) : undefined;
+    if (made !== undefined) {
+      text += made;
+    } else if (fragment === undefined) {
       parameters.count += 1;
       text += `$${parameters.count}`;
     } else {
