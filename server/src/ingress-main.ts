@@ -34,10 +34,13 @@ import { NO_AUDIT } from "./http/audit-sink.ts";
 import { FairSemaphore } from "./http/at-work.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import type { AnyHandlers } from "./http/handler.ts";
+import { apiService } from "./http/handle.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
+import { LargeJson } from "./http/large-json.ts";
 import { LastReaders } from "./http/last-readers.ts";
 import { requestIds } from "./http/request-id.ts";
 import { buildRouteTable } from "./http/route-table.ts";
+import { makeRouter } from "./http/router.ts";
 import { startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { AccessTable } from "./ingress/access.ts";
@@ -141,32 +144,31 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   const handlers = { getLiveness, getReadiness, getMetrics, ...bridge } as unknown as AnyHandlers;
   const isServed = ({ routes }: ReturnType<typeof buildRouteTable>[number]): boolean =>
     Object.values(routes).some(({ handler }) => handler !== undefined);
-  const http = await startHttp(
-    {
-      listen: settings.listen,
-      entries: buildRouteTable(handlers, { checkAnswers: false }).filter(isServed),
-      connections: { max: bounds.connections, perAddress: bounds.perAddress },
-      nodeListens: [],
-    },
-    {
-      context,
-      keys,
-      access,
-      lastUsed,
-      nodes: { authenticate: async () => undefined },
-      connectTokens: connectTokenAuthenticator(context),
-      ingress: new MachineIngress(services),
-      admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
-      semaphore: new FairSemaphore(clock),
-      readers: new LastReaders(),
-      idempotency: new IdempotencyUse(context),
-      findTarget: () => undefined,
-      // It serves no call that changes anything.
-      audit: NO_AUDIT,
-      requestIds: requestIds(randomBytes),
-      observe: (seen) => metrics.observeRequest(seen),
-    },
-  );
+  const shared = {
+    context,
+    admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
+    requestIds: requestIds(randomBytes),
+  };
+  const service = apiService({
+    ...shared,
+    find: makeRouter(buildRouteTable(handlers, { checkAnswers: false }).filter(isServed)),
+    keys,
+    access,
+    lastUsed,
+    nodes: { authenticate: async () => undefined },
+    connectTokens: connectTokenAuthenticator(context),
+    ingress: new MachineIngress(services),
+    semaphore: new FairSemaphore(clock),
+    largeJson: new LargeJson(),
+    readers: new LastReaders(),
+    idempotency: new IdempotencyUse(context),
+    findTarget: () => undefined,
+    // It serves no call that changes anything.
+    audit: NO_AUDIT,
+    observe: (seen) => metrics.observeRequest(seen),
+  });
+  const connections = { max: bounds.connections, perAddress: bounds.perAddress };
+  const http = await startHttp({ listen: settings.listen, connections, nodeListens: [] }, { ...shared, service });
   await listenForNodes(settings, { context, fleet, undo });
   activity.start();
   lastUsed.start();

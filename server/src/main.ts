@@ -38,10 +38,13 @@ import { createMetrics, type Metrics } from "./health/metrics.ts";
 import type { RequestSeen } from "./health/request-counts.ts";
 import { Admission } from "./http/admission.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
+import { apiService } from "./http/handle.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
+import { LargeJson } from "./http/large-json.ts";
 import { LastReaders } from "./http/last-readers.ts";
 import { requestIds } from "./http/request-id.ts";
 import { buildRouteTable } from "./http/route-table.ts";
+import { makeRouter } from "./http/router.ts";
 import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
@@ -188,21 +191,26 @@ interface Served {
 
 /** Opens the listeners. */
 async function serve(options: ServerOptions, { assembly, metrics, bounds, ...rest }: Served): Promise<HttpServer> {
+  const { context } = rest;
   const table = buildRouteTable(assembly.handlers, { checkAnswers: options.checkAnswers ?? false });
   const connections = { max: bounds.connections, perAddress: bounds.perAddress };
-  return startHttp(
-    { ...options, entries: [...table, ...documentationPages], connections, nodeListens: nodeListensOf(options) },
-    {
-      ...rest,
-      ...assembly,
-      admission: new Admission({ context: rest.context, bounds, trustedProxies: options.trustedProxies }),
-      readers: new LastReaders(),
-      idempotency: new IdempotencyUse(rest.context),
-      requestIds: requestIds(randomBytes),
-      processingMs: options.processingMs,
-      observe: (seen: RequestSeen) => metrics.observeRequest(seen),
-    },
-  );
+  const shared = {
+    context,
+    admission: new Admission({ context, bounds, trustedProxies: options.trustedProxies }),
+    requestIds: requestIds(randomBytes),
+  };
+  const service = apiService({
+    ...rest,
+    ...assembly,
+    ...shared,
+    find: makeRouter([...table, ...documentationPages]),
+    largeJson: new LargeJson(),
+    readers: new LastReaders(),
+    idempotency: new IdempotencyUse(context),
+    processingMs: options.processingMs,
+    observe: (seen: RequestSeen) => metrics.observeRequest(seen),
+  });
+  return startHttp({ ...options, connections, nodeListens: nodeListensOf(options) }, { ...shared, service });
 }
 
 const startEmbedded = ({ dataDirectory, signal }: ServerOptions, clock: Clock, log: Log): Promise<EmbeddedPostgres> =>

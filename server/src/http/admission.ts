@@ -9,7 +9,7 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import { BodyShare } from "./body.ts";
+import { BodyShare } from "./body-share.ts";
 import { BodyWatch } from "./body-watch.ts";
 import {
   ALL_BODY_BYTES_MAX,
@@ -21,10 +21,9 @@ import {
 import type { Context } from "../context.ts";
 import { Budget, refusalOf } from "./budget.ts";
 import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
-import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
 import { SharedRates } from "./shared-rates.ts";
-import { Strangers, type Wait } from "./strangers.ts";
+import { UnauthenticatedCallers, type Wait } from "./strangers.ts";
 import { UnreadAnswers } from "./unread-answers.ts";
 
 /** For one address that visits machines: a page loads many files at once. */
@@ -52,9 +51,8 @@ export type Side = "api" | "ingress";
 export class Admission {
   readonly bodies: BodyWatch;
   readonly unread = new UnreadAnswers();
-  readonly largeJson = new LargeJson();
   readonly proxies: TrustedProxies;
-  readonly strangers: Strangers;
+  readonly unauthenticated: UnauthenticatedCallers;
   readonly #rates = new RateLimiter();
   readonly #shared: SharedRates;
   readonly #addresses = new RateLimiter(ADDRESSES_MAX);
@@ -76,7 +74,7 @@ export class Admission {
     this.#shared = new SharedRates(this.#rates, context);
     this.bodies = new BodyWatch(clock);
     this.proxies = new TrustedProxies(trustedProxies);
-    this.strangers = new Strangers(clock, (holder, wait) => this.#holdBack(holder, wait));
+    this.unauthenticated = new UnauthenticatedCallers(clock, (holder, wait) => this.#holdBack(holder, wait));
     this.#open = new Budget({ perHolder: bounds.openPerTenant, all: bounds.connections });
   }
 

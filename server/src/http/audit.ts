@@ -15,7 +15,7 @@ import type { AuditRecord } from "@flotilla/contract/audit";
 import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
 import { holdsOwnCredential } from "../auth/keys.ts";
-import type { Outgoing } from "./encode.ts";
+import type { Outgoing } from "./answer.ts";
 import { callerOf, type Exchange, type HandleParts } from "./exchange.ts";
 import { refusal } from "./failure.ts";
 import { type Route, routeOf } from "./route-table.ts";
@@ -51,7 +51,7 @@ export function audited(parts: HandleParts, exchange: Exchange, outgoing: Outgoi
       if (outgoing.body instanceof Readable) outgoing.body.destroy();
       const text =
         "the change was made, but not recorded in the audit log, because the database does not answer; check it in a moment";
-      return refusal(parts, exchange, new Refusal("unavailable", text, { "retry-after": "1" }));
+      return refusal(parts.context.log, exchange, new Refusal("unavailable", text, { "retry-after": "1" }));
     },
   );
 }

@@ -23,7 +23,7 @@ export const guardOf =
     if (isNode) return await read();
     const from = callerOf(parts, exchange);
     const { presence } = exchange;
-    return await parts.admission.strangers.ask({ from, name, presence }, async () => {
+    return await parts.admission.unauthenticated.ask({ from, name, presence }, async () => {
       const caller = addressCaller(from.address);
       const end = await parts.semaphore.begin(caller);
       return await forHolder(caller.name, read).finally(end);

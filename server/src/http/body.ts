@@ -12,7 +12,7 @@
 import type { IncomingMessage } from "node:http";
 import { Pieces } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
-import { type Budget, refusalOf, type Shortage } from "./budget.ts";
+import type { BodyShare } from "./body-share.ts";
 import type { BodyWatch } from "./body-watch.ts";
 import { DRAIN_BYTES_MAX } from "./bounds.ts";
 
@@ -29,39 +29,6 @@ const NOTHING = Buffer.alloc(0);
 /** Whether a body comes, however long: what says neither its length nor how it is sent has none. */
 export const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || (headers["content-length"] ?? "0") !== "0";
-
-/** Bytes of a body that one holder has in this server's memory, until `letGo`. */
-export class BodyShare {
-  readonly #budget: Budget;
-  readonly holder: string;
-  #bytes = 0;
-
-  constructor(budget: Budget, holder: string) {
-    this.#budget = budget;
-    this.holder = holder;
-  }
-
-  /** null when there is room. */
-  grow(bytes: number): Refusal | null {
-    const shortage = this.#budget.take(this.holder, bytes);
-    if (shortage !== null) return noRoom(shortage, this.#budget);
-    this.#bytes += bytes;
-    return null;
-  }
-
-  letGo(): void {
-    this.#budget.giveBack(this.holder, this.#bytes);
-    this.#bytes = 0;
-  }
-}
-
-const noRoom = (shortage: Shortage, { perHolder }: Budget): Refusal =>
-  refusalOf(shortage, {
-    all: "the server holds as many request bodies as it has room for; send the request again in a moment",
-    holder:
-      `the requests of this tenant that run now hold ${perHolder} bytes of bodies, which is all it may; ` +
-      "send fewer at once, or upload large input as a file",
-  });
 
 export interface Reading {
   readonly maxBytes: number;

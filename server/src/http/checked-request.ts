@@ -9,7 +9,8 @@ import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import { type Exchange, type HandleParts, rawOf } from "./exchange.ts";
-import type { AnyRequest, RawRequest } from "./handler.ts";
+import type { AnyRequest } from "./handler.ts";
+import type { RawRequest } from "./answer.ts";
 import { bytesFromSeed, idFromSeed } from "./once.ts";
 
 export class CheckedRequest implements AnyRequest {

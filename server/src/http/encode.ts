@@ -1,34 +1,14 @@
 /**
- * From a handler's reply to bytes on the wire.
+ * From a handler's reply to the answer that is sent.
  *
  * Always:
  * - JSON is compact and its content type is exactly `application/json`.
  * - An answer that the contract does not declare is a server fault.
- * - A stream that fails half-way breaks the connection, so no caller takes a part for the whole.
  */
-import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Socket } from "node:net";
 import { Readable } from "node:stream";
-import type { CallerPresence } from "./caller-presence.ts";
-import type { AnyReply, PassedReply, SendAnswer } from "./handler.ts";
-import { pour } from "./pour.ts";
+import { type Outgoing, passOn, type PassedReply } from "./answer.ts";
+import type { AnyReply } from "./handler.ts";
 import type { Route } from "./route-table.ts";
-import type { Refusal } from "@flotilla/contract/errors";
-import { endWhenStalled } from "./stalled.ts";
-import type { UpgradeHandler, Upgrade } from "./upgrade.ts";
-
-export interface Outgoing {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: string | Buffer | Readable;
-  /** With status 101. */
-  readonly upgrade?: UpgradeHandler;
-  /** Instead of the body: sends the answer of a machine. */
-  readonly sendAnswer?: SendAnswer;
-}
-
-/** The answer of a bridge. */
-export const passOn = (reply: PassedReply): Outgoing => ({ ...reply, headers: {}, body: "" });
 
 export function encode(route: Route, reply: AnyReply): Outgoing {
   if (route.endpoint.isBridge === true) return passOn(reply as PassedReply);
@@ -51,103 +31,4 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
   }
   headers["content-type"] = reply.contentType ?? answer.contentType;
   return { status: reply.status, headers, body: reply.body as string | Readable };
-}
-
-/** Hands the connection to the handler that answered 101; false when the caller has disconnected. */
-export function sendUpgrade(
-  upgrade: Upgrade,
-  response: ServerResponse,
-  headers: Readonly<Record<string, string>>,
-  take: UpgradeHandler,
-): boolean {
-  if (upgrade.socket.destroyed) return false;
-  response.detachSocket(response.socket as Socket);
-  take(upgrade, headers);
-  return true;
-}
-
-/** Names and values alternating, which Node writes with the least work. */
-export type HeaderList = string[];
-
-export function recordOf(headers: HeaderList): Record<string, string> {
-  const record: Record<string, string> = {};
-  for (let at = 0; at < headers.length; at += 2) record[headers[at] ?? ""] = headers[at + 1] ?? "";
-  return record;
-}
-
-/** Where an answer goes. */
-export interface ResponseTarget {
-  readonly message: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly presence: CallerPresence;
-}
-
-/** An answer that may last for hours. */
-export interface EndsEarly {
-  /** Sends the reason and ends. `reason` undefined: the server stops. */
-  endEarly(reason?: Refusal): void;
-}
-
-const endsEarly = (body: Readable): body is Readable & EndsEarly => "endEarly" in body;
-
-/**
- * Whether the whole answer was handed to the network; false when the caller has disconnected. A promise only for a stream.
- * `common`: headers of every answer, to which those of this answer are added.
- */
-export function send(to: ResponseTarget, common: HeaderList, outgoing: Outgoing): boolean | Promise<boolean> {
-  const { message, response } = to;
-  const { status, headers, body } = outgoing;
-  if (response.destroyed) {
-    if (body instanceof Readable) body.destroy();
-    return false;
-  }
-  const all = common;
-  all.push("x-content-type-options", "nosniff");
-  if (headers["cache-control"] === undefined) all.push("cache-control", "no-store");
-  for (const name of Object.keys(headers)) all.push(name, headers[name] ?? "");
-  if (body instanceof Readable) return sendStream(to, all, outgoing.status, body);
-  if (status !== 204 && status !== 304) all.push("content-length", String(Buffer.byteLength(body)));
-  response.writeHead(status, all);
-  response.end(message.method === "HEAD" ? undefined : body);
-  if (response.writableLength > 0) endWhenStalled(response);
-  return true;
-}
-
-async function sendStream(
-  { message, response, presence }: ResponseTarget,
-  headers: HeaderList,
-  status: number,
-  body: Readable,
-): Promise<boolean> {
-  endWhenStalled(response);
-  response.writeHead(status, headers);
-  // A stream may be silent for long while its reader waits for the head.
-  response.flushHeaders();
-  if (message.method === "HEAD") {
-    body.destroy();
-    response.end();
-    return true;
-  }
-  const endEarly = (): void => {
-    if (!endsEarly(body)) return;
-    body.endEarly();
-    presence.end();
-  };
-  const endLost = (): void => {
-    const { lost } = presence;
-    if (lost === undefined) return;
-    if (endsEarly(body)) body.endEarly(lost);
-    else body.destroy(lost);
-  };
-  presence.closing.addEventListener("abort", endEarly);
-  if (presence.closing.aborted) endEarly();
-  // Reading the signal begins to watch the caller's right.
-  presence.signal.addEventListener("abort", endLost);
-  if (presence.signal.aborted) endLost();
-  try {
-    return await pour(body, response);
-  } finally {
-    presence.closing.removeEventListener("abort", endEarly);
-    presence.signal.removeEventListener("abort", endLost);
-  }
 }

@@ -1,29 +1,26 @@
 /**
  * A request on its way through the steps of handle.ts, and what those steps work with.
  */
-import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import type { AccessWatch } from "../auth/access-watch.ts";
 import type { ConnectTokenAuthenticator, NodeAuthenticator } from "../auth/authenticate.ts";
-import type { NodeCaller, NodeCertificate } from "../auth/caller.ts";
+import type { NodeCaller } from "../auth/caller.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
 import type { Admission } from "./admission.ts";
 import type { AuditSink } from "./audit-sink.ts";
 import type { FairSemaphore } from "./at-work.ts";
-import type { BodyShare } from "./body.ts";
+import type { BodyShare } from "./body-share.ts";
 import type { CallerAddress } from "./caller-address.ts";
-import type { CallerPresence } from "./caller-presence.ts";
-import type { HeaderList } from "./encode.ts";
+import type { HeaderList, RawRequest } from "./answer.ts";
 import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
+import type { LargeJson } from "./large-json.ts";
 import type { LastReaders } from "./last-readers.ts";
-import type { Page } from "./page.ts";
-import type { RawRequest } from "./handler.ts";
 import type { RequestIds } from "./request-id.ts";
-import type { PathEntry } from "./route-table.ts";
-import type { Upgrade } from "./upgrade.ts";
+import type { Find, Found } from "./router.ts";
+import type { Incoming } from "./server.ts";
 
 /** undefined: there is nothing to look for. */
 export type FindTarget = (
@@ -41,6 +38,8 @@ export interface HandleParts {
   readonly connectTokens: ConnectTokenAuthenticator;
   readonly ingress: Ingress;
   readonly admission: Admission;
+  readonly find: Find;
+  readonly largeJson: LargeJson;
   readonly semaphore: FairSemaphore;
   readonly readers: LastReaders;
   readonly idempotency: IdempotencyUse;
@@ -54,30 +53,13 @@ export interface HandleParts {
   readonly observe: (seen: { readonly name: string; readonly status: number; readonly seconds: number }) => void;
 }
 
-/** A request as the router hands it over. */
-export interface Incoming {
-  readonly message: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly params: Readonly<Record<string, string | undefined>>;
-  /** undefined: no such path. */
-  readonly entry: PathEntry | Page | undefined;
-  readonly url: string;
-  /** Only of a request that may become something else, mostly a WebSocket. */
-  readonly upgrade: Upgrade | undefined;
-  /** It came over a listener that serves nodes only. */
-  readonly isFromNodes: boolean;
-  /** What a node on another host has shown in its handshake; null: none. */
-  readonly certificate: NodeCertificate | null;
-}
-
 /** What the steps learn about a request, for the log and for the headers of the answer. */
-export interface Exchange extends Incoming {
+export interface Exchange extends Incoming, Found {
   /** By the monotonic clock. */
   readonly startedAt: number;
   readonly requestId: string;
   /** The address of the connection; undefined: it is a UNIX socket's. Kept: a body that was passed on takes the socket along. */
   readonly peer: string | undefined;
-  readonly presence: CallerPresence;
   readonly headers: HeaderList;
   /** Whether it goes to a machine, past everything that is the API's. */
   readonly isForMachine: boolean;

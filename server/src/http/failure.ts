@@ -3,34 +3,43 @@
  *
  * Always: an error that is not a Refusal, nor of the database or of an amount beyond 2^53, is a fault of ours: the caller gets a request id, the log gets the message.
  */
+import type { IncomingMessage } from "node:http";
+import type { Log } from "@flotilla/base/log";
 import { InexactAmount } from "@flotilla/base/money";
 import { Refusal } from "@flotilla/contract/errors";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
 import { isOutOfRange } from "../db/out-of-range.ts";
 import { CallerGone } from "./body.ts";
-import type { Outgoing } from "./encode.ts";
-import type { Exchange, HandleParts } from "./exchange.ts";
+import type { Outgoing } from "./answer.ts";
+import type { CallerPresence } from "./caller-presence.ts";
 import { errorAnswer } from "./refuse.ts";
 
+/** A request that failed. */
+export interface Failed {
+  readonly message: IncomingMessage;
+  readonly presence: CallerPresence;
+  readonly requestId: string;
+}
+
 /** The answer for an error. */
-export function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoing {
-  return errorAnswer(asRefusal(parts, exchange, error), exchange.message.headers.accept, exchange.requestId);
+export function refusal(log: Log, failed: Failed, error: unknown): Outgoing {
+  return errorAnswer(asRefusal(log, failed, error), failed.message.headers.accept, failed.requestId);
 }
 
 const DISK_FULL =
   "the server's disk is full, so nothing can be written; delete machines or images, or ask its operator for room, then try again";
 
-function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, error: unknown): Refusal {
+function asRefusal(log: Log, { requestId, presence }: Failed, error: unknown): Refusal {
   // The caller's right has ended, whatever failed because of that. The rest of a body is not awaited.
   if (presence.lost !== undefined)
     return new Refusal(presence.lost.code, presence.lost.message, { connection: "close" });
   if (error instanceof Refusal) return error;
   if (error instanceof DatabaseFull) {
-    context.log.error({ requestId, reason: error.message }, "a request failed: the disk is full");
+    log.error({ requestId, reason: error.message }, "a request failed: the disk is full");
     return new Refusal("unavailable", DISK_FULL, { "retry-after": "10" });
   }
   if (error instanceof DatabaseUnavailable) {
-    context.log.warn({ requestId, reason: error.message }, "a request failed: the database is unavailable");
+    log.warn({ requestId, reason: error.message }, "a request failed: the database is unavailable");
     return new Refusal("unavailable", "the database does not answer now; try again in a moment", {
       "retry-after": "1",
     });
@@ -41,6 +50,6 @@ function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, 
       `an amount in the answer is too large: ${error.message}; ask for a shorter period or another resource, and check the prices of the plan`,
     );
   if (error instanceof CallerGone || presence.hasGone) return new Refusal("unavailable", "the caller went away");
-  context.log.error({ requestId, error }, "a request failed");
+  log.error({ requestId, error }, "a request failed");
   return new Refusal("internal", `the server failed; its log names the reason under request id ${requestId}`);
 }

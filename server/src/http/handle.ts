@@ -24,10 +24,10 @@ import { authenticate, checkScope, checkTenant, guardOf } from "./authorize.ts";
 import { hasBody } from "./body.ts";
 import { BRIDGE_SILENCE_MS_MAX } from "./bounds.ts";
 import { audited } from "./audit.ts";
-import type { CallerPresence } from "./caller-presence.ts";
 import { CheckedRequest } from "./checked-request.ts";
-import { encode, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
-import { after, callerOf, type Exchange, type HandleParts, type Incoming, rawOf } from "./exchange.ts";
+import { encode } from "./encode.ts";
+import { type Outgoing, recordOf, send, sendUpgrade } from "./answer.ts";
+import { after, callerOf, type Exchange, type HandleParts, rawOf } from "./exchange.ts";
 import { refusal } from "./failure.ts";
 import type { AnyHandler, AnyRequest } from "./handler.ts";
 import { checkParameters, checkQuery, type Input, receiveBody } from "./input.ts";
@@ -37,6 +37,7 @@ import { PROCESSING_MS, sendProcessing, wantsProcessing } from "./processing.ts"
 import { logAnswered } from "./request-log.ts";
 import { rightOf } from "./right.ts";
 import { type Route, routeOf } from "./route-table.ts";
+import type { HttpService, Incoming } from "./server.ts";
 import { checkHandshake } from "./upgrade.ts";
 
 const STATUS_CALLER_GONE = 499;
@@ -44,16 +45,23 @@ const PROBES: ReadonlySet<string> = new Set(["getLiveness", "getReadiness"]);
 /** Refusals of callers who have no key, or whose key is known to be no longer valid. */
 const UNPAID: ReadonlySet<string> = new Set(["missing_key", "expired_key"]);
 
-/** A promise only if the request has to wait for something. Throws or rejects only for a fault in sending. */
-export function handle(parts: HandleParts, incoming: Incoming, presence: CallerPresence): Promise<void> | void {
+/** What a guest may be asked through the API. */
+const BRIDGE_PATH = /^\/v1\/machines\/[^/?]+\/connect\//;
+
+export const apiService = (parts: HandleParts): HttpService => ({
+  serve: (incoming) => handle(parts, incoming),
+  passesUpgrade: (message) => parts.ingress.owns(message) || BRIDGE_PATH.test(message.url ?? ""),
+});
+
+function handle(parts: HandleParts, incoming: Incoming): Promise<void> | void {
   const { message } = incoming;
   const requestId = parts.requestIds(message.headers["x-request-id"]);
   const exchange: Exchange = {
     ...incoming,
+    ...parts.find(incoming.url),
     startedAt: parts.context.clock.monotonic(),
     requestId,
     peer: message.socket.remoteAddress,
-    presence,
     headers: ["x-request-id", requestId],
     isForMachine: !incoming.isFromNodes && parts.ingress.owns(message),
     bearer: undefined,
@@ -75,7 +83,7 @@ function answerAlways(
   exchange: Exchange,
   work: () => Promise<Outgoing> | Outgoing,
 ): Promise<Outgoing> | Outgoing {
-  const refuse = (error: unknown): Outgoing => refusal(parts, exchange, error);
+  const refuse = (error: unknown): Outgoing => refusal(parts.context.log, exchange, error);
   try {
     const answering = work();
     return answering instanceof Promise ? answering.catch(refuse) : answering;
@@ -165,7 +173,7 @@ function answerPublicly(parts: HandleParts, exchange: Exchange, route: Route | "
 function authenticateSlowly(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<void> | void {
   const refuse = async (error: unknown): Promise<never> => {
     const isKnown = error instanceof Refusal && UNPAID.has(error.code);
-    if (isKnown) await parts.admission.strangers.refuse(callerOf(parts, exchange), exchange.presence);
+    if (isKnown) await parts.admission.unauthenticated.refuse(callerOf(parts, exchange), exchange.presence);
     throw error;
   };
   try {
@@ -314,10 +322,9 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
     await beginWork(parts, exchange, visitorsOf(owner.tenantId));
     if (hasBody(message)) admission.bodies.streamed(message, BRIDGE_SILENCE_MS_MAX);
   };
-  const { strangers } = admission;
   const pay = async (): Promise<() => void> => {
-    await strangers.pay(from, presence);
-    return () => strangers.repay(from);
+    await admission.unauthenticated.charge(from, presence);
+    return () => admission.unauthenticated.refund(from);
   };
   const caller = addressCaller(from.address);
   const beginForAddress = (): Promise<void> | void => beginWork(parts, exchange, caller);

@@ -2,7 +2,6 @@
  * The types between the contract and the code that serves it: a missing handler, a wrong path parameter or an answer
  * that the contract does not declare fails to compile.
  */
-import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
 import type { Log } from "@flotilla/base/log";
 import type { Answer, Body, Endpoint, PathParameters } from "@flotilla/contract/endpoint";
@@ -11,7 +10,8 @@ import type { IdKind } from "@flotilla/contract/ids";
 import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
-import type { UpgradeHandler, Upgrade } from "./upgrade.ts";
+import type { PassedReply, RawRequest, SendAnswer } from "./answer.ts";
+import type { UpgradeHandler } from "./upgrade.ts";
 
 type CallerOf<E extends Endpoint> = E["access"] extends "public"
   ? null
@@ -48,27 +48,6 @@ export interface Request<E extends Endpoint = Endpoint> {
   /** The request as it arrived, for handlers that forward it. */
   readonly raw: RawRequest;
 }
-
-export interface RawRequest {
-  readonly message: IncomingMessage;
-  /** Path and query, as they were sent. */
-  readonly url: string;
-  /** Of an upgrade request. */
-  readonly upgrade: Upgrade | undefined;
-  /** Whether a trusted proxy sent it, so that its `X-Forwarded-*` headers are believed. */
-  readonly isFromProxy: boolean;
-}
-
-/**
- * Sends the answer of a machine, head and body, with `headers` added. Resolves when all of it was handed to the network;
- * false: it broke, or the caller has disconnected. Never rejects.
- */
-export type SendAnswer = (response: ServerResponse, headers: Readonly<Record<string, string>>) => Promise<boolean>;
-
-/** The answer of a bridge. */
-export type PassedReply =
-  | { readonly status: number; readonly sendAnswer: SendAnswer }
-  | { readonly status: 101; readonly upgrade: UpgradeHandler };
 
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
   ? {

@@ -6,8 +6,7 @@ import type { IncomingMessage } from "node:http";
 import type { Right } from "../auth/access-watch.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 import type { TenantRate } from "./admission.ts";
-import type { Outgoing } from "./encode.ts";
-import type { RawRequest } from "./handler.ts";
+import type { Outgoing, RawRequest } from "./answer.ts";
 
 export interface IngressRequest {
   readonly raw: RawRequest;

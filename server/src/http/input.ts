@@ -112,7 +112,7 @@ function inputOf(
   pieces: readonly Buffer[],
   { name, endpoint: { body: declared }, checkBody: check }: Route,
   { key, message }: Exchange,
-  { admission }: HandleParts,
+  { largeJson }: HandleParts,
 ): Promise<Input> | Input {
   // An endpoint without a declared body accepts and ignores one: clients send `{}`.
   if (declared?.kind !== "json") return { bytes: joined(pieces), json: undefined };
@@ -125,7 +125,7 @@ function inputOf(
   // Under an idempotency key it is compared with another request's.
   const isDigested = message.headers["idempotency-key"] !== undefined;
   const order = { pieces, shape: { name, schema, isOptional, longText }, isDigested };
-  const parsing = admission.largeJson.parse(key.tenantId, order);
+  const parsing = largeJson.parse(key.tenantId, order);
   return parsing.then(({ body, digest }) => ({ bytes: Buffer.from(`sha256 ${digest}`), json: body }));
 }
 

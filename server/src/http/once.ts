@@ -9,7 +9,7 @@ import type { IncomingMessage } from "node:http";
 import { pipeline, type Readable, Transform, type TransformCallback } from "node:stream";
 import { ID_PREFIXES, type IdKind } from "@flotilla/contract/ids";
 import { CallerGone } from "./body.ts";
-import type { Outgoing } from "./encode.ts";
+import type { Outgoing } from "./answer.ts";
 import { idempotently, type IdempotencyParts, type WireAnswer } from "./idempotency.ts";
 
 export interface OnceOptions {

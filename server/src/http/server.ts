@@ -1,8 +1,7 @@
 /**
- * The HTTP server: node:http for connections and parsing, find-my-way for paths; the rest of a request is in handle.ts.
+ * The HTTP server: node:http for connections and parsing. A service answers the requests (api/handle.ts, ingress/serve.ts).
  *
  * Always:
- * - A `%` in a path that does not begin an escape is taken literally.
  * - connections.ts decides which connections of the public listener are held; those of nodes are separate and not counted.
  * - An upgrade that is asked for before the answers to earlier requests of its connection is ignored, as HTTP allows.
  * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then aborts them.
@@ -16,16 +15,14 @@ import { probeWhenSilent } from "@flotilla/base/probes";
 import { LinkedList } from "@flotilla/base/linked-list";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
-import findMyWay from "find-my-way";
+import type { Context } from "../context.ts";
+import type { Admission } from "./admission.ts";
 import { FAREWELL_MS, HEAD_MS_MAX } from "./bounds.ts";
 import { answerBrokenRequest, answerOf, handleExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
-import type { HandleParts, Incoming } from "./exchange.ts";
-import { handle } from "./handle.ts";
 import { type NodeListen, type NodeListener, startNodeListener } from "./node-listener.ts";
-import type { Page } from "./page.ts";
-import type { PathEntry } from "./route-table.ts";
+import type { RequestIds } from "./request-id.ts";
 import { isUpgrade, type Upgrade } from "./upgrade.ts";
 
 export interface HttpServer {
@@ -45,14 +42,12 @@ export interface HttpServer {
 
 /** How often connections are looked at whose head does not come. */
 const HEAD_LOOK_MS = 5_000;
-/** A parameter may be the path of a file. */
-const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
 const KEEP_ALIVE_MS = 75_000;
 const CONNECTIONS = {
   // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
   optimizeEmptyRequests: true,
-  // It is asked for in handle.ts, where the refusal gets a request id.
+  // It is asked for by the service, where the refusal gets a request id.
   requireHostHeader: false,
   // Bodies have their own deadlines (body-watch.ts).
   requestTimeout: 0,
@@ -62,7 +57,6 @@ const IDLE_LOOK_MS = 50;
 
 export interface HttpOptions {
   readonly listen: ListenAddress;
-  readonly entries: readonly (PathEntry | Page)[];
   /** How long a connection may wait for its next request, in place of KEEP_ALIVE_MS. For tests. */
   readonly keepAliveMs?: number | undefined;
   /** How long the head of a request may take, in place of HEAD_MS_MAX. For tests. */
@@ -72,7 +66,36 @@ export interface HttpOptions {
   readonly nodeListens: readonly NodeListen[];
 }
 
-export async function startHttp(options: HttpOptions, parts: HandleParts): Promise<HttpServer> {
+/** A request as it came over a connection. */
+export interface Incoming {
+  readonly message: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly url: string;
+  /** Only of a request that may become something else, mostly a WebSocket. */
+  readonly upgrade: Upgrade | undefined;
+  readonly presence: CallerPresence;
+  /** It came over a listener that serves nodes only. */
+  readonly isFromNodes: boolean;
+  /** What a node on another host has shown in its handshake; null: none. */
+  readonly certificate: NodeCertificate | null;
+}
+
+/** What answers requests. */
+export interface HttpService {
+  /** A promise only if the request has to wait for something. Throws or rejects only for a fault in sending. */
+  serve(incoming: Incoming): Promise<void> | void;
+  /** Whether the request may ask for any other protocol, not only for a WebSocket. */
+  passesUpgrade(message: IncomingMessage): boolean;
+}
+
+export interface HttpParts {
+  readonly context: Pick<Context, "clock" | "log">;
+  readonly requestIds: RequestIds;
+  readonly admission: Admission;
+  readonly service: HttpService;
+}
+
+export async function startHttp(options: HttpOptions, parts: HttpParts): Promise<HttpServer> {
   const { listen } = options;
   const { context, requestIds } = parts;
   const waiting = new LinkedList<CallerPresence>();
@@ -89,17 +112,15 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const server = makeServer(options, connections, parts);
   const take = admitConnections(server, connections);
   handleExpectations(server, requestIds);
-  const find = makeRouter(options.entries);
   const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.
     if (isStopping) response.setHeader("connection", "close");
     if (!connections.began(message.socket, response)) return;
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const { url = "/" } = message;
-    const { entry, params } = find(url);
     const isFromNodes = remoteNodes.has(message.socket) || nodes.some((listener) => listener.has(message.socket));
     const certificate = remoteNodes.get(message.socket) ?? null;
-    handleSafely(parts, { message, response, params, entry, url, upgrade, isFromNodes, certificate }, presence);
+    serveSafely(parts, { message, response, url, upgrade, presence, isFromNodes, certificate });
   };
   server.on("request", onRequest);
   server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) =>
@@ -134,7 +155,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
 function makeServer(
   { keepAliveMs = KEEP_ALIVE_MS, headMs = HEAD_MS_MAX }: HttpOptions,
   connections: Connections,
-  { ingress, requestIds }: HandleParts,
+  { service, requestIds }: HttpParts,
 ): Server {
   const server = createServer({
     ...CONNECTIONS,
@@ -142,30 +163,14 @@ function makeServer(
     headersTimeout: headMs,
     connectionsCheckingInterval: Math.min(headMs, HEAD_LOOK_MS),
     // An answer to an earlier request needs the connection.
-    shouldUpgradeCallback: (message) => answerOf(message.socket) === null && isUpgrade(message, ingress.owns(message)),
+    shouldUpgradeCallback: (message) =>
+      answerOf(message.socket) === null && isUpgrade(message, service.passesUpgrade(message)),
   });
   server.on("clientError", (error, socket) =>
     // A connection of this server's: Node calls it a Duplex because others can be handed in.
     answerBrokenRequest(error, socket as Socket, { connections, requestIds }),
   );
   return server;
-}
-
-interface Found {
-  readonly entry: PathEntry | Page | undefined;
-  readonly params: Incoming["params"];
-}
-
-const NOWHERE: Found = { entry: undefined, params: {} };
-
-/** Finds what is served under a URL. */
-function makeRouter(entries: readonly (PathEntry | Page)[]): (url: string) => Found {
-  const router = findMyWay({ maxParamLength: PARAMETER_CHARACTERS_MAX });
-  for (const entry of entries) router.on("GET", entry.url, () => undefined, entry);
-  return (url) => {
-    const found = router.find("GET", literalPercent(url));
-    return found === null ? NOWHERE : { entry: found.store as PathEntry | Page, params: found.params };
-  };
 }
 
 async function startListening(server: Server, listen: ListenAddress): Promise<void> {
@@ -177,15 +182,15 @@ async function startListening(server: Server, listen: ListenAddress): Promise<vo
   }
 }
 
-function handleSafely(parts: HandleParts, incoming: Incoming, presence: CallerPresence): void {
+function serveSafely({ context, service }: HttpParts, incoming: Incoming): void {
   // Only a fault in sending; without an end the caller would wait forever.
   const fail = (error: unknown): void => {
-    parts.context.log.error({ error }, "an answer could not be sent");
+    context.log.error({ error }, "an answer could not be sent");
     incoming.response.destroy();
   };
   try {
-    const handling = handle(parts, incoming, presence);
-    if (handling instanceof Promise) handling.catch(fail);
+    const serving = service.serve(incoming);
+    if (serving instanceof Promise) serving.catch(fail);
   } catch (error) {
     fail(error);
   }
@@ -226,21 +231,6 @@ function responseOn(message: IncomingMessage, socket: Duplex, clock: Clock): Ser
   return response;
 }
 
-/** Makes every `%` of the path that does not start a valid escape an escaped percent sign. Pure. */
-function literalPercent(url: string): string {
-  const at = url.indexOf("?");
-  const path = at < 0 ? url : url.slice(0, at);
-  if (!path.includes("%")) return url;
-  const fixed = path.replace(/%(?![0-9A-Fa-f]{2})/g, "%25");
-  const search = at < 0 ? "" : url.slice(at);
-  try {
-    decodeURIComponent(fixed);
-    return fixed + search;
-  } catch {
-    return path.replaceAll("%", "%25") + search;
-  }
-}
-
 function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoException): Error {
   const reason =
     error.code === "EADDRINUSE" ? "another program listens there; choose another with --listen" : error.message;
@@ -255,7 +245,7 @@ interface Closing {
 async function close(
   server: Server,
   { waiting, connections }: Closing,
-  { context }: HandleParts,
+  { context }: HttpParts,
   { deadlineMs, hurry }: Parameters<HttpServer["close"]>[0],
 ): Promise<void> {
   const done = new AbortController();

@@ -1,6 +1,6 @@
 /**
- * Limits the queries that unknown callers cause: one for each unknown credential and for each unknown machine address. Each
- * address has a bucket that pays for them before the query.
+ * Limits the queries of callers that are not authenticated: one for each unknown credential and each unknown machine address.
+ * Each address has a bucket that is charged for them before the query.
  *
  * Always:
  * - A valid credential costs nothing.
@@ -12,7 +12,6 @@
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { CallerAddress } from "./caller-address.ts";
-import type { CallerPresence } from "./caller-presence.ts";
 import { type Rate, RateLimiter } from "./rate.ts";
 
 /** A program with an old key, or many callers behind one address, are not refused at once. */
@@ -27,13 +26,18 @@ const UNKNOWN_MS = 5_000;
 /** How long a refusal is held back, at most until its caller goes or the server stops. */
 export interface Wait {
   readonly waitMs: number;
-  readonly presence: Pick<CallerPresence, "signal" | "closing">;
+  readonly presence: {
+    /** Aborted when the caller has disconnected. */
+    readonly signal: AbortSignal;
+    /** Aborted when the server begins to stop. */
+    readonly closing: AbortSignal;
+  };
 }
 
 /** Waits before a refusal. undefined: not at all. */
 type HoldBack = (holder: string, wait: Wait) => Promise<void> | undefined;
 
-export class Strangers {
+export class UnauthenticatedCallers {
   readonly #clock: Clock;
   readonly #holdBack: HoldBack;
   readonly #rate = new RateLimiter(ADDRESSES_MAX);
@@ -45,8 +49,8 @@ export class Strangers {
     this.#holdBack = holdBack;
   }
 
-  /** Pays for a query. Rejects with a Refusal when the address has asked too often. */
-  async pay({ address, isProxy }: CallerAddress, presence: Wait["presence"]): Promise<void> {
+  /** Charges the address for a query. Rejects with a Refusal when the address has asked too often. */
+  async charge({ address, isProxy }: CallerAddress, presence: Wait["presence"]): Promise<void> {
     const { isAllowed, waitMs, headers } = this.#rate.take(address, rateOf(isProxy), this.#clock.monotonic());
     if (isAllowed) return;
     await this.#holdBack(address, { waitMs, presence });
@@ -60,8 +64,8 @@ export class Strangers {
     await this.#holdBack(address, { waitMs, presence });
   }
 
-  /** Returns the payment: the caller was authorized. */
-  repay({ address }: CallerAddress): void {
+  /** Returns what was charged: the caller was authorized. */
+  refund({ address }: CallerAddress): void {
     this.#rate.giveBack(address);
   }
 
@@ -74,7 +78,7 @@ export class Strangers {
       await this.refuse(from, presence);
       return undefined;
     }
-    await this.pay(from, presence);
+    await this.charge(from, presence);
     let isKnown = true;
     try {
       const found = await read();
@@ -82,7 +86,7 @@ export class Strangers {
       if (!isKnown && name !== null) this.#keepUnknown(name);
       return found;
     } finally {
-      if (isKnown) this.repay(from);
+      if (isKnown) this.refund(from);
     }
   }
 

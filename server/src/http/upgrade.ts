@@ -27,21 +27,16 @@ export interface Upgrade {
 /** A handler's answer 101: takes over the connection. `headers` are added to the answer. */
 export type UpgradeHandler = (upgrade: Upgrade, headers: Readonly<Record<string, string>>) => void;
 
-const BRIDGE_PATH = /^\/v1\/machines\/[^/?]+\/connect\//;
-
 const PING_PERIOD_MS = 30_000;
 const SILENCE_MS_MAX = 90_000;
 /** Of one message, such as what is pasted into a terminal. */
 const MESSAGE_BYTES_MAX = 1024 * 1024;
 
-/** A bridge forwards upgrades to other protocols, except to HTTP and TLS, which the guest would speak to this server. */
-export function isUpgrade({ method, url, headers }: IncomingMessage, isForMachine: boolean): boolean {
+/** Upgrades to other protocols are passed on to machines, except to HTTP and TLS, which the guest would speak to this server. */
+export function isUpgrade({ method, headers }: IncomingMessage, isPassed: boolean): boolean {
   const to = headers.upgrade ?? "";
   if (method !== "GET") return false;
-  return (
-    /^websocket$/i.test(to) ||
-    ((isForMachine || BRIDGE_PATH.test(url ?? "")) && /^[\w./-]+$/.test(to) && !/^(h2c?|http|tls)\b/i.test(to))
-  );
+  return /^websocket$/i.test(to) || (isPassed && /^[\w./-]+$/.test(to) && !/^(h2c?|http|tls)\b/i.test(to));
 }
 
 /** Names of protocols, each a token of RFC 9110. */

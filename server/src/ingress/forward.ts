@@ -15,7 +15,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Context } from "../context.ts";
-import type { PassedReply, RawRequest } from "../http/handler.ts";
+import type { PassedReply, RawRequest } from "../http/answer.ts";
 import { pour } from "../http/pour.ts";
 import { endWhenStalled } from "../http/stalled.ts";
 import type { NodeLink } from "../link/node-link.ts";

@@ -14,7 +14,7 @@ import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { hasBody } from "../http/body.ts";
-import type { RawRequest } from "../http/handler.ts";
+import type { RawRequest } from "../http/answer.ts";
 import { passBody } from "../link/pass-body.ts";
 import type { GuestConnection } from "./guest-connection.ts";
 import { faultOfAnswer, requestHead } from "./head.ts";

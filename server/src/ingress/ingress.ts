@@ -17,7 +17,7 @@ import { grants } from "@flotilla/contract/scopes";
 import type { Right } from "../auth/access-watch.ts";
 import { bearerOf } from "../auth/authenticate.ts";
 import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../auth/keys.ts";
-import { type Outgoing, passOn } from "../http/encode.ts";
+import { type Outgoing, passOn } from "../http/answer.ts";
 import type { Ingress, IngressRequest } from "../http/ingress.ts";
 import type { MachineAddresses, Route } from "../machines/addresses.ts";
 import type { AccessTable } from "./access.ts";

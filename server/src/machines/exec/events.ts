@@ -17,7 +17,7 @@ import { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
-import type { EndsEarly } from "../../http/encode.ts";
+import type { EndsEarly } from "../../http/answer.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import {
   base64Frame,
