@@ -95,7 +95,7 @@ function rooms(): Case[] {
   });
   const db = "server/src/db/a.ts";
   return [
-    edge("http imports no family", "server/src/http/b.ts", "server/src/machines/a.ts", "server/src/auth/a.ts"),
+    edge("the pipeline imports no family", "server/src/api/b.ts", "server/src/machines/a.ts", "server/src/auth/a.ts"),
     edge("db is below everything", "server/src/db/b.ts", "server/src/http/a.ts", db),
     edge("the ground is ordered too", "server/src/db/b.ts", "server/src/context.ts", db),
     edge("a family imports no reconciler", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),

@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { head, wire } from "../../test/support/wire.ts";
 import { until } from "../../test/support/until.ts";
-import { BodyWatch } from "../src/http/body-watch.ts";
+import { BodyWatch } from "../src/fairness/body-watch.ts";
 
 /** Time passes a thousand times as fast. */
 const clock: Clock = {

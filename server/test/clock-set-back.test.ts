@@ -8,7 +8,7 @@ import type { Context } from "../src/context.ts";
 import { sql } from "../src/db/database.ts";
 import { instantOf } from "../src/db/instant.ts";
 import { openDatabase } from "../src/db/postgres.ts";
-import { claimKey } from "../src/http/idempotency-store.ts";
+import { claimKey } from "../src/api/idempotency-store.ts";
 import { claimDueMachines } from "../src/machines/store.ts";
 import { claimOperations } from "../src/operations/store.ts";
 import { clockReconciler } from "../src/reconcilers/clocks.ts";

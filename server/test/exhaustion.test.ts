@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { endpoints } from "@flotilla/contract/endpoints";
 import { EXEC_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { commonErrors } from "@flotilla/contract/openapi";
-import { ALL_BODY_BYTES_MAX, TENANT_BODY_BYTES_MAX } from "../src/http/bounds.ts";
+import { ALL_BODY_BYTES_MAX, TENANT_BODY_BYTES_MAX } from "../src/fairness/bounds.ts";
 import type { Client } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
 import { countStatements } from "./support/statements.ts";

@@ -13,7 +13,7 @@ import { type ErrorCode, IMAGE_FAULTS } from "@flotilla/contract/errors";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { SCOPES } from "@flotilla/contract/scopes";
 import { sql } from "../src/db/database.ts";
-import { claimKey } from "../src/http/idempotency-store.ts";
+import { claimKey } from "../src/api/idempotency-store.ts";
 import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import type { Answer, Client } from "./support/client.ts";
 import { httpGuest } from "./support/guest.ts";

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { OPERATION_KINDS, type OperationKind } from "@flotilla/contract/operations";
 import { Refusal } from "@flotilla/contract/errors";
-import { FairSemaphore } from "../src/http/at-work.ts";
+import { FairSemaphore } from "../src/fairness/semaphore.ts";
 import { sql } from "../src/db/database.ts";
 import { beginOperation } from "../src/operations/begin.ts";
 import { OPERATION_LEASE_MS, OperationRunner, type OperationWorker } from "../src/operations/run.ts";

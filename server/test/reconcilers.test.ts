@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { FairSemaphore } from "../src/http/at-work.ts";
+import { FairSemaphore } from "../src/fairness/semaphore.ts";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";

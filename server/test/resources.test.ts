@@ -15,7 +15,7 @@ import { leavesNothing, MIB } from "../../test/support/leaves-nothing.ts";
 import { callRudely, CHUNK, PIECE, type RudeRequest } from "../../test/support/rude-callers.ts";
 import { until } from "../../test/support/until.ts";
 import { head, type Wire, wire } from "../../test/support/wire.ts";
-import { ALL_BODY_BYTES_MAX } from "../src/http/bounds.ts";
+import { ALL_BODY_BYTES_MAX } from "../src/fairness/bounds.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestIngress } from "./support/ingress.ts";
 import { createMachine } from "./support/machine-server.ts";

@@ -12,7 +12,7 @@ import type { Context } from "../../server/src/context.ts";
 import { DatabaseUnavailable } from "../../server/src/db/database.ts";
 import { type Assembly, assemble } from "../../server/src/handlers.ts";
 import type { Metrics } from "../../server/src/health/metrics.ts";
-import type { AnyRequest } from "../../server/src/http/handler.ts";
+import type { AnyRequest } from "../../server/src/api/handler.ts";
 import { randomIds } from "../../server/src/ids.ts";
 import { Connection, type Databases } from "./database.ts";
 import type { Answer, Call, Network } from "./network.ts";

@@ -15,7 +15,7 @@
 import type { AuditRecord } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
 import { forAll } from "../db/holder.ts";
-import type { AuditSink } from "../http/audit-sink.ts";
+import type { AuditSink } from "../api/audit-sink.ts";
 import { CallFolds } from "./folds.ts";
 import { appendAudit, type NewAudit } from "./store.ts";
 

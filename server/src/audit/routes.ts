@@ -5,9 +5,9 @@ import type { AuditEntry, AuditRecord } from "@flotilla/contract/audit";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { parseInstant } from "../http/instant.ts";
-import { page, parseSequence } from "../http/paging.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { parseInstant } from "../api/instant.ts";
+import { page, parseSequence } from "../api/paging.ts";
 import { type AuditFilter, type AuditPosition, type AuditRow, findChain, listAllAudit, listAudit } from "./store.ts";
 
 const LIMIT_DEFAULT = 100;

@@ -4,9 +4,9 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { parseInstant } from "../http/instant.ts";
-import { listPage } from "../http/list-page.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { parseInstant } from "../api/instant.ts";
+import { listPage } from "../api/list-page.ts";
 import type { CostGroup } from "./costs-store.ts";
 import { costsOf } from "./costs.ts";
 import { diffPlan } from "./diff.ts";

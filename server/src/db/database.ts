@@ -88,7 +88,7 @@ export interface Database extends Queryable {
   close(): Promise<void>;
 }
 
-/** The channels of notifications between servers. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to claim. `pools`: id of one that changed. `rates`: what a server has admitted (http/shared-rates.ts). `webhooks`: id of one with something to deliver. `fleet`: an authority or a node listener has changed. `clocks`: id of a tenant whose test clock was moved. */
+/** The channels of notifications between servers. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to claim. `pools`: id of one that changed. `rates`: what a server has admitted (fairness/shared-rates.ts). `webhooks`: id of one with something to deliver. `fleet`: an authority or a node listener has changed. `clocks`: id of a tenant whose test clock was moved. */
 export const CHANNELS = [
   "keys",
   "tenants",

@@ -9,7 +9,7 @@
 import type { TenantEvent } from "@flotilla/contract/events";
 import type { Context } from "../context.ts";
 import { forHolder } from "../db/holder.ts";
-import { LastingAnswer } from "../http/lasting-answer.ts";
+import { LastingAnswer } from "../api/lasting-answer.ts";
 import { listTenantEvents, type TenantEventsPage } from "./store.ts";
 import { type TenantEventRecord, tenantEvent } from "./view.ts";
 

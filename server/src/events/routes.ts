@@ -2,8 +2,8 @@
  * The handler of events: list, or follow.
  */
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { page, parseSequence } from "../http/paging.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { page, parseSequence } from "../api/paging.ts";
 import { followEvents } from "./follow.ts";
 import { listTenantEvents } from "./store.ts";
 import { tenantEvent } from "./view.ts";

@@ -6,7 +6,7 @@
  */
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import type { Page } from "../http/page.ts";
+import type { Page } from "../api/page.ts";
 
 const HTML = `<!doctype html>
 <html lang="en">

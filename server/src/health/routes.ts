@@ -11,7 +11,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
+import type { HandlersOf } from "../api/handler.ts";
 import type { Metrics } from "./metrics.ts";
 import { getClusterId, ping } from "./store.ts";
 

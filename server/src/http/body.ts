@@ -12,9 +12,9 @@
 import type { IncomingMessage } from "node:http";
 import { Pieces } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
-import type { BodyShare } from "./body-share.ts";
-import type { BodyWatch } from "./body-watch.ts";
-import { DRAIN_BYTES_MAX } from "./bounds.ts";
+import type { BodyShare } from "../fairness/body-share.ts";
+import type { BodyWatch } from "../fairness/body-watch.ts";
+import { DRAIN_BYTES_MAX } from "../fairness/bounds.ts";
 
 /** Thrown when the caller went away before its body was complete. No answer is possible. */
 export class CallerGone extends Error {

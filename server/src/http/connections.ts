@@ -12,8 +12,8 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
-import { FAREWELL_MS } from "./bounds.ts";
-import type { TrustedProxies } from "./caller-address.ts";
+import { FAREWELL_MS } from "../fairness/bounds.ts";
+import type { TrustedProxies } from "../fairness/caller-address.ts";
 
 /** The share of all connections that is closed at once when there is no room, so that searching is rare. */
 const EVICTED_SHARE = 1 / 64;

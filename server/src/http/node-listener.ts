@@ -4,7 +4,7 @@
  *
  * Always:
  * - Its connections are not counted with those of callers, so load on the public listener cuts no node off.
- * - It serves only what nodes call (handle.ts).
+ * - It serves only what nodes call (api/handle.ts).
  * - A socket that a killed server left is replaced.
  */
 import { chmod, rm } from "node:fs/promises";

@@ -16,8 +16,8 @@ import { LinkedList } from "@flotilla/base/linked-list";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import type { Context } from "../context.ts";
-import type { Admission } from "./admission.ts";
-import { FAREWELL_MS, HEAD_MS_MAX } from "./bounds.ts";
+import type { Admission } from "../fairness/admission.ts";
+import { FAREWELL_MS, HEAD_MS_MAX } from "../fairness/bounds.ts";
 import { answerBrokenRequest, answerOf, handleExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
@@ -49,7 +49,7 @@ const CONNECTIONS = {
   optimizeEmptyRequests: true,
   // It is asked for by the service, where the refusal gets a request id.
   requireHostHeader: false,
-  // Bodies have their own deadlines (body-watch.ts).
+  // Bodies have their own deadlines (fairness/body-watch.ts).
   requestTimeout: 0,
 };
 /** How often a server that closes looks for connections on which nothing is asked any more. */

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ImageInfo } from "@flotilla/contract/images";
-import { Turns } from "../link/turns.ts";
+import { Turns } from "../fairness/turns.ts";
 import { textOf } from "./list.ts";
 
 const image = (index: number): ImageInfo => ({

@@ -1,12 +1,12 @@
 /**
  * The images of nodes as the API shows them. A list may have thousands, so it is made in pieces of PIECE_IMAGES, each in a turn of
- * its caller (link/turns.ts): otherwise other tenants' calls would wait until a whole list is made, or several.
+ * its caller (fairness/turns.ts): otherwise other tenants' calls would wait until a whole list is made, or several.
  */
 import { mapAtMost } from "@flotilla/base/concurrency";
 import type { ImageInfo } from "@flotilla/contract/images";
 import type { NodeImage } from "@flotilla/contract/link";
 import type { NodeLink } from "../link/node-link.ts";
-import type { Turns } from "../link/turns.ts";
+import type { Turns } from "../fairness/turns.ts";
 import type { NodeRecord } from "../nodes/store.ts";
 
 /** A piece takes some tenths of a millisecond. */

@@ -18,7 +18,7 @@ import type { Right } from "../auth/access-watch.ts";
 import { bearerOf } from "../auth/authenticate.ts";
 import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../auth/keys.ts";
 import { type Outgoing, passOn } from "../http/answer.ts";
-import type { Ingress, IngressRequest } from "../http/ingress.ts";
+import type { Ingress, IngressRequest } from "../api/ingress.ts";
 import type { MachineAddresses, Route } from "../machines/addresses.ts";
 import type { AccessTable } from "./access.ts";
 import type { MachineAccess } from "./access-store.ts";

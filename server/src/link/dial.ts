@@ -13,7 +13,7 @@ import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { Input } from "./input.ts";
 import { pushInTurns } from "./push-in-turns.ts";
 import { NodeUnreachable, NodeRefused } from "./refusals.ts";
-import type { Turn } from "./turns.ts";
+import type { Turn } from "../fairness/turns.ts";
 
 /** The node gives a guest 10 s to accept. */
 const HEADERS_TIMEOUT_MS = 15_000;

@@ -26,7 +26,7 @@ import { passBody } from "./pass-body.ts";
 import type { NodeAddress, NodeLink, OpenAnswer } from "./node-link.ts";
 import { pushInTurns } from "./push-in-turns.ts";
 import { NodeRefused } from "./refusals.ts";
-import type { Turn } from "./turns.ts";
+import type { Turn } from "../fairness/turns.ts";
 
 /** The node ends an operation whose guest is silent for FILE_SILENCE_MAX_MS. */
 const HEADERS_TIMEOUT_MS = FILE_SILENCE_MAX_MS + 15_000;

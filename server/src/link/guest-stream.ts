@@ -13,7 +13,7 @@ import { type DialOptions, refused } from "./dial.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { type Locate, type OpenExec, openOnNode } from "./open-exec.ts";
 import { NodeRefused } from "./refusals.ts";
-import type { Turn } from "./turns.ts";
+import type { Turn } from "../fairness/turns.ts";
 
 /** A connection is opened like a command, of which it has only the input and the key. */
 const CONNECTION = {

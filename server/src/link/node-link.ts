@@ -22,7 +22,7 @@ import type { Dispatcher, Pool } from "undici";
 import { askNode, type NodeHead } from "./node-answer.ts";
 import { type FleetReach, openPool } from "./reach.ts";
 import { NodeUnreachable, NodeRefused, NotRunning, refusalOf } from "./refusals.ts";
-import { Turns } from "./turns.ts";
+import { Turns } from "../fairness/turns.ts";
 
 /** A node as the link needs it. */
 export interface NodeAddress {

@@ -3,7 +3,7 @@
  */
 import { finished, type Readable } from "node:stream";
 import { together } from "@flotilla/base/pieces";
-import type { Turn } from "./turns.ts";
+import type { Turn } from "../fairness/turns.ts";
 
 /** Where a body goes; a Writable is one. */
 export interface BodySink {

@@ -5,7 +5,7 @@
  * reader has enough.
  */
 import type { Readable } from "node:stream";
-import type { Turn } from "./turns.ts";
+import type { Turn } from "../fairness/turns.ts";
 
 /** Errors of the source are the caller's. Returns what the stream does when its reader wants more (`_read`). */
 export function pushInTurns(source: Readable, stream: Readable, turn: Turn): () => void {

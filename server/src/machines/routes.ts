@@ -9,10 +9,10 @@ import type { Caller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import { listNewest, listTimeline } from "../events/store.ts";
 import { eventInfo } from "../events/view.ts";
-import type { HandlersOf } from "../http/handler.ts";
+import type { HandlersOf } from "../api/handler.ts";
 import { createMachine } from "./create.ts";
-import { parsePeriod } from "../http/period.ts";
-import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../http/paging.ts";
+import { parsePeriod } from "../api/period.ts";
+import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../api/paging.ts";
 import { deleteMachine } from "./remove.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
@@ -88,7 +88,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       return { status: 200, body: await usageOf(context, machine) };
     },
     async startMachine({ caller: { tenantId, keyId }, params, query, signal }) {
-      // The answer waits for the commit of its row in the audit log (http/audit.ts).
+      // The answer waits for the commit of its row in the audit log (api/audit.ts).
       const how = { isAutomatic: false, isDetached: query.detach ?? false, durability: "later" } as const;
       const machine = await startMachine(services, { tenantId, keyId, id: params.id, signal, ...how });
       return { status: how.isDetached ? 202 : 200, body: machineInfo(machine, addresses) };

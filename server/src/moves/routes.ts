@@ -1,7 +1,7 @@
 /**
  * The handler of moves of machines.
  */
-import type { HandlersOf } from "../http/handler.ts";
+import type { HandlersOf } from "../api/handler.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { operationInfo } from "../operations/view.ts";
 import { requestMove } from "./move.ts";

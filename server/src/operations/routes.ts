@@ -3,8 +3,8 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { page, parsePosition, positionOf } from "../http/paging.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { page, parsePosition, positionOf } from "../api/paging.ts";
 import { findOperation, listOperations, requestCancel } from "./store.ts";
 import { operationInfo } from "./view.ts";
 

@@ -19,7 +19,7 @@ import type { OperationKind, OperationStep } from "@flotilla/contract/operations
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { forHolder } from "../db/holder.ts";
-import { type FairSemaphore, tenantCaller } from "../http/at-work.ts";
+import { type FairSemaphore, tenantCaller } from "../fairness/semaphore.ts";
 import { type ClaimRoom, claimRoom, NO_ROOM, ownerOf } from "./shares.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, setStepMessage } from "./steps.ts";
 import { endOperation, type OperationRecord, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";

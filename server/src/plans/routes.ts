@@ -3,8 +3,8 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { listPage } from "../http/list-page.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { listPage } from "../api/list-page.ts";
 import { createPlan } from "./create.ts";
 import { listRates } from "./rates-store.ts";
 import { setRate } from "./set-rate.ts";

@@ -6,7 +6,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { type CreateRateRequest, RATE_NOTICE_MS } from "@flotilla/contract/plans";
 import type { Context } from "../context.ts";
-import { parseInstant } from "../http/instant.ts";
+import { parseInstant } from "../api/instant.ts";
 import { refuseUnsummable } from "./price-bound.ts";
 import { findRate, insertRate, listRates, type RateRow } from "./rates-store.ts";
 import { findPlan, lockPlans } from "./store.ts";

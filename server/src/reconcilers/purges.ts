@@ -8,7 +8,7 @@ import { purgeKeys } from "../apikeys/store.ts";
 import { purgeAudit } from "../audit/store.ts";
 import type { Context } from "../context.ts";
 import { purgeEvents } from "../events/store.ts";
-import { removeExpiredKeys } from "../http/idempotency-store.ts";
+import { removeExpiredKeys } from "../api/idempotency-store.ts";
 import { purgeConnectTokens } from "../ingress/connect/store.ts";
 import { purgeTombstones } from "../machines/store.ts";
 import { purgeOperations } from "../operations/store.ts";

@@ -9,7 +9,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { TEST_CLOCK_AHEAD_MS_MAX } from "@flotilla/contract/limits";
 import type { Context } from "../context.ts";
-import { parseInstant } from "../http/instant.ts";
+import { parseInstant } from "../api/instant.ts";
 import { advanceClock, lockTenant, type TenantRow } from "./store.ts";
 
 /** `to`: RFC 3339, in the tenant's billing time. Throws a Refusal when the tenant has no test clock or would go back. */

@@ -3,8 +3,8 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { listPage } from "../http/list-page.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { listPage } from "../api/list-page.ts";
 import { advanceTenant } from "./advance.ts";
 import { changeTenant, createTenant } from "./change.ts";
 import { findTenant, listTenants } from "./store.ts";

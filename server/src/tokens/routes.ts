@@ -6,8 +6,8 @@ import type { Context } from "../context.ts";
 import { listListeners } from "../link/fleet-store.ts";
 import type { Fleet } from "../link/reach.ts";
 import { LISTENER_LOST_MS } from "../link/trust.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { listPage } from "../http/list-page.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { listPage } from "../api/list-page.ts";
 import { hashOf, makeJoinToken } from "./mint.ts";
 import { insertJoinToken, type JoinTokenRow, listJoinTokens, removeJoinToken } from "./store.ts";
 

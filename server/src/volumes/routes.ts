@@ -4,8 +4,8 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { VOLUMES_MAX } from "@flotilla/contract/limits";
 import type { Context } from "../context.ts";
-import type { HandlersOf } from "../http/handler.ts";
-import { listPage } from "../http/list-page.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { listPage } from "../api/list-page.ts";
 import { findVolume, insertVolume, listVolumes, removeVolume, type VolumeRecord } from "./store.ts";
 
 const volumeInfo = ({ id, name, node, sizeGb, createdAt }: VolumeRecord) => ({

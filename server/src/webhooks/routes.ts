@@ -1,9 +1,9 @@
 /**
  * Serves /v1/webhooks.
  */
-import type { HandlersOf } from "../http/handler.ts";
-import { listPage } from "../http/list-page.ts";
-import { page, parseSequence } from "../http/paging.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import { listPage } from "../api/list-page.ts";
+import { page, parseSequence } from "../api/paging.ts";
 import { listDeliveries } from "./delivery-store.ts";
 import {
   changeWebhook,

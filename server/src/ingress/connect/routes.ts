@@ -3,7 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { makeConnectToken } from "../../auth/keys.ts";
-import type { HandlersOf, Request } from "../../http/handler.ts";
+import type { HandlersOf, Request } from "../../api/handler.ts";
 import type { PassedReply } from "../../http/answer.ts";
 import { forward, type ForwardServices } from "../forward.ts";
 import { withoutCredential } from "../head.ts";

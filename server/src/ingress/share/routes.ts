@@ -2,7 +2,7 @@
  * Handlers that make and revoke the one share link of a machine.
  */
 import { hashKey, makeShareToken } from "../../auth/keys.ts";
-import type { HandlersOf } from "../../http/handler.ts";
+import type { HandlersOf } from "../../api/handler.ts";
 import type { MachineServices } from "../../machines/services.ts";
 import { machineNotFound } from "../../machines/start.ts";
 import { findMachine } from "../../machines/store.ts";

@@ -1,7 +1,7 @@
 /**
  * The handler of code.
  */
-import type { HandlersOf } from "../../http/handler.ts";
+import type { HandlersOf } from "../../api/handler.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import type { CommandAnswers } from "../exec/answer.ts";
 import type { Command } from "../exec/request.ts";

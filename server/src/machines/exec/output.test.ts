@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
 import fc from "fast-check";
-import { Budget } from "../../http/budget.ts";
+import { Budget } from "../../fairness/budget.ts";
 import { CollectedOutput, cutAt, outputBudget } from "./output.ts";
 
 const share = () => ({ budget: outputBudget(), tenantId: "tenant-1" });

@@ -9,7 +9,7 @@
 import { Pieces } from "@flotilla/base/pieces";
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
-import { Budget } from "../../http/budget.ts";
+import { Budget } from "../../fairness/budget.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 
 /** The bounds of one server for the output of all commands of a tenant, and of all tenants. */

@@ -2,7 +2,7 @@
  * The handlers of commands: exec, as one answer or as a stream.
  */
 import type { ExecOutput } from "@flotilla/contract/exec";
-import type { HandlersOf } from "../../http/handler.ts";
+import type { HandlersOf } from "../../api/handler.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import type { MachineServices } from "../services.ts";
 import type { AnswerOptions, CommandAnswers } from "./answer.ts";

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ListedFile } from "@flotilla/contract/link/files";
-import { Budget } from "../../http/budget.ts";
+import { Budget } from "../../fairness/budget.ts";
 import { LIST_BYTES_MAX, Listing, listingBudget } from "./listing.ts";
 
 const entry = (name: string): ListedFile => ({ name, kind: "file", mode: "0644", size: 1, modifiedAt: 0 });

@@ -11,7 +11,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { FileEntry } from "@flotilla/contract/files";
 import type { ListedFile } from "@flotilla/contract/link/files";
-import { Budget, refusalOf, type Shortage } from "../../http/budget.ts";
+import { Budget, refusalOf, type Shortage } from "../../fairness/budget.ts";
 
 const MIB = 1024 * 1024;
 /** 100,000 entries with names of 200 characters. */

@@ -9,7 +9,7 @@ import { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import { type FilePart, locateInFile, WHOLE_FILE } from "@flotilla/contract/link-files";
 import type { FileFacts } from "@flotilla/contract/link/files";
-import type { Budget } from "../../http/budget.ts";
+import type { Budget } from "../../fairness/budget.ts";
 import type { MachineServices } from "../services.ts";
 import { Listing } from "./listing.ts";
 import { beginOnNode, type FileTarget, onNode } from "./work.ts";

@@ -4,7 +4,7 @@
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../../auth/caller.ts";
-import type { HandlersOf } from "../../http/handler.ts";
+import type { HandlersOf } from "../../api/handler.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../start.ts";
 import { findMachine } from "../store.ts";

@@ -10,7 +10,7 @@
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
-import { type Farewell, LastingAnswer } from "../../http/lasting-answer.ts";
+import { type Farewell, LastingAnswer } from "../../api/lasting-answer.ts";
 import { type NodeLog, openLogOnNode } from "../../link/open-log.ts";
 import type { MachineRecord } from "../record.ts";
 import type { MachineServices } from "../services.ts";

@@ -3,7 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { LOG_TAIL_DEFAULT, LOG_TAIL_MAX } from "@flotilla/contract/limits";
-import type { HandlersOf } from "../../http/handler.ts";
+import type { HandlersOf } from "../../api/handler.ts";
 import type { MachineServices } from "../services.ts";
 import { readLogs } from "./read.ts";
 

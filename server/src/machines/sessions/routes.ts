@@ -4,8 +4,8 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineSessionInfo } from "@flotilla/contract/exec";
 import type { Static } from "@flotilla/contract/schema";
-import type { HandlersOf } from "../../http/handler.ts";
-import { listPage } from "../../http/list-page.ts";
+import type { HandlersOf } from "../../api/handler.ts";
+import { listPage } from "../../api/list-page.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import { checkAbsolutePath, checkEnvironment } from "../environment.ts";
 import type { CommandAnswers } from "../exec/answer.ts";

@@ -3,7 +3,7 @@
  * WebSocket.
  */
 import type { WebSocket } from "ws";
-import type { HandlersOf } from "../../http/handler.ts";
+import type { HandlersOf } from "../../api/handler.ts";
 import { acceptWebSocket } from "../../http/upgrade.ts";
 import { resumeKeyOf } from "../../link/exec-frames.ts";
 import { openOnNode } from "../../link/open-exec.ts";

@@ -2,7 +2,7 @@
  * A fixed public document, such as the API's documentation page and its script: not an endpoint of the contract.
  */
 import type { IncomingMessage } from "node:http";
-import type { Outgoing } from "./answer.ts";
+import type { Outgoing } from "../http/answer.ts";
 
 export interface Page {
   readonly url: string;

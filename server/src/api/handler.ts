@@ -10,8 +10,8 @@ import type { IdKind } from "@flotilla/contract/ids";
 import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
-import type { PassedReply, RawRequest, SendAnswer } from "./answer.ts";
-import type { UpgradeHandler } from "./upgrade.ts";
+import type { PassedReply, RawRequest, SendAnswer } from "../http/answer.ts";
+import type { UpgradeHandler } from "../http/upgrade.ts";
 
 type CallerOf<E extends Endpoint> = E["access"] extends "public"
   ? null

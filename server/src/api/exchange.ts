@@ -8,19 +8,19 @@ import type { NodeCaller } from "../auth/caller.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
-import type { Admission } from "./admission.ts";
+import type { Admission } from "../fairness/admission.ts";
 import type { AuditSink } from "./audit-sink.ts";
-import type { FairSemaphore } from "./at-work.ts";
-import type { BodyShare } from "./body-share.ts";
-import type { CallerAddress } from "./caller-address.ts";
-import type { HeaderList, RawRequest } from "./answer.ts";
+import type { FairSemaphore } from "../fairness/semaphore.ts";
+import type { BodyShare } from "../fairness/body-share.ts";
+import type { CallerAddress } from "../fairness/caller-address.ts";
+import type { HeaderList, RawRequest } from "../http/answer.ts";
 import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
 import type { LargeJson } from "./large-json.ts";
 import type { LastReaders } from "./last-readers.ts";
-import type { RequestIds } from "./request-id.ts";
+import type { RequestIds } from "../http/request-id.ts";
 import type { Find, Found } from "./router.ts";
-import type { Incoming } from "./server.ts";
+import type { Incoming } from "../http/server.ts";
 
 /** undefined: there is nothing to look for. */
 export type FindTarget = (

@@ -8,8 +8,8 @@ import { createHash, hkdfSync } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { pipeline, type Readable, Transform, type TransformCallback } from "node:stream";
 import { ID_PREFIXES, type IdKind } from "@flotilla/contract/ids";
-import { CallerGone } from "./body.ts";
-import type { Outgoing } from "./answer.ts";
+import { CallerGone } from "../http/body.ts";
+import type { Outgoing } from "../http/answer.ts";
 import { idempotently, type IdempotencyParts, type WireAnswer } from "./idempotency.ts";
 
 export interface OnceOptions {

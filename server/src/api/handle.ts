@@ -4,9 +4,9 @@
  *
  * Always:
  * - Callers without a key learn nothing: unknown paths also return 401.
- * - Bad input gets a refusal with a reason, never a 500. An error that is not a Refusal is a fault of ours (failure.ts).
+ * - Bad input gets a refusal with a reason, never a 500. An error that is not a Refusal is a fault of ours (http/failure.ts).
  * - Every answer carries `x-request-id`.
- * - What a request holds (admission.ts) is given back at the end of its answer, or of its upgraded connection.
+ * - What a request holds (fairness/admission.ts) is given back at the end of its answer, or of its upgraded connection.
  * - A request that is answered from memory is answered in the round of the event loop in which it came (`after`).
  *
  * A request whose caller goes away has its signal aborted and is logged with status 499.
@@ -18,27 +18,27 @@ import type { Right } from "../auth/access-watch.ts";
 import { authenticateKey } from "../auth/authenticate.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 import { forHolder } from "../db/holder.ts";
-import type { TenantRate } from "./admission.ts";
-import { addressCaller, type Caller, tenantCaller, visitorsOf } from "./at-work.ts";
+import type { TenantRate } from "../fairness/admission.ts";
+import { addressCaller, type Caller, tenantCaller, visitorsOf } from "../fairness/semaphore.ts";
 import { authenticate, checkScope, checkTenant, guardOf } from "./authorize.ts";
-import { hasBody } from "./body.ts";
-import { BRIDGE_SILENCE_MS_MAX } from "./bounds.ts";
+import { hasBody } from "../http/body.ts";
+import { BRIDGE_SILENCE_MS_MAX } from "../fairness/bounds.ts";
 import { audited } from "./audit.ts";
 import { CheckedRequest } from "./checked-request.ts";
 import { encode } from "./encode.ts";
-import { type Outgoing, recordOf, send, sendUpgrade } from "./answer.ts";
+import { type Outgoing, recordOf, send, sendUpgrade } from "../http/answer.ts";
 import { after, callerOf, type Exchange, type HandleParts, rawOf } from "./exchange.ts";
-import { refusal } from "./failure.ts";
+import { refusal } from "../http/failure.ts";
 import type { AnyHandler, AnyRequest } from "./handler.ts";
 import { checkParameters, checkQuery, type Input, receiveBody } from "./input.ts";
 import { once } from "./once.ts";
 import type { Page } from "./page.ts";
 import { PROCESSING_MS, sendProcessing, wantsProcessing } from "./processing.ts";
-import { logAnswered } from "./request-log.ts";
+import { logAnswered } from "../http/request-log.ts";
 import { rightOf } from "./right.ts";
 import { type Route, routeOf } from "./route-table.ts";
-import type { HttpService, Incoming } from "./server.ts";
-import { checkHandshake } from "./upgrade.ts";
+import type { HttpService, Incoming } from "../http/server.ts";
+import { checkHandshake } from "../http/upgrade.ts";
 
 const STATUS_CALLER_GONE = 499;
 const PROBES: ReadonlySet<string> = new Set(["getLiveness", "getReadiness"]);

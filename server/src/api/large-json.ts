@@ -6,7 +6,7 @@
  *   (`longText`) comes back as bytes, without a copy.
  * - One body is parsed at a time. Tenants whose bodies wait take turns, one body each, so whatever one tenant sends delays
  *   another tenant by one body.
- * - What waits is counted with the bodies that are held (admission.ts).
+ * - What waits is counted with the bodies that are held (fairness/admission.ts).
  * - A thread that ends by itself, for example out of memory, refuses the body it had; the next body has a new thread.
  */
 import { Worker } from "node:worker_threads";

@@ -9,7 +9,7 @@ import { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { errorOf } from "@flotilla/base/errors";
 import type { Refusal } from "@flotilla/contract/errors";
-import type { EndsEarly } from "./answer.ts";
+import type { EndsEarly } from "../http/answer.ts";
 
 const HELD_BYTES = 64 * 1024;
 /** Existing clients time out after 30 s without a byte. */

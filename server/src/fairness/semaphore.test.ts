@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addressCaller, type Caller, FairSemaphore, tenantCaller, visitorsOf } from "./at-work.ts";
+import { addressCaller, type Caller, FairSemaphore, tenantCaller, visitorsOf } from "./semaphore.ts";
 
 function scene(...askedLately: Caller[]) {
   let now = 0;

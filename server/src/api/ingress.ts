@@ -5,8 +5,8 @@
 import type { IncomingMessage } from "node:http";
 import type { Right } from "../auth/access-watch.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
-import type { TenantRate } from "./admission.ts";
-import type { Outgoing, RawRequest } from "./answer.ts";
+import type { TenantRate } from "../fairness/admission.ts";
+import type { Outgoing, RawRequest } from "../http/answer.ts";
 
 export interface IngressRequest {
   readonly raw: RawRequest;

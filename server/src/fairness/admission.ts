@@ -3,7 +3,7 @@
  * unread answers in memory, and failed authentication.
  *
  * Always:
- * - A request returns what it took when its answer has ended, or its upgraded connection has closed (handle.ts). An answer that is
+ * - A request returns what it took when its answer has ended, or its upgraded connection has closed (api/handle.ts). An answer that is
  *   in memory until its caller reads it counts until then.
  * - Owners of machines and visitors of their pages are counted separately: visitors cannot keep an owner from the API.
  */
@@ -23,7 +23,7 @@ import { Budget, refusalOf } from "./budget.ts";
 import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
 import { RateLimiter } from "./rate.ts";
 import { SharedRates } from "./shared-rates.ts";
-import { UnauthenticatedCallers, type Wait } from "./strangers.ts";
+import { UnauthenticatedCallers, type Wait } from "./unauthenticated.ts";
 import { UnreadAnswers } from "./unread-answers.ts";
 
 /** For one address that visits machines: a page loads many files at once. */

@@ -6,7 +6,7 @@
  * - An answer that the contract does not declare is a server fault.
  */
 import { Readable } from "node:stream";
-import { type Outgoing, passOn, type PassedReply } from "./answer.ts";
+import { type Outgoing, passOn, type PassedReply } from "../http/answer.ts";
 import type { AnyReply } from "./handler.ts";
 import type { Route } from "./route-table.ts";
 

@@ -9,7 +9,7 @@ import type { KnownKey } from "../auth/key-cache.ts";
 import { hasConnectTokenForm } from "../auth/keys.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { forHolder } from "../db/holder.ts";
-import { addressCaller } from "./at-work.ts";
+import { addressCaller } from "../fairness/semaphore.ts";
 import { after, callerOf, type Exchange, type HandleParts, searchOf } from "./exchange.ts";
 import { isOperation } from "./right.ts";
 import type { Route } from "./route-table.ts";

@@ -15,9 +15,9 @@ import type { AuditRecord } from "@flotilla/contract/audit";
 import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
 import { holdsOwnCredential } from "../auth/keys.ts";
-import type { Outgoing } from "./answer.ts";
+import type { Outgoing } from "../http/answer.ts";
 import { callerOf, type Exchange, type HandleParts } from "./exchange.ts";
-import { refusal } from "./failure.ts";
+import { refusal } from "../http/failure.ts";
 import { type Route, routeOf } from "./route-table.ts";
 
 const WORTH_KNOWING: readonly string[] = ["expired_key", "missing_scope", "payment_required"] satisfies ErrorCode[];

@@ -7,10 +7,10 @@ import type { Log } from "@flotilla/base/log";
 import type { IdKind } from "@flotilla/contract/ids";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
-import type { CallerPresence } from "./caller-presence.ts";
+import type { CallerPresence } from "../http/caller-presence.ts";
 import { type Exchange, type HandleParts, rawOf } from "./exchange.ts";
 import type { AnyRequest } from "./handler.ts";
-import type { RawRequest } from "./answer.ts";
+import type { RawRequest } from "../http/answer.ts";
 import { bytesFromSeed, idFromSeed } from "./once.ts";
 
 export class CheckedRequest implements AnyRequest {
