@@ -6,12 +6,14 @@
  *     node scripts/test.ts check              static checks and the pure layer: under a minute
  *     node scripts/test.ts vm crash           these layers only
  *     node scripts/test.ts test/vm/a.test.ts  this file only, with the limits of its layer
+ *     node scripts/test.ts night              what every run plays a part of, in full: hours
  *     node scripts/test.ts --list             the layers and their files
  *
  * Ends with 0 only when nothing failed and at least one test ran.
  */
 import path from "node:path";
 import { type Layer, LAYERS, STAGES, testFilesByLayer } from "./testing/layers.ts";
+import { NIGHT } from "./testing/night.ts";
 import { type Outcome, print, runStage, seconds, uptimeMs } from "./testing/run-stage.ts";
 import { runStaticChecks } from "./testing/static-checks.ts";
 
@@ -19,7 +21,8 @@ const SLOWEST_SHOWN = 10;
 const SLOW_MS = 500;
 
 const root = path.resolve(import.meta.dirname, "..");
-const wanted = process.argv.slice(2);
+const isNight = process.argv[2] === "night";
+const wanted = isNight ? Object.keys(NIGHT) : process.argv.slice(2);
 if (wanted.includes("--list")) list();
 else process.exitCode = await main();
 
@@ -40,7 +43,7 @@ async function main(): Promise<number> {
       chosen.set(layer, some);
       print(`${name}: ${layer.holds}`);
     }
-    outcomes.push(...(await runStage(root, chosen)));
+    outcomes.push(...(await runStage(root, chosen, { isNight })));
   }
   return close(outcomes);
 }

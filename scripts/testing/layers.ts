@@ -78,6 +78,7 @@ export const LAYERS: readonly Layer[] = [
     name: "simulation",
     holds: "the shipped servers and node agents in a simulated cluster, in virtual time",
     fits: (path) => path.startsWith("test/simulation/"),
+    isShown: true,
     load: 2,
     fileTimeoutMs: 1800 * SECOND_MS,
   },

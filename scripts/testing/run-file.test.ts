@@ -19,7 +19,7 @@ after(() => rm(folder, { recursive: true }));
 
 async function resultOf(body: string, timeoutMs = 20_000) {
   await writeFile(path.join(folder, "a.test.mjs"), IMPORT + body);
-  return runFile(folder, "a.test.mjs", timeoutMs);
+  return runFile(folder, "a.test.mjs", { timeoutMs });
 }
 
 it("a file whose tests pass has no problem, and its records say what passed, was skipped and why", async () => {

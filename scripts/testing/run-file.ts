@@ -20,6 +20,7 @@ import path from "node:path";
 import { systemClock } from "../../base/src/clock.ts";
 import { parseSettings } from "../../contract/src/settings.ts";
 import type { Duration } from "./durations.ts";
+import type { Environment } from "./night.ts";
 import type { TestRecord } from "./reporter.ts";
 
 export interface FileResult {
@@ -62,9 +63,15 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
   });
 }
 
+interface RunOptions {
+  readonly timeoutMs: number;
+  readonly environment?: Environment | undefined;
+}
+
 /** Runs `file`, relative to the checkout at `root`. */
-export async function runFile(root: string, file: string, timeoutMs: number): Promise<FileResult> {
-  const { records, exit, isTimeUp, output, duration } = await runProcess(root, [file], timeoutMs);
+export async function runFile(root: string, file: string, options: RunOptions): Promise<FileResult> {
+  const { timeoutMs } = options;
+  const { records, exit, isTimeUp, output, duration } = await runProcess(root, [file], options);
   const problem = isTimeUp ? `its ${Math.round(timeoutMs / 1000)} s are up` : problemOf(records, exit);
   return { file, records, problem, output, duration };
 }
@@ -76,12 +83,14 @@ export async function runTogether(
   timeoutMs: number,
 ): Promise<readonly FileResult[]> {
   const argv = [path.join(import.meta.dirname, "together.ts"), String(timeoutMs), ...files];
-  const { records, exit, isTimeUp, output, duration } = await runProcess(root, argv, timeoutMs * files.length);
+  const { records, exit, isTimeUp, output, duration } = await runProcess(root, argv, {
+    timeoutMs: timeoutMs * files.length,
+  });
   const suites = suitesOf(records);
   const problem = isTimeUp ? "their time is up" : problemOf(records, exit);
   if (problem !== null || suites.size < files.length) {
     const alone: FileResult[] = [];
-    for (const file of files) alone.push(await runFile(root, file, timeoutMs));
+    for (const file of files) alone.push(await runFile(root, file, { timeoutMs }));
     if (alone.some((result) => result.problem !== null || result.records.some(({ error }) => error !== null)))
       return alone;
     const file = `${files[0]} and ${files.length - 1} others, together`;
@@ -134,14 +143,14 @@ interface ProcessResult {
 }
 
 /** Runs Node's test runner on a program, relative to `root`, and its arguments. */
-async function runProcess(root: string, argv: readonly string[], timeoutMs: number): Promise<ProcessResult> {
+async function runProcess(root: string, argv: readonly string[], options: RunOptions): Promise<ProcessResult> {
   const folder = await mkdtemp(path.join(tmpdir(), "flotilla-test-"));
   try {
     const report = path.join(folder, "report");
     await writeFile(report, "");
     const left = path.join(folder, "left");
     const startedMs = systemClock.monotonic();
-    const ended = await start(root, argv, { report, left, timeoutMs });
+    const ended = await start(root, argv, { report, left, ...options });
     const lines = (await readFile(report, "utf8")).split("\n").filter((line) => line.endsWith("}"));
     const records = lines.map((line) => JSON.parse(line) as TestRecord);
     return { ...ended, records, duration: { ms: systemClock.monotonic() - startedMs, cpuMs: await cpuMsOf(left) } };
@@ -157,19 +166,18 @@ async function cpuMsOf(left: string): Promise<number> {
   return fields.flatMap((each) => each.slice(...TIMES)).reduce((sum, ticks) => sum + Number(ticks) * TICK_MS, 0);
 }
 
-interface Limits {
+interface StartOptions extends RunOptions {
   readonly report: string;
   readonly left: string;
-  readonly timeoutMs: number;
 }
 
-async function start(root: string, test: readonly string[], { report, left, timeoutMs }: Limits) {
+async function start(root: string, test: readonly string[], { report, left, timeoutMs, environment }: StartOptions) {
   const reporter = path.join(import.meta.dirname, "reporter.ts");
   const flags = ["--test-reporter", reporter, "--test-reporter-destination", report];
   const [program, ...argv] = [...FIRST, "-c", SCRIPT, left, process.execPath, ...flags, ...test];
   const child = spawn(program, argv, {
     cwd: root,
-    env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },
+    env: { ...process.env, NODE_COMPILE_CACHE: COMPILED, ...environment },
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -6,6 +6,7 @@ import { availableParallelism } from "node:os";
 import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
 import { type Duration, recordDuration, recordedDurations } from "./durations.ts";
 import type { Layer } from "./layers.ts";
+import { NIGHT, NIGHT_FILE_MINUTES } from "./night.ts";
 import { type FileResult, isOnlyOfSubtests, runFile, runTogether } from "./run-file.ts";
 import { type Job, jobsOf, longestFirst, nextJob } from "./schedule.ts";
 
@@ -26,10 +27,11 @@ const FILE_MINUTES = Number(process.env["FLOTILLA_TEST_FILE_MINUTES"] ?? 0);
 /** How many files the summary of a layer names. */
 const LONGEST_SHOWN = 5;
 
-/** Runs the files of a stage's layers; `root` is the checkout, files are relative to it. */
+/** Runs the files of a stage's layers; `root` is the checkout, files are relative to it. `isNight`: in full length. */
 export async function runStage(
   root: string,
   files: ReadonlyMap<Layer, readonly string[]>,
+  { isNight }: { readonly isNight: boolean },
 ): Promise<readonly Outcome[]> {
   const durations = recordedDurations();
   const waiting = new Set(longestFirst([...files].flatMap(([layer, some]) => jobsOf(layer, some, durations))));
@@ -37,9 +39,9 @@ export async function runStage(
   const outcomes: Outcome[] = [];
   const took = new Map<Layer, Map<string, Duration>>();
   const run = async (job: Job): Promise<void> => {
-    for (const result of await runJob(root, job)) {
+    for (const result of await runJob(root, job, isNight)) {
       const outcome = outcomeOf(result);
-      if (outcome.failed === 0) recordDuration(result.file, result.duration);
+      if (outcome.failed === 0 && !isNight) recordDuration(result.file, result.duration);
       took.set(job.layer, (took.get(job.layer) ?? new Map<string, Duration>()).set(result.file, result.duration));
       printFile(result, outcome, job.layer);
       outcomes.push(outcome);
@@ -58,12 +60,12 @@ export async function runStage(
   return outcomes;
 }
 
-async function runJob(root: string, { layer, files }: Job): Promise<readonly FileResult[]> {
-  const timeoutMs = FILE_MINUTES * 60_000 || loadAdjustedMs(layer.fileTimeoutMs);
+async function runJob(root: string, { layer, files }: Job, isNight: boolean): Promise<readonly FileResult[]> {
+  const minutes = FILE_MINUTES || (isNight ? NIGHT_FILE_MINUTES : 0);
+  const timeoutMs = minutes * 60_000 || loadAdjustedMs(layer.fileTimeoutMs);
   const [file] = files;
-  return file === undefined || files.length > 1
-    ? await runTogether(root, files, timeoutMs)
-    : [await runFile(root, file, timeoutMs)];
+  if (file === undefined || files.length > 1) return await runTogether(root, files, timeoutMs);
+  return [await runFile(root, file, { timeoutMs, environment: isNight ? NIGHT[file] : {} })];
 }
 
 function printSummary(layer: string, took: ReadonlyMap<string, Duration>): void {

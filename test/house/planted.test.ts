@@ -8,6 +8,11 @@ import { BUGS } from "../simulation/planted.ts";
 
 const ROOT = new URL("../../", import.meta.url);
 
+test("the seeds that found planted bugs are those of the bugs that there are", () => {
+  const seeds = JSON.parse(readFileSync(new URL("test/simulation/planted-seeds.json", ROOT), "utf8")) as object;
+  assert.deepEqual(Object.keys(seeds).toSorted(), Object.keys(BUGS).toSorted());
+});
+
 for (const [bug, { changes }] of Object.entries(BUGS))
   test(`it can be planted: ${bug}`, () => {
     for (const { file, from } of changes) {

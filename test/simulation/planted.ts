@@ -12,13 +12,10 @@ interface Change {
 
 interface Bug {
   readonly changes: readonly Change[];
-  /** One that found it last: a seed means something else when the simulation or the product changes. null: none is known. */
-  readonly seed: number | null;
 }
 
 export const BUGS: Readonly<Record<string, Bug>> = {
   "the end of a run is not recorded": {
-    seed: 1,
     changes: [
       {
         file: "node/src/machines/run-journal.ts",
@@ -28,7 +25,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a run of an earlier agent is not ended": {
-    seed: null,
     changes: [
       {
         file: "node/src/machines/actions/end.ts",
@@ -38,7 +34,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report of all runs ends those that continue": {
-    seed: 4,
     changes: [
       {
         file: "server/src/machines/apply-runs.ts",
@@ -48,7 +43,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report ends the runs of other boots": {
-    seed: 22,
     changes: [
       {
         file: "server/src/machines/run-store.ts",
@@ -58,7 +52,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a boot is billed before its guest runs": {
-    seed: 7,
     changes: [
       {
         file: "node/src/machines/actions/boot.ts",
@@ -68,7 +61,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is forgotten when its agent starts again": {
-    seed: 5,
     changes: [
       {
         file: "node/src/machines/adopt.ts",
@@ -83,7 +75,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a node obeys a late request": {
-    seed: 11,
     changes: [
       {
         file: "node/src/machines/supervisor.ts",
@@ -93,7 +84,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a report that was lost is not repeated": {
-    seed: 382,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -103,7 +93,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late report is applied": {
-    seed: 78,
     changes: [
       {
         file: "server/src/machines/observe.ts",
@@ -128,7 +117,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "writes are not fenced": {
-    seed: 1,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -138,7 +126,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the machines of a plan are not counted": {
-    seed: 5,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -148,7 +135,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the room of a node is not counted": {
-    seed: 30,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -158,7 +144,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that is started while it moves takes no room": {
-    seed: null,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -168,7 +153,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a stop gives away what its node may have started": {
-    seed: null,
     changes: [
       {
         file: "server/src/machines/change.ts",
@@ -178,7 +162,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a desired state is sent once": {
-    seed: 2,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -188,7 +171,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a delete is sent once": {
-    seed: 11,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -198,7 +180,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted machine is answered from memory": {
-    seed: null,
     changes: [
       {
         file: "server/src/machines/machine-cache.ts",
@@ -208,7 +189,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that is in memory is found by another tenant": {
-    seed: 39,
     changes: [
       {
         file: "server/src/machines/machine-cache.ts",
@@ -218,7 +198,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a cordoned node gets machines": {
-    seed: 1,
     changes: [
       {
         file: "server/src/placement/place.ts",
@@ -234,7 +213,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the operations of a server that died are not continued": {
-    seed: 3,
     changes: [
       {
         file: "server/src/operations/store.ts",
@@ -244,11 +222,9 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    seed: 1,
     changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
   },
   "a canceled operation continues": {
-    seed: 3,
     changes: [
       {
         file: "server/src/operations/run.ts",
@@ -258,7 +234,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that is continued begins again": {
-    seed: 279,
     changes: [
       { file: "server/src/operations/run.ts", from: 'if (known?.status === "succeeded") return;', to: "" },
       { file: "server/src/moves/worker.ts", from: 'this.#wasHeld = isOver("hold");', to: "this.#wasHeld = false;" },
@@ -270,7 +245,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move hands over before the target has the machine": {
-    seed: 11,
     changes: [
       {
         file: "server/src/moves/worker.ts",
@@ -286,7 +260,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move that fails keeps its machine": {
-    seed: 3,
     changes: [
       {
         file: "server/src/moves/undo.ts",
@@ -296,7 +269,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a move takes no room of its target": {
-    seed: null,
     changes: [
       {
         file: "server/src/moves/store.ts",
@@ -306,11 +278,9 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "any number of machines leaves a node": {
-    seed: null,
     changes: [{ file: "server/src/moves/store.ts", from: "AND leaving.moves < ${MOVES_PER_NODE_MAX} AND", to: "AND" }],
   },
   "copies are forgotten when their node does not answer": {
-    seed: 188,
     changes: [
       {
         file: "server/src/reconcilers/copies.ts",
@@ -320,7 +290,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain is begun in two writes": {
-    seed: 18,
     changes: [
       {
         file: "server/src/nodes/drain.ts",
@@ -330,11 +299,9 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a drain that fails leaves its node closed": {
-    seed: 20,
     changes: [{ file: "server/src/nodes/drain-worker.ts", from: 'await endDrain(db, nodeId, "drainFailed");', to: "" }],
   },
   "a pool gives a machine twice": {
-    seed: 5,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -344,7 +311,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a pool is filled twice": {
-    seed: 2,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -354,7 +320,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a deleted pool keeps its machines": {
-    seed: 114,
     changes: [
       {
         file: "server/src/pools/state.ts",
@@ -364,7 +329,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence lasts longer than a lost node is silent": {
-    seed: 2,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -374,7 +338,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a VM is reported as fenced and has no timer": {
-    seed: 174,
     changes: [
       {
         file: "node/src/machines/fence.ts",
@@ -399,7 +362,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fence is on the wall clock": {
-    seed: 2,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -409,7 +371,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a lease begins when its heartbeat is answered": {
-    seed: 2,
     changes: [
       {
         file: "node/src/link/report.ts",
@@ -419,7 +380,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine starts without a lease": {
-    seed: 40,
     changes: [
       {
         file: "node/src/machines/machine.ts",
@@ -429,7 +389,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a returned node runs what was replaced": {
-    seed: 72,
     changes: [
       {
         file: "node/src/machines/fleet.ts",
@@ -439,7 +398,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a fenced machine is billed until it is deleted": {
-    seed: 48,
     changes: [
       {
         file: "server/src/machines/store.ts",
@@ -449,7 +407,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "what is discarded is not deleted when its node returns": {
-    seed: 1125,
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
@@ -459,7 +416,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "machines are replaced a second too early": {
-    seed: 21,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -469,7 +425,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake counts only nodes that are unreachable": {
-    seed: 41,
     changes: [
       {
         file: "server/src/nodes/brake.ts",
@@ -479,7 +434,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "the brake ignores that its server was away": {
-    seed: 91,
     changes: [
       {
         file: "server/src/reconcilers/nodes.ts",
@@ -489,7 +443,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a repeated claim takes another machine": {
-    seed: 49,
     changes: [
       {
         file: "server/src/pools/store.ts",
@@ -499,7 +452,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a machine that its owner uses stays in its pool": {
-    seed: 2,
     changes: [
       {
         file: "server/src/machines/sessions/routes.ts",
@@ -509,7 +461,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a claimed machine keeps its fence": {
-    seed: 5,
     changes: [
       {
         file: "server/src/pools/claim.ts",
@@ -524,7 +475,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a late request fences a machine again": {
-    seed: 399,
     changes: [
       {
         file: "node/src/machines/fence.ts",
@@ -534,7 +484,6 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "a prepared VM is given to two machines": {
-    seed: 4,
     changes: [
       {
         file: "node/src/machines/prepared-kinds.ts",

@@ -89,17 +89,18 @@ async function perform(stage: Stage, play: Play, counts: Counts): Promise<void> 
 }
 
 /**
- * Performs random runs until there were `playsMax` or `forMs` are over, the first in any case. Throws fast-check's
- * error, which names the seed and path of the smallest failed run; FLOTILLA_SEED and FLOTILLA_PATH repeat it.
+ * Performs random runs until there were `playsMax` or `forMs` are over, the first in any case, or FLOTILLA_PLAYS of them.
+ * Throws fast-check's error, which names the seed and path of the smallest failed run; FLOTILLA_SEED and FLOTILLA_PATH
+ * repeat it.
  */
 export async function performMany(
   stage: Stage,
   arbitrary: fc.Arbitrary<Play>,
   { playsMax, forMs }: { readonly playsMax: number; readonly forMs: number },
 ): Promise<void> {
-  const { FLOTILLA_PLAYS: plays = playsMax, FLOTILLA_SEED: seed, FLOTILLA_PATH: path } = process.env;
+  const { FLOTILLA_PLAYS: asked, FLOTILLA_SEED: seed, FLOTILLA_PATH: path } = process.env;
   const counts: Counts = new Map();
-  const endsAt = monotonic() + forMs;
+  const endsAt = asked === undefined ? monotonic() + forMs : Number.POSITIVE_INFINITY;
   let performed = 0;
   const property = fc.asyncProperty(arbitrary, async (play) => {
     // Shrinking a failed run also ends with the time.
@@ -108,7 +109,7 @@ export async function performMany(
     await perform(stage, play, counts);
   });
   await fc.assert(property, {
-    numRuns: Number(plays),
+    numRuns: Number(asked ?? playsMax),
     ...(seed === undefined ? {} : { seed: Number(seed) }),
     ...(path === undefined ? {} : { path }),
   });

@@ -1,0 +1,17 @@
+/**
+ * `npm test -- night`: the test files of which every run plays a part, each with the settings that make it long.
+ */
+export type Environment = Readonly<Record<string, string>>;
+
+export const NIGHT: Readonly<Record<string, Environment>> = {
+  "server/test/histories.test.ts": { FLOTILLA_TEST_HISTORIES: "100000" },
+  "server/test/racing-usage.test.ts": { FLOTILLA_TEST_WRITERS: "10000" },
+  "test/simulation/simulation.test.ts": { FLOTILLA_SEEDS: "2000" },
+  "test/simulation/planted.test.ts": { FLOTILLA_BUGS: "all" },
+  "test/cluster/any-order.test.ts": { FLOTILLA_PLAYS: "300" },
+  "test/crash/webhooks.test.ts": { FLOTILLA_WEBHOOK_EVENTS: "100000", FLOTILLA_WEBHOOK_KILLS: "20" },
+  "test/crash/bill.test.ts": { FLOTILLA_TEST_BILLED_MACHINES: "10", FLOTILLA_TEST_BILLED_SECONDS: "200" },
+};
+
+/** How long a file may take. */
+export const NIGHT_FILE_MINUTES = 180;
