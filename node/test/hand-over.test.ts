@@ -5,12 +5,13 @@ import assert from "node:assert/strict";
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import { until } from "../../test/support/until.ts";
 import type { Vm } from "../src/driver/driver.ts";
 import { FakeDriver } from "../src/driver/fake/index.ts";
 import { UnknownPoint } from "../src/machines/disk-changes.ts";
 import type { Journal } from "../src/machines/journal.ts";
-import { type OutgoingBlocks, outgoingBlocks } from "../src/machines/outgoing.ts";
+import { outgoingBlocks } from "../src/machines/outgoing.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { Supervisor } from "../src/machines/supervisor.ts";
 import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
@@ -26,12 +27,11 @@ async function sentMachine(node: TestNode): Promise<Supervisor> {
   await node.want(A, 1, "running", SERVING);
   const machine = node.fleet.find(A);
   assert.ok(machine instanceof Supervisor);
-  const send = async (parts: Partial<OutgoingBlocks> & Pick<OutgoingBlocks, "name" | "point">): Promise<void> => {
-    const nothing = { from: 0, bytes: null, since: null, rest: null };
-    for await (const _bytes of await outgoingBlocks(machine, { ...nothing, ...parts }, AbortSignal.timeout(10_000)));
+  const send = async (part: MovedPart): Promise<void> => {
+    for await (const _bytes of await outgoingBlocks(machine, part, AbortSignal.timeout(10_000)));
   };
-  await send({ name: "disk", point: DISK_POINT });
-  await send({ name: "rounds", point: POINT });
+  await send({ kind: "diskRound", point: DISK_POINT, since: null });
+  await send({ kind: "memoryRounds", point: POINT });
   return machine;
 }
 
@@ -145,8 +145,7 @@ test("the files of a stream that is not read to its end are closed", async () =>
   const node = await startTestNode(directory.path);
   const machine = await sentMachine(node);
   for (let count = 0; count < 3; count += 1) await machine.machineLog.append(PIECE);
-  const { diskPoint, generation } = REST;
-  const part = { name: "rest", from: 0, bytes: null, since: null, point: POINT, rest: { diskPoint, generation } };
+  const part = { kind: "rest", ...REST } as const;
   const stream = (await outgoingBlocks(machine, part, AbortSignal.timeout(10_000)))[Symbol.asyncIterator]();
   await stream.next();
   const ofLog = async (): Promise<readonly string[]> =>

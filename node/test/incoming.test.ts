@@ -9,12 +9,13 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { test } from "node:test";
 import { endOfTurn, systemClock } from "@flotilla/base/clock";
+import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import type { IncomingMachine } from "@flotilla/contract/link/moves";
 import type { WaitingVm } from "../src/driver/driver.ts";
 import { readBlocks } from "../src/images/blocks.ts";
 import { makeLog } from "../src/log.ts";
-import { Incoming, type ReceivedFile } from "../src/machines/incoming.ts";
-import { type OutgoingBlocks, outgoingBlocks } from "../src/machines/outgoing.ts";
+import { Incoming } from "../src/machines/incoming.ts";
+import { outgoingBlocks } from "../src/machines/outgoing.ts";
 import { Supervisor } from "../src/machines/supervisor.ts";
 import { until } from "../../test/support/until.ts";
 import { immovable, needsRoot } from "./support/immovable.ts";
@@ -22,7 +23,7 @@ import { machineIdOf, startTestNode, temporaryDirectory, type TestNode } from ".
 
 const A = machineIdOf("a");
 const MOVE = `op-${"a".repeat(32)}`;
-const DISK = { name: "disk", from: 0, point: null, since: null, generation: null };
+const DISK = { kind: "file", name: "disk", from: 0, since: null } as const;
 const IMAGE = {
   digest: `sha256:${"a".repeat(64)}`,
   source: "local/a",
@@ -124,6 +125,7 @@ test("a machine that is removed at the moment of its arrival leaves neither its 
 });
 
 const [POINT, DISK_POINT] = ["1".repeat(32), "2".repeat(32)];
+const ROUNDS = { kind: "memoryRounds", point: POINT } as const;
 
 /** A machine that runs on one node, and whose disk another one has. */
 async function sentEarly(directory: string) {
@@ -133,14 +135,13 @@ async function sentEarly(directory: string) {
   await source.want(A, 1, "running");
   const machine = source.fleet.find(A);
   assert.ok(machine instanceof Supervisor);
-  const send = (name: string, parts: Partial<OutgoingBlocks>): Promise<AsyncIterable<Buffer>> => {
-    const nothing = { from: 0, bytes: null, point: null, since: null, rest: null };
-    return outgoingBlocks(machine, { ...nothing, name, ...parts }, new AbortController().signal);
-  };
-  const receive = async (name: string, parts: Partial<ReceivedFile>, stream: AsyncIterable<Buffer>) =>
-    await incoming.receive(A, MOVE, { ...DISK, name, ...parts }, stream, () => undefined);
+  const send = (part: MovedPart): Promise<AsyncIterable<Buffer>> =>
+    outgoingBlocks(machine, part, new AbortController().signal);
+  const receive = async (part: MovedPart, stream: AsyncIterable<Buffer>) =>
+    await incoming.receive(A, MOVE, part, stream, () => undefined);
   await incoming.begin(A, MOVE, REQUEST);
-  await receive("disk", { point: DISK_POINT }, await send("disk", { point: DISK_POINT }));
+  const round = { kind: "diskRound", point: DISK_POINT, since: null } as const;
+  await receive(round, await send(round));
   return { target, send, receive };
 }
 
@@ -157,7 +158,7 @@ test("memory for a VM that ended while it arrived is not taken for received", as
       return vm;
     },
   });
-  const rounds = Buffer.concat(await Readable.from(await send("rounds", { point: POINT })).toArray());
+  const rounds = Buffer.concat(await Readable.from(await send(ROUNDS)).toArray());
   async function* withItsEnd(): AsyncGenerator<Buffer> {
     yield rounds.subarray(0, -1);
     const vm = await begun.promise;
@@ -166,17 +167,17 @@ test("memory for a VM that ended while it arrived is not taken for received", as
     await endOfTurn();
     yield rounds.subarray(-1);
   }
-  await assert.rejects(receive("rounds", { point: POINT }, withItsEnd()), /the VM that waited has ended/);
+  await assert.rejects(receive(ROUNDS, withItsEnd()), /the VM that waited has ended/);
 });
 
 test("a machine that is removed at the moment at which it arrives paused leaves no VM", async () => {
   await using directory = await temporaryDirectory();
   const { target, send, receive } = await sentEarly(directory.path);
-  const [point, diskPoint] = [POINT, DISK_POINT];
-  await receive("rounds", { point }, await send("rounds", { point }));
-  const rest = await send("rest", { point, rest: { diskPoint, generation: 2 } });
+  await receive(ROUNDS, await send(ROUNDS));
+  const part = { kind: "rest", point: POINT, diskPoint: DISK_POINT, generation: 2 } as const;
+  const rest = await send(part);
   const removed = removeOnArrival(target, A);
-  await receive("rest", { point, generation: 2 }, rest).catch(() => undefined);
+  await receive(part, rest).catch(() => undefined);
   await removed;
   await until(async () => (await readdir(target.deps.machinesDirectory)).length === 0, {
     what: "no directory",

@@ -50,9 +50,13 @@ function pathsOf({ path }: LinkRoute, values: Readonly<Record<string, readonly s
 
 /** Machine A runs, with these ports. */
 async function runs(link: TestLink, ports: string): Promise<void> {
-  // Its clock may be fast, so that one request does not wait for a boot.
-  const isRunning = async () =>
-    (await link.node.want(A, 1, "running", { env: { FAKE_PORTS: ports } })).state === "running";
+  // Its clock may be fast, so that one request does not wait for a boot, and a boot may be too slow for it.
+  let generation = 1;
+  const isRunning = async () => {
+    const { state } = await link.node.want(A, generation, "running", { env: { FAKE_PORTS: ports } });
+    if (state === "failed") generation += 1;
+    return state === "running";
+  };
   await until(isRunning, { what: "machine A to run" });
 }
 
@@ -151,12 +155,18 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   pullImage: { path: "/v1/images", first: PULL, isSilent: true },
   importImage: { path: "/v1/images/import?reference=local/half", first: "half", isUpload: true },
   removeImage: null,
-  outgoing: null,
+  describeOutgoing: null,
   releaseOutgoing: null,
   // Machine A runs, and no move was begun.
-  outgoingFile: null,
+  sendFile: null,
+  sendDiskRound: null,
+  sendMemoryRounds: null,
+  sendRest: null,
   beginIncoming: null,
-  receiveIncoming: null,
+  receiveFile: null,
+  receiveDiskRound: null,
+  receiveMemoryRounds: null,
+  receiveRest: null,
   commitIncoming: null,
   discardIncoming: null,
 };
@@ -241,7 +251,7 @@ test("a body that ends after its answer does not break the requests that follow 
   const incoming = `/v1/machines/${machineIdOf("b")}/incoming/op-${"a".repeat(32)}`;
   one.send(head("PUT", incoming, null, { "content-length": `${body.length}` }) + body);
   await answers(2);
-  one.send(head("POST", `${incoming}/disk?from=0`, null, { "transfer-encoding": "chunked" }));
+  one.send(head("POST", `${incoming}/files/disk?from=0`, null, { "transfer-encoding": "chunked" }));
   for await (const chunk of readBlocks(diskPathOf(link.node.fleet.find(A)?.directory ?? ""), 0))
     one.send(chunked(chunk));
   await until(() => one.received().includes('"kind":"done"'), { what: "the file to arrive" });

@@ -2,18 +2,19 @@
  * Messages of a move of a machine between two nodes. The server relays every byte: nodes never connect to each other.
  *
  * Source:
- *     GET    /v1/machines/{id}/outgoing                          → OutgoingMachine; `?content=1` adds the root's hash
- *     GET    /v1/machines/{id}/outgoing/{file}?from=N            → the file's blocks from byte N on; 409 if it is not stopped
- *     DELETE /v1/machines/{id}/outgoing                          forgets all points
+ *     GET    /v1/machines/{id}/outgoing                        → OutgoingMachine; `?content=1` adds the root's hash
+ *     GET    /v1/machines/{id}/outgoing/{part}                 → the part's stream; 409 if the machine is in another state
+ *     POST   /v1/machines/{id}/outgoing/rest                   the same, and pauses the machine
+ *     DELETE /v1/machines/{id}/outgoing                        forgets all points
  *
  * Target, where `{move}` is the id of the operation:
+ *     PUT    /v1/machines/{id}/incoming/{move}                 IncomingMachine → IncomingState; 409 `older_copy`, 507
+ *     POST   /v1/machines/{id}/incoming/{move}/{part}          the stream → MoveProgress, one JSON value a line
+ *     POST   /v1/machines/{id}/incoming/{move}/commit          makes the copy a stopped machine → ObservedMachine
+ *     DELETE /v1/machines/{id}/incoming/{move}                 removes what has arrived, unless it is a machine already
  *
- *     PUT    /v1/machines/{id}/incoming/{move}                   IncomingMachine → IncomingState; 409 `older_copy`, 507
- *     POST   /v1/machines/{id}/incoming/{move}/{file}?from=N     the blocks → MoveProgress, one JSON value a line
- *     POST   /v1/machines/{id}/incoming/{move}                   makes the copy a stopped machine → ObservedMachine
- *     DELETE /v1/machines/{id}/incoming/{move}                   removes what has arrived, unless it is a machine already
- *
- * `{file}` is `disk`, `root`, `log-<number>`, `memory` or `memory-base`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
+ * `{part}` (moved-parts.ts) is `files/{file}`, `rounds/disk`, `rounds/memory` or `rest`, and `{file}` is `disk`, `root`, `log-<number>`,
+ * `memory` or `memory-base`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
  * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the content's hash. Numbers are big-endian.
  *
  * Always:
@@ -43,18 +44,17 @@ import {
 const bytes = () => whole(0, Number.MAX_SAFE_INTEGER);
 const sha256 = () => matching(/^[0-9a-f]{64}$/);
 /**
- * The id of a point: a moment of a running machine's disk, since which the source knows what was written to it. With `?point=P` a
- * disk is sent while its machine runs, and P is known from then on; such a stream is the disk only with what changed since P. With
- * `?since=Q` only what changed since Q is sent, blocks of zeros too, and the hash is that of these blocks. Both streams of a disk
- * have the same `point` and `since`. A point that is not known is answered with 409 `not_stopped`.
+ * The id of a point: a moment of a running machine's disk, since which the source knows what was written to it. `rounds/disk?point=P`
+ * sends the disk while its machine runs, and P is known from then on. With `?since=Q` only what changed since Q is sent, blocks of zeros
+ * too, and the hash is that of these blocks; `files/disk?since=Q` sends the same of a stopped machine. A point that is not known is
+ * answered with 409 `not_stopped`.
  */
 const point = () => matching(/^[0-9a-f]{32}$/);
 /*
- * A machine that runs has two more files. `rounds` with `?point=P` is its memory, for which the target starts a VM. `rest` with
- * `?point=P&disk=Q&generation=N` has the source pause the machine: what has changed in its memory since `rounds` and on its disk since
- * the point Q, and its devices. Their streams are those of node/src/memory/move-stream.ts. After `rest` the machine is one of the target,
- * and paused on both nodes. It runs again only where a request with a generation above N says `running`; `stopped` with N saves its
- * memory on the source instead.
+ * `rounds/memory?point=P` is the memory of a machine that runs, for which the target starts a VM. `rest?point=P&disk=Q&generation=N` has
+ * the source pause the machine: what has changed in its memory since P and on its disk since the point Q, and its devices. Their streams
+ * are those of node/src/memory/move-stream.ts. After `rest` the machine is one of the target, and paused on both nodes. It runs again
+ * only where a request with a generation above N says `running`; `stopped` with N saves its memory on the source instead.
  */
 const FILES_MAX = 16;
 const POINTS_MAX = 8;

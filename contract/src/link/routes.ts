@@ -4,6 +4,7 @@
  * Always: the node serves each of these and no other (node/src/link/server.ts), and node/test/link-resources.test.ts calls
  * each with callers that misbehave.
  */
+import { PART_PATHS } from "./moved-parts.ts";
 
 export interface LinkRoute {
   readonly method: "DELETE" | "GET" | "POST" | "PUT";
@@ -31,12 +32,19 @@ export const LINK_ROUTES = {
   pullImage: { method: "PUT", path: "/v1/images" },
   importImage: { method: "POST", path: "/v1/images/import" },
   removeImage: { method: "DELETE", path: "/v1/images" },
-  outgoing: { method: "GET", path: "/v1/machines/{id}/outgoing" },
+  describeOutgoing: { method: "GET", path: "/v1/machines/{id}/outgoing" },
   releaseOutgoing: { method: "DELETE", path: "/v1/machines/{id}/outgoing" },
-  outgoingFile: { method: "GET", path: "/v1/machines/{id}/outgoing/{file}" },
+  sendFile: { method: "GET", path: `/v1/machines/{id}/outgoing/${PART_PATHS.file}` },
+  sendDiskRound: { method: "GET", path: `/v1/machines/{id}/outgoing/${PART_PATHS.diskRound}` },
+  sendMemoryRounds: { method: "GET", path: `/v1/machines/{id}/outgoing/${PART_PATHS.memoryRounds}` },
+  /** Pauses the machine. */
+  sendRest: { method: "POST", path: `/v1/machines/{id}/outgoing/${PART_PATHS.rest}` },
   beginIncoming: { method: "PUT", path: "/v1/machines/{id}/incoming/{move}" },
-  receiveIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/{file}" },
-  commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}" },
+  receiveFile: { method: "POST", path: `/v1/machines/{id}/incoming/{move}/${PART_PATHS.file}` },
+  receiveDiskRound: { method: "POST", path: `/v1/machines/{id}/incoming/{move}/${PART_PATHS.diskRound}` },
+  receiveMemoryRounds: { method: "POST", path: `/v1/machines/{id}/incoming/{move}/${PART_PATHS.memoryRounds}` },
+  receiveRest: { method: "POST", path: `/v1/machines/{id}/incoming/{move}/${PART_PATHS.rest}` },
+  commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/commit" },
   discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
 } as const satisfies Readonly<Record<string, LinkRoute>>;
 

@@ -11,6 +11,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { LinkError } from "@flotilla/contract/link";
 import { readIncomingMachine } from "@flotilla/contract/link/generated";
 import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
+import { type MovedPartKind, readPart } from "@flotilla/contract/link/moved-parts";
 import type { MoveProgress } from "@flotilla/contract/link/moves";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import { asDiskFull, DiskFull } from "../images/space.ts";
@@ -27,8 +28,6 @@ import type { Exchange } from "./exchange.ts";
 const PROGRESS_PERIOD_MS = 1_000;
 /** Longer than a server lets the source be silent, which reads again what was sent before. */
 const SILENCE_MAX_MS = 12 * 60_000;
-const POINT = /^[0-9a-f]{32}$/;
-const FILE_NAME = /^(disk|root|memory|memory-base|rounds|rest|log-[0-9]{1,15})$/;
 
 export interface MoveParts {
   readonly fleet: Fleet;
@@ -37,28 +36,30 @@ export interface MoveParts {
   readonly clock: Clock;
 }
 
-/** What there is of a machine, or the blocks of one of its files. */
-export async function serveOutgoing(
+/** What there is of a machine. */
+export async function describe(
   { request, response, query, parameters, signal }: Exchange,
-  parts: MoveParts,
+  { fleet, outgoing }: Pick<MoveParts, "fleet" | "outgoing">,
 ): Promise<void> {
   request.resume();
-  const { id: machineId = "", file } = parameters;
-  const machine = parts.fleet.find(machineId);
-  if (!(machine instanceof Supervisor)) {
-    const message = `machine ${machineId} is not on this node, or its files cannot be used`;
-    return refuse(response, 404, { code: "not_found", message });
-  }
-  if (file === undefined) {
-    const hasContent = query.get("content") === "1";
-    return sendJson(response, 200, await describeOutgoing(machine, parts.outgoing, { hasContent, signal }));
-  }
-  const part = {
-    ...{ name: fileNameOf(file), from: fromOf(query) },
-    ...{ ...pointsOf(query, file), ...restOf(query, file) },
-  };
-  const { earlySlots } = parts.outgoing;
-  const release = part.point === null || part.rest !== null ? null : earlySlots.tryTake();
+  const machine = supervisorOf(fleet, parameters);
+  if (machine === null) return refuse(response, 404, notHere(parameters));
+  const hasContent = query.get("content") === "1";
+  sendJson(response, 200, await describeOutgoing(machine, outgoing, { hasContent, signal }));
+}
+
+/** The blocks of a part of a machine. */
+export async function sendPart(
+  kind: MovedPartKind,
+  { request, response, query, parameters, signal }: Exchange,
+  { fleet, outgoing }: Pick<MoveParts, "fleet" | "outgoing">,
+): Promise<void> {
+  request.resume();
+  const part = readPart(kind, parameters["file"], query);
+  const machine = supervisorOf(fleet, parameters);
+  if (machine === null) return refuse(response, 404, notHere(parameters));
+  const isOfRunning = kind === "diskRound" || kind === "memoryRounds";
+  const release = isOfRunning ? outgoing.earlySlots.tryTake() : null;
   if (release === undefined) {
     const message = "as many disks of running machines as may be at once are being sent from this node";
     return refuse(response, 503, { code: "busy", message });
@@ -66,7 +67,7 @@ export async function serveOutgoing(
   try {
     const blocks = await outgoingBlocks(machine, part, signal).catch((error: NodeJS.ErrnoException) => {
       // A stop has discarded the memory.
-      if (error.code === "ENOENT") throw new UnknownPoint(`machine ${machineId} has no ${part.name} any more`);
+      if (error.code === "ENOENT") throw new UnknownPoint(`machine ${machine.machineId} has no such file any more`);
       throw error;
     });
     response.writeHead(200, { "content-type": "application/octet-stream" });
@@ -80,14 +81,23 @@ export async function serveOutgoing(
   }
 }
 
+function supervisorOf(fleet: Fleet, { id = "" }: Exchange["parameters"]): Supervisor | null {
+  const machine = fleet.find(id);
+  return machine instanceof Supervisor ? machine : null;
+}
+
+const notHere = ({ id }: Exchange["parameters"]): LinkError => ({
+  code: "not_found",
+  message: `machine ${id} is not on this node, or its files cannot be used`,
+});
+
 /** The move has ended: what the machine writes is not watched any more. */
 export async function releaseOutgoing(
   { request, response, parameters }: Exchange,
   { fleet }: Pick<MoveParts, "fleet">,
 ): Promise<void> {
   request.resume();
-  const machine = fleet.find(parameters["id"] ?? "");
-  if (machine instanceof Supervisor) await machine.forgetPoints();
+  await supervisorOf(fleet, parameters)?.forgetPoints();
   sendJson(response, 200, {});
 }
 
@@ -98,12 +108,14 @@ export async function beginIncoming(exchange: Exchange, { incoming, clock }: Mov
   sendJson(response, 200, await incoming.begin(machineId, move, machine));
 }
 
-export async function receiveIncoming(exchange: Exchange, { incoming, clock }: MoveParts): Promise<void> {
+export async function receivePart(
+  kind: MovedPartKind,
+  exchange: Exchange,
+  { incoming, clock }: MoveParts,
+): Promise<void> {
   const { request, parameters, query } = exchange;
   const { machineId, move } = idsOf(parameters);
-  const { file = "" } = parameters;
-  const generation = restOf(query, file).rest?.generation ?? null;
-  const part = { name: fileNameOf(file), from: fromOf(query), ...pointsOf(query, file), generation };
+  const part = readPart(kind, parameters["file"], query);
   using _silence = endWhenSilent(request, clock, SILENCE_MAX_MS);
   await serveArrival(exchange, clock, (onBytes) => incoming.receive(machineId, move, part, request, onBytes));
 }
@@ -132,12 +144,6 @@ function idsOf({ id: machineId = "", move = "" }: Exchange["parameters"]): { mac
   if (!/^mach-[0-9a-f]{32}$/.test(machineId)) throw new InvalidMessage("id", "mach- and 32 hex digits");
   if (!/^op-[0-9a-f]{32}$/.test(move)) throw new InvalidMessage("move", "op- and 32 hex digits");
   return { machineId, move };
-}
-
-function fileNameOf(name: string): string {
-  if (!FILE_NAME.test(name))
-    throw new InvalidMessage("file", "disk, root, memory, memory-base, rounds, rest or log-<number>");
-  return name;
 }
 
 /** Answers with a line each second while a file arrives, and then how that ended. */
@@ -187,34 +193,4 @@ export function refusalOf(error: unknown): { readonly status: number; readonly e
   if (error instanceof ContentDiffers) return { status: 409, error: { code: "hash_differs", message } };
   const full = asDiskFull(error);
   return full instanceof DiskFull ? { status: 507, error: { code: "no_space", message: full.message } } : null;
-}
-
-/** The points of a request for a disk. Throws InvalidMessage. */
-function pointsOf(query: URLSearchParams, file: string): { point: string | null; since: string | null } {
-  const [point, since] = ["point", "since"].map((name) => {
-    const id = query.get(name);
-    const hasPoints = file === "disk" || file === "rounds" || file === "rest";
-    if (id !== null && (!hasPoints || !POINT.test(id))) throw new InvalidMessage(name, "32 hex digits, of a disk");
-    if (id === null && name === "point" && hasPoints && file !== "disk")
-      throw new InvalidMessage(name, "32 hex digits");
-    return id;
-  });
-  return { point: point ?? null, since: since ?? null };
-}
-
-/** What a request for the rest of a machine that runs names; null: it is for a file. Throws InvalidMessage. */
-function restOf(query: URLSearchParams, file: string): { rest: { diskPoint: string; generation: number } | null } {
-  if (file !== "rest") return { rest: null };
-  const diskPoint = query.get("disk") ?? "";
-  const generation = Number(query.get("generation"));
-  if (!POINT.test(diskPoint)) throw new InvalidMessage("disk", "32 hex digits");
-  if (!Number.isSafeInteger(generation) || generation < 1) throw new InvalidMessage("generation", "a whole number");
-  return { rest: { diskPoint, generation } };
-}
-
-function fromOf(query: URLSearchParams): number {
-  const from = Number(query.get("from") ?? 0);
-  if (!Number.isSafeInteger(from) || from < 0 || from % BLOCK_BYTES !== 0)
-    throw new InvalidMessage("from", `a multiple of ${BLOCK_BYTES}`);
-  return from;
 }

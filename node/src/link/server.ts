@@ -51,11 +51,12 @@ import { parseLogsRequest, serveLogs } from "./logs.ts";
 import {
   beginIncoming,
   commitIncoming,
+  describe,
   discardIncoming,
-  receiveIncoming,
+  receivePart,
   refusalOf,
   releaseOutgoing,
-  serveOutgoing,
+  sendPart,
 } from "./moves.ts";
 import type { Peer } from "./parking.ts";
 
@@ -163,11 +164,17 @@ class Link {
     pullImage: (exchange) => pullImage(exchange, this.#options),
     importImage: (exchange) => importImage(exchange, this.#options),
     removeImage: (exchange) => removeImage(exchange, this.#options),
-    outgoing: (exchange) => serveOutgoing(exchange, this.#options),
+    describeOutgoing: (exchange) => describe(exchange, this.#options),
     releaseOutgoing: (exchange) => releaseOutgoing(exchange, this.#options),
-    outgoingFile: (exchange) => serveOutgoing(exchange, this.#options),
+    sendFile: (exchange) => sendPart("file", exchange, this.#options),
+    sendDiskRound: (exchange) => sendPart("diskRound", exchange, this.#options),
+    sendMemoryRounds: (exchange) => sendPart("memoryRounds", exchange, this.#options),
+    sendRest: (exchange) => sendPart("rest", exchange, this.#options),
     beginIncoming: (exchange) => beginIncoming(exchange, this.#options),
-    receiveIncoming: (exchange) => receiveIncoming(exchange, this.#options),
+    receiveFile: (exchange) => receivePart("file", exchange, this.#options),
+    receiveDiskRound: (exchange) => receivePart("diskRound", exchange, this.#options),
+    receiveMemoryRounds: (exchange) => receivePart("memoryRounds", exchange, this.#options),
+    receiveRest: (exchange) => receivePart("rest", exchange, this.#options),
     commitIncoming: (exchange) => commitIncoming(exchange, this.#options),
     discardIncoming: (exchange) => discardIncoming(exchange, this.#options),
   };

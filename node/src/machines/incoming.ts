@@ -24,6 +24,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { readIncomingMachine } from "@flotilla/contract/link/generated";
+import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import type {
   AwaitedFile,
   IncomingMachine,
@@ -56,14 +57,13 @@ export class OlderCopy extends Error {}
 /** No move with this id was begun here, or it was discarded. */
 export class UnknownMove extends Error {}
 
-/** A file as it arrives. Points are of the disk only, as in contract/src/link/moves.ts. */
-export interface ReceivedFile extends AwaitedFile {
-  /** The point that is complete with this stream; null: the file is. */
-  readonly point: string | null;
-  /** The point since which this has changed; null: everything arrives. */
-  readonly since: string | null;
-  /** Of the row of a machine of which the rest arrives; null: something else does. */
-  readonly generation: number | null;
+/** How a part has arrived. */
+interface ReceivedPart {
+  readonly bytes: number;
+  /** Of the content of a file; empty: the part is none. */
+  readonly sha256: string;
+  /** When the source paused the machine, of which the rest has arrived: epoch milliseconds; null: another part has. */
+  readonly pausedAt: number | null;
 }
 
 export interface IncomingOptions {
@@ -140,76 +140,84 @@ export class Incoming {
     for (const each of [path, `${path}.part`]) await rm(each, { force: true });
   }
 
-  /**
-   * Receives a file from byte `from` on. Resolves with the content's hash when the file has its name. Throws ContentDiffers and
-   * DiskFull.
-   */
+  /** Receives a part. A file has its name then. Throws ContentDiffers and DiskFull. */
   async receive(
     machineId: string,
     move: string,
-    { name, from, point, since, generation }: ReceivedFile,
+    part: MovedPart,
     source: AsyncIterable<Buffer>,
     onBytes: (bytes: number) => void,
-  ): Promise<{ readonly bytes: number; readonly sha256: string; readonly pausedAt: number | null }> {
-    const key = `${move} ${name}`;
+  ): Promise<ReceivedPart> {
+    const key = `${move} ${part.kind === "file" ? part.name : part.kind === "diskRound" ? "disk" : part.kind}`;
     this.#receiving.get(key)?.abort(new Error("a newer request sends the file"));
     const own = new AbortController();
     this.#receiving.set(key, own);
     const stream = untilAborted(source, own.signal);
+    let bytes = 0;
+    const onMore = (more: number): void => {
+      own.signal.throwIfAborted();
+      bytes += more;
+      onBytes(bytes);
+    };
     const received = this.#inTurn(move, async () => {
-      if (name === "rounds" || name === "rest") {
-        let bytes = 0;
-        const pausedAt = await this.#receiveLive(
-          machineId,
-          move,
-          { generation, point: point ?? "" },
-          stream,
-          (more) => {
-            own.signal.throwIfAborted();
-            bytes += more;
-            onBytes(bytes);
-          },
-        );
+      if (part.kind === "memoryRounds" || part.kind === "rest") {
+        const pausedAt = await this.#receiveLive(machineId, move, part, stream, onMore);
         return { bytes, sha256: "", pausedAt };
       }
-      const path = this.#path(move, name);
-      const isEarly = point !== null || since !== null;
-      const part = isEarly ? this.#earlyPath(move) : `${path}.part`;
-      if (!isEarly && (await resumeAt(part)) < from) throw new Error(`there is no part of ${name} up to byte ${from}`);
-      if (since !== null && since !== (await this.#point(move))) throw new UnknownPoint(`there is no point ${since}`);
-      // Durably, before the file is something else.
-      if (name === "disk" && since === null) await this.#forgetEarly(move);
-      let unchecked = 0;
-      let bytes = 0;
-      const mode = since === null && from === 0 ? "w" : "r+";
-      const written = await this.#write(part, mode, stream, async (more) => {
-        own.signal.throwIfAborted();
-        bytes += more;
-        onBytes(bytes);
-        unchecked += more;
-        if (unchecked < SPACE_CHECK_BYTES) return;
-        unchecked = 0;
-        if ((await bytesForNewDisks(this.#place(move))) < 0) throw new DiskFull("it filled up while a machine arrived");
-      });
-      const found = isEarly ? writtenHash(part, written, own.signal) : contentHash(part, own.signal);
-      if ((await found) !== written.sha256) {
-        if (isEarly) await this.#forgetEarly(move);
-        await rm(part, { force: true });
-        throw new ContentDiffers(`the content of ${name} differs from what was sent; it is sent again`);
-      }
-      if (point === null) {
-        await rename(part, path);
-        await syncToDisk(dirname(path));
-        if (since !== null) await rm(this.#pointPath(move), { force: true });
-      } else {
-        await writeFile(`${this.#pointPath(move)}.new`, point, { mode: 0o600 });
-        await syncToDisk(`${this.#pointPath(move)}.new`);
-        await rename(`${this.#pointPath(move)}.new`, this.#pointPath(move));
-        await syncToDisk(this.#place(move));
-      }
-      return { bytes, sha256: written.sha256, pausedAt: null };
+      const sha256 = await this.#receiveFile(move, part, stream, onMore, own.signal);
+      return { bytes, sha256, pausedAt: null };
     });
     return await received.finally(() => this.#receiving.get(key) === own && this.#receiving.delete(key));
+  }
+
+  /** Resolves with the content's hash when the file has its name, or the point is complete. */
+  async #receiveFile(
+    move: string,
+    part: Extract<MovedPart, { kind: "file" | "diskRound" }>,
+    stream: AsyncIterable<Buffer>,
+    onMore: (more: number) => void,
+    signal: AbortSignal,
+  ): Promise<string> {
+    const { since } = part;
+    const [name, from] = part.kind === "file" ? [part.name, part.from] : ["disk", 0];
+    const path = this.#path(move, name);
+    const isEarly = part.kind === "diskRound" || since !== null;
+    const arriving = isEarly ? this.#earlyPath(move) : `${path}.part`;
+    if (!isEarly && (await resumeAt(arriving)) < from)
+      throw new Error(`there is no part of ${name} up to byte ${from}`);
+    if (since !== null && since !== (await this.#point(move))) throw new UnknownPoint(`there is no point ${since}`);
+    // Durably, before the file is something else.
+    if (name === "disk" && since === null) await this.#forgetEarly(move);
+    let unchecked = 0;
+    const mode = since === null && from === 0 ? "w" : "r+";
+    const written = await this.#write(arriving, mode, stream, async (more) => {
+      onMore(more);
+      unchecked += more;
+      if (unchecked < SPACE_CHECK_BYTES) return;
+      unchecked = 0;
+      if ((await bytesForNewDisks(this.#place(move))) < 0) throw new DiskFull("it filled up while a machine arrived");
+    });
+    const found = isEarly ? writtenHash(arriving, written, signal) : contentHash(arriving, signal);
+    if ((await found) !== written.sha256) {
+      if (isEarly) await this.#forgetEarly(move);
+      await rm(arriving, { force: true });
+      throw new ContentDiffers(`the content of ${name} differs from what was sent; it is sent again`);
+    }
+    if (part.kind === "diskRound") await this.#completePoint(move, part.point);
+    else {
+      await rename(arriving, path);
+      await syncToDisk(dirname(path));
+      if (since !== null) await rm(this.#pointPath(move), { force: true });
+    }
+    return written.sha256;
+  }
+
+  async #completePoint(move: string, point: string): Promise<void> {
+    const path = this.#pointPath(move);
+    await writeFile(`${path}.new`, point, { mode: 0o600 });
+    await syncToDisk(`${path}.new`);
+    await rename(`${path}.new`, path);
+    await syncToDisk(this.#place(move));
   }
 
   /**
@@ -219,11 +227,12 @@ export class Incoming {
   async #receiveLive(
     machineId: string,
     move: string,
-    { generation, point }: { readonly generation: number | null; readonly point: string },
+    part: Extract<MovedPart, { kind: "memoryRounds" | "rest" }>,
     stream: AsyncIterable<Buffer>,
     onBytes: (more: number) => void,
   ): Promise<number | null> {
     const { fleet, deps } = this.#options;
+    const generation = part.kind === "rest" ? part.generation : null;
     const request = await this.#request(move);
     const early = await stat(this.#earlyPath(move)).catch(() => null);
     const [missing] = (await this.#awaited(move, request)).filter(({ name }) => name !== "disk");
@@ -250,10 +259,10 @@ export class Incoming {
       ...{ staging: this.#staging(move), earlyDiskPath: this.#earlyPath(move) },
     };
     if (generation === null) {
-      await this.#live.receiveRounds(arrival, point, stream, onBytes);
+      await this.#live.receiveRounds(arrival, part.point, stream, onBytes);
       return null;
     }
-    const pausedAt = await this.#live.finish(arrival, point, stream, onBytes).catch(async (error: unknown) => {
+    const pausedAt = await this.#live.finish(arrival, part.point, stream, onBytes).catch(async (error: unknown) => {
       if (!(error instanceof UnknownPoint)) await this.#forgetEarly(move);
       throw error;
     });

@@ -10,6 +10,7 @@ import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
+import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import type { MovedImage, MovedMemory, MovedRoot, OutgoingMachine } from "@flotilla/contract/link/moves";
 import { namesIn } from "../host/names-in.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
@@ -18,7 +19,6 @@ import { type MoveRecord, writeMove } from "../memory/move-stream.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { BootSlots } from "./boot-slots.ts";
 import { UnknownPoint } from "./disk-changes.ts";
-import type { HandOver } from "./hand-over.ts";
 import { LOG_NAME } from "./machine-log.ts";
 import type { MemoryBases } from "./memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
@@ -104,32 +104,29 @@ async function describeMemory(
   }
 }
 
-export interface OutgoingBlocks {
-  readonly name: string;
-  readonly from: number;
-  /** Of the disk, and of a machine that runs. */
-  readonly point: string | null;
-  readonly since: string | null;
-  /** Of a machine that is handed over while it runs. */
-  readonly rest: Omit<HandOver, "point"> | null;
-}
-
-/** The blocks of a file, as the request for it says. Throws UnknownPoint, and ENOENT. */
+/** The blocks of a part. Throws UnknownPoint, and ENOENT. */
 export async function outgoingBlocks(
   supervisor: Supervisor,
-  { name, from, point, since, rest }: OutgoingBlocks,
+  part: MovedPart,
   signal: AbortSignal,
 ): Promise<AsyncIterable<Buffer>> {
-  if (rest !== null) return writeMove(await begun(await supervisor.handOver({ ...rest, point: point ?? "" })));
-  if (name === "rounds") return writeMove(await begun(await supervisor.sendRounds(point ?? "")));
-  if (point !== null) {
-    const path = diskPathOf(supervisor.directory);
-    const changed = await supervisor.nextPoint({ point, since }, signal);
-    return changed === null ? readBlocks(path, 0) : readExtents(path, changed);
+  switch (part.kind) {
+    case "rest":
+      return writeMove(await begun(await supervisor.handOver(part)));
+    case "memoryRounds":
+      return writeMove(await begun(await supervisor.sendRounds(part.point)));
+    case "diskRound": {
+      const path = diskPathOf(supervisor.directory);
+      const changed = await supervisor.nextPoint(part, signal);
+      return changed === null ? readBlocks(path, 0) : readExtents(path, changed);
+    }
+    case "file": {
+      const { name, from, since } = part;
+      const path = await outgoingPath(supervisor, name);
+      await stat(path);
+      return since === null ? readBlocks(path, from) : readExtents(path, await supervisor.changesSince(since));
+    }
   }
-  const path = await outgoingPath(supervisor, name);
-  await stat(path);
-  return since === null ? readBlocks(path, from) : readExtents(path, await supervisor.changesSince(since));
 }
 
 /** The same records; rejects when the first one does. Also when nothing of it is read, their files are closed when it ends. */

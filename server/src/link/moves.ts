@@ -14,7 +14,8 @@ import {
   readObservedMachine,
   readOutgoingMachine,
 } from "@flotilla/contract/link/generated";
-import type { AwaitedFile, IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
+import { type MovedPart, partPath } from "@flotilla/contract/link/moved-parts";
+import type { IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { ask, explained, type Meaning, type Question } from "./ask.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
@@ -85,7 +86,7 @@ export async function commitIncoming(
   call: MoveCall,
   { hasMemory }: { readonly hasMemory: boolean },
 ): Promise<ObservedMachine> {
-  const path = `${incomingPath(call)}${hasMemory ? "" : "?memory=0"}`;
+  const path = `${incomingPath(call)}/commit${hasMemory ? "" : "?memory=0"}`;
   return await askInMove(link, node, { method: "POST", path, signal: call.signal }, readObservedMachine);
 }
 
@@ -105,13 +106,6 @@ export async function releaseOutgoing(
 }
 
 export interface RelayOptions {
-  readonly file: AwaitedFile;
-  /** Of the disk: the point that the stream begins. */
-  readonly point?: string;
-  /** Of the disk: the point that the target has; only what has changed since then is sent. */
-  readonly since?: string;
-  /** Of the rest of a machine that runs. */
-  readonly rest?: { readonly diskPoint: string; readonly generation: number };
   /** Called with how many bytes have arrived. */
   readonly onBytes: (bytes: number) => void;
   /** Called when the rest of a machine that ran has arrived, with when it was paused: epoch milliseconds of the source's clock. */
@@ -119,22 +113,16 @@ export interface RelayOptions {
 }
 
 /**
- * Copies a file from one node to the other. Resolves with the bytes that were sent. Throws NodeUnreachable when either side broke
+ * Copies a part of a machine from one node to the other. Resolves with the bytes that were sent. Throws NodeUnreachable when either side broke
  * off, ContentDiffers, and a Refusal with what a node says.
  */
-export async function relayFile(
+export async function relayPart(
   link: NodeLink,
   { source, target }: { readonly source: NodeAddress; readonly target: NodeAddress },
   call: MoveCall,
-  { file, point, since, rest, onBytes, onPaused }: RelayOptions,
+  part: MovedPart,
+  { onBytes, onPaused }: RelayOptions,
 ): Promise<number> {
-  const query = new URLSearchParams({ from: `${file.from}` });
-  if (point !== undefined) query.set("point", point);
-  if (since !== undefined) query.set("since", since);
-  if (rest !== undefined) {
-    query.set("disk", rest.diskPoint);
-    query.set("generation", `${rest.generation}`);
-  }
   const over = new AbortController();
   const signal = AbortSignal.any([call.signal, over.signal]);
   const input = new PassThrough({ highWaterMark: RELAY_BYTES_MAX });
@@ -143,8 +131,9 @@ export async function relayFile(
   try {
     const blocks = await explained(source, meaningTo(call, source), () =>
       link.open(source, {
-        method: "GET",
-        path: `/v1/machines/${call.machineId}/outgoing/${file.name}?${query}`,
+        // A source is paused for the rest.
+        method: part.kind === "rest" ? "POST" : "GET",
+        path: `/v1/machines/${call.machineId}/outgoing/${partPath(part)}`,
         headersTimeout: ANSWER_TIMEOUT_MS,
         bodyTimeout: SOURCE_SILENCE_MAX_MS,
         signal,
@@ -152,7 +141,7 @@ export async function relayFile(
     );
     const answer = link.open(target, {
       method: "POST",
-      path: `${incomingPath(call)}/${file.name}?${query}`,
+      path: `${incomingPath(call)}/${partPath(part)}`,
       body: input,
       contentType: "application/octet-stream",
       headersTimeout: ANSWER_TIMEOUT_MS,

@@ -16,7 +16,7 @@ import {
   type MoveCall,
   NotStopped,
   OlderCopy,
-  relayFile,
+  relayPart,
 } from "../link/moves.ts";
 import type { NodeAddress } from "../link/node-link.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
@@ -65,11 +65,8 @@ export async function copyFiles(
           say(`${file.name}: ${megabytes(state.bytes)} of ${megabytes(total)} MB`);
         };
         const isLatter = file.name === "disk" && point !== null && outgoing.points.includes(point);
-        await relayFile(services.link, { source, target }, call, {
-          file,
-          ...(isLatter ? { since: point } : {}),
-          onBytes,
-        });
+        const part = { kind: "file", ...file, since: isLatter ? point : null } as const;
+        await relayPart(services.link, { source, target }, call, part, { onBytes });
       }
       return { bytes: state.bytes };
     } catch (error) {

@@ -10,8 +10,9 @@
  */
 import { randomBytes } from "node:crypto";
 import { messageOf } from "@flotilla/base/errors";
+import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
-import { ContentDiffers, describeOutgoing, type MoveCall, NodeBusy, NotStopped, relayFile } from "../link/moves.ts";
+import { ContentDiffers, describeOutgoing, type MoveCall, NodeBusy, NotStopped, relayPart } from "../link/moves.ts";
 import type { NodeAddress } from "../link/node-link.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
@@ -61,9 +62,10 @@ export async function copyEarly(
     state.bytes = Math.max(state.bytes, before + bytes);
     say(`while it runs: ${name}: ${megabytes(state.bytes)} MB`);
   };
-  const send = (name: string, points: { readonly point?: string; readonly since?: string } = {}): Promise<number> => {
-    const options = { file: { name, from: 0 }, ...points, onBytes: onBytes(state.bytes, name) };
-    return relayFile(services.link, { source: nodeOf(machine), target }, call, options);
+  const send = (part: MovedPart): Promise<number> => {
+    const name = part.kind === "file" ? part.name : PART_NAMES[part.kind];
+    const nodes = { source: nodeOf(machine), target };
+    return relayPart(services.link, nodes, call, part, { onBytes: onBytes(state.bytes, name) });
   };
   const notEarly = (reason: string): null => {
     onNotLive(reason);
@@ -78,7 +80,8 @@ export async function copyEarly(
       const outgoing = { ...found, files: found.files.filter(({ name }) => name === "disk"), memoryBase };
       const { takesEarly, takesLive, awaited, point } = await begin(services, machine, target, call, outgoing);
       if (!takesEarly) return notEarly(`node ${target.nodeId} takes no files of a machine that runs`);
-      for (const { name } of awaited) if (name === "root" || name === "memory-base") await send(name);
+      for (const { name } of awaited)
+        if (name === "root" || name === "memory-base") await send({ kind: "file", name, from: 0, since: null });
       const diskPoint = await sendDisk(send, point);
       const obstacle = takesLive ? obstacleOf(found, diskPoint) : `node ${target.nodeId} takes no machine that runs`;
       if (obstacle !== null) onNotLive(obstacle);
@@ -105,13 +108,15 @@ function obstacleOf({ canMoveLive }: OutgoingMachine, diskPoint: string | null):
   return diskPoint === null ? "the node did not know what it had sent of its disk" : null;
 }
 
-type Send = (name: string, points: { readonly point: string; readonly since?: string }) => Promise<number>;
+type Send = (part: MovedPart) => Promise<number>;
+/** What users see of it. */
+const PART_NAMES = { diskRound: "disk", memoryRounds: "memory", rest: "rest" } as const;
 
 /** Resolves with the id of the rounds, which the source ends; null: the machine's memory cannot be sent while it runs. */
 async function sendMemory(send: Send, onNotLive: EarlyOptions["onNotLive"]): Promise<string | null> {
   const point = randomBytes(16).toString("hex");
   try {
-    await send("rounds", { point });
+    await send({ kind: "memoryRounds", point });
     return point;
   } catch (error) {
     onNotLive(messageOf(error));
@@ -124,19 +129,19 @@ async function sendMemory(send: Send, onNotLive: EarlyOptions["onNotLive"]): Pro
  * the last point that both know.
  */
 async function sendDisk(send: Send, reached: string | null): Promise<string | null> {
-  let since = reached ?? undefined;
+  let since = reached;
   let before = Number.POSITIVE_INFINITY;
   for (let round = 1; round <= ROUNDS_MAX; round += 1) {
     const point = randomBytes(16).toString("hex");
-    const wasWhole = since === undefined;
-    const bytes = await send("disk", since === undefined ? { point } : { point, since }).catch((error: unknown) => {
-      if (!(error instanceof NotStopped) || since === undefined) throw error;
+    const wasWhole = since === null;
+    const bytes = await send({ kind: "diskRound", point, since }).catch((error: unknown) => {
+      if (!(error instanceof NotStopped) || since === null) throw error;
       return null;
     });
-    since = bytes === null ? undefined : point;
+    since = bytes === null ? null : point;
     if (bytes === null) continue;
     if (!wasWhole && (bytes <= ROUND_BYTES_ENOUGH || bytes > before * ROUND_SHRINKS)) return point;
     before = bytes;
   }
-  return since ?? null;
+  return since;
 }

@@ -17,7 +17,7 @@ import { messageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { commitIncoming, describeOutgoing, type MoveCall, relayFile } from "../link/moves.ts";
+import { commitIncoming, describeOutgoing, type MoveCall, relayPart } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -359,10 +359,9 @@ class Move {
     let pausedAt: number | null = null;
     try {
       const call = this.#call(held, this.#run.signal);
-      this.#copiedBytes = await relayFile(this.#services.link, { source: nodeOf(held), target }, call, {
-        file: { name: "rest", from: 0 },
-        point,
-        rest: { diskPoint, generation: held.generation },
+      const nodes = { source: nodeOf(held), target };
+      const part = { kind: "rest", point, diskPoint, generation: held.generation } as const;
+      this.#copiedBytes = await relayPart(this.#services.link, nodes, call, part, {
         onBytes: () => undefined,
         onPaused: (at) => {
           pausedAt = at;
