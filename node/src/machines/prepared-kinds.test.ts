@@ -57,7 +57,7 @@ test("a kind that failed is tried after the others, later with each failure, and
   assert.deepEqual(delays.slice(0, 3), [RETRY_MS_MIN, 2 * RETRY_MS_MIN, 4 * RETRY_MS_MIN]);
   assert.equal(delays.at(-1), 15 * MINUTE);
   const kind = turn(kinds, now);
-  kinds.succeeded(kind);
+  kinds.succeeded(kind, 0);
   assert.equal(kinds.failed(kind, now), RETRY_MS_MIN);
 });
 
@@ -111,4 +111,33 @@ test("when memory is short, kinds of low priority are discarded before anything 
     empty(kinds, 0, availableMemoryMb).map((bootId) => bootId.slice(0, 2)),
     ["2-", "2-", "2-"],
   );
+});
+
+test("after a burst of one kind another one is prepared in turns with it", () => {
+  const kinds = new PreparedKinds();
+  kinds.keep(sizeOf(1), imageOf("new"), 3, 0);
+  kinds.keep(sizeOf(1), null, 2, 0);
+  for (let count = 0; count < 20; count += 1) kinds.take(sizeOf(1), imageOf("new"), 0);
+  for (let count = 0; count < 4; count += 1) kinds.take(sizeOf(1), null, 0);
+  const order: (string | undefined)[] = [];
+  for (let count = 0; count < 10; count += 1) {
+    const kind = turn(kinds, 0);
+    order.push(kind.image?.digest);
+    kind.waiting.push(vmOf(String(count)));
+  }
+  assert.deepEqual(order.slice(0, 8), ["new", undefined, "new", undefined, "new", undefined, "new", undefined]);
+  assert.deepEqual(order.slice(8), ["new", "new"]);
+});
+
+test("how long a preparation takes is the median of the last ones, so a template that was made counts little", () => {
+  const kinds = new PreparedKinds();
+  for (let count = 0; count < 50; count += 1) kinds.take(sizeOf(1), null, 0);
+  assert.equal(fill(kinds, 0), 30, "2 s are assumed");
+  const [kind] = [kinds.find(sizeOf(1), null)];
+  assert.ok(kind);
+  kind.waiting.length = 0;
+  for (const tookMs of [60_000, 3_000, 3_000]) kinds.succeeded(kind, tookMs);
+  assert.equal(fill(kinds, 0), 20);
+  for (let count = 0; count < 3; count += 1) kinds.succeeded(kind, 100);
+  assert.equal(fill(kinds, 0), 30);
 });

@@ -7,6 +7,7 @@
  * Always:
  * - A few kinds are permanent, and come first. Others are added with demand, at most KINDS_BY_DEMAND_MAX; the oldest of
  *   them is displaced.
+ * - Of the kinds that need more, the one of which the fewest wait is prepared next, so no kind waits for all of another.
  * - A kind that failed is skipped for a time that doubles with each failure; other kinds are prepared in the meantime.
  */
 import type { MachineSpec } from "@flotilla/contract/link";
@@ -23,7 +24,7 @@ export interface WaitingVm {
   readonly diskPath: string | null;
 }
 
-/** Times are monotonic milliseconds. */
+/** A kind. Times are monotonic milliseconds. */
 export interface Kind extends Demand, Size {
   /** null: without a disk; `diskGb` has no meaning then. */
   readonly image: UnpackedImage | null;
@@ -46,10 +47,16 @@ const KINDS_BY_DEMAND_MAX = 6;
 /** The pause after the first failure of a kind; doubles with each further one. */
 export const RETRY_MS_MIN = 10_000;
 const RETRY_MS_MAX = 15 * 60_000;
+/** The time of a preparation is the median of so many. */
+const MEASURED_MAX = 5;
+/** That time before any preparation. */
+const ASSUMED_MS = 2_000;
 
 export class PreparedKinds {
   /** Permanent ones first, then in the order in which they were added. */
   readonly #kinds: Kind[] = [];
+  /** How long the last preparations took, in milliseconds; the first of a kind also makes a template. */
+  readonly #prepareMs: number[] = [];
 
   /** Adds a permanent kind, of which `minimum` are prepared also without demand. */
   keep(size: Size, image: UnpackedImage | null, minimum: number, now: number): void {
@@ -97,17 +104,22 @@ export class PreparedKinds {
   next({ totalMemoryMb, availableMemoryMb }: Memory, now: number): NextStep {
     for (const { takenAt } of this.#kinds) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
     const demands = this.#kinds;
-    const waiting = demands.reduce((sum, kind) => sum + kind.waiting.length, 0);
-    const targets = targetCounts({ now, demands, totalMemoryMb, availableMemoryMb, waiting });
+    const prepareMs = this.#prepareMs.toSorted((one, two) => one - two)[this.#prepareMs.length >> 1] ?? ASSUMED_MS;
+    const targets = targetCounts({ now, demands, totalMemoryMb, availableMemoryMb, prepareMs });
     const missing = (kind: Kind, index: number): number => (targets[index] ?? 0) - kind.waiting.length;
     const tooMany = demands.find((kind, index) => missing(kind, index) < 0)?.waiting.pop();
     if (tooMany !== undefined) return { kind: "discard", vm: tooMany.vm };
-    const tooFew = demands.find((kind, index) => missing(kind, index) > 0 && now >= kind.retryAt);
-    return tooFew === undefined ? { kind: "nothing" } : { kind: "prepare", of: tooFew };
+    const tooFew = demands.filter((kind, index) => missing(kind, index) > 0 && now >= kind.retryAt);
+    // After a burst of one kind the others do not wait for all of it.
+    const [next] = tooFew.toSorted((one, two) => one.waiting.length - two.waiting.length);
+    return next === undefined ? { kind: "nothing" } : { kind: "prepare", of: next };
   }
 
-  succeeded(kind: Kind): void {
+  /** `tookMs`: how long it took to prepare. */
+  succeeded(kind: Kind, tookMs: number): void {
     kind.failures = 0;
+    this.#prepareMs.push(tookMs);
+    if (this.#prepareMs.length > MEASURED_MAX) this.#prepareMs.shift();
   }
 
   /** Returns the milliseconds until the kind is tried again. */

@@ -170,10 +170,11 @@ export class PreparedVms {
   async #try(kind: Kind): Promise<void> {
     const { clock, log } = this.#options;
     const { signal } = this.#stop;
+    const startedAt = clock.monotonic();
     try {
       const waiting = await prepareVm(kind, this.#firstImage, { ...this.#options, signal });
       if (waiting !== undefined) await this.#keep(kind, waiting);
-      this.#kinds.succeeded(kind);
+      this.#kinds.succeeded(kind, clock.monotonic() - startedAt);
     } catch (error) {
       signal.throwIfAborted();
       const delayMs = this.#kinds.failed(kind, clock.monotonic());
