@@ -91,7 +91,7 @@ export function failureOf(
       NOT_FLOTILLA,
     );
   const id = error.status >= 500 && error.requestId !== null ? ` [request id: ${error.requestId}]` : "";
-  return new Failure(inCommandTerms(error.text, names) + id, adviceFor(error, connection));
+  return new Failure(inCommandTerms(error.text, error.details, names) + id, adviceFor(error, connection));
 }
 
 const ADDRESS_ADVICE = "start one with `npm start`, or say where it is with --url or FLOTILLA_URL";
@@ -156,7 +156,7 @@ function adviceFor(error: FlotillaError, connection: ConnectionFacts | null): st
     case "method_not_allowed":
       return EARLIER_RELEASE;
     case "not_found":
-      return error.text === "no such path" ? EARLIER_RELEASE : null;
+      return error.details.resource?.kind === "path" ? EARLIER_RELEASE : null;
     case "not_implemented":
       return "this Flotilla does not serve that yet";
     case "internal":

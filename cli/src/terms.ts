@@ -1,12 +1,13 @@
 /**
- * The server's sentences in the terms of the command line: the server names its calls and the fields of its bodies, a
+ * The server's refusals in the terms of the command line: the server names its calls and the fields of its bodies, a
  * user of the command line knows commands and options. Pure.
  *
- * Always: a text that names no call and no field is unchanged. A field is renamed only where the command has an option
- * or an operand for it.
+ * Always: what is replaced is what the refusal's details name; its text is not interpreted. A field is renamed only where
+ * the command has an option or an operand for it.
  */
+import type { RefusalDetails } from "@flotilla/sdk";
 
-/** The command for each call that the server names in a sentence. `ID` is any one part of the path. */
+/** The command for each call that the server names in details. `ID` is any one part of the path. */
 const COMMANDS: Readonly<Record<string, string>> = {
   "GET /v1/apikeys": "key ls",
   "GET /v1/billing/invoices": "invoice ls",
@@ -45,61 +46,45 @@ const RENAMED: Readonly<Record<string, readonly string[]>> = {
   url: ["address"],
 };
 
-/** How the server says where a cursor comes from. On the command line only those of events are given. */
-const OF_PAGES = "take it from the link header of the previous page";
-const OF_EVENTS = "`flotilla events --json` shows that of each event";
-
 const UNIT = /(Mb|Gb|Secs|Seconds|Micros|Id)$/;
-const BOUNDS: Readonly<Record<string, string>> = { ">=": "at least", "<=": "at most", ">": "above", "<": "below" };
+const BOUNDS = { ">=": "at least", "<=": "at most", ">": "above", "<": "below" } as const;
 const SPANS: readonly (readonly [seconds: number, unit: string])[] = [
   [86_400, "d"],
   [3_600, "h"],
   [60, "m"],
 ];
 
-const CALL = /\b(GET|POST|PUT|PATCH|DELETE) (\/v1(?:\/[\w.-]+)+)/g;
-/** A call in brackets explains a command that the sentence names already. */
-const CALL_IN_BRACKETS = / \((?:GET|POST|PUT|PATCH|DELETE) \/v1\/[^)]*\)/g;
-const FIELD = /\b(?:(?:resources|source|network)\.\w+|[a-z]+(?:[A-Z][a-z]+)+)\b/g;
-/** A field of which the sentence speaks: `url cannot be used`. */
-const SUBJECT = /^[a-z]+(?= (?:is|cannot|must) )/;
-const SCHEMA_FAULT = /^Failed to deserialize (?:the JSON body into the target type|query string): (?:([^:]+): )?(.*)$/s;
-
 /** `names`: the options (`--memory`) and operands (`<image>`) of the command that failed. */
-export function inCommandTerms(text: string, names: readonly string[]): string {
-  const [, path, fault] = SCHEMA_FAULT.exec(text) ?? [];
-  const sentence = fault === undefined ? text : path === undefined ? fault : schemaFault(path, fault, names);
-  return sentence
-    .replace(CALL_IN_BRACKETS, "")
-    .replace(CALL, (call, method: string, address: string) => commandFor(method, address) ?? call)
-    .replace(OF_PAGES, OF_EVENTS)
-    .replace(SUBJECT, (subject) => nameOf(subject, names) ?? subject)
-    .replace(FIELD, (field) => nameOf(field, names) ?? field);
+export function inCommandTerms(text: string, details: RefusalDetails, names: readonly string[]): string {
+  const { field, must, call } = details;
+  if (field !== undefined && must !== undefined) return `${nameOf(field, names) ?? field} ${mustText(field, details)}`;
+  const command = call === undefined ? undefined : commandFor(call);
+  const sentence = call === undefined || command === undefined ? text : text.replace(call, () => command);
+  const name = field === undefined ? undefined : nameOf(field, names);
+  return field === undefined || name === undefined ? sentence : replaceWord(sentence, field, name);
 }
 
-function commandFor(method: string, address: string): string | undefined {
-  const parts = address.split("/");
+function commandFor(call: string): string | undefined {
+  const parts = call.split("/");
   const [, , , id = ""] = parts;
   const anyId = parts.map((part, index) => (index === 3 ? "ID" : part)).join("/");
-  const command = COMMANDS[`${method} ${address}`] ?? COMMANDS[`${method} ${anyId}`]?.replace("ID", id);
+  const command = COMMANDS[call] ?? COMMANDS[anyId]?.replace("ID", () => id);
   return command === undefined ? undefined : `\`flotilla ${command}\``;
 }
 
-/** `expected a number <= 64`, of `resources.cpus`: `--cpus must be at most 64`. */
-function schemaFault(path: string, fault: string, names: readonly string[]): string {
-  const name = nameOf(path, names) ?? path;
-  const [, sign = "", limit] = /^expected a number (>=|<=|>|<) (-?[\d.]+)/.exec(fault) ?? [];
-  if (limit !== undefined) {
-    return `${name} must be ${BOUNDS[sign]} ${amountText(Number(limit), UNIT.exec(path)?.[1])}`;
-  }
-  const [, expected] = /^expected (.*)$/s.exec(fault) ?? [];
-  if (expected === undefined) return `${name}: ${fault}`;
-  if (expected === "at least 1 characters") return `${name} must not be empty`;
-  return `${name} must ${/^at (least|most) \d+ (characters|entries)/.test(expected) ? "have" : "be"} ${expected}`;
+/** `must be at most 128m`, where the option takes a unit. */
+function mustText(field: string, { must, limit }: RefusalDetails): string {
+  const unit = UNIT.exec(field)?.[1];
+  if (limit?.of !== "value" || unit === undefined) return `must ${must}`;
+  return `must be ${BOUNDS[limit.bound]} ${amountText(limit.value, unit)}`;
 }
 
+/** Where it is a word by itself: `to`, but not in `tomorrow`. */
+const replaceWord = (text: string, word: string, other: string): string =>
+  text.replace(new RegExp(`(?<![\\w.])${word.replaceAll(".", "\\.")}(?!\\w)`), () => other);
+
 /** As the options take it: `128m`, `24h`. */
-function amountText(amount: number, unit: string | undefined): string {
+function amountText(amount: number, unit: string): string {
   if (unit === "Mb") return `${amount}m`;
   if (unit === "Gb") return `${amount}g`;
   if (unit === "Micros") return String(amount / 1_000_000);

@@ -61,7 +61,7 @@ test("a value that is not allowed is named with its option and what is allowed",
     { argv: [...create, "--memory", "1"], says: /^error: --memory must be at least 128m\n$/ },
     {
       argv: [...create, "--label", "A B=x"],
-      says: /^error: --label: the name "A B" is not allowed: expected 1 to 63 /,
+      says: /^error: --label must not have the name "A B": a name must be 1 to 63 lower-case letters, /,
     },
     { argv: ["pool", "create", "local/busybox", "--size", "1000"], says: /^error: --size must be at most 100\n$/ },
     { argv: ["plan", "create", "x", "--budget-policy", "y"], says: /^error: --budget-policy must be one of none, / },
@@ -170,7 +170,8 @@ test("a call that a server of an earlier release does not have says so", async (
     t,
     reply(405, "DELETE is not served", { ...text, "x-error-code": "method_not_allowed" }),
   );
-  const path = await startPeer(t, reply(404, "no such path", { ...text, "x-error-code": "not_found" }));
+  const noPath = { detail: "no such path", code: "not_found", details: { resource: { kind: "path" } } };
+  const path = await startPeer(t, replyJson(noPath, 404));
   for (const { url } of [method, path])
     await ends(t, {
       argv: ["image", "rm", "a", "--url", url],

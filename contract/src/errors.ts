@@ -6,6 +6,7 @@
  *
  * Texts are one plain sentence: operation, reason, identifier; lower case; then what the caller can do.
  */
+import type { RefusalDetails } from "./refusal-details.ts";
 
 export const ERRORS = {
   invalid_json: { status: 400, actor: "caller", meaning: "the body is not JSON" },
@@ -66,13 +67,18 @@ export const IMAGE_FAULTS = [
 ] as const satisfies readonly ErrorCode[];
 export type ImageFault = (typeof IMAGE_FAULTS)[number];
 
+export interface RefusalFacts extends RefusalDetails {
+  /** Answer headers, such as `retry-after`. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
 /** Refuses a call. `text` is shown unchanged, so it names nothing that the caller may not see. */
 export class Refusal extends Error {
   readonly code: ErrorCode;
-  /** Answer headers of this refusal, such as `retry-after`. */
   readonly headers: Readonly<Record<string, string>>;
+  readonly details: RefusalDetails;
 
-  constructor(code: ErrorCode, text: string, headers: Readonly<Record<string, string>> = {}) {
+  constructor(code: ErrorCode, text: string, { headers = {}, ...details }: RefusalFacts = {}) {
     // A refusal is an answer, and its stack is never read: collecting one took a third of a refused request's processor time.
     const { stackTraceLimit } = Error;
     Error.stackTraceLimit = 0;
@@ -81,6 +87,7 @@ export class Refusal extends Error {
     this.name = "Refusal";
     this.code = code;
     this.headers = headers;
+    this.details = details;
   }
 
   get status(): number {

@@ -98,6 +98,7 @@ export const errorSchemas = {
       detail: text,
       code: { type: "string", enum: Object.keys(ERRORS) },
       requestId: text,
+      details: { $ref: "#/components/schemas/RefusalDetails" },
     },
   },
   Unauthorized: {

@@ -26,6 +26,7 @@ import * as operations from "./operations.ts";
 import * as placement from "./placement.ts";
 import * as plans from "./plans.ts";
 import * as pools from "./pools.ts";
+import * as refusalDetails from "./refusal-details.ts";
 import * as schema from "./schema.ts";
 import type { TSchema } from "./schema.ts";
 import * as tenants from "./tenants.ts";
@@ -53,6 +54,7 @@ const MODULES: readonly Module[] = [
   placement,
   plans,
   pools,
+  refusalDetails,
   schema,
   tenants,
   usage,

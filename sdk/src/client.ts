@@ -46,6 +46,8 @@ export interface FlotillaOptions {
   fetch?: Fetch | undefined;
 }
 
+const PROBLEM = "application/problem+json";
+
 const RETRIED_STATUSES: readonly number[] = [429, 502, 503, 504];
 const RETRIES_DEFAULT = 3;
 const RETRY_PAUSE_FIRST_MS = 200;
@@ -236,6 +238,8 @@ export class Flotilla extends Methods {
     if (this.#apiKey !== undefined) headers.set("authorization", `Bearer ${this.#apiKey}`);
     if (options.idempotencyKey !== undefined) headers.set("idempotency-key", options.idempotencyKey);
     if (call.method === "POST" && !headers.has("prefer")) headers.set("prefer", "processing");
+    // A refusal has its details in JSON only; any other answer is as it is without this header.
+    if (!headers.has("accept")) headers.set("accept", `${PROBLEM}, */*`);
     const init: RequestInit = { method: call.method, headers, signal };
     if (call.json !== undefined) {
       headers.set("content-type", "application/json");
@@ -316,7 +320,7 @@ function requireHeaderText(apiKey: string): void {
 
 /** Asks for binary frames. */
 function framed({ headers, ...options }: CallOptions): CallOptions<ExecQuery> {
-  return { ...options, headers: { ...headers, accept: EXEC_FRAMES_TYPE } };
+  return { ...options, headers: { ...headers, accept: `${EXEC_FRAMES_TYPE}, ${PROBLEM}` } };
 }
 
 async function readAnswer(call: ApiCall, answer: Response): Promise<unknown> {

@@ -4,6 +4,7 @@
  * Always: `code` is for programs, `text` is the server's sentence for people. A call that got no answer has status 0
  * and a NoAnswerCode.
  */
+import type { RefusalDetails } from "./generated.ts";
 
 /**
  * Codes of calls without an answer: nothing listens or the connection broke; the timeout passed; the caller
@@ -25,9 +26,18 @@ export class FlotillaError extends Error {
   readonly requestId: string | null;
   /** The call, such as `POST /v1/machines`. */
   readonly call: string;
+  /** What the refusal says to programs: the field, limit, resource or call that it is about. Empty when it says nothing. */
+  readonly details: RefusalDetails;
 
   constructor(
-    facts: { status: number; code: string; text: string; requestId: string | null; call: string },
+    facts: {
+      status: number;
+      code: string;
+      text: string;
+      requestId: string | null;
+      call: string;
+      details?: RefusalDetails;
+    },
     options: ErrorOptions = {},
   ) {
     super(facts.requestId === null ? facts.text : `${facts.text} [request id: ${facts.requestId}]`, options);
@@ -37,6 +47,7 @@ export class FlotillaError extends Error {
     this.text = facts.text;
     this.requestId = facts.requestId;
     this.call = facts.call;
+    this.details = facts.details ?? {};
   }
 }
 
@@ -58,8 +69,12 @@ export async function errorOfAnswer(answer: Response, call: string): Promise<Flo
     text: text !== "" ? text : status === 401 ? "the call needs an API key" : `the server answered ${status}`,
     requestId: answer.headers.get("x-request-id"),
     call,
+    details: detailsOf(json["details"]),
   });
 }
+
+/** An answer of something else than Flotilla may have any value there. */
+const detailsOf = (value: unknown): RefusalDetails => (typeof value === "object" && value !== null ? value : {});
 
 /** What is in between the caller and the server may answer with anything, and without an end. */
 async function beginningOf(answer: Response): Promise<string> {

@@ -3356,6 +3356,55 @@ export interface ReadFileQuery {
   list?: boolean | undefined;
 }
 
+export interface RefusalDetails {
+  /** the field of the request that is at fault, as a path: `resources.cpus` */
+  field?: string | undefined;
+  /** what its schema says of the field, to be read after its name: `be at most 64` */
+  must?: string | undefined;
+  limit?: RefusalLimit | undefined;
+  /** what is missing, or of another kind */
+  resource?:
+    | {
+        kind:
+          | "apikey"
+          | "authority"
+          | "directory"
+          | "file"
+          | "image"
+          | "invoice"
+          | "machine"
+          | "node"
+          | "path"
+          | "plan"
+          | "pool"
+          | "tenant"
+          | "token"
+          | "webhook";
+        id?: string | undefined;
+      }
+    | undefined;
+  /** a call that helps: `GET /v1/plans` */
+  call?: string | undefined;
+}
+
+export interface RefusalLimit {
+  /** of a field: its value, the length of its text, the number of its entries; or a ceiling of the plan */
+  of:
+    | "value"
+    | "characters"
+    | "entries"
+    | "maxMachines"
+    | "maxConcurrentMachines"
+    | "maxTotalCpus"
+    | "maxTotalMemoryMb"
+    | "maxTotalDiskGb"
+    | "maxCpus"
+    | "maxMemoryMb"
+    | "maxDiskGb";
+  bound: "<=" | ">=" | "<" | ">";
+  value: number;
+}
+
 export interface RegisterNodeRequest {
   id: string;
   address: string;

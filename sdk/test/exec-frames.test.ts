@@ -107,7 +107,7 @@ test("streamExec asks for frames", async (t) => {
   assert.equal((await all(await flotilla.streamExecInSession("m", "s", { command: "x" }))).length, 2);
   const [first, second] = peer.arrived;
   assert.equal(first?.url, "/v1/machines/m/exec/stream");
-  assert.equal(first?.headers.accept, TYPE);
+  assert.equal(first?.headers.accept, `${TYPE}, application/problem+json`);
   assert.equal(first?.headers["x-mine"], "1");
   assert.equal(second?.url, "/v1/machines/m/sessions/s/exec");
   assert.equal(JSON.parse(String(second?.body)).stream, true);

@@ -71,8 +71,35 @@ test("an error is one plain sentence, and RFC 9457 JSON for callers that accept 
       detail: "tenant none was not found; GET /v1/tenants lists them",
       code: "not_found",
       requestId: "abc",
+      details: { resource: { kind: "tenant", id: "none" }, call: "GET /v1/tenants" },
     });
   }
+});
+
+test("a refusal's details have what its text says", async () => {
+  const headers = { accept: "application/json" };
+  const source = { type: "image", reference: "local/busybox" };
+  const limit = (of: string, bound: string, value: number) => ({ limit: { of, bound, value } });
+  const machine = (more: object) => client.post("/v1/machines", { source, ...more }, { headers });
+  const tenant = (body: object) => client.post("/v1/tenants", body, { headers });
+  const given: readonly (readonly [Promise<Answer>, object | undefined])[] = [
+    [
+      machine({ resources: { cpus: 65 } }),
+      { field: "resources.cpus", must: "be at most 64", ...limit("value", "<=", 64) },
+    ],
+    [machine({ source: { type: "image" } }), { field: "source.reference", must: "be given" }],
+    [tenant({ name: 7 }), { field: "name", must: "be a string" }],
+    [tenant({ name: "" }), { field: "name", must: "not be empty", ...limit("characters", ">=", 1) }],
+    [tenant({ name: "x", id: "sp ace" }), { field: "id", must: "be 1 to 64 letters, digits, `-` or `_`" }],
+    [
+      client.get("/v1/machines?limit=0", { headers }),
+      { field: "limit", must: "be at least 1", ...limit("value", ">=", 1) },
+    ],
+    [client.get("/v1/events?cursor=x", { headers }), { field: "cursor", call: "GET /v1/events" }],
+    [client.get("/v1/nowhere", { headers }), { resource: { kind: "path" } }],
+    [client.post("/v1/tenants", "{", { headers }), undefined],
+  ];
+  for (const [answer, details] of given) assert.deepEqual((await answer).json.details, details, (await answer).text);
 });
 
 test("an invalid field is named with its path and what was expected", async () => {

@@ -42,11 +42,11 @@ export async function inMachine<T>(file: MachineFile, call: () => Promise<T>): P
     return await call();
   } catch (error) {
     if (!(error instanceof FlotillaError) || error.status === 0) throw error;
-    const { status, code, requestId, call: name } = error;
+    const { status, code, requestId, call: name, details } = error;
     const undecoded = code === "not_found" ? undecodedText(file.path) : "";
     if (undecoded !== "") throw new Failure(`${fileText(file)}: ${undecoded}`);
     const text = namingFile(error.text, file);
-    throw new FlotillaError({ status, code, requestId, call: name, text }, { cause: error });
+    throw new FlotillaError({ status, code, requestId, call: name, text, details }, { cause: error });
   }
 }
 

@@ -100,7 +100,8 @@ class Tree {
 
   async #downloadInto(from: string, to: string, at: { readonly depth: number; readonly stopped: AbortSignal }) {
     const entries = await this.#list(from, at.depth, at.stopped).catch((error: unknown) => {
-      const isFile = error instanceof FlotillaError && error.code === "conflict" && /is none itself/.test(error.text);
+      const isFile =
+        error instanceof FlotillaError && error.code === "conflict" && error.details.resource?.kind === "file";
       throw isFile ? new Failure(`${fileText(this.#file(from))} is not a directory`, "leave out -r") : error;
     });
     // Checks what exists already: a link would lead outside the destination.

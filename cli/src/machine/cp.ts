@@ -137,7 +137,7 @@ async function targetOf(flotilla: Flotilla, id: string, path: string, name: stri
 
 /** Whether the server refused to read a directory as a file. */
 const isOfDirectory = (error: unknown): boolean =>
-  error instanceof FlotillaError && error.code === "conflict" && /is a directory/.test(error.text);
+  error instanceof FlotillaError && error.code === "conflict" && error.details.resource?.kind === "directory";
 
 const copyAll = (from: string, to: string): string => `such as: flotilla machine cp -r ${from} ${to}`;
 

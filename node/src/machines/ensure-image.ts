@@ -32,7 +32,7 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
     throw new ImageRefused(
       "image_not_cached",
       `image ${reference} is not cached on this node, and a machine whose network is blocked cannot pull it; ` +
-        `fetch it first with \`flotilla image pull ${reference}\` (POST /v1/images/pull), then start the machine again`,
+        `fetch it first with \`flotilla image pull ${reference}\`, then start the machine again`,
     );
   }
   const startedAt = clock.monotonic();

@@ -16,6 +16,7 @@ import { readHeld } from "../usage/holds-store.ts";
 import { eachUsageOf, readTenantUsage } from "../usage/intervals-store.ts";
 import { readBillingTime, readCeilings } from "../usage/store.ts";
 import { costBreakdown, costOrNull, monthUpTo, type Usage, usageResponse } from "../usage/usage.ts";
+import { notFound } from "../missing.ts";
 
 export function accountHandlers(context: Context): HandlersOf<"getCaller" | "getAccount" | "getUsage" | "listMeters"> {
   const { clock, db } = context;
@@ -36,8 +37,7 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
     getAccount: async ({ caller: { tenantId } }) => {
       const now = clock.now();
       const tenant = await findTenant(db, tenantId);
-      if (tenant === undefined)
-        throw new Refusal("not_found", `tenant ${tenantId} was not found; GET /v1/tenants lists them`);
+      if (tenant === undefined) throw notFound("tenant", tenantId);
       const billingNow = now + tenant.clockAheadMs;
       const [plan, ceilings, usage, heldMicros] = await Promise.all([
         getPlanOf(db, tenantId, billingNow),

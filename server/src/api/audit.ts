@@ -51,7 +51,11 @@ export function audited(parts: HandleParts, exchange: Exchange, outgoing: Outgoi
       if (outgoing.body instanceof Readable) outgoing.body.destroy();
       const text =
         "the change was made, but not recorded in the audit log, because the database does not answer; check it in a moment";
-      return refusal(parts.context.log, exchange, new Refusal("unavailable", text, { "retry-after": "1" }));
+      return refusal(
+        parts.context.log,
+        exchange,
+        new Refusal("unavailable", text, { headers: { "retry-after": "1" } }),
+      );
     },
   );
 }

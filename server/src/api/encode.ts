@@ -25,7 +25,7 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
   if (answer.kind === "json") {
     const fault = route.checkAnswer.get(reply.status)?.(reply.body);
     if (fault !== undefined)
-      throw new Error(`${route.name} answered ${reply.status} with a body that does not fit: ${fault}`);
+      throw new Error(`${route.name} answered ${reply.status} with a body that does not fit: ${fault.text}`);
     headers["content-type"] = "application/json";
     return { status: reply.status, headers, body: reply.json ?? JSON.stringify(reply.body) };
   }

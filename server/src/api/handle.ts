@@ -200,7 +200,7 @@ function checkHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void {
 function checkTransferCoding({ headers: { "transfer-encoding": coding } }: IncomingMessage): void {
   if (coding === undefined || /^chunked$/i.test(coding)) return;
   const text = "the body has a Transfer-Encoding other than chunked, which is not supported; send it without one";
-  throw new Refusal("invalid_request", text, { connection: "close" });
+  throw new Refusal("invalid_request", text, { headers: { connection: "close" } });
 }
 
 /** undefined: no such path, or not with this method; only callers with a key learn which of the two. */
@@ -209,7 +209,7 @@ function findRoute({ entry, message }: Exchange): Route | "page" | undefined {
   if ("answer" in entry) {
     if (entry.isFor?.(message) === false) return undefined;
     if (message.method === "GET" || message.method === "HEAD") return "page";
-    throw new Refusal("method_not_allowed", "this path only serves GET", { allow: "GET, HEAD" });
+    throw new Refusal("method_not_allowed", "this path only serves GET", { headers: { allow: "GET, HEAD" } });
   }
   const route = routeOf(entry, message.method);
   if (route !== undefined) return route;
@@ -219,9 +219,10 @@ function findRoute({ entry, message }: Exchange): Route | "page" | undefined {
 }
 
 function unroutable({ entry, message }: Pick<Exchange, "entry" | "message">): Refusal {
-  if (entry === undefined || "answer" in entry) return new Refusal("not_found", "no such path");
+  if (entry === undefined || "answer" in entry)
+    return new Refusal("not_found", "no such path", { resource: { kind: "path" } });
   const text = `${message.method} is not served on this path; it serves ${entry.allow}`;
-  return new Refusal("method_not_allowed", text, { allow: entry.allow });
+  return new Refusal("method_not_allowed", text, { headers: { allow: entry.allow } });
 }
 
 function checkIsForNodes(route: Route | "page" | undefined): void {

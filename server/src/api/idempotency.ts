@@ -194,7 +194,7 @@ async function checkUse(
   const text =
     `this tenant has used ${IDEMPOTENCY_KEYS_MAX} idempotency keys in 24 hours, which is the maximum; wait, or send ` +
     "requests without one";
-  throw new Refusal("rate_limited", text, { "retry-after": "60" });
+  throw new Refusal("rate_limited", text, { headers: { "retry-after": "60" } });
 }
 
 async function renew(context: Context, request: IdempotentRequest, owner: string, signal: AbortSignal): Promise<void> {

@@ -38,7 +38,8 @@ export function checkQuery(url: string, route: Route): Readonly<Record<string, u
   if (route.checkQuery === undefined || route.endpoint.query === undefined) return {};
   const query = coerceQuery(route.endpoint.query, searchOf(url));
   const fault = route.checkQuery(query);
-  if (fault !== undefined) throw new Refusal("invalid_body", `Failed to deserialize query string: ${fault}`);
+  if (fault !== undefined)
+    throw new Refusal("invalid_body", `Failed to deserialize query string: ${fault.text}`, fault.details);
   return query;
 }
 
@@ -83,7 +84,7 @@ function checkEncoding({ headers }: IncomingMessage): void {
   const text =
     `the body has Content-Encoding ${JSON.stringify(encoding.slice(0, PARAMETER_CHARACTERS_MAX))}, which is not supported; send it without one: ` +
     "a compressed file as it is, anything else uncompressed";
-  throw new Refusal("unsupported_encoding", text, { "accept-encoding": "identity" });
+  throw new Refusal("unsupported_encoding", text, { headers: { "accept-encoding": "identity" } });
 }
 
 /**

@@ -24,6 +24,7 @@ export function parseInstant(name: string, text: string): number {
     throw new Refusal(
       "invalid_request",
       `${name} is not an instant: write it as 2026-07-01T00:00:00Z, with + of a time zone as %2B`,
+      { field: name },
     );
   return instant;
 }

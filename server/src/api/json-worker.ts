@@ -40,7 +40,7 @@ function parsed({ pieces, shape, isDigested }: ParseOrder): Parsed {
     checkRest(value, shape.longText);
     return { value, text, digest };
   } catch (error) {
-    if (error instanceof Refusal) return { code: error.code, reason: error.message, digest };
+    if (error instanceof Refusal) return { code: error.code, reason: error.message, details: error.details, digest };
     throw error;
   }
 }

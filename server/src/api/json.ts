@@ -18,8 +18,10 @@ export function checkBody(body: unknown, isOptional: boolean, check: Check | und
     throw new Refusal("invalid_json", "Failed to parse the request body as JSON: the body is empty");
   if ((body === undefined || body === null) && isOptional) return undefined;
   const fault = check?.(body);
-  if (fault !== undefined)
-    throw new Refusal("invalid_body", `Failed to deserialize the JSON body into the target type: ${fault}`);
+  if (fault !== undefined) {
+    const text = `Failed to deserialize the JSON body into the target type: ${fault.text}`;
+    throw new Refusal("invalid_body", text, fault.details);
+  }
   return body;
 }
 

@@ -11,6 +11,7 @@
  */
 import { Worker } from "node:worker_threads";
 import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
+import type { RefusalDetails } from "@flotilla/contract/refusal-details";
 import type { TSchema } from "@flotilla/contract/schema";
 
 /** Smaller bodies are parsed where they arrive, which costs less than handing them over. */
@@ -38,7 +39,7 @@ export interface ParseOrder {
 /** What the thread answers: what the body says without its long text, or why it is refused. */
 export type Parsed = { readonly digest: string | null } & (
   | { readonly value: unknown; readonly text: Uint8Array<ArrayBuffer> | null }
-  | { readonly code: ErrorCode; readonly reason: string }
+  | { readonly code: ErrorCode; readonly reason: string; readonly details: RefusalDetails }
 );
 
 /** What a body says. */
@@ -98,7 +99,7 @@ export class LargeJson {
     worker.on("exit", () => {
       if (this.#worker === worker) this.#worker = null;
       const reason = "the request body could not be parsed; send it again in a moment";
-      if (this.#current !== null) this.#settle({ code: "unavailable", reason, digest: null });
+      if (this.#current !== null) this.#settle({ code: "unavailable", reason, details: {}, digest: null });
     });
     return worker;
   }
@@ -108,7 +109,7 @@ export class LargeJson {
     this.#current = null;
     if (current !== null) {
       if ("value" in parsed) current.resolve({ body: withText(parsed, current.shape), digest: parsed.digest });
-      else current.reject(new Refusal(parsed.code, parsed.reason));
+      else current.reject(new Refusal(parsed.code, parsed.reason, parsed.details));
     }
     // A thread that waits keeps no process from ending.
     this.#worker?.unref();

@@ -49,5 +49,5 @@ function keyOfCursor(cursor: string, path: string): string {
   const isWhole = Buffer.from(text).toString("base64url") === cursor;
   if (isWhole && text.startsWith(`${path} `)) return text.slice(path.length + 1);
   const why = "cursor is not valid; take it from the link header of the previous page";
-  throw new Refusal("invalid_body", why);
+  throw new Refusal("invalid_body", why, { field: "cursor" });
 }

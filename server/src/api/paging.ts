@@ -56,17 +56,26 @@ export function parsePosition(cursor: string | undefined, kind: IdKind): Positio
   return { createdAt, id: match[2] };
 }
 
-const PAGE_BEFORE = "the link header of the previous page";
+/** Where a caller takes a cursor from. `call`: which call shows it. */
+interface CursorSource {
+  readonly text: string;
+  readonly call?: string;
+}
 
-/** `source`: where a caller takes a cursor from. */
+const PAGE_BEFORE: CursorSource = { text: "the link header of the previous page" };
+export const OF_EVENT: CursorSource = { text: "an event; GET /v1/events lists them", call: "GET /v1/events" };
+
 export function parseSequence(cursor: string | undefined, source = PAGE_BEFORE): number | null {
   if (cursor === undefined) return null;
   if (!/^\d{1,15}$/.test(cursor)) throw badCursor(source);
   return Number(cursor);
 }
 
-const badCursor = (source = PAGE_BEFORE): Refusal =>
-  new Refusal("invalid_body", `cursor is not valid; take it from ${source}`);
+const badCursor = ({ text, call } = PAGE_BEFORE): Refusal =>
+  new Refusal("invalid_body", `cursor is not valid; take it from ${text}`, {
+    field: "cursor",
+    ...(call === undefined ? {} : { call }),
+  });
 
 /** `key=value` each; the value may hold further `=`. */
 export function parseLabels(texts: readonly string[]): Readonly<Record<string, string>> {

@@ -14,6 +14,7 @@ import { hashKey } from "../auth/keys.ts";
 import type { Context } from "../context.ts";
 import type { Caller } from "../auth/caller.ts";
 import { insertKey } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 /** Enough for the members and programs of a large team; it stops a loop that makes keys. */
@@ -28,7 +29,9 @@ export async function mintKey(
 ): Promise<{ readonly id: string; readonly key: string }> {
   const named = request.tenantId ?? null;
   if (named !== null && !caller.isAdmin)
-    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to make a key of your own tenant");
+    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to make a key of your own tenant", {
+      field: "tenantId",
+    });
   const tenantId = named ?? caller.tenantId;
   const isForeign = tenantId !== caller.tenantId;
   const scopes = chooseScopes(caller, request.scopes ?? undefined, isForeign);
@@ -48,7 +51,7 @@ export async function mintKey(
     case "inserted":
       return { id, key };
     case "noTenant":
-      throw new Refusal("not_found", `tenant ${tenantId} was not found; GET /v1/tenants lists them`);
+      throw notFound("tenant", tenantId);
     case "noCreator":
       throw new Refusal("unknown_key", "the API key was revoked");
     case "overCount":
@@ -63,7 +66,9 @@ export async function mintKey(
 function lifetimeMs({ expiresInDays, expiresInSeconds }: CreateApiKeyRequest): number | null {
   const [days, seconds] = [expiresInDays ?? null, expiresInSeconds ?? null];
   if (days !== null && seconds !== null)
-    throw new Refusal("invalid_request", "expiresInDays and expiresInSeconds exclude each other; name one of them");
+    throw new Refusal("invalid_request", "expiresInDays and expiresInSeconds exclude each other; name one of them", {
+      field: "expiresInDays",
+    });
   return days === null ? seconds && seconds * 1000 : days * DAY_MS;
 }
 

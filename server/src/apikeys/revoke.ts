@@ -12,6 +12,7 @@ import type { Context } from "../context.ts";
 import type { Caller } from "../auth/caller.ts";
 import { mayGrant } from "./mint.ts";
 import { lockKey, revokeKeys } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 /** The ids of the keys that were revoked. Throws a Refusal. */
 export async function revokeKey(
@@ -23,7 +24,7 @@ export async function revokeKey(
   const tenantId = caller.isAdmin ? null : caller.tenantId;
   return context.db.transaction(async (transaction) => {
     const key = await lockKey(transaction, { keyId, tenantId });
-    if (key === undefined) throw new Refusal("not_found", `API key ${keyId} was not found; GET /v1/apikeys lists them`);
+    if (key === undefined) throw notFound("apikey", keyId);
     const beyond = keyId === caller.keyId ? [] : key.scopes.filter((scope) => !mayGrant(caller, scope));
     if (beyond.length > 0) {
       const text = `missing scope: ${beyond.join(", ")}; a key can be revoked by itself, and by a key that has all its scopes`;

@@ -20,7 +20,9 @@ export function apiKeyHandlers(
     listApiKeys: async ({ caller, query }) => {
       const named = query.tenantId ?? null;
       if (named !== null && !caller.isAdmin)
-        throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to list your own tenant's keys");
+        throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to list your own tenant's keys", {
+          field: "tenantId",
+        });
       const found = (await listKeys(context.db, named ?? caller.tenantId)).map(apiKeyInfo);
       const kept = named === null ? {} : { tenantId: named };
       const keyOf = ({ createdAt, id }: (typeof found)[number]): string => `${createdAt} ${id}`;

@@ -39,7 +39,9 @@ export function auditHandlers({ db }: Context): HandlersOf<"listAudit" | "getAud
 
 function chainOf(caller: Caller, named: string | undefined): string {
   if (named !== undefined && named !== caller.tenantId && !caller.isAdmin)
-    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to read your own tenant's log");
+    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to read your own tenant's log", {
+      field: "tenantId",
+    });
   return named ?? caller.tenantId;
 }
 
@@ -47,7 +49,9 @@ function refuseUnlessOperator(caller: Caller, tenantId: string | undefined): voi
   if (!caller.isAdmin)
     throw new Refusal("missing_scope", "missing scope: admin; leave all out to read your own tenant's log");
   if (tenantId !== undefined)
-    throw new Refusal("invalid_body", "tenantId and all exclude each other; leave out one of them");
+    throw new Refusal("invalid_body", "tenantId and all exclude each other; leave out one of them", {
+      field: "tenantId",
+    });
 }
 
 interface AuditQuery {
@@ -80,7 +84,9 @@ function parsePosition(cursor: string | undefined): AuditPosition | null {
   const isInstant =
     /^[12]\d{3}-/.test(at) && !Number.isNaN(Date.parse(at)) && new Date(Date.parse(at)).toISOString() === at;
   if (!isInstant || !/^[\w-]{1,64}$/.test(tenantId) || !/^\d{1,15}$/.test(sequence) || more.length > 0)
-    throw new Refusal("invalid_body", "cursor is not valid; take it from the link header of the previous page");
+    throw new Refusal("invalid_body", "cursor is not valid; take it from the link header of the previous page", {
+      field: "cursor",
+    });
   return { at, tenantId, sequence: Number(sequence) };
 }
 

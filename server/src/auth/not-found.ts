@@ -9,4 +9,5 @@ export const machineNotFound = (id: string): Refusal =>
   new Refusal(
     "not_found",
     `machine ${id} was not found; name the machine by its id; a deleted machine cannot be restored`,
+    { resource: { kind: "machine", id } },
   );

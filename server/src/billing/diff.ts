@@ -8,6 +8,7 @@ import { listRates, listTenantsOfPlan } from "../plans/rates-store.ts";
 import { eachUsageOf } from "../usage/intervals-store.ts";
 import { costOrNull, type Rate, type UsageLine } from "../usage/usage.ts";
 import { type Month, monthAt } from "./month.ts";
+import { notFound } from "../missing.ts";
 
 export interface DiffAsked {
   readonly month?: string;
@@ -21,7 +22,7 @@ export async function diffPlan({ db, clock }: Context, planId: string, asked: Di
   if (month.from > now) throw new Refusal("invalid_request", `month ${month.id} has not begun; name one that has`);
   const rates = await listRates(db, planId);
   const newest = rates.at(-1);
-  if (newest === undefined) throw new Refusal("not_found", `no plan ${planId}; GET /v1/plans lists them`);
+  if (newest === undefined) throw notFound("plan", planId);
   const planned = {
     id: "planned",
     cpuHourMicros: asked.rateCpuHourMicros ?? newest.rateCpuHourMicros,
@@ -45,7 +46,7 @@ export async function diffPlan({ db, clock }: Context, planId: string, asked: Di
 
 function parseAsked(id: string): Month {
   if (!/^[12]\d{3}-(0[1-9]|1[0-2])$/.test(id))
-    throw new Refusal("invalid_request", "month is not a month; write it as 2026-07");
+    throw new Refusal("invalid_request", "month is not a month; write it as 2026-07", { field: "month" });
   return monthAt(Date.parse(`${id}-01T00:00:00Z`));
 }
 

@@ -16,6 +16,7 @@ import {
   type RateSpanRow,
 } from "./store.ts";
 import type { InvoiceStatus } from "@flotilla/contract/billing";
+import { notFound } from "../missing.ts";
 
 /** Instants in epoch milliseconds, money in micros. */
 export interface InvoiceSummary {
@@ -93,7 +94,7 @@ export async function requireMonth(
 
 async function requireTenant({ db }: Context, tenantId: string): Promise<TenantRow> {
   const tenant = await findTenant(db, tenantId);
-  if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}; GET /v1/tenants lists them`);
+  if (tenant === undefined) throw notFound("tenant", tenantId);
   return tenant;
 }
 

@@ -28,6 +28,7 @@ export function parseMonth(id: string): Month {
     throw new Refusal(
       "not_found",
       "no such invoice: its id is a month such as 2026-07; GET /v1/billing/invoices lists them",
+      { resource: { kind: "invoice", id }, call: "GET /v1/billing/invoices" },
     );
   return monthAt(Date.parse(`${id}-01T00:00:00Z`));
 }

@@ -120,7 +120,9 @@ async function answerCosts(billing: Billing, { caller, params, query }: CostsReq
 /** Whose invoices are read. Throws a Refusal for another tenant's without an admin key. */
 function tenantOf(caller: Caller, named: string | undefined): string {
   if (named !== undefined && named !== caller.tenantId && !caller.isAdmin)
-    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to read your own tenant's invoices");
+    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to read your own tenant's invoices", {
+      field: "tenantId",
+    });
   return named ?? caller.tenantId;
 }
 
@@ -140,7 +142,9 @@ async function instantKnown(
   if (text === undefined) return null;
   const at = parseInstant("asOf", text);
   if (at > (await readBillingTime(db, tenantId, clock.now())))
-    throw new Refusal("invalid_request", `asOf (${new Date(at).toISOString()}) is in the future; name a past instant`);
+    throw new Refusal("invalid_request", `asOf (${new Date(at).toISOString()}) is in the future; name a past instant`, {
+      field: "asOf",
+    });
   return at;
 }
 
@@ -151,6 +155,7 @@ function parseCursor(text: string | undefined): number {
     throw new Refusal(
       "invalid_body",
       "cursor is not valid; take it from the id of the last interval of the page before",
+      { field: "cursor" },
     );
   return id;
 }

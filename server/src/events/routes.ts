@@ -3,7 +3,7 @@
  */
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../api/handler.ts";
-import { page, parseSequence } from "../api/paging.ts";
+import { OF_EVENT, page, parseSequence } from "../api/paging.ts";
 import { followEvents } from "./follow.ts";
 import { listTenantEvents } from "./store.ts";
 import { tenantEvent } from "./view.ts";
@@ -17,11 +17,11 @@ export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
       if (query.follow === true) {
         // A reader that connects again repeats its address, whose cursor is older.
         const last = headers["last-event-id"];
-        const after = parseSequence(typeof last === "string" ? last : query.cursor, "an event");
+        const after = parseSequence(typeof last === "string" ? last : query.cursor, OF_EVENT);
         return { status: 200, body: await followEvents(context, { ...asked, after }) };
       }
       const limit = query.limit ?? LIMIT_DEFAULT;
-      const after = parseSequence(query.cursor);
+      const after = parseSequence(query.cursor, OF_EVENT);
       const found = await listTenantEvents(context.db, { ...asked, after, limit: limit + 1 });
       const { items, headers: links } = page(found, limit, "/v1/events", {
         cursorOf: ({ position }) => String(position),

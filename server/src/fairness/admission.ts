@@ -104,7 +104,7 @@ export class Admission {
     const { isAllowed, waitMs, headers } = this.#addresses.take(address, INGRESS_RATE, now);
     if (isAllowed) return;
     const text = `too many requests from this address; it may make ${INGRESS_RATE.perSecond} a second`;
-    const refusal = new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
+    const refusal = new Refusal("rate_limited", text, { headers: { "retry-after": headers.at(-1) ?? "1" } });
     return this.#refuse(address, refusal, { waitMs, presence });
   }
 

@@ -103,5 +103,5 @@ const tooSlow = (): Refusal =>
     "body_too_slow",
     `the request body arrived too slowly: it must arrive at ${BODY_BYTES_PER_SECOND_MIN} bytes per second or faster and be ` +
       `complete within ${BODY_MS_MAX / 60_000} minutes; send the request again`,
-    { connection: "close" },
+    { headers: { connection: "close" } },
   );

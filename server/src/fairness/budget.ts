@@ -13,7 +13,9 @@ export type Shortage = "holder" | "all";
 
 /** The answer to a caller for whom there is no room now: 429 when it is the caller's share, otherwise 503. The texts say what to do. */
 export function refusalOf(shortage: Shortage, text: Readonly<Record<Shortage, string>>): Refusal {
-  return new Refusal(shortage === "all" ? "unavailable" : "rate_limited", text[shortage], { "retry-after": "1" });
+  return new Refusal(shortage === "all" ? "unavailable" : "rate_limited", text[shortage], {
+    headers: { "retry-after": "1" },
+  });
 }
 
 export class Budget {

@@ -55,7 +55,7 @@ export class UnauthenticatedCallers {
     if (isAllowed) return;
     await this.#holdBack(address, { waitMs, presence });
     const text = "too many requests from this address with unknown keys or to unknown machines; wait a moment";
-    throw new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
+    throw new Refusal("rate_limited", text, { headers: { "retry-after": headers.at(-1) ?? "1" } });
   }
 
   /** Waits before a refusal that needed no query. Rejects when the caller has gone. */

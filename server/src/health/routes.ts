@@ -81,7 +81,8 @@ export function healthHandlers(
   };
 }
 
-const notReady = (why: string): Refusal => new Refusal("unavailable", why, { "retry-after": RETRY_SECONDS });
+const notReady = (why: string): Refusal =>
+  new Refusal("unavailable", why, { headers: { "retry-after": RETRY_SECONDS } });
 
 /** Callers during the work share its result. */
 function once(work: () => Promise<void>): () => Promise<void> {

@@ -32,16 +32,16 @@ const DISK_FULL =
 function asRefusal(log: Log, { requestId, presence }: Failed, error: unknown): Refusal {
   // The caller's right has ended, whatever failed because of that. The rest of a body is not awaited.
   if (presence.lost !== undefined)
-    return new Refusal(presence.lost.code, presence.lost.message, { connection: "close" });
+    return new Refusal(presence.lost.code, presence.lost.message, { headers: { connection: "close" } });
   if (error instanceof Refusal) return error;
   if (error instanceof DatabaseFull) {
     log.error({ requestId, reason: error.message }, "a request failed: the disk is full");
-    return new Refusal("unavailable", DISK_FULL, { "retry-after": "10" });
+    return new Refusal("unavailable", DISK_FULL, { headers: { "retry-after": "10" } });
   }
   if (error instanceof DatabaseUnavailable) {
     log.warn({ requestId, reason: error.message }, "a request failed: the database is unavailable");
     return new Refusal("unavailable", "the database does not answer now; try again in a moment", {
-      "retry-after": "1",
+      headers: { "retry-after": "1" },
     });
   }
   if (error instanceof InexactAmount || isOutOfRange(error))

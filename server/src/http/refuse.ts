@@ -40,6 +40,7 @@ export function errorAnswer(refusal: Refusal, accept: string | undefined, reques
     detail: refusal.message,
     code: refusal.code,
     requestId,
+    ...(Object.keys(refusal.details).length === 0 ? {} : { details: refusal.details }),
   };
   return { status, headers, body: JSON.stringify(body) };
 }

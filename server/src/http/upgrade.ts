@@ -53,7 +53,7 @@ export function checkHandshake(upgrade: Upgrade | undefined): void {
     throw new Refusal("invalid_request", "sec-websocket-protocol is not a list of different names; leave it out");
   if (version !== "13" || !/^[+/0-9A-Za-z]{22}==$/.test(key ?? ""))
     throw new Refusal("invalid_request", "the WebSocket handshake needs a key, and version 13", {
-      "sec-websocket-version": "13",
+      headers: { "sec-websocket-version": "13" },
     });
 }
 

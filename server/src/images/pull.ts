@@ -72,7 +72,10 @@ function chooseNodes(nodes: readonly NodeRecord[], nodeId: string | null): reado
   }
   const node = nodes.find(({ id }) => id === nodeId);
   if (node === undefined)
-    throw new Refusal("not_found", `node ${nodeId} was not found; GET /v1/images shows which nodes have images`);
+    throw new Refusal("not_found", `node ${nodeId} was not found; GET /v1/images shows which nodes have images`, {
+      resource: { kind: "node", id: nodeId },
+      call: "GET /v1/images",
+    });
   if (node.status !== "ready")
     throw new Refusal("unavailable", `node ${nodeId} is ${node.status} and accepts no image; try another node`);
   return [node];

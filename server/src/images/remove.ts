@@ -33,7 +33,10 @@ export async function removeImage(
   );
   if (nodes.length === 0) {
     const where = nodeId === null ? "no node has" : `node ${nodeId} does not have`;
-    throw new Refusal("not_found", `${where} the image ${reference}; GET /v1/images lists what there is`);
+    throw new Refusal("not_found", `${where} the image ${reference}; GET /v1/images lists what there is`, {
+      resource: { kind: "image", id: reference },
+      call: "GET /v1/images",
+    });
   }
   const reasons = await mapAtMost(NODES_AT_A_TIME, nodes, async (node) => {
     signal.throwIfAborted();

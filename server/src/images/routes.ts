@@ -85,6 +85,7 @@ const nodeless = (id: string): Refusal =>
   new Refusal(
     "conflict",
     `machine ${id} has no node before its first start; fetch the image to all nodes with POST /v1/images/pull`,
+    { call: "POST /v1/images/pull" },
   );
 
 /** `linux/amd64` → `amd64`; null: the node's own. */
@@ -92,7 +93,9 @@ function archOf(platform: string | null): string | null {
   if (platform === null) return null;
   const arch = /^linux\/(amd64|arm64)$/.exec(platform)?.[1];
   if (arch === undefined)
-    throw new Refusal("invalid_request", `ociPlatform ${JSON.stringify(platform)} is not linux/amd64 or linux/arm64`);
+    throw new Refusal("invalid_request", `ociPlatform ${JSON.stringify(platform)} is not linux/amd64 or linux/arm64`, {
+      field: "ociPlatform",
+    });
   return arch;
 }
 
@@ -124,7 +127,9 @@ async function chooseNode({ context }: Pick<Services, "context">, nodeId: string
     throw new Refusal("unavailable", "no node is ready to receive the image; check that one runs");
   if (nodeId === undefined && nodes.length > 1) {
     const ids = nodes.map(({ id }) => id).join(", ");
-    throw new Refusal("invalid_request", `there are several nodes: choose one of them with nodeId: ${ids}`);
+    throw new Refusal("invalid_request", `there are several nodes: choose one of them with nodeId: ${ids}`, {
+      field: "nodeId",
+    });
   }
   return node;
 }

@@ -80,7 +80,7 @@ export async function withGuestPort<T>(
     const isSameBoot = machine?.observedBootId === found.bootId && machine.nodeAddress === found.node.address;
     if (machine !== undefined && phaseOf(machine) === "running" && (isSameBoot || attempt >= TRIES_MAX)) {
       const text = `machine ${name.id} cannot be connected to: its node says that it does not run; try again in a moment`;
-      throw new Refusal("unavailable", text, { "retry-after": "1" });
+      throw new Refusal("unavailable", text, { headers: { "retry-after": "1" } });
     }
   }
 }
@@ -134,7 +134,7 @@ function runningPort(cache: MachineCache, machine: MachineRecord, port: number |
   const { state, error } = shownState(machine);
   if (state === "creating") {
     const text = `machine ${machine.id} cannot be connected to: it is still starting; try again in a moment`;
-    throw new Refusal("unavailable", text, { "retry-after": "1" });
+    throw new Refusal("unavailable", text, { headers: { "retry-after": "1" } });
   }
   if (state !== "started") {
     const why = error ?? `it is ${state}`;

@@ -26,6 +26,7 @@ import {
   removeRetiredAuthority,
   replaceAuthority,
 } from "./fleet-store.ts";
+import { notFound } from "../missing.ts";
 
 /** How old what this server knows of authorities and listeners may be. A change is also notified. */
 const FRESH_MS = 5_000;
@@ -157,6 +158,7 @@ export class FleetTrust implements HandshakeTrust {
       throw new Refusal(
         "conflict",
         "another server has replaced the authority at the same time; GET /v1/nodes/authorities lists them",
+        { call: "GET /v1/nodes/authorities" },
       );
     await this.#changed(made.fingerprint);
   }
@@ -166,8 +168,7 @@ export class FleetTrust implements HandshakeTrust {
     const { signing } = await this.#read();
     if (signing.fingerprint === fingerprint)
       throw new Refusal("conflict", `authority ${fingerprint} signs certificates; rotate first, then remove it`);
-    if (!(await removeRetiredAuthority(this.#context.db, fingerprint)))
-      throw new Refusal("not_found", `authority ${fingerprint} was not found; GET /v1/nodes/authorities lists them`);
+    if (!(await removeRetiredAuthority(this.#context.db, fingerprint))) throw notFound("authority", fingerprint);
     await this.#changed(fingerprint);
   }
 

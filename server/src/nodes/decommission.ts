@@ -14,7 +14,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { endRunsOfNode } from "../machines/run-store.ts";
 import { listDisksOfNode, releaseDeletedMachines } from "../machines/store.ts";
-import { nodeNotFound } from "./not-found.ts";
+import { notFound } from "../missing.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { deleteNode, lockNode } from "./store.ts";
 
@@ -24,7 +24,7 @@ const LISTED_MAX = 20;
 export async function decommissionNode({ db, clock }: Context, id: string): Promise<void> {
   await db.transaction(async (transaction) => {
     const node = await lockNode(transaction, id);
-    if (node === undefined) throw nodeNotFound(id);
+    if (node === undefined) throw notFound("node", id);
     const disks = await listDisksOfNode(transaction, id);
     if (disks.length > 0) throw new Refusal("conflict", stillThere(id, disks));
     if (node.status === "ready" || node.status === "draining") {

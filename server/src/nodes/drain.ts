@@ -10,7 +10,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { writeOperation } from "../operations/begin.ts";
 import { findRunningOperation, type OperationRecord, requestCancel } from "../operations/store.ts";
 import { DRAIN_STEPS, type DrainInput } from "./drain-worker.ts";
-import { nodeNotFound } from "./not-found.ts";
+import { notFound } from "../missing.ts";
 import { beginDrain, findNode, type NodeRecord, reopenNode } from "./store.ts";
 
 const DEADLINE_SECONDS_DEFAULT = 600;
@@ -89,7 +89,7 @@ export async function cancelDrain(
   const node = await reopenNode(context.db, nodeId);
   if (node === undefined) {
     const status = (await findNode(context.db, nodeId))?.status;
-    if (status === undefined) throw nodeNotFound(nodeId);
+    if (status === undefined) throw notFound("node", nodeId);
     throw new Refusal("conflict", `node ${nodeId} is ${status}, so it is not being drained`);
   }
   await context.db.notify("nodes", nodeId);
@@ -99,7 +99,7 @@ export async function cancelDrain(
 /** Why a node cannot be drained now. */
 export async function notDrainable({ db }: Context, nodeId: string): Promise<Refusal> {
   const node = await findNode(db, nodeId);
-  if (node?.status !== "unreachable") return nodeNotFound(nodeId);
+  if (node?.status !== "unreachable") return notFound("node", nodeId);
   return new Refusal(
     "unavailable",
     `node ${nodeId} does not report; drain it when it is back, or revoke its credential`,

@@ -45,6 +45,7 @@ export async function replaceLost(context: Context, nodeIds: readonly string[] |
     throw new Refusal(
       "conflict",
       `node ${stranger} is not unreachable, so its machines are not replaced; GET /v1/nodes shows their status`,
+      { call: "GET /v1/nodes" },
     );
   const meant = nodeIds ?? unreachable.filter(({ isInMaintenance }) => !isInMaintenance).map(({ id }) => id);
   const lost = await markLost(db, meant, clock.now());

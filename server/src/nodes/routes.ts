@@ -17,7 +17,7 @@ import { registerNode } from "./register.ts";
 import { readLost, replaceLost } from "./replace-lost.ts";
 import { requestUpgrade } from "./upgrade.ts";
 import { operationInfo } from "../operations/view.ts";
-import { nodeNotFound } from "./not-found.ts";
+import { notFound } from "../missing.ts";
 import { revokeNode } from "./revocation-store.ts";
 import { listServers } from "./servers-store.ts";
 import { cordonNode, listNodes, maintainNode, type NodeRecord, uncordonNode } from "./store.ts";
@@ -89,7 +89,7 @@ export function nodeHandlers(
 function leavingHandlers({ context }: MachineServices): HandlersOf<"revokeNodeCredential" | "decommissionNode"> {
   return {
     async revokeNodeCredential({ params }) {
-      if (!(await revokeNode(context.db, params.id, context.clock.now()))) throw nodeNotFound(params.id);
+      if (!(await revokeNode(context.db, params.id, context.clock.now()))) throw notFound("node", params.id);
       await context.db.notify("nodes", params.id);
       return { status: 204 };
     },
@@ -170,7 +170,7 @@ export function placementHandlers(
 ): HandlersOf<"cordonNode" | "maintainNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
   const { db, clock } = services.context;
   const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {
-    if (node === undefined) throw nodeNotFound(id);
+    if (node === undefined) throw notFound("node", id);
     await db.notify("nodes", id);
     return nodeInfo(node);
   };

@@ -18,7 +18,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import { replaceVmmsOf, vmmStepOf } from "./vmm-worker.ts";
-import { nodeNotFound } from "./not-found.ts";
+import { notFound } from "../missing.ts";
 import { type AgentRecord, findAgent, findNode, type NodeRecord } from "./store.ts";
 
 /** For one node: the check of its program, its restart, and the adoption of its machines. */
@@ -118,7 +118,7 @@ export function refusalFor(id: string, node: Pick<NodeRecord, "status"> | undefi
     case "ready":
       return null;
     case undefined:
-      return nodeNotFound(id);
+      return notFound("node", id);
     case "unreachable":
       return new Refusal("unavailable", `node ${id} does not report; start its agent on its host, as the new release`);
     case "draining":

@@ -80,7 +80,7 @@ export async function writeOperation(
     const known = await findOperation(db, request);
     if (known !== undefined) return known;
     const text = `${RUNNING_PER_TENANT_MAX} operations of the tenant are running; wait until some of them have ended`;
-    throw new Refusal("rate_limited", text, { "retry-after": String(RETRY_AFTER_SECONDS) });
+    throw new Refusal("rate_limited", text, { headers: { "retry-after": String(RETRY_AFTER_SECONDS) } });
   }
   return operation;
 }

@@ -29,6 +29,6 @@ export function refuseUnsummable(plan: PricedPlan): void {
   const [most, units] = [MONTH_MICROS_MAX, monthMicros].map((micros) => Math.ceil(micros / MICROS_PER_UNIT));
   throw new Refusal(
     "invalid_body",
-    `the prices are too high for the plan's totals: maxTotalCpus (${plan.maxTotalCpus}) and maxTotalMemoryMb (${plan.maxTotalMemoryMb}) for a month cost ${units} units, and sums are exact up to ${most} a month; lower the prices or the totals`,
+    `the prices are too high for the plan's totals: ${plan.maxTotalCpus} vCPUs and ${plan.maxTotalMemoryMb} MB of memory for a month cost ${units} units, and sums are exact up to ${most} a month; lower the prices or the totals`,
   );
 }

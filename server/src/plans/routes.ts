@@ -1,7 +1,6 @@
 /**
  * Serves /v1/plans.
  */
-import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
@@ -11,6 +10,7 @@ import { setRate } from "./set-rate.ts";
 import { findPlan, listPlans } from "./store.ts";
 import { updatePlan } from "./update.ts";
 import { planInfo, rateInfo } from "./view.ts";
+import { notFound } from "../missing.ts";
 
 export function planHandlers(
   context: Context,
@@ -27,7 +27,7 @@ export function planHandlers(
     },
     getPlan: async ({ params }) => {
       const found = await findPlan(context.db, params.id, context.clock.now());
-      if (found === undefined) throw planNotFound(params.id);
+      if (found === undefined) throw notFound("plan", params.id);
       return { status: 200, body: planInfo(found) };
     },
     updatePlan: async ({ params, body }) => ({
@@ -36,7 +36,7 @@ export function planHandlers(
     }),
     listRates: async ({ params, query }) => {
       const found = (await listRates(context.db, params.id)).map(rateInfo);
-      if (found.length === 0) throw planNotFound(params.id);
+      if (found.length === 0) throw notFound("plan", params.id);
       const keyOf = ({ activeFrom }: (typeof found)[number]): string => activeFrom;
       return { status: 200, ...listPage(found, query, { path: `/v1/plans/${params.id}/rates`, keyOf }) };
     },
@@ -47,6 +47,3 @@ export function planHandlers(
     },
   };
 }
-
-const planNotFound = (id: string): Refusal =>
-  new Refusal("not_found", `plan ${id} was not found; GET /v1/plans lists them`);

@@ -10,6 +10,7 @@ import { parseInstant } from "../api/instant.ts";
 import { refuseUnsummable } from "./price-bound.ts";
 import { findRate, insertRate, listRates, type RateRow } from "./rates-store.ts";
 import { findPlan, lockPlans } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 /** `id`: of the new rate. A repetition with the same one returns the rate that was made. */
 export async function setRate(
@@ -28,12 +29,13 @@ export async function setRate(
     throw new Refusal(
       "invalid_request",
       `activeFrom is too early: a price begins at least ${RATE_NOTICE_MS / 1000} s after it is set, here at ${new Date(earliest).toISOString()}`,
+      { field: "activeFrom" },
     );
   return await db.transaction(async (transaction) => {
     // The plan's totals do not change meanwhile (update.ts).
     await lockPlans(transaction);
     const before = (await listRates(transaction, planId)).findLast((rate) => rate.activeFrom <= activeFrom);
-    if (before === undefined) throw new Refusal("not_found", `plan ${planId} was not found; GET /v1/plans lists them`);
+    if (before === undefined) throw notFound("plan", planId);
     const rate = {
       ...{ id, planId, activeFrom, createdAt: now },
       rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,

@@ -9,13 +9,14 @@ import type { Context } from "../context.ts";
 import { refuseUnsummable } from "./price-bound.ts";
 import { listRates } from "./rates-store.ts";
 import { findPlan, lockPlans, type PlanRow, writePlan } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 export async function updatePlan(context: Context, id: string, request: UpdatePlanRequest): Promise<PlanRow> {
   const updated = await context.db.transaction(async (transaction) => {
     await lockPlans(transaction);
     const now = context.clock.now();
     const before = await findPlan(transaction, id, now);
-    if (before === undefined) throw new Refusal("not_found", `plan ${id} was not found; GET /v1/plans lists them`);
+    if (before === undefined) throw notFound("plan", id);
     refuseUnchangeable(before, request);
     const plan = changed(before, request);
     // Prices of before the bound stay, so only larger totals are checked. A price of the future must fit them too.
@@ -40,9 +41,13 @@ function refuseUnchangeable(before: PlanRow, request: UpdatePlanRequest): void {
       throw new Refusal(
         "invalid_request",
         `${field} cannot be changed, because recorded usage has its price; POST /v1/plans/${before.id}/rates sets a price for the future`,
+        { field, call: `POST /v1/plans/${before.id}/rates` },
       );
   if ((request.isDefault ?? before.isDefault) !== before.isDefault)
-    throw new Refusal("invalid_request", "isDefault cannot be changed; POST /v1/plans makes a new default plan");
+    throw new Refusal("invalid_request", "isDefault cannot be changed; POST /v1/plans makes a new default plan", {
+      field: "isDefault",
+      call: "POST /v1/plans",
+    });
 }
 
 const changed = (before: PlanRow, request: UpdatePlanRequest): PlanRow => ({

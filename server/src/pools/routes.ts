@@ -13,11 +13,9 @@ import { machineInfo } from "../machines/view.ts";
 import { claimMachine } from "./claim.ts";
 import { statusOf } from "./state.ts";
 import { type CountedPool, insertPool, listPools, markPoolDeleted } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 type Names = "listPools" | "createPool" | "deletePool" | "claimMachine";
-
-const poolNotFound = (id: string): Refusal =>
-  new Refusal("not_found", `pool ${id} was not found; GET /v1/pools lists them`);
 
 function poolInfo(pool: CountedPool): Static<typeof PoolInfo> {
   const { id, image, targetSize, idleCount, busyCount, cpus, memoryMb, hasNetwork, maxIdleSeconds, createdAt } = pool;
@@ -51,6 +49,7 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
         throw new Refusal(
           "missing_scope",
           "missing scope: admin; leave tenantId out to make a pool of your own tenant",
+          { field: "tenantId" },
         );
       checkReference(services.registries, body.image);
       const pool = {
@@ -66,15 +65,14 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
         createdAt: clock.now(),
       };
       const made = await insertPool(db, pool, POOLS_MAX);
-      if (made === undefined)
-        throw new Refusal("not_found", `tenant ${pool.tenantId} was not found; GET /v1/tenants lists them`);
+      if (made === undefined) throw notFound("tenant", pool.tenantId);
       if (made === "too_many")
         throw new Refusal("quota_exceeded", `this tenant has ${POOLS_MAX} pools, which is the maximum; delete one`);
       await db.notify("pools", pool.id);
       return { status: 200, body: poolInfo({ ...NOT_FILLED, ...pool }) };
     },
     deletePool: async ({ caller: { tenantId }, params: { id } }) => {
-      if (!(await markPoolDeleted(db, { tenantId, id }, clock.now()))) throw poolNotFound(id);
+      if (!(await markPoolDeleted(db, { tenantId, id }, clock.now()))) throw notFound("pool", id);
       await db.notify("pools", id);
       return { status: 204 };
     },
@@ -82,7 +80,7 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
       const { caller, params, signal } = request;
       const claim = { poolId: params.id, claimId: request.newId("machine"), signal };
       const claimed = await claimMachine(services, caller, claim);
-      if (claimed === undefined) throw poolNotFound(params.id);
+      if (claimed === undefined) throw notFound("pool", params.id);
       return { status: 200, body: machineInfo(claimed, addresses) };
     },
   };

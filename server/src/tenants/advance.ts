@@ -11,17 +11,19 @@ import { TEST_CLOCK_AHEAD_MS_MAX } from "@flotilla/contract/limits";
 import type { Context } from "../context.ts";
 import { parseInstant } from "../api/instant.ts";
 import { advanceClock, lockTenant, type TenantRow } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 /** `to`: RFC 3339, in the tenant's billing time. Throws a Refusal when the tenant has no test clock or would go back. */
 export async function advanceTenant({ clock, db }: Context, id: string, to: string): Promise<TenantRow> {
   const target = parseInstant("to", to);
   const moved = await db.transaction(async (transaction) => {
     const tenant = await lockTenant(transaction, id);
-    if (tenant === undefined) throw new Refusal("not_found", `tenant ${id} was not found; GET /v1/tenants lists them`);
+    if (tenant === undefined) throw notFound("tenant", id);
     if (!tenant.hasTestClock)
       throw new Refusal(
         "invalid_request",
         `tenant ${id} has no test clock and is billed in real time; create a tenant with testClock to move its time`,
+        { field: "testClock" },
       );
     const now = clock.now();
     const aheadMs = target - now;
@@ -34,6 +36,7 @@ export async function advanceTenant({ clock, db }: Context, id: string, to: stri
       throw new Refusal(
         "invalid_request",
         `to is more than ${TEST_CLOCK_AHEAD_MS_MAX / 86_400_000} days in the future; name an earlier instant`,
+        { field: "to" },
       );
     return await advanceClock(transaction, { id, aheadMs, now });
   });

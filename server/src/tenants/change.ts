@@ -15,6 +15,7 @@ import {
   type TenantRow,
   updateTenant,
 } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 /** `newId`: used if the request names no id. A repetition with the same one returns the tenant that was made. */
 export async function createTenant(context: Context, request: CreateTenantRequest, newId: string): Promise<TenantRow> {
@@ -41,7 +42,7 @@ async function nameTaken({ db }: Context, { id, name }: Pick<TenantRow, "id" | "
 export async function changeTenant(context: Context, id: string, change: TenantChange): Promise<TenantRow> {
   if (change.planId !== undefined && change.planId !== null) await requirePlan(context, change.planId);
   const row = await updateTenant(context.db, id, change, context.clock.now());
-  if (row === undefined) throw new Refusal("not_found", `tenant ${id} was not found; GET /v1/tenants lists them`);
+  if (row === undefined) throw notFound("tenant", id);
   // The statement notifies the other servers; this one's caches drop the tenant before the answer.
   await context.db.notify("tenants", id);
   return row;
@@ -49,6 +50,5 @@ export async function changeTenant(context: Context, id: string, change: TenantC
 
 /** Plans are never removed, so one check is enough. */
 async function requirePlan(context: Context, planId: string): Promise<void> {
-  if (!(await planExists(context.db, planId)))
-    throw new Refusal("invalid_request", `plan ${planId} was not found; GET /v1/plans lists them`);
+  if (!(await planExists(context.db, planId))) throw notFound("plan", planId, "invalid_request");
 }

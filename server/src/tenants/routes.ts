@@ -1,7 +1,6 @@
 /**
  * Serves /v1/tenants.
  */
-import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
@@ -9,6 +8,7 @@ import { advanceTenant } from "./advance.ts";
 import { changeTenant, createTenant } from "./change.ts";
 import { findTenant, listTenants } from "./store.ts";
 import { tenantInfo } from "./view.ts";
+import { notFound } from "../missing.ts";
 
 export function tenantHandlers(
   context: Context,
@@ -28,8 +28,7 @@ export function tenantHandlers(
     },
     getTenant: async ({ params }) => {
       const row = await findTenant(context.db, params.id);
-      if (row === undefined)
-        throw new Refusal("not_found", `tenant ${params.id} was not found; GET /v1/tenants lists them`);
+      if (row === undefined) throw notFound("tenant", params.id);
       return { status: 200, body: tenantInfo(row, clock.now()) };
     },
     updateTenant: async ({ params, body }) => {

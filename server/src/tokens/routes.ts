@@ -1,7 +1,6 @@
 /**
  * The handlers of join tokens: list, create, revoke.
  */
-import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { listListeners } from "../link/fleet-store.ts";
 import type { Fleet } from "../link/reach.ts";
@@ -10,6 +9,7 @@ import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
 import { hashOf, makeJoinToken } from "./mint.ts";
 import { insertJoinToken, type JoinTokenRow, listJoinTokens, removeJoinToken } from "./store.ts";
+import { notFound } from "../missing.ts";
 
 const EXPIRES_IN_SECONDS_DEFAULT = 3600;
 /** Of a Date, in epoch milliseconds. The newest token is the first of the list. */
@@ -55,8 +55,7 @@ export function tokenHandlers(
       return { status: 200, body: { ...tokenInfo(row), token, nodeAddresses } };
     },
     async deleteJoinToken({ params }) {
-      if (!(await removeJoinToken(context.db, params.prefix)))
-        throw new Refusal("not_found", `join token ${params.prefix} was not found; GET /v1/tokens lists them`);
+      if (!(await removeJoinToken(context.db, params.prefix))) throw notFound("token", params.prefix);
       return { status: 204 };
     },
   };

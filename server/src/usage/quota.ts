@@ -5,6 +5,7 @@
  * insert and start machines (machines/store.ts) do the counting, so that there is no race.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { PlanLimit } from "@flotilla/contract/refusal-details";
 import type { BudgetPolicy } from "@flotilla/contract/plans";
 
 /** A tenant's ceilings: its plan's, overridden by the tenant's own. */
@@ -44,12 +45,14 @@ export const countRefusal = (ceilings: Ceilings, plansUrl: string | null): Refus
   new Refusal(
     "quota_exceeded",
     `machine count quota exceeded: ${allows(ceilings)} ${ceilings.maxMachines} machines; ${advice(plansUrl)}`,
+    { limit: { of: "maxMachines", bound: "<=", value: ceilings.maxMachines } },
   );
 
 export const diskRefusal = (diskGb: number, held: Totals, ceilings: Ceilings, plansUrl: string | null): Refusal =>
   new Refusal(
     "quota_exceeded",
     `disk limit reached: ${allows(ceilings)} ${ceilings.maxTotalDiskGb} GB of disk for all machines together, ${held.diskGb} are in use and ${diskGb} were requested; request less, delete a machine, or ${advice(plansUrl)}`,
+    { limit: { of: "maxTotalDiskGb", bound: "<=", value: ceilings.maxTotalDiskGb } },
   );
 
 /** The refusal of one more active machine of this size; undefined: it fits. */
@@ -63,17 +66,20 @@ export function activeRefusal(
     return new Refusal(
       "quota_exceeded",
       `concurrency limit reached: ${allows(ceilings)} ${ceilings.maxConcurrentMachines} machines running at once; ${advice(plansUrl)}`,
+      { limit: { of: "maxConcurrentMachines", bound: "<=", value: ceilings.maxConcurrentMachines } },
     );
-  const sums: readonly [string, number, number, number, string][] = [
-    ["memory", held.memoryMb, size.memoryMb, ceilings.maxTotalMemoryMb, "MB of memory"],
-    ["vCPU", held.cpus, size.cpus, ceilings.maxTotalCpus, "vCPUs"],
+  const sums: readonly [string, number, number, PlanLimit, string][] = [
+    ["memory", held.memoryMb, size.memoryMb, "maxTotalMemoryMb", "MB of memory"],
+    ["vCPU", held.cpus, size.cpus, "maxTotalCpus", "vCPUs"],
   ];
-  for (const [what, taken, asked, max, unit] of sums) {
+  for (const [what, taken, asked, of, unit] of sums) {
+    const max = ceilings[of];
     if (taken + asked <= max) continue;
     const remedy = asked > max ? "create one with less" : "stop a machine";
     return new Refusal(
       "quota_exceeded",
       `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are in use and this one needs ${asked}; ${remedy}, or ${advice(plansUrl)}`,
+      { limit: { of, bound: "<=", value: max } },
     );
   }
   return undefined;
@@ -86,18 +92,20 @@ export function refuseOversize(
   ceilings: Ceilings,
   plansUrl: string | null,
 ): void {
-  const rules: readonly [number, number, string, string | null][] = [
-    [size.cpus, ceilings.maxCpus, "vCPUs", typeof asked?.cpus === "number" ? null : "cpus"],
-    [size.memoryMb, ceilings.maxMemoryMb, "MB of memory", typeof asked?.memoryMb === "number" ? null : "memoryMb"],
-    [size.diskGb, ceilings.maxDiskGb, "GB of disk", null],
+  const rules: readonly [number, PlanLimit, string, string | null][] = [
+    [size.cpus, "maxCpus", "vCPUs", typeof asked?.cpus === "number" ? null : "cpus"],
+    [size.memoryMb, "maxMemoryMb", "MB of memory", typeof asked?.memoryMb === "number" ? null : "memoryMb"],
+    [size.diskGb, "maxDiskGb", "GB of disk", null],
   ];
-  for (const [requested, max, unit, omitted] of rules) {
+  for (const [requested, of, unit, omitted] of rules) {
+    const max = ceilings[of];
     if (requested <= max) continue;
     const rest =
       omitted === null
         ? `${requested} were requested; ${advice(plansUrl)}`
         : `${requested} is the default; name resources.${omitted}, or ${advice(plansUrl)}`;
     const text = `machine size quota exceeded: ${allows(ceilings)} ${max} ${unit} per machine, and ${rest}`;
-    throw new Refusal("quota_exceeded", text);
+    const field = omitted === null ? {} : { field: `resources.${omitted}` };
+    throw new Refusal("quota_exceeded", text, { ...field, limit: { of, bound: "<=", value: max } });
   }
 }

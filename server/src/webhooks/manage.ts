@@ -20,6 +20,7 @@ import {
 } from "./store.ts";
 import type { WebhookTargets } from "./target.ts";
 import { type DeliveryRecord, testDelivery, type WebhookRecord } from "./view.ts";
+import { notFound } from "../missing.ts";
 
 export interface WebhookParts {
   readonly context: Context;
@@ -36,7 +37,7 @@ export async function requireWebhook({ db }: Context, name: WebhookName): Promis
 }
 
 function missing({ id }: WebhookName): never {
-  throw new Refusal("not_found", `webhook ${id} was not found; GET /v1/webhooks lists them`);
+  throw notFound("webhook", id);
 }
 
 export interface WebhookRequest extends WebhookName {

@@ -3,7 +3,7 @@
  */
 import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
-import { page, parseSequence } from "../api/paging.ts";
+import { OF_EVENT, page, parseSequence } from "../api/paging.ts";
 import { listDeliveries } from "./delivery-store.ts";
 import {
   changeWebhook,
@@ -18,7 +18,7 @@ import {
 import { makeWebhookSecret } from "./sign.ts";
 import { listWebhooks, removeWebhook } from "./store.ts";
 import { deliveryInfo, webhookInfo, type WebhookRecord } from "./view.ts";
-import { Refusal } from "@flotilla/contract/errors";
+import { notFound } from "../missing.ts";
 
 const DELIVERIES_DEFAULT = 100;
 
@@ -62,8 +62,7 @@ export function webhookHandlers(parts: WebhookParts): HandlersOf<Names> {
       return { status: 200, body: info(await changeWebhook(parts, nameOf(request), change)) };
     },
     deleteWebhook: async (request) => {
-      if (!(await removeWebhook(context.db, nameOf(request))))
-        throw new Refusal("not_found", `webhook ${request.params.id} was not found; GET /v1/webhooks lists them`);
+      if (!(await removeWebhook(context.db, nameOf(request)))) throw notFound("webhook", request.params.id);
       return { status: 204 };
     },
     rotateWebhookSecret: async (request) => {
@@ -77,7 +76,7 @@ export function webhookHandlers(parts: WebhookParts): HandlersOf<Names> {
       return { status: 202, body: deliveryInfo(queued) };
     },
     replayWebhook: async (request) => {
-      const cursor = parseSequence(request.body?.cursor ?? undefined, "an event; GET /v1/events lists them");
+      const cursor = parseSequence(request.body?.cursor ?? undefined, OF_EVENT);
       return { status: 202, body: info(await replay(context, nameOf(request), cursor)) };
     },
     listWebhookDeliveries: async (request) => {

@@ -59,7 +59,9 @@ export class WebhookTargets {
 }
 
 const invalid = (reason: string): Refusal =>
-  new Refusal("invalid_request", `url cannot be used for a webhook: ${reason}; give a public https:// address`);
+  new Refusal("invalid_request", `url cannot be used for a webhook: ${reason}; give a public https:// address`, {
+    field: "url",
+  });
 
 /** The result of an attempt. */
 export interface Attempt {

@@ -43,7 +43,7 @@ export async function readFile(
   if (located === undefined) {
     content.destroy();
     const text = `the range asked for lies outside ${target.path}, which has ${facts.size} bytes`;
-    throw new Refusal("range_not_satisfiable", text, { "content-range": `bytes */${facts.size}` });
+    throw new Refusal("range_not_satisfiable", text, { headers: { "content-range": `bytes */${facts.size}` } });
   }
   const { first, count } = located;
   const headers = headersOf(facts, count);

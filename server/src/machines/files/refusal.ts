@@ -7,20 +7,27 @@ import { FILE_ENTRIES_MAX } from "@flotilla/contract/link-files";
 
 interface Meaning {
   readonly code: ErrorCode;
+  /** What the path is, where the code says so. `file`: anything but a directory. */
+  readonly kind?: "file" | "directory";
   readonly text: (path: string, message: string) => string;
 }
 
 const PATH_SHOWN_CHARACTERS = 64;
 
 const MEANINGS: Partial<Record<LinkError["code"], Meaning>> = {
-  no_such_file: { code: "not_found", text: (path) => `file not found: ${path}` },
+  no_such_file: { code: "not_found", kind: "file", text: (path) => `file not found: ${path}` },
   is_directory: {
     code: "conflict",
+    kind: "directory",
     text: (path) => `${path} is a directory; read its list with GET and ?list=true, write to a file in it`,
   },
-  not_directory: { code: "conflict", text: (path) => `${path} is not in a directory, or is none itself` },
-  not_empty: { code: "conflict", text: (path) => `directory ${path} is not empty; remove what is in it first` },
-  not_regular: { code: "conflict", text: (path) => `${path} is not a regular file` },
+  not_directory: { code: "conflict", kind: "file", text: (path) => `${path} is not in a directory, or is none itself` },
+  not_empty: {
+    code: "conflict",
+    kind: "directory",
+    text: (path) => `directory ${path} is not empty; remove what is in it first`,
+  },
+  not_regular: { code: "conflict", kind: "file", text: (path) => `${path} is not a regular file` },
   name_too_long: {
     code: "invalid_request",
     text: (path) => `the path ${path.slice(0, PATH_SHOWN_CHARACTERS)}… or a name in it is too long`,
@@ -37,6 +44,7 @@ const MEANINGS: Partial<Record<LinkError["code"], Meaning>> = {
   hash_differs: { code: "invalid_request", text: (_, message) => `${message}, not the one sent; nothing was written` },
   too_many_entries: {
     code: "conflict",
+    kind: "directory",
     text: (path) => `${path} has more than ${FILE_ENTRIES_MAX} entries; list it with a command, such as ls -f`,
   },
   file_refused: {
@@ -67,5 +75,7 @@ const MEANINGS: Partial<Record<LinkError["code"], Meaning>> = {
 /** `path` as the caller wrote it. undefined: a failure of the node, not of the operation. */
 export function fileRefusal({ code, message }: Pick<LinkError, "code" | "message">, path: string): Refusal | undefined {
   const meaning = MEANINGS[code];
-  return meaning === undefined ? undefined : new Refusal(meaning.code, meaning.text(path, message));
+  if (meaning === undefined) return undefined;
+  const about = meaning.kind === undefined ? {} : { resource: { kind: meaning.kind, id: path } };
+  return new Refusal(meaning.code, meaning.text(path, message), about);
 }
