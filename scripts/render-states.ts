@@ -5,7 +5,7 @@
  * Always: it calls the functions that the programs use, over all combinations of facts, and copies no table, so the
  * page cannot differ from the code. Runs under `npm run golden`.
  */
-import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link";
+import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link/link";
 import { MACHINE_STATES } from "@flotilla/contract/machines";
 import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import { observedState, plan } from "../node/src/machines/plan.ts";

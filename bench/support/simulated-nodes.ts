@@ -13,7 +13,7 @@ import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
 import { systemClock } from "@flotilla/base/clock";
 import { absentMachine } from "@flotilla/contract/link/absent";
-import type { DesiredMachine, Heartbeat, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredMachine, Heartbeat, ObservedMachine } from "@flotilla/contract/link/link";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import { monotonic, sleep } from "./clock.ts";
 import { credentialOf, hostOf, MACHINES_EACH, machineId, nodeId } from "./fleet.ts";

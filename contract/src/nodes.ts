@@ -462,7 +462,8 @@ export const nodeEndpoints = {
     path: "/v1/nodes/{id}/heartbeat",
     family: "nodes",
     summary: "Report resources and the observed state of machines",
-    description: "The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.",
+    description:
+      "The body is `Heartbeat` of contract/src/link/link.ts; without a body it only reports that the node runs.",
     access: "nodeCredential",
     body: {
       kind: "json",

@@ -9,7 +9,7 @@
 import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
-import type { NodeFacts } from "@flotilla/contract/link";
+import type { NodeFacts } from "@flotilla/contract/link/link";
 import type { NodeConfig } from "./config.ts";
 import type { LastError } from "./link/last-error.ts";
 import { Outbox } from "./link/outbox.ts";

@@ -9,7 +9,7 @@ import { arch } from "node:os";
 import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
-import type { NodeResources } from "@flotilla/contract/link";
+import type { NodeResources } from "@flotilla/contract/link/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { NodeConfig } from "./config.ts";
 import type { Disks } from "./disks/disks.ts";

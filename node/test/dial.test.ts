@@ -7,7 +7,7 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
-import { DIAL_PREAMBLE, type LinkError } from "@flotilla/contract/link";
+import { DIAL_PREAMBLE, type LinkError } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
 import { machineIdOf, type TestNode } from "./support/in-process.ts";
 import { startTestLink } from "./support/link.ts";

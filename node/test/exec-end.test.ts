@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
-import { LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import { LinkDecoder, type LinkFrame } from "@flotilla/contract/link/frames";
 import type { Guest } from "../src/guest/guest.ts";
 import { until } from "../../test/support/until.ts";
 import { scriptedExec } from "./support/scripted-exec.ts";

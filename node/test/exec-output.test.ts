@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
 import { type TestContext, test } from "node:test";
 import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
-import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link/frames";
 import type { Guest, GuestExec } from "../src/guest/guest.ts";
 import type { LinkExecOptions } from "../src/link/exec.ts";
 import type { VmNetwork } from "../src/network/vm-network.ts";

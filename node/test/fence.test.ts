@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
-import { FENCE_MS, type ObservedMachine } from "@flotilla/contract/link";
+import { FENCE_MS, type ObservedMachine } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
 import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 

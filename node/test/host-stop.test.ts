@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { SuspendedMachines } from "@flotilla/contract/link";
+import type { SuspendedMachines } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
 import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 

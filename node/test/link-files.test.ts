@@ -7,7 +7,7 @@ import { once } from "node:events";
 import type { ClientRequest, IncomingMessage } from "node:http";
 import { test, type TestContext } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
-import type { FileOperation } from "@flotilla/contract/link-files";
+import type { FileOperation } from "@flotilla/contract/link/file-parts";
 import { until } from "../../test/support/until.ts";
 import { FileFailure } from "../src/guest/file-answer.ts";
 import { type Guest, GuestBusy } from "../src/guest/guest.ts";

@@ -7,8 +7,8 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
-import type { ExecExit, LinkError, ExecStart } from "@flotilla/contract/link";
-import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import type { ExecExit, LinkError, ExecStart } from "@flotilla/contract/link/link";
+import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link/frames";
 import { until } from "../../test/support/until.ts";
 import { linkSocketPath } from "../src/link/socket-path.ts";
 import { machineIdOf, specOf } from "./support/in-process.ts";

@@ -8,7 +8,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
-import { HEARTBEAT_PERIOD_MS, type Heartbeat, type ObservedMachine } from "@flotilla/contract/link";
+import { HEARTBEAT_PERIOD_MS, type Heartbeat, type ObservedMachine } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { portToReturnTo } from "../../test/support/flotilla.ts";
 import { until } from "../../test/support/until.ts";

@@ -6,7 +6,7 @@ import { appendFile, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { RESTARTS_MAX } from "@flotilla/contract/limits";
-import type { ObservedMachine } from "@flotilla/contract/link";
+import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { onThisHost, until } from "../../test/support/until.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";

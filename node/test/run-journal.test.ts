@@ -6,7 +6,7 @@ import { appendFile, mkdir, readFile, rm, rmdir, writeFile } from "node:fs/promi
 import { join } from "node:path";
 import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
-import type { Run } from "@flotilla/contract/link";
+import type { Run } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
 import { makeLog } from "../src/log.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";

@@ -21,8 +21,14 @@ const EVERY_MEMBER = ["base", "contract", "server", "node", "sdk", "cli", "guest
 const MEMBERS: Readonly<Record<string, Member>> = {
   base: { members: [], advice: "base is below every program: move what both need into it" },
   contract: { members: [], advice: "contract is what the programs agree on: move what both need into it" },
-  server: { members: ["base", "contract"], advice: "the server reaches a node over the link (contract/src/link.ts)" },
-  node: { members: ["base", "contract"], advice: "the node reaches the server over the link (contract/src/link.ts)" },
+  server: {
+    members: ["base", "contract"],
+    advice: "the server reaches a node over the link (contract/src/link/link.ts)",
+  },
+  node: {
+    members: ["base", "contract"],
+    advice: "the node reaches the server over the link (contract/src/link/link.ts)",
+  },
   sdk: { members: [], types: ["contract"], advice: "the sdk runs anywhere: it takes only types from contract" },
   cli: { members: ["base", "contract", "sdk"], advice: "the command line reaches the server through sdk" },
   console: { members: ["sdk"], types: ["contract"], advice: "the console reaches the server through sdk" },

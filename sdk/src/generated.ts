@@ -1384,7 +1384,7 @@ export abstract class Methods {
   /**
    * Report resources and the observed state of machines.
    *
-   * The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.
+   * The body is `Heartbeat` of contract/src/link/link.ts; without a body it only reports that the node runs.
    *
    * `POST /v1/nodes/{id}/heartbeat`; needs a node's credential.
    * Refuses with not_found, invalid_json, invalid_body, link_version.

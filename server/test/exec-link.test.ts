@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo, Socket } from "node:net";
 import { after, test } from "node:test";
 import { endOfTurn, systemClock } from "@flotilla/base/clock";
-import { encodeLinkFrame } from "@flotilla/contract/link-stream";
+import { encodeLinkFrame } from "@flotilla/contract/link/frames";
 import type { OutputSink } from "../src/link/exec-frames.ts";
 import { runOnNode } from "../src/link/exec-link.ts";
 import { NodeLink } from "../src/link/node-link.ts";

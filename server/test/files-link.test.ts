@@ -10,7 +10,7 @@ import { Readable } from "node:stream";
 import { after, test } from "node:test";
 import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import { WHOLE_FILE } from "@flotilla/contract/link-files";
+import { WHOLE_FILE } from "@flotilla/contract/link/file-parts";
 import { filesOnNode } from "../src/link/files.ts";
 import { NodeLink } from "../src/link/node-link.ts";
 import { type NodeRefused, NodeUnreachable, NotRunning } from "../src/link/refusals.ts";

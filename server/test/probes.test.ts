@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { connect, Socket } from "node:net";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
-import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
+import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";
 import { openTls } from "../../node/src/link/fleet-tls.ts";
 import { until } from "../../test/support/until.ts";
 import { startTestServer } from "./support/server.ts";

@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Run, RunReport } from "@flotilla/contract/link";
+import type { Run, RunReport } from "@flotilla/contract/link/link";
 import { RUN_END_CAUSES } from "@flotilla/contract/runs";
 import { sql } from "../src/db/database.ts";
 import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BLOCK_BYTES } from "../link-moves.ts";
+import { BLOCK_BYTES } from "./blocks.ts";
 import { type MovedPart, type MovedPartKind, partPath, readPart } from "./moved-parts.ts";
 import { InvalidMessage } from "./read.ts";
 

@@ -4,7 +4,7 @@
  *
  * Always: `readPart` of what `partPath` gives is the same part (moved-parts.test.ts).
  */
-import { BLOCK_BYTES } from "../link-moves.ts";
+import { BLOCK_BYTES } from "./blocks.ts";
 import { InvalidMessage } from "./read.ts";
 
 export type MovedPart =

@@ -15,7 +15,7 @@
  *
  * `{part}` (moved-parts.ts) is `files/{file}`, `rounds/disk`, `rounds/memory` or `rest`, and `{file}` is `disk`, `root`, `log-<number>`,
  * `memory` or `memory-base`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
- * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the content's hash. Numbers are big-endian.
+ * Holes are left out. The last record has the file's size as offset, BLOCKS_END (blocks.ts) as length and then the content's hash. Numbers are big-endian.
  *
  * Always:
  * - The hash is that of the content (`contentHash` of the node), not of the allocation, so both sides compute it on their own

@@ -1,5 +1,5 @@
 /**
- * The routes of the link that a node serves; the head of ../link.ts says what their bodies and answers are. Pure.
+ * The routes of the link that a node serves; the head of link.ts says what their bodies and answers are. Pure.
  *
  * Always: the node serves each of these and no other (node/src/link/server.ts), and node/test/link-resources.test.ts calls
  * each with callers that misbehave.

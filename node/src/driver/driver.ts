@@ -8,7 +8,7 @@
  * - the caller has recorded the boot in the machine's journal before, so a crash at any point leaves something that
  *   `adopt` or `sweep` finds.
  */
-import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link";
+import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../guest/guest.ts";
 import type { FenceLease } from "../host/fence-lease.ts";

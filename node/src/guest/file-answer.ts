@@ -4,7 +4,7 @@
  * Always: a guest is not trusted. An answer that does not fit is a FileFailure, numbers and names are bounded, and no text
  * of a guest is longer than DETAIL_CHARACTERS_MAX.
  */
-import type { LinkError } from "@flotilla/contract/link";
+import type { LinkError } from "@flotilla/contract/link/link";
 import type { FileFacts, ListedFile } from "@flotilla/contract/link/files";
 
 /** Why an operation on a file failed. `code` is for programs, `message` for people. */

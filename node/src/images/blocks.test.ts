@@ -6,7 +6,7 @@ import { mkdtemp, open, readFile, rm, stat, truncate, writeFile } from "node:fs/
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
+import { BLOCK_BYTES } from "@flotilla/contract/link/blocks";
 import { contentHash, mergeExtents, readBlocks, readExtents, resumeAt, writeBlocks, writtenHash } from "./blocks.ts";
 
 const directory = await mkdtemp(join(tmpdir(), "flotilla-blocks-"));

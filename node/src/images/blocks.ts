@@ -15,7 +15,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { type FileHandle, open, stat } from "node:fs/promises";
 import { createInterface } from "node:readline";
-import { BLOCK_BYTES, BLOCKS_END, RECORD_BYTES_MAX } from "@flotilla/contract/link-moves";
+import { BLOCK_BYTES, BLOCKS_END, RECORD_BYTES_MAX } from "@flotilla/contract/link/blocks";
 import { TOOL_SCORE } from "../host/out-of-memory.ts";
 
 const HEAD_BYTES = 12;

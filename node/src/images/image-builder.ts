@@ -21,7 +21,7 @@ import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
-import type { ImageProgress } from "@flotilla/contract/link";
+import type { ImageProgress } from "@flotilla/contract/link/link";
 import { runTool } from "../host/out-of-memory.ts";
 import { decompress, frameBudget } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";

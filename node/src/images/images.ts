@@ -1,7 +1,7 @@
 /**
  * The interface to the images on this node's disk.
  */
-import type { ImageProgress, NodeImage } from "@flotilla/contract/link";
+import type { ImageProgress, NodeImage } from "@flotilla/contract/link/link";
 import type { MovedImage, MovedRoot } from "@flotilla/contract/link/moves";
 
 /** A tenant that fetches more loses its oldest reference: the list of its images is read and sent whole. */

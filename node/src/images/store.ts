@@ -20,7 +20,7 @@ import { dirname, join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { NodeImage } from "@flotilla/contract/link";
+import type { NodeImage } from "@flotilla/contract/link/link";
 import type { MovedRoot } from "@flotilla/contract/link/moves";
 import { parseReference, type Reference } from "@flotilla/contract/reference";
 import { RegistryList } from "@flotilla/contract/registries";

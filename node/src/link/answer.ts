@@ -2,7 +2,7 @@
  * The JSON answers of the link.
  */
 import type { ServerResponse } from "node:http";
-import type { LinkError } from "@flotilla/contract/link";
+import type { LinkError } from "@flotilla/contract/link/link";
 
 export function sendJson(response: ServerResponse, status: number, body: unknown): void {
   const bytes = Buffer.from(JSON.stringify(body));

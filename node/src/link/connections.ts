@@ -9,7 +9,7 @@
 import { Readable, type Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
-import type { ConnectionStart, LinkError } from "@flotilla/contract/link";
+import type { ConnectionStart, LinkError } from "@flotilla/contract/link/link";
 import type { Guest, GuestExec } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 

@@ -17,7 +17,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { messageOf } from "@flotilla/base/errors";
-import { DIAL_PREAMBLE, type LinkError } from "@flotilla/contract/link";
+import { DIAL_PREAMBLE, type LinkError } from "@flotilla/contract/link/link";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Supervisor } from "../machines/supervisor.ts";
 import type { UnreadableMachine } from "../machines/unreadable-machine.ts";

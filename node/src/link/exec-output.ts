@@ -14,7 +14,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { Clock, Timer } from "@flotilla/base/clock";
-import { encodeLinkFrameHead, LINK_PAYLOAD_BYTES_MAX, type LinkFrameType } from "@flotilla/contract/link-stream";
+import { encodeLinkFrameHead, LINK_PAYLOAD_BYTES_MAX, type LinkFrameType } from "@flotilla/contract/link/frames";
 
 /** The guest reads a pipe that is never empty in pieces of up to 64 KiB. */
 const LARGE_PIECE_BYTES = 16 * 1024;

@@ -1,5 +1,5 @@
 /**
- * One running command, or one connection to a port of the guest, on the link: link-stream frames of an HTTP request ↔ a GuestExec.
+ * One running command, or one connection to a port of the guest, on the link: frames of an HTTP request ↔ a GuestExec.
  *
  * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and at most one write per turn of
  * the event loop (exec-output.ts). The response's head is sent with the first frame, or alone after HEAD_DELAY_MS if the command
@@ -20,7 +20,7 @@ import type { Readable, Writable } from "node:stream";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
-import type { ExecExit, ExecResume, ExecStart, LinkError } from "@flotilla/contract/link";
+import type { ExecExit, ExecResume, ExecStart, LinkError } from "@flotilla/contract/link/link";
 import {
   readConnectionStart,
   readTaken,
@@ -36,7 +36,7 @@ import {
   type LinkFrame,
   type LinkFrameType,
   RESUMES_HEADER,
-} from "@flotilla/contract/link-stream";
+} from "@flotilla/contract/link/frames";
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import { lateMessage, MESSAGE_MS } from "./bodies.ts";

@@ -16,7 +16,7 @@ import { createHash } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { errorOf } from "@flotilla/base/errors";
-import type { LinkError } from "@flotilla/contract/link";
+import type { LinkError } from "@flotilla/contract/link/link";
 import {
   FILE_ENTRIES_MAX,
   FILE_FACTS_HEADER,
@@ -24,7 +24,7 @@ import {
   type FileOperation,
   locateInFile,
   WHOLE_FILE,
-} from "@flotilla/contract/link-files";
+} from "@flotilla/contract/link/file-parts";
 import type { FileFacts, FileListLine, FileWritten } from "@flotilla/contract/link/files";
 import { readFilePath, readFileRead, readFileWrite } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { NodeImage } from "@flotilla/contract/link";
+import type { NodeImage } from "@flotilla/contract/link/link";
 import { ImageReports } from "./image-report.ts";
 
 const image = (reference: string, lastUsedAt = 0): NodeImage => ({

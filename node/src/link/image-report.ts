@@ -5,7 +5,7 @@
  * In memory only. Always: a report has at most REPORT_BYTES_MAX of JSON; of more images the most recently used are
  * reported, and a machine of another one is placed without regard to its image.
  */
-import type { ImageReport, NodeImage, ReportedImage } from "@flotilla/contract/link";
+import type { ImageReport, NodeImage, ReportedImage } from "@flotilla/contract/link/link";
 
 /** A heartbeat has room for 8 MiB, most of it for machines. A usual reference takes 100 bytes. */
 const REPORT_BYTES_MAX = 1024 * 1024;

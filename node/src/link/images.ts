@@ -9,7 +9,7 @@ import type { ServerResponse } from "node:http";
 import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
-import type { ImageProgress } from "@flotilla/contract/link";
+import type { ImageProgress } from "@flotilla/contract/link/link";
 import { readPullRequest } from "@flotilla/contract/link/generated";
 import { imageFaultIn } from "../images/image-refused.ts";
 import type { Images } from "../images/images.ts";

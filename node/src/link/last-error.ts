@@ -2,7 +2,7 @@
  * The last error that the agent has logged, for reports to the server. In memory: it is gone when the agent ends.
  */
 import type { Clock } from "@flotilla/base/clock";
-import type { Heartbeat } from "@flotilla/contract/link";
+import type { Heartbeat } from "@flotilla/contract/link/link";
 
 export class LastError {
   readonly #clock: Pick<Clock, "now">;

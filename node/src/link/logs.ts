@@ -10,7 +10,7 @@
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { LOG_TAIL_MAX } from "@flotilla/contract/limits";
-import type { LogMessage } from "@flotilla/contract/link";
+import type { LogMessage } from "@flotilla/contract/link/link";
 import { InvalidMessage, whole } from "@flotilla/contract/link/read";
 import type { MachineLog } from "../machines/machine-log.ts";
 

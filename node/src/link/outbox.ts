@@ -11,7 +11,7 @@
  * In memory only: states are in the journals; events that were not sent are lost with the process.
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
-import type { NodeEvent } from "@flotilla/contract/link";
+import type { NodeEvent } from "@flotilla/contract/link/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 
 const EVENTS_MAX = 10_000;

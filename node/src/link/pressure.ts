@@ -5,7 +5,7 @@
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { NodePressure } from "@flotilla/contract/link";
+import type { NodePressure } from "@flotilla/contract/link/link";
 
 /** null: the kernel does not measure it. */
 export async function readPressure(directory = "/proc/pressure"): Promise<NodePressure | null> {

@@ -33,7 +33,7 @@ import {
   type NodeImage,
   type NodeResources,
   type ObservedMachine,
-} from "@flotilla/contract/link";
+} from "@flotilla/contract/link/link";
 import { readHeartbeatAnswer, readRegistrationAnswer } from "@flotilla/contract/link/generated";
 import { type LinkVersions, OWN_LINK_VERSIONS, versionRefusal } from "@flotilla/contract/link/version";
 import { RELEASE } from "@flotilla/contract/release";

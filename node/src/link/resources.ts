@@ -6,7 +6,7 @@
  */
 import { readFile, statfs } from "node:fs/promises";
 import { availableParallelism, cpus, totalmem } from "node:os";
-import type { NodeResources } from "@flotilla/contract/link";
+import type { NodeResources } from "@flotilla/contract/link/link";
 import { readPressure } from "./pressure.ts";
 
 const BYTES_PER_MB = 1024 * 1024;

@@ -8,7 +8,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Driver, PreparedVm, Vm } from "../driver/driver.ts";
 import type { RootFile } from "../images/images.ts";

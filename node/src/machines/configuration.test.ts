@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import { guestConfiguration, mergedEnvironment } from "./configuration.ts";
 
 const spec: MachineSpec = {

@@ -3,7 +3,7 @@
  *
  * Always: the machine's value overrides the image's. PATH is always set.
  */
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { GuestConfiguration } from "../guest/guest.ts";
 import type { ImageConfiguration } from "../images/images.ts";
 

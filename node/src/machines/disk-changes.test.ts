@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
-import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
+import { BLOCK_BYTES } from "@flotilla/contract/link/blocks";
 import type { BootRequest, Vm } from "../driver/driver.ts";
 import type { Extent } from "../images/blocks.ts";
 import { makeLog } from "../log.ts";

@@ -4,7 +4,7 @@
  * Always: a machine whose network is blocked pulls nothing: it starts only from images that the node has.
  */
 import type { Clock } from "@flotilla/base/clock";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import { ImageRefused } from "../images/image-refused.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
 

@@ -7,7 +7,7 @@
  * - A fenced machine is started only while servers acknowledge heartbeats: otherwise the node does not know whether it was replaced.
  */
 import { messageOf } from "@flotilla/base/errors";
-import type { DesiredMachine } from "@flotilla/contract/link";
+import type { DesiredMachine } from "@flotilla/contract/link/link";
 import type { Driver, RequestedFence } from "../driver/driver.ts";
 import { type Journal, vmmIdOf } from "./journal.ts";
 import type { Machine } from "./machine.ts";

@@ -16,7 +16,7 @@ import {
   FENCE_MS,
   type ObservedMachine,
   type SuspendedMachines,
-} from "@flotilla/contract/link";
+} from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { Journal } from "./journal.ts";

@@ -22,7 +22,7 @@ import { dirname, join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { ObservedMachine } from "@flotilla/contract/link";
+import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { readIncomingMachine } from "@flotilla/contract/link/generated";
 import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import type {

@@ -23,7 +23,7 @@ import {
   type EndedRun,
   type MachineSpec,
   type SuspendRefusalCode,
-} from "@flotilla/contract/link";
+} from "@flotilla/contract/link/link";
 import type { StartTimings } from "@flotilla/contract/machines";
 import type { MemoryFiles, VmRecord } from "../driver/driver.ts";
 import { JOURNAL_NAME } from "./paths.ts";

@@ -9,7 +9,7 @@
  * - An existing disk is never replaced: only the machine's removal deletes it, or the end of its move.
  */
 import { rename, stat } from "node:fs/promises";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import { GIB } from "../disks/disks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type EnsureImageOptions, ensureImage } from "./ensure-image.ts";

@@ -10,7 +10,7 @@
  */
 import { dirname } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
-import type { DesiredState } from "@flotilla/contract/link";
+import type { DesiredState } from "@flotilla/contract/link/link";
 import { imageFaultIn } from "../images/image-refused.ts";
 import { ACTIONS } from "./actions/actions.ts";
 import { failureText } from "./failure-text.ts";

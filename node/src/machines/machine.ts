@@ -10,7 +10,7 @@ import { mkdirSync } from "node:fs";
 import type { Log } from "@flotilla/base/log";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";

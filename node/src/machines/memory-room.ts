@@ -9,7 +9,7 @@
  * Always: the memory kept free is enough for the VMs that boot at the same time, which are few (boot-slots.ts).
  */
 import { memoryKeptMb } from "@flotilla/contract/limits";
-import type { NodeResources } from "@flotilla/contract/link";
+import type { NodeResources } from "@flotilla/contract/link/link";
 
 type Memory = Pick<NodeResources, "totalMemoryMb" | "availableMemoryMb">;
 

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DESIRED_STATES, type DesiredState } from "@flotilla/contract/link";
+import { DESIRED_STATES, type DesiredState } from "@flotilla/contract/link/link";
 import fc from "fast-check";
 import { observedState, plan } from "./plan.ts";
 import { type Action, isAttempt, type Situation, VM_STATES } from "./state.ts";

@@ -18,7 +18,7 @@
  * 7. A machine that may be replaced is not started while no server answers: the node does not know whether it was.
  * 8. Executing the plan leads to a settled state in a bounded number of steps, from any state.
  */
-import type { DesiredState, ObservedState } from "@flotilla/contract/link";
+import type { DesiredState, ObservedState } from "@flotilla/contract/link/link";
 import { type Action, type Ending, STATE_DURING, type Situation, type VmState } from "./state.ts";
 
 export type Next =

@@ -10,7 +10,7 @@
  * - Of the kinds that need more, the one of which the fewest wait is prepared next, so no kind waits for all of another.
  * - A kind that failed is skipped for a time that doubles with each failure; other kinds are prepared in the meantime.
  */
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { PreparedVm } from "../driver/driver.ts";
 import type { UnpackedImage } from "../images/images.ts";
 import { DEMAND_MS, type Demand, type PreparedFacts, PREPARED_MAX, targetCounts } from "./prepared-plan.ts";

@@ -19,7 +19,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { messageOf } from "@flotilla/base/errors";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
-import type { NodeResources } from "@flotilla/contract/link";
+import type { NodeResources } from "@flotilla/contract/link/link";
 import type { PreparedVm } from "../driver/driver.ts";
 import type { UnpackedImage } from "../images/images.ts";
 import { type PrepareVmOptions, prepareVm } from "./prepare-vm.ts";

@@ -27,7 +27,7 @@ import { dirname } from "node:path";
 import { type Clock, endOfTurn } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { Run, RunReport } from "@flotilla/contract/link";
+import type { Run, RunReport } from "@flotilla/contract/link/link";
 import { RUN_END_CAUSES, type RunEndCause } from "@flotilla/contract/runs";
 
 const VERSION = 1;

@@ -5,7 +5,7 @@
  * that still has something to do cannot look settled.
  */
 import type { ImageFault } from "@flotilla/contract/errors";
-import type { DesiredState, ObservedState } from "@flotilla/contract/link";
+import type { DesiredState, ObservedState } from "@flotilla/contract/link/link";
 import type { HowReplaced } from "./replacing.ts";
 
 /**

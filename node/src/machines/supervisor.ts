@@ -13,8 +13,8 @@
  * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action, adopt.ts reads the
  * journal and the plan continues from it.
  */
-import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
-import { SETTLED_STATES } from "@flotilla/contract/link";
+import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
+import { SETTLED_STATES } from "@flotilla/contract/link/link";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import type { BootRequest, PausedVm, Vm } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";

@@ -9,7 +9,7 @@
  *
  * A restarted agent reads the directory again.
  */
-import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";

@@ -13,7 +13,7 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Guest, GuestWorkload } from "../guest/guest.ts";
 import type { ImageConfiguration } from "../images/images.ts";

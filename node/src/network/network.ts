@@ -13,7 +13,7 @@ import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { VmNetwork } from "./vm-network.ts";
 import {
   type Block,

@@ -5,7 +5,7 @@
  * be noticed late. IPv6 networks are skipped, without risk, because guests have no IPv6.
  */
 import { isIPv4, isIPv6 } from "node:net";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 
 export interface Policy {
   readonly mode: MachineSpec["network"]["mode"];

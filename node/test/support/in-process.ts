@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
-import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link/link";
 import { fakeDisks } from "../../src/driver/fake/disks.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
 import { FakeDriver } from "../../src/driver/fake/index.ts";

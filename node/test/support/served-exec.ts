@@ -5,7 +5,7 @@ import { once } from "node:events";
 import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import type { TestContext } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
-import { encodeLinkFrame } from "@flotilla/contract/link-stream";
+import { encodeLinkFrame } from "@flotilla/contract/link/frames";
 import type { Guest } from "../../src/guest/guest.ts";
 import { type LinkExecOptions, serveExec } from "../../src/link/exec.ts";
 import { requestTo } from "./request-to.ts";

@@ -10,7 +10,7 @@
  *   read: no event can be inserted before them any more. A long transaction anywhere in the PostgreSQL cluster delays
  *   readers, but nothing is lost.
  */
-import type { NodeEvent } from "@flotilla/contract/link";
+import type { NodeEvent } from "@flotilla/contract/link/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";

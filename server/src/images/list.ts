@@ -4,7 +4,7 @@
  */
 import { mapAtMost } from "@flotilla/base/concurrency";
 import type { ImageInfo } from "@flotilla/contract/images";
-import type { NodeImage } from "@flotilla/contract/link";
+import type { NodeImage } from "@flotilla/contract/link/link";
 import type { NodeLink } from "../link/node-link.ts";
 import type { Turns } from "../fairness/turns.ts";
 import type { NodeRecord } from "../nodes/store.ts";

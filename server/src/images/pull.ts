@@ -10,7 +10,7 @@
  */
 import { mapAtMost } from "@flotilla/base/concurrency";
 import { Refusal } from "@flotilla/contract/errors";
-import type { NodeImage } from "@flotilla/contract/link";
+import type { NodeImage } from "@flotilla/contract/link/link";
 import { NodeUnreachable } from "../link/refusals.ts";
 import { noteImage } from "../nodes/image-store.ts";
 import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";

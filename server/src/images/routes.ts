@@ -7,7 +7,7 @@
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ImageInfo } from "@flotilla/contract/images";
-import type { NodeImage } from "@flotilla/contract/link";
+import type { NodeImage } from "@flotilla/contract/link/link";
 import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
 import type { NodeLink } from "../link/node-link.ts";

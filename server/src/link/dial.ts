@@ -8,7 +8,7 @@
  */
 import { Duplex, type Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
-import { DIAL_PREAMBLE } from "@flotilla/contract/link";
+import { DIAL_PREAMBLE } from "@flotilla/contract/link/link";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { Input } from "./input.ts";
 import { pushInTurns } from "./push-in-turns.ts";

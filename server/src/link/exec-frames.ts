@@ -5,9 +5,9 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { RESUME_KEY_BYTES } from "@flotilla/contract/guest/frame";
-import type { ExecExit, LinkError } from "@flotilla/contract/link";
+import type { ExecExit, LinkError } from "@flotilla/contract/link/link";
 import { readExecExit, readLinkError } from "@flotilla/contract/link/generated";
-import type { LinkFrame } from "@flotilla/contract/link-stream";
+import type { LinkFrame } from "@flotilla/contract/link/frames";
 import { NotRunning } from "./refusals.ts";
 
 export interface OutputSink {

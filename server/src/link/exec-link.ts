@@ -12,7 +12,7 @@
 import { reasonOf } from "@flotilla/base/abort";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit, ExecStart } from "@flotilla/contract/link";
+import type { ExecExit, ExecStart } from "@flotilla/contract/link/link";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
@@ -20,7 +20,7 @@ import {
   LinkDecoder,
   type LinkFrame,
   RESUMES_HEADER,
-} from "@flotilla/contract/link-stream";
+} from "@flotilla/contract/link/frames";
 import type { Dispatcher } from "undici";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import { FrameQueue } from "./frame-queue.ts";

@@ -19,7 +19,7 @@ import {
   FILE_SILENCE_MAX_MS,
   type FilePart,
   locateInFile,
-} from "@flotilla/contract/link-files";
+} from "@flotilla/contract/link/file-parts";
 import type { FileFacts, FileWritten, ListedFile } from "@flotilla/contract/link/files";
 import { readFileFacts, readFileListLine, readFileWritten } from "@flotilla/contract/link/generated";
 import { passBody } from "./pass-body.ts";

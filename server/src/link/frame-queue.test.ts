@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LinkFrame } from "@flotilla/contract/link-stream";
+import type { LinkFrame } from "@flotilla/contract/link/frames";
 import { FrameQueue } from "./frame-queue.ts";
 
 const frame = (text: string): LinkFrame => ({ type: "stdout", payload: Buffer.from(text) });

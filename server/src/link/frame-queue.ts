@@ -4,7 +4,7 @@
  * Pure. Always: taking one costs the same however many wait. `shift()` moves all that remain of a long array, and one read of a
  * connection may have 50,000 frames.
  */
-import type { LinkFrame } from "@flotilla/contract/link-stream";
+import type { LinkFrame } from "@flotilla/contract/link/frames";
 
 export class FrameQueue {
   #frames: LinkFrame[] = [];

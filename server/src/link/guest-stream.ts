@@ -8,7 +8,7 @@
  *   more connections: then the node dials.
  */
 import { Duplex } from "node:stream";
-import { LINK_PAYLOAD_BYTES_MAX } from "@flotilla/contract/link-stream";
+import { LINK_PAYLOAD_BYTES_MAX } from "@flotilla/contract/link/frames";
 import { type DialOptions, refused } from "./dial.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { type Locate, type OpenExec, openOnNode } from "./open-exec.ts";

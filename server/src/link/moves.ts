@@ -16,7 +16,7 @@ import {
 } from "@flotilla/contract/link/generated";
 import { type MovedPart, partPath } from "@flotilla/contract/link/moved-parts";
 import type { IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
-import type { ObservedMachine } from "@flotilla/contract/link";
+import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { ask, explained, type Meaning, type Question } from "./ask.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { passBody } from "./pass-body.ts";

@@ -15,7 +15,7 @@ import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import { type ImageFault, Refusal } from "@flotilla/contract/errors";
-import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contract/link/link";
 import { readImageProgress, readNodeImages, readObservedMachine } from "@flotilla/contract/link/generated";
 import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import type { Dispatcher, Pool } from "undici";

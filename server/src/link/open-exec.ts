@@ -16,7 +16,7 @@ import type { Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
 import { Refusal } from "@flotilla/contract/errors";
 import { CONNECTION_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
-import type { ExecExit, ExecResume, ExecResumed, ExecStart } from "@flotilla/contract/link";
+import type { ExecExit, ExecResume, ExecResumed, ExecStart } from "@flotilla/contract/link/link";
 import { readExecResumed, readLinkError } from "@flotilla/contract/link/generated";
 import {
   encodeLinkFrame,
@@ -25,7 +25,7 @@ import {
   type LinkFrame,
   type LinkFrameType,
   RESUMES_HEADER,
-} from "@flotilla/contract/link-stream";
+} from "@flotilla/contract/link/frames";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import { FrameQueue } from "./frame-queue.ts";
 import { Input } from "./input.ts";

@@ -5,7 +5,7 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
-import type { LinkError } from "@flotilla/contract/link";
+import type { LinkError } from "@flotilla/contract/link/link";
 import { readLinkError } from "@flotilla/contract/link/generated";
 import { clipped } from "@flotilla/contract/link/read";
 

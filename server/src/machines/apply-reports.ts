@@ -8,7 +8,7 @@
  *   write is refused when the row has changed since, so no end is missed that was recorded with a change of the row.
  * - A machine that the node does not own according to the database is left as it is: the database may have lost it.
  */
-import type { AbsentMachine, Heartbeat, ObservedMachine } from "@flotilla/contract/link";
+import type { AbsentMachine, Heartbeat, ObservedMachine } from "@flotilla/contract/link/link";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import type { Change } from "./change.ts";
 import { applyObservation, applyNoTrace, uncertainBoot } from "./observe.ts";

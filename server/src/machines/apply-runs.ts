@@ -7,7 +7,7 @@
  * A report that holds every open run of the node also ends the open runs that the node does not know any more: its journal was
  * lost, or the database was restored to an earlier state. They end at the node's previous report.
  */
-import type { Run, RunReport } from "@flotilla/contract/link";
+import type { Run, RunReport } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import { endForgottenRuns, writeRuns } from "./run-store.ts";
 

@@ -9,7 +9,7 @@
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { ObservedDetails } from "./observed.ts";
-import type { Run } from "@flotilla/contract/link";
+import type { Run } from "@flotilla/contract/link/link";
 import type { Overcommit } from "../placement/place.ts";
 import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
 

@@ -6,7 +6,7 @@
  * fenced.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { DesiredMachine, MachineSpec, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredMachine, MachineSpec, ObservedMachine } from "@flotilla/contract/link/link";
 import { NodeUnreachable } from "../link/refusals.ts";
 import type { Change } from "./change.ts";
 import { applyMissing, applyObservation, uncertainBoot } from "./observe.ts";

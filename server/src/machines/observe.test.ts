@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { ObservedMachine } from "@flotilla/contract/link";
+import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import type { Change } from "./change.ts";
 import { applyNoTrace, applyObservation, uncertainBoot } from "./observe.ts";

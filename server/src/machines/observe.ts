@@ -14,7 +14,7 @@
  *   received last is then the desired state, so that a restore neither starts nor stops a machine.
  * - When a guest powers itself off, the desired state becomes `stopped`, so that nothing starts it again.
  */
-import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
+import type { ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
 import {
   type Change,
   abandon,

@@ -4,7 +4,7 @@
  *
  * Pure. So a field that a node begins to report is kept without a change here: docs/adding-an-observed-field.md.
  */
-import type { ObservedMachine } from "@flotilla/contract/link";
+import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 
 /** Fields that have a column, and fields that observe.ts applies to other facts. */

@@ -4,7 +4,7 @@
  * Types, and the conversion to the specification for a node. Instants are epoch milliseconds.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { Disruption, MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";

@@ -9,7 +9,7 @@
  * A run may arrive with the state of its machine (`writeChanges` in store.ts, with RUNS_WRITTEN) or as the node's own record
  * (`writeRuns`). Whichever comes first inserts it.
  */
-import type { Run } from "@flotilla/contract/link";
+import type { Run } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { ObservedMachine } from "@flotilla/contract/link";
+import type { ObservedMachine } from "@flotilla/contract/link/link";
 import fc from "fast-check";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import { requestStart, requestStop, abandon } from "./change.ts";

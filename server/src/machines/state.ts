@@ -14,7 +14,7 @@
  *
  * An unreachable node is not a phase: it hides the phases in which the machine may run (HIDDEN_BY_NODE).
  */
-import type { DesiredState, ObservedState } from "@flotilla/contract/link";
+import type { DesiredState, ObservedState } from "@flotilla/contract/link/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
 /** The desired and observed state of one machine: the input of every decision about it. */

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link";
+import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link/link";
 import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import fc from "fast-check";
 import { machineRecord, NOW } from "../../test/support/machine.ts";

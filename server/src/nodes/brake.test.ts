@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
+import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";
 import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import { type JudgedNode, judgeLoss, LOSS_WINDOW_MS, OVERDUE_MS } from "./brake.ts";
 

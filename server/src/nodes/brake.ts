@@ -10,7 +10,7 @@
  * - A node whose machines were replaced is not expected any more after LOSS_WINDOW_MS, so that nodes that fail one by one over days do not
  *   apply it.
  */
-import { HEARTBEAT_LOST_MS, HEARTBEAT_PERIOD_MS } from "@flotilla/contract/link";
+import { HEARTBEAT_LOST_MS, HEARTBEAT_PERIOD_MS } from "@flotilla/contract/link/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
 /** Two heartbeats that did not come, and some delay. */

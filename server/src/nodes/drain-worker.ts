@@ -9,7 +9,7 @@
  * - What is done next follows from the rows of machines and moves, so another server continues the operation of one that died.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
+import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";

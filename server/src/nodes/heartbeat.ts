@@ -5,7 +5,7 @@
  * machines get an event. machines/apply-reports.ts applies the reports of machines, machines/apply-runs.ts those of runs.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { AbsentMachine, Heartbeat } from "@flotilla/contract/link";
+import type { AbsentMachine, Heartbeat } from "@flotilla/contract/link/link";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import { readHeartbeat } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";

@@ -4,7 +4,7 @@
  * Always: a report is applied once and in order within an incarnation of the agent; references are stored by their canonical
  * name.
  */
-import type { ImageReport, NodeImage, ReportedImage } from "@flotilla/contract/link";
+import type { ImageReport, NodeImage, ReportedImage } from "@flotilla/contract/link/link";
 import { canonicalReference } from "@flotilla/contract/reference";
 import { type Queryable, sql } from "../db/database.ts";
 

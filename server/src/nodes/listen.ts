@@ -2,7 +2,7 @@
  * The socket on which the server listens for the node of its host. Pure.
  */
 import { join } from "node:path";
-import { NODE_SOCKET_NAME } from "@flotilla/contract/link";
+import { NODE_SOCKET_NAME } from "@flotilla/contract/link/link";
 import type { ServerSettings } from "../config.ts";
 import type { NodeListen } from "../http/node-listener.ts";
 

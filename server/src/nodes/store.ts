@@ -6,7 +6,7 @@
  * - The statement that registers a node with a join token also counts the token's use.
  * - Transitions of the status are read from the table of state.ts.
  */
-import type { NodePressure, NodeResources } from "@flotilla/contract/link";
+import type { NodePressure, NodeResources } from "@flotilla/contract/link/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, type Statement, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";

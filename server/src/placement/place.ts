@@ -11,7 +11,7 @@
  * costs what it uses (an idle one some tens of MiB). Without configured ceilings only requests that can never fit, and
  * nodes that report almost no free resources, are refused. Disks are sparse for the same reason.
  */
-import type { NodePressure } from "@flotilla/contract/link";
+import type { NodePressure } from "@flotilla/contract/link/link";
 import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { PLACEMENT_FILTERS, type PlacementFilter } from "@flotilla/contract/placement";

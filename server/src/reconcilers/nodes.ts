@@ -8,7 +8,7 @@
  * Always: the absence of a node under maintenance raises no alarm, and nothing of it is replaced. A server that has just started, had no
  * database until just now, or did not run for AWAY_MS, marks no node: meanwhile no node could report.
  */
-import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
+import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import { noteOnFenced, noteOnNodes } from "../events/store.ts";
 import { type Judgement, judgeLoss, OVERDUE_MS } from "../nodes/brake.ts";

@@ -12,7 +12,7 @@
  */
 import assert from "node:assert/strict";
 import { systemClock } from "@flotilla/base/clock";
-import type { Run } from "@flotilla/contract/link";
+import type { Run } from "@flotilla/contract/link/link";
 import { type Month, monthAfter, monthAt } from "../../src/billing/month.ts";
 import { computeLines, finalizeInvoices } from "../../src/billing/store.ts";
 import type { Context } from "../../src/context.ts";

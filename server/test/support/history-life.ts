@@ -4,7 +4,7 @@
  * Always: what the server should know after a report follows from the rules of decision 31, not from the server's code.
  */
 import assert from "node:assert/strict";
-import type { Run } from "@flotilla/contract/link";
+import type { Run } from "@flotilla/contract/link/link";
 import { type Month, monthAt } from "../../src/billing/month.ts";
 import type { Meter } from "../../src/usage/usage.ts";
 import { History, type Plan, type Span } from "./usage-history.ts";

@@ -1,7 +1,7 @@
 /**
  * Machines as values, for pure tests: a complete record, in which a test sets what matters to it.
  */
-import type { ObservedMachine } from "@flotilla/contract/link";
+import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { NOTHING_OBSERVED } from "../../src/machines/observed.ts";
 import type { MachineRecord } from "../../src/machines/record.ts";

@@ -2,7 +2,7 @@
  * What was written to a fake machine's disk, by whom ever: compares the file with what it was.
  */
 import { readFile } from "node:fs/promises";
-import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
+import { BLOCK_BYTES } from "@flotilla/contract/link/blocks";
 import type { Extent } from "../../images/blocks.ts";
 import type { DiskWatch } from "../driver.ts";
 

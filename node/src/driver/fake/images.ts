@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
-import type { NodeImage } from "@flotilla/contract/link";
+import type { NodeImage } from "@flotilla/contract/link/link";
 import type { MovedRoot } from "@flotilla/contract/link/moves";
 import { canonicalReference } from "@flotilla/contract/reference";
 import { ImageRefused } from "../../images/image-refused.ts";

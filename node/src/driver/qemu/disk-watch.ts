@@ -11,7 +11,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { deadlineSignal } from "@flotilla/base/abort";
-import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
+import { BLOCK_BYTES } from "@flotilla/contract/link/blocks";
 import type { Extent } from "../../images/blocks.ts";
 import type { BootRequest, DiskWatch } from "../driver.ts";
 import { bulkPathIn } from "./bulk.ts";

@@ -11,7 +11,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
-import type { EndedRun } from "@flotilla/contract/link";
+import type { EndedRun } from "@flotilla/contract/link/link";
 import type { RunEndCause } from "@flotilla/contract/runs";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";

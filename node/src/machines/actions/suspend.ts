@@ -14,7 +14,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
-import type { SuspendRefusalCode } from "@flotilla/contract/link";
+import type { SuspendRefusalCode } from "@flotilla/contract/link/link";
 import { SuspendRefused } from "../../driver/driver.ts";
 import { makeBootId } from "../boot-vm.ts";
 import { applyFence } from "../fence.ts";

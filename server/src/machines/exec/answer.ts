@@ -10,7 +10,7 @@ import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
 import { EXEC_FRAMES_TYPE } from "@flotilla/contract/exec-frames";
-import type { ExecExit } from "@flotilla/contract/link";
+import type { ExecExit } from "@flotilla/contract/link/link";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import type { MachineServices } from "../services.ts";
 import { CommandEvents } from "./events.ts";

@@ -16,7 +16,7 @@
 import { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit } from "@flotilla/contract/link";
+import type { ExecExit } from "@flotilla/contract/link/link";
 import type { EndsEarly } from "../../http/answer.ts";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import {

@@ -11,7 +11,7 @@ import {
   EXEC_TIMEOUT_DEFAULT_SECONDS,
   EXEC_TIMEOUT_MAX_SECONDS,
 } from "@flotilla/contract/limits";
-import type { ExecStart } from "@flotilla/contract/link";
+import type { ExecStart } from "@flotilla/contract/link/link";
 import { checkArguments, checkEnvironment } from "../environment.ts";
 
 export interface Command {

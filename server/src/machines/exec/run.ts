@@ -6,7 +6,7 @@
  * - When the caller disconnects the command is ended, unless it runs in the background.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit } from "@flotilla/contract/link";
+import type { ExecExit } from "@flotilla/contract/link/link";
 import { type OutputSink, resumeKeyOf } from "../../link/exec-frames.ts";
 import { runOnNode } from "../../link/exec-link.ts";
 import { type MachineRecord, nodeOf } from "../record.ts";

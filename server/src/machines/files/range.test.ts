@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { locateInFile } from "@flotilla/contract/link-files";
+import { locateInFile } from "@flotilla/contract/link/file-parts";
 import { parseRange } from "./range.ts";
 
 const inTen = (header: string) => {

@@ -3,7 +3,7 @@
  *
  * Always: a header that is not a single range of bytes is ignored, as the standard requires; the whole file is answered then.
  */
-import type { FilePart } from "@flotilla/contract/link-files";
+import type { FilePart } from "@flotilla/contract/link/file-parts";
 
 /** The header `Range`; undefined when it is missing or ignored. */
 export function parseRange(header: string | undefined): FilePart | undefined {

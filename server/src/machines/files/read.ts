@@ -7,7 +7,7 @@
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
-import { type FilePart, locateInFile, WHOLE_FILE } from "@flotilla/contract/link-files";
+import { type FilePart, locateInFile, WHOLE_FILE } from "@flotilla/contract/link/file-parts";
 import type { FileFacts } from "@flotilla/contract/link/files";
 import type { Budget } from "../../fairness/budget.ts";
 import type { MachineServices } from "../services.ts";

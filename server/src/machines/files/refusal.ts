@@ -2,8 +2,8 @@
  * A node's failure of an operation on a file, as the refusal that the caller reads. Pure.
  */
 import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
-import type { LinkError } from "@flotilla/contract/link";
-import { FILE_ENTRIES_MAX } from "@flotilla/contract/link-files";
+import type { LinkError } from "@flotilla/contract/link/link";
+import { FILE_ENTRIES_MAX } from "@flotilla/contract/link/file-parts";
 
 interface Meaning {
   readonly code: ErrorCode;

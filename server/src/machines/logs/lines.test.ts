@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { LogMessage } from "@flotilla/contract/link";
+import type { LogMessage } from "@flotilla/contract/link/link";
 import fc from "fast-check";
 import { LogMessages, logEvent } from "./lines.ts";
 

@@ -4,7 +4,7 @@
  * Existing clients print every line that is not empty, without its `data: `. So there are no `event:` or `id:` lines and no
  * comments, and an empty line, which no client prints, keeps a silent connection alive.
  */
-import type { LogLine, LogMessage } from "@flotilla/contract/link";
+import type { LogLine, LogMessage } from "@flotilla/contract/link/link";
 
 export type LogFormat = "text" | "json";
 

@@ -9,7 +9,7 @@
  */
 import { Pieces } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit } from "@flotilla/contract/link";
+import type { ExecExit } from "@flotilla/contract/link/link";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import { type CommandRequest, commandOf } from "../exec/request.ts";
 import { runCommand, runQuietly } from "../exec/run.ts";

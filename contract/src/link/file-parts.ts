@@ -1,5 +1,5 @@
 /**
- * What both ends of the link need for files besides the messages of link/files.ts: names, bounds, and which bytes a part of
+ * What both ends of the link need for files besides the messages of files.ts: names, bounds, and which bytes a part of
  * a file has.
  *
  * Pure, and without packages: the node agent has none.

@@ -1,16 +1,16 @@
 /**
  * The link between server and node: what each may ask of the other, as HTTP with JSON bodies.
  *
- * Server → node (on a Unix socket; on another host over TLS with certificates on both sides, as link/fleet.ts says):
+ * Server → node (on a Unix socket; on another host over TLS with certificates on both sides, as fleet.ts says):
  *
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
- *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
- *     POST   /v1/machines/{id}/files/{operation}   as link/files.ts says; 404, 409 not running
+ *     POST   /v1/machines/{id}/exec           frames both ways (frames.ts); 404, 409 not running
+ *     POST   /v1/machines/{id}/files/{operation}   as files.ts says; 404, 409 not running
  *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
  *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many.;
- *                                             on …/connections as link-stream frames, it outlives the node's agent
+ *                                             on …/connections as frames, it outlives the node's agent
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
- *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as link/moves.ts says; …/vmm: ReplaceRequest → ReplaceAnswer
+ *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as moves.ts says; …/vmm: ReplaceRequest → ReplaceAnswer
  *     POST   /v1/agent                        RestartRequest → RestartAnswer, before the agent restarts in place; 409 it cannot
  *     GET    /v1/images?tenantId=…            → NodeImage[]: that tenant's and local ones; without it all
  *     PUT    /v1/images                       PullRequest → ImageProgress, one a line; POST /v1/images/import?reference=…: an archive → the same
@@ -18,13 +18,13 @@
  *
  * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` (contract/src/nodes.ts) with Heartbeat.
  *
- * The messages are schemas in link/, with their types; link/generated.ts reads them on both sides, without packages. Always:
+ * The messages are schemas beside this file, with their types; generated.ts reads them on both sides, without packages. Always:
  * - One verb, `PUT` of a desired state with a generation, starts, stops and removes a machine. It is idempotent.
  * - The node refuses a generation lower than one it has seen, and answers what it observes in any case.
  * - A report carries the generation that the node acted on, so late and repeated reports are harmless.
  */
-export * from "./link/states.ts";
-export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendRefusalCode } from "./link/machines.ts";
+export * from "./states.ts";
+export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendRefusalCode } from "./machines.ts";
 export type {
   AbsentMachine,
   Heartbeat,
@@ -33,11 +33,11 @@ export type {
   NodePressure,
   NodeResources,
   ReportedImage,
-} from "./link/reports.ts";
-export type { Run, RunReport } from "./link/runs.ts";
-export type { ImageProgress, NodeImage } from "./link/images.ts";
-export type { ConnectionStart, ExecExit, ExecResume, ExecResumed, ExecStart } from "./link/streams.ts";
-export type { LinkError } from "./link/errors.ts";
+} from "./reports.ts";
+export type { Run, RunReport } from "./runs.ts";
+export type { ImageProgress, NodeImage } from "./images.ts";
+export type { ConnectionStart, ExecExit, ExecResume, ExecResumed, ExecStart } from "./streams.ts";
+export type { LinkError } from "./errors.ts";
 
 /** A line of a machine's log. */
 export interface LogLine {

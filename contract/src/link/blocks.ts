@@ -1,5 +1,5 @@
 /**
- * Numbers of the streams in which files of machines move between nodes: link/moves.ts describes them.
+ * Numbers of the streams in which files of machines move between nodes: moves.ts describes them.
  */
 
 /** The length in the last record of a stream of blocks. */

@@ -12,7 +12,7 @@ import {
   LinkDecoder,
   type LinkFrame,
   type LinkFrameType,
-} from "./link-stream.ts";
+} from "./frames.ts";
 
 const isStream = (type: LinkFrameType): boolean => ["stdin", "stdout", "stderr"].includes(type);
 
