@@ -11,7 +11,7 @@ import type { Endpoint } from "./endpoint.ts";
 import { eventEndpoints } from "./events.ts";
 import { execEndpoints } from "./exec.ts";
 import { fileEndpoints } from "./files.ts";
-import { healthEndpoints } from "./health.ts";
+import { statusEndpoints } from "./status.ts";
 import { imageEndpoints } from "./images.ts";
 import { machineEndpoints } from "./machines.ts";
 import { nodeEndpoints } from "./nodes.ts";
@@ -25,7 +25,7 @@ import { volumeEndpoints } from "./volumes.ts";
 import { webhookEndpoints } from "./webhooks.ts";
 
 export const endpoints = {
-  ...healthEndpoints,
+  ...statusEndpoints,
   ...usageEndpoints,
   ...billingEndpoints,
   ...apiKeyEndpoints,

@@ -8,7 +8,7 @@ import { IDEMPOTENCY_KEY_FORM } from "./patterns.ts";
 
 /** Descriptions of the endpoint families. */
 export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
-  health: "Whether the service works; metrics; this description",
+  status: "Whether the service works; metrics; this description",
   account: "The caller: plan, ceilings, usage and cost",
   usage: "Usage over a time range",
   billing: "Usage and cost of all tenants, for operators",

@@ -18,7 +18,6 @@ import { endpointList } from "./endpoints.ts";
 import * as events from "./events.ts";
 import * as exec from "./exec.ts";
 import * as files from "./files.ts";
-import * as health from "./health.ts";
 import * as images from "./images.ts";
 import * as machines from "./machines.ts";
 import * as nodes from "./nodes.ts";
@@ -29,6 +28,7 @@ import * as pools from "./pools.ts";
 import * as refusalDetails from "./refusal-details.ts";
 import * as schema from "./schema.ts";
 import type { TSchema } from "./schema.ts";
+import * as status from "./status.ts";
 import * as tenants from "./tenants.ts";
 import * as usage from "./usage.ts";
 import * as volumes from "./volumes.ts";
@@ -46,7 +46,6 @@ const MODULES: readonly Module[] = [
   events,
   exec,
   files,
-  health,
   images,
   machines,
   nodes,
@@ -56,6 +55,7 @@ const MODULES: readonly Module[] = [
   pools,
   refusalDetails,
   schema,
+  status,
   tenants,
   usage,
   volumes,

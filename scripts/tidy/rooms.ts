@@ -36,7 +36,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       "services.ts": ["link", "placement", "secrets.ts", "usage"],
       http: ["auth"],
       api: ["auth", "http"],
-      health: ["api"],
+      status: ["api"],
       plans: ["api"],
       tenants: ["api"],
       billing: ["api", "auth", "plans", "tenants", "usage"],

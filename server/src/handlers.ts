@@ -17,8 +17,8 @@ import { auditHandlers } from "./audit/routes.ts";
 import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Billing } from "./billing/invoices.ts";
 import { billingHandlers } from "./billing/routes.ts";
-import type { Metrics } from "./health/metrics.ts";
-import { healthHandlers } from "./health/routes.ts";
+import type { Metrics } from "./status/metrics.ts";
+import { statusHandlers } from "./status/routes.ts";
 import { FairSemaphore } from "./fairness/semaphore.ts";
 import type { FindTarget } from "./api/exchange.ts";
 import type { AnyHandlers, Handlers } from "./api/handler.ts";
@@ -138,7 +138,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const answers = new CommandAnswers(machines);
   const handlers = {
-    ...healthHandlers(context, { ...options, ...nodesForHealth(context, settings) }),
+    ...statusHandlers(context, { ...options, ...nodesForHealth(context, settings) }),
     ...recordHandlers(context),
     ...billingHandlers(billing),
     ...apiKeyHandlers(context, keys),

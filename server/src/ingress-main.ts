@@ -27,8 +27,8 @@ import { LastUsed } from "./auth/last-used.ts";
 import { type IngressSettings, readIngressSettings, settingsOrExit } from "./config.ts";
 import type { Context } from "./context.ts";
 import { openDatabase } from "./db/postgres.ts";
-import { createMetrics } from "./health/metrics.ts";
-import { healthHandlers } from "./health/routes.ts";
+import { createMetrics } from "./status/metrics.ts";
+import { statusHandlers } from "./status/routes.ts";
 import { Admission } from "./fairness/admission.ts";
 import { NO_AUDIT } from "./api/audit-sink.ts";
 import { FairSemaphore } from "./fairness/semaphore.ts";
@@ -130,7 +130,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   undo.push(() => idle.close());
   const addresses = new MachineAddresses(settings);
   const services = { context, link, cache, activity, idle, addresses, access: new AccessTable(context) };
-  const { getLiveness, getReadiness, getMetrics } = healthHandlers(context, {
+  const { getLiveness, getReadiness, getMetrics } = statusHandlers(context, {
     metrics,
     version: API_VERSION,
     openapi: openApiDocument(),

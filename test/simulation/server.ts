@@ -11,7 +11,7 @@ import type { ServerSettings } from "../../server/src/config.ts";
 import type { Context } from "../../server/src/context.ts";
 import { DatabaseUnavailable } from "../../server/src/db/database.ts";
 import { type Assembly, assemble } from "../../server/src/handlers.ts";
-import type { Metrics } from "../../server/src/health/metrics.ts";
+import type { Metrics } from "../../server/src/status/metrics.ts";
 import type { AnyRequest } from "../../server/src/api/handler.ts";
 import { randomIds } from "../../server/src/ids.ts";
 import { Connection, type Databases } from "./database.ts";

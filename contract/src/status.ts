@@ -16,11 +16,11 @@ export const ClusterHealth = Type.Object({
 });
 export type ClusterHealth = Static<typeof ClusterHealth>;
 
-export const healthEndpoints = {
+export const statusEndpoints = {
   getHealth: endpoint({
     method: "GET",
     path: "/health",
-    family: "health",
+    family: "status",
     summary: "Counts and uptime of the cluster",
     access: "public",
     answers: { 200: json(ClusterHealth) },
@@ -28,7 +28,7 @@ export const healthEndpoints = {
   getLiveness: endpoint({
     method: "GET",
     path: "/livez",
-    family: "health",
+    family: "status",
     summary: "Whether the process answers",
     access: "public",
     answers: { 200: empty() },
@@ -36,7 +36,7 @@ export const healthEndpoints = {
   getReadiness: endpoint({
     method: "GET",
     path: "/readyz",
-    family: "health",
+    family: "status",
     summary: "Whether the state backend is reachable",
     access: "public",
     answers: { 200: empty() },
@@ -45,7 +45,7 @@ export const healthEndpoints = {
   getMetrics: endpoint({
     method: "GET",
     path: "/metrics",
-    family: "health",
+    family: "status",
     summary: "Metrics in Prometheus' text format",
     access: ["admin"],
     worksWithoutDatabase: true,
@@ -54,7 +54,7 @@ export const healthEndpoints = {
   getOpenapi: endpoint({
     method: "GET",
     path: "/openapi.json",
-    family: "health",
+    family: "status",
     summary: "This description, as OpenAPI 3.1",
     access: "public",
     answers: { 200: json(Type.Unknown()) },

@@ -40,7 +40,7 @@ export interface HealthOptions {
 const DATABASE_TIMEOUT_MS = 2_000;
 const RETRY_SECONDS = "1";
 
-export function healthHandlers(
+export function statusHandlers(
   context: Context,
   options: HealthOptions,
 ): HandlersOf<"getHealth" | "getLiveness" | "getReadiness" | "getMetrics" | "getOpenapi"> {

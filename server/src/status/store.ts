@@ -1,5 +1,5 @@
 /**
- * The two queries of the health endpoints.
+ * The two queries of the status endpoints.
  */
 import { type Queryable, sql } from "../db/database.ts";
 
