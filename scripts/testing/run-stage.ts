@@ -7,6 +7,7 @@ import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
 import { type Duration, recordDuration, recordedDurations } from "./durations.ts";
 import type { Layer } from "./layers.ts";
 import { NIGHT, NIGHT_FILE_MINUTES } from "./night.ts";
+import { LentPostgres } from "./postgres.ts";
 import { type FileResult, isOnlyOfSubtests, runFile, runTogether } from "./run-file.ts";
 import { type Job, jobsOf, longestFirst, nextJob } from "./schedule.ts";
 
@@ -38,8 +39,14 @@ export async function runStage(
   const running = new Map<Job, Promise<void>>();
   const outcomes: Outcome[] = [];
   const took = new Map<Layer, Map<string, Duration>>();
+  /** Of places in which no file runs. */
+  const free: LentPostgres[] = [];
   const run = async (job: Job): Promise<void> => {
-    for (const result of await runJob(root, job, isNight)) {
+    const postgres = free.pop() ?? new LentPostgres();
+    const results = await runJob(root, job, { isNight, postgres: postgres.address });
+    await postgres.clear();
+    free.push(postgres);
+    for (const result of results) {
       const outcome = outcomeOf(result);
       if (outcome.failed === 0 && !isNight) recordDuration(result.file, result.duration);
       took.set(job.layer, (took.get(job.layer) ?? new Map<string, Duration>()).set(result.file, result.duration));
@@ -56,16 +63,32 @@ export async function runStage(
     } else if (running.size === 0) break;
     else await Promise.race(running.values());
   }
+  await Promise.all(free.map((postgres) => postgres.stop()));
   for (const [layer, some] of took) printSummary(layer.name, some);
   return outcomes;
 }
 
-async function runJob(root: string, { layer, files }: Job, isNight: boolean): Promise<readonly FileResult[]> {
+interface JobOptions {
+  readonly isNight: boolean;
+  /** Where a file learns of its PostgreSQL. */
+  readonly postgres: string;
+}
+
+async function runJob(
+  root: string,
+  { layer, files }: Job,
+  { isNight, postgres }: JobOptions,
+): Promise<readonly FileResult[]> {
   const minutes = FILE_MINUTES || (isNight ? NIGHT_FILE_MINUTES : 0);
   const timeoutMs = minutes * 60_000 || loadAdjustedMs(layer.fileTimeoutMs);
   const [file] = files;
   if (file === undefined || files.length > 1) return await runTogether(root, files, timeoutMs);
-  return [await runFile(root, file, { timeoutMs, environment: isNight ? NIGHT[file] : {} })];
+  return [
+    await runFile(root, file, {
+      timeoutMs,
+      environment: { FLOTILLA_TEST_POSTGRES: postgres, ...(isNight ? NIGHT[file] : {}) },
+    }),
+  ];
 }
 
 function printSummary(layer: string, took: ReadonlyMap<string, Duration>): void {

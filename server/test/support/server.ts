@@ -4,14 +4,17 @@
  * Call it at the top of a file (`const server = await startTestServer()`) or inside a test, never in a `before` hook:
  * what it starts ends after the file or the test in which it was called.
  *
- * One embedded PostgreSQL serves all databases of a test file (cluster.ts).
+ * One embedded PostgreSQL serves all databases of a test file: under `npm test` the one of its place
+ * (scripts/testing/postgres.ts), alone its own (cluster.ts).
  */
 import { mkdtemp, rm } from "node:fs/promises";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { after } from "node:test";
 import type { Clock } from "@flotilla/base/clock";
-import type { EmbeddedPostgres } from "../../src/embedded-postgres/embedded.ts";
+import type { ConnectionOptions } from "../../src/db/postgres.ts";
 import { createLog } from "../../src/log.ts";
 import { type RunningServer, type ServerOptions, startServer } from "../../src/main.ts";
 import { Client } from "./client.ts";
@@ -19,30 +22,37 @@ import { administer, startTestCluster, TEMPLATE } from "./cluster.ts";
 
 const log = createLog("error");
 
-let shared: Promise<{ directory: string; postgres: EmbeddedPostgres }> | undefined;
+let shared: Promise<ConnectionOptions> | undefined;
 let databases = 0;
 
-/** The embedded PostgreSQL of this test file, with a migrated template database. Stopped after its tests. */
-async function sharedPostgres(): Promise<EmbeddedPostgres> {
-  if (shared === undefined) {
-    const started = startTestCluster(log);
-    shared = started;
-    after(async () => {
-      shared = undefined;
-      const { directory, postgres } = await started;
-      await postgres.stop();
-      await rm(directory, { recursive: true, force: true });
-    });
-  }
-  return (await shared).postgres;
+/** The PostgreSQL of this test file, with a migrated template database: that of its place, or one that ends after its tests. */
+function sharedPostgres(): Promise<ConnectionOptions> {
+  const address = process.env["FLOTILLA_TEST_POSTGRES"];
+  shared ??= address === undefined ? ownPostgres() : lentPostgres(address);
+  return shared;
+}
+
+async function lentPostgres(address: string): Promise<ConnectionOptions> {
+  return JSON.parse(await text(connect(address))) as ConnectionOptions;
+}
+
+async function ownPostgres(): Promise<ConnectionOptions> {
+  const started = startTestCluster(log);
+  after(async () => {
+    shared = undefined;
+    const { directory, postgres } = await started;
+    await postgres.stop();
+    await rm(directory, { recursive: true, force: true });
+  });
+  return (await started).postgres.connection;
 }
 
 /** A new database as a connection string; migrated unless `isEmpty`. */
 export async function freshDatabase(options: { readonly isEmpty?: boolean } = {}): Promise<string> {
-  const postgres = await sharedPostgres();
+  const connection = await sharedPostgres();
   const name = `test_${++databases}`;
-  await administer(postgres.connection, `CREATE DATABASE ${name}${options.isEmpty ? "" : ` TEMPLATE ${TEMPLATE}`}`);
-  const { host, user, password } = postgres.connection as { host: string; user: string; password: string };
+  await administer(connection, `CREATE DATABASE ${name}${options.isEmpty ? "" : ` TEMPLATE ${TEMPLATE}`}`);
+  const { host, user, password } = connection as { host: string; user: string; password: string };
   return `postgres://${user}:${password}@${encodeURIComponent(host)}/${name}`;
 }
 
