@@ -1,7 +1,7 @@
 /*
  * The table of commands and connections: moves their input and output, and ends a channel when its command has ended.
  *
- * Owns the channels and their outputs; input.c owns what a command has not read yet.
+ * Owns the channels and their outputs; input.c owns what a command has not read yet, resend.c sends what is kept.
  *
  * Always:
  * - A command's output is read only while the host has given credit for it and the queue to the host has room; otherwise
@@ -25,9 +25,10 @@
 
 #include "cgroup.h"
 #include "clock.h"
-#include "connection.h"
+#include "frame.h"
 #include "input.h"
 #include "output.h"
+#include "resend.h"
 #include "watch.h"
 
 #define GRACE_MS_MAX 60000
@@ -38,6 +39,12 @@ static struct channel channels[CHANNELS_ALL];
 static int resume_ms = RESUME_MS;
 static int last_sender;
 static int timers; /* channels with kill_at_ms, and those with resume_until_ms */
+
+const struct channel_kind command_kind = {
+	.outputs = OUTPUTS,
+	.window_bytes = OUTPUT_WINDOW_BYTES,
+	.keep = kept_open_command,
+};
 
 void channel_init(void)
 {
@@ -58,23 +65,14 @@ struct channel *channel_get(uint32_t number)
 	return number >= 1 && number <= CHANNELS_ALL ? &channels[number - 1] : NULL;
 }
 
-static int outputs_of(const struct channel *channel)
-{
-	return channel_is_connection(channel) ? 1 : OUTPUTS;
-}
-
-static uint32_t window_of(const struct channel *channel)
-{
-	return channel_is_connection(channel) ? CONNECTION_WINDOW_BYTES : OUTPUT_WINDOW_BYTES;
-}
-
 /* Resets the channel; the caller sets the process and its descriptors. */
-void channel_open(struct channel *channel)
+void channel_open(struct channel *channel, const struct channel_kind *kind)
 {
 	uint32_t number = channel->number;
 	uint32_t generation = channel->generation + 1;
 
 	memset(channel, 0, sizeof(*channel));
+	channel->kind = kind;
 	channel->is_open = true;
 	channel->number = number;
 	channel->generation = generation;
@@ -82,7 +80,7 @@ void channel_open(struct channel *channel)
 	channel->stdin_fd = -1;
 	for (int at = 0; at < OUTPUTS; at++) {
 		channel->outputs[at].fd = -1;
-		channel->outputs[at].credit = window_of(channel);
+		channel->outputs[at].credit = kind->window_bytes;
 	}
 }
 
@@ -125,12 +123,8 @@ void channel_make_resumable(struct channel *channel, const uint8_t *key)
 {
 	channel->is_resumable = true;
 	memcpy(channel->resume_key, key, sizeof(channel->resume_key));
-	if (channel_is_connection(channel)) {
-		kept_open_connection(&channel->outputs[0].kept);
-		return;
-	}
-	for (int at = 0; at < OUTPUTS; at++)
-		kept_open_command(&channel->outputs[at].kept);
+	for (int at = 0; at < channel->kind->outputs; at++)
+		channel->kind->keep(&channel->outputs[at].kept);
 }
 
 static void watch_output(struct channel *channel, struct output_stream *stream, bool is_wanted)
@@ -151,49 +145,12 @@ void channel_watch_outputs(struct channel *channel)
 		watch_output(channel, &channel->outputs[at], true);
 }
 
-static size_t to_resend(const struct output_stream *stream)
-{
-	return (size_t)(stream->kept.total - stream->resent);
-}
-
-/* How many bytes the credit and the queue permit now. */
-static size_t permitted(const struct output_stream *stream)
-{
-	size_t size = output_data_room();
-
-	if (stream->credit <= OUTPUT_FRAME_COST_BYTES)
-		return 0;
-	return size > stream->credit - OUTPUT_FRAME_COST_BYTES ? stream->credit - OUTPUT_FRAME_COST_BYTES : size;
-}
-
 /* How many new bytes of the stream may be sent now. */
 static size_t sendable(const struct channel *channel, const struct output_stream *stream)
 {
-	size_t size = to_resend(stream) > 0 ? 0 : permitted(stream);
+	size_t size = resend_left(stream) > 0 ? 0 : resend_permitted(stream);
 
 	return channel->has_exited && size > stream->left ? stream->left : size;
-}
-
-static uint8_t frame_type_of(const struct channel *channel, const struct output_stream *stream)
-{
-	return stream == &channel->outputs[0] ? GUEST_FRAME_STDOUT : GUEST_FRAME_STDERR;
-}
-
-/* Sends again what the previous host may not have delivered. */
-static void resend(struct channel *channel, struct output_stream *stream)
-{
-	while (to_resend(stream) > 0) {
-		size_t size = permitted(stream);
-
-		if (size == 0)
-			return;
-		if (size > to_resend(stream))
-			size = to_resend(stream);
-		kept_read(&stream->kept, stream->resent, output_data(), size);
-		output_data_sent(frame_type_of(channel, stream), channel->number, size);
-		stream->resent += size;
-		stream->credit -= (uint32_t)size + OUTPUT_FRAME_COST_BYTES;
-	}
 }
 
 /* Closes the socket. What was read from it is still sent. */
@@ -213,10 +170,7 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 
 	if (got > 0) {
 		last_sender = (int)(channel - channels);
-		kept_append(&stream->kept, output_data(), (size_t)got);
-		stream->resent = stream->kept.total;
-		output_data_sent(frame_type_of(channel, stream), channel->number, (size_t)got);
-		stream->credit -= (uint32_t)got + OUTPUT_FRAME_COST_BYTES;
+		resend_send_new(channel, stream, (size_t)got);
 		if (channel->has_exited)
 			stream->left -= (size_t)got;
 		return true;
@@ -257,12 +211,6 @@ static void drain(struct channel *channel, struct output_stream *stream)
 	close_fd(&stream->fd);
 }
 
-/* A killed command's output is sent only as far as the credit permits. */
-static bool has_to_resend(const struct channel *channel)
-{
-	return !channel->is_killed && to_resend(&channel->outputs[0]) + to_resend(&channel->outputs[1]) > 0;
-}
-
 static void report_exit(struct channel *channel, int exit_code)
 {
 	channel->has_reported_exit = true;
@@ -277,7 +225,7 @@ static void pump(struct channel *channel)
 	if (channel->is_connecting) {
 		if (!channel->has_connect_ended || !output_has_room())
 			return;
-		if (connection_report(channel) != 0) {
+		if (channel->kind->report(channel) != 0) {
 			channel_close(channel);
 			return;
 		}
@@ -285,7 +233,7 @@ static void pump(struct channel *channel)
 	for (int at = 0; at < OUTPUTS; at++) {
 		struct output_stream *stream = &channel->outputs[at];
 
-		resend(channel, stream);
+		resend_kept(channel, stream);
 		if (channel->has_exited)
 			drain(channel, stream);
 		else
@@ -294,7 +242,7 @@ static void pump(struct channel *channel)
 	input_give_credit(channel);
 	if (!channel->has_exited || channel->outputs[0].fd >= 0 || channel->outputs[1].fd >= 0 || !output_has_room())
 		return;
-	if (channel->has_reported_exit || channel->resume_until_ms > 0 || has_to_resend(channel))
+	if (channel->has_reported_exit || channel->resume_until_ms > 0 || resend_waits(channel))
 		return;
 	/* Hung up, and the shell exited first: the rest of its command gets the rest of the grace. */
 	if (channel->kill_at_ms > 0 && cgroup_is_populated(channel->cgroup))
@@ -324,7 +272,7 @@ int channel_credit(struct channel *channel, uint32_t number, uint32_t bytes)
 	if (number != STREAM_STDOUT && number != STREAM_STDERR)
 		return -EBADMSG;
 	struct output_stream *stream = &channel->outputs[number - STREAM_STDOUT];
-	if (bytes > window_of(channel) - stream->credit)
+	if (bytes > channel->kind->window_bytes - stream->credit)
 		return -EBADMSG;
 	stream->credit += bytes;
 	pump(channel);
@@ -553,7 +501,7 @@ int channel_resume(struct channel *channel, uint64_t stdout_offset, uint64_t std
 
 	if (channel->resume_until_ms == 0)
 		return -EBADMSG;
-	for (int at = 0; at < outputs_of(channel); at++) {
+	for (int at = 0; at < channel->kind->outputs; at++) {
 		if (kept_check(&channel->outputs[at].kept, offsets[at]) == 0)
 			continue;
 		kill_processes(channel);
@@ -564,10 +512,8 @@ int channel_resume(struct channel *channel, uint64_t stdout_offset, uint64_t std
 	set_timer(&channel->resume_until_ms, 0);
 	channel->has_reported_exit = false;
 	channel->stdin_consumed = 0;
-	for (int at = 0; at < OUTPUTS; at++) {
-		channel->outputs[at].resent = offsets[at];
-		channel->outputs[at].credit = window_of(channel);
-	}
+	for (int at = 0; at < OUTPUTS; at++)
+		resend_begin(channel, &channel->outputs[at], offsets[at]);
 	output_begin(GUEST_FRAME_RESUMED, channel->number);
 	output_u64(FIELD_STDIN_OFFSET, channel->stdin_total);
 	output_u32(FIELD_BYTES, STDIN_WINDOW_BYTES - (channel->stdin_tail - channel->stdin_head));

@@ -110,46 +110,8 @@ static uint32_t count_open(void)
 	return count;
 }
 
-/* Returns 0 when the host is or will be answered; a negative errno for an invalid request. */
-int connection_request(struct channel *channel, struct fields fields)
-{
-	const uint8_t *resume_key;
-	uint32_t port;
-	bool has_ended = false;
-	int error = read_request(fields, &port, &resume_key);
-
-	if (error != 0)
-		return error;
-	if (machine.address.s_addr == 0 || count_open() >= connections_max()) {
-		output_failed(channel->number, 0, machine.address.s_addr == 0 ? "the machine has no network" : "too many connections");
-		return 0;
-	}
-	int fd = begin((uint16_t)port, &has_ended);
-	if (fd < 0) {
-		output_failed(channel->number, 0, name_of(fd));
-		return 0;
-	}
-	channel_open(channel);
-	if (resume_key != NULL)
-		channel_make_resumable(channel, resume_key);
-	channel->stdin_fd = fd;
-	channel->is_connecting = true;
-	channel->has_connect_ended = has_ended;
-	if (has_ended)
-		error = connection_report(channel);
-	else
-		channel->stdin_is_watched = watch_add(channel, SOURCE_STDIN, fd, EPOLLOUT);
-	if (!has_ended && !channel->stdin_is_watched) {
-		error = -ENOMEM;
-		output_failed(channel->number, 0, name_of(error));
-	}
-	if (error != 0)
-		channel_close(channel);
-	return 0;
-}
-
-/* Reports to the host how the attempt to connect has ended. Returns 0 when it is established; otherwise the caller closes the channel. */
-int connection_report(struct channel *channel)
+/* Reports how the attempt to connect has ended. Returns 0 when it is established; otherwise the caller closes the channel. */
+static int report(struct channel *channel)
 {
 	int error = 0;
 	socklen_t size = sizeof(error);
@@ -172,5 +134,50 @@ int connection_report(struct channel *channel)
 	/* What came while it was not established yet. */
 	if (channel->stdin_head != channel->stdin_tail || channel->stdin_has_ended)
 		channel->stdin_is_watched = watch_add(channel, SOURCE_STDIN, channel->stdin_fd, EPOLLOUT);
+	return 0;
+}
+
+static const struct channel_kind connection_kind = {
+	.outputs = 1,
+	.window_bytes = CONNECTION_WINDOW_BYTES,
+	.keep = kept_open_connection,
+	.report = report,
+};
+
+/* Returns 0 when the host is or will be answered; a negative errno for an invalid request. */
+int connection_request(struct channel *channel, struct fields fields)
+{
+	const uint8_t *resume_key;
+	uint32_t port;
+	bool has_ended = false;
+	int error = read_request(fields, &port, &resume_key);
+
+	if (error != 0)
+		return error;
+	if (machine.address.s_addr == 0 || count_open() >= connections_max()) {
+		output_failed(channel->number, 0, machine.address.s_addr == 0 ? "the machine has no network" : "too many connections");
+		return 0;
+	}
+	int fd = begin((uint16_t)port, &has_ended);
+	if (fd < 0) {
+		output_failed(channel->number, 0, name_of(fd));
+		return 0;
+	}
+	channel_open(channel, &connection_kind);
+	if (resume_key != NULL)
+		channel_make_resumable(channel, resume_key);
+	channel->stdin_fd = fd;
+	channel->is_connecting = true;
+	channel->has_connect_ended = has_ended;
+	if (has_ended)
+		error = report(channel);
+	else
+		channel->stdin_is_watched = watch_add(channel, SOURCE_STDIN, fd, EPOLLOUT);
+	if (!has_ended && !channel->stdin_is_watched) {
+		error = -ENOMEM;
+		output_failed(channel->number, 0, name_of(error));
+	}
+	if (error != 0)
+		channel_close(channel);
 	return 0;
 }

@@ -9,6 +9,5 @@
 
 uint32_t connections_max(void);
 int connection_request(struct channel *channel, struct fields fields);
-int connection_report(struct channel *channel);
 
 #endif

@@ -309,7 +309,7 @@ int exec_request(struct channel *channel, struct fields fields)
 		send_not_run(channel, &request, "the command has too many arguments or variables");
 		return 0;
 	}
-	channel_open(channel);
+	channel_open(channel, &command_kind);
 	if (request.resume_key != NULL && !request.is_background)
 		channel_make_resumable(channel, request.resume_key);
 	if (start(channel, &request, message, sizeof(message)) != 0) {

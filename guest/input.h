@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "channel.h"
+#include "channel-state.h"
 
 int input_write(struct channel *channel, const uint8_t *bytes, uint32_t length);
 void input_end(struct channel *channel);

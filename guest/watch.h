@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "channel.h"
+#include "channel-state.h"
 
 void watch_init(int epoll);
 bool watch_add(const struct channel *channel, enum source source, int fd, uint32_t events);

@@ -49,6 +49,23 @@ const CASES: readonly Case[] = [
       "cli/src/c.ts": "export const c = 1;\n",
     },
   },
+  {
+    says: "files of the guest do not include each other in a cycle",
+    rule: "cycle",
+    check: checkCycles,
+    bad: {
+      "guest/a.c": '#include "a.h"\n#include "b.h"\n',
+      "guest/a.h": "",
+      "guest/b.c": '#include "b.h"\n',
+      "guest/b.h": '#include "a.h"\n',
+    },
+    good: {
+      "guest/a.c": '#include "a.h"\n#include "b.h"\n#include "c.h"\n',
+      "guest/a.h": '#include "c.h"\n',
+      "guest/b.c": '#include "b.h"\n',
+      "guest/b.h": '#include "c.h"\n',
+    },
+  },
   ...bans(),
   ...forms(),
   ...words(),
