@@ -10,7 +10,9 @@ import { until } from "../../test/support/until.ts";
 import type { Vm } from "../src/driver/driver.ts";
 import { FakeDriver } from "../src/driver/fake/index.ts";
 import { UnknownPoint } from "../src/machines/disk-changes.ts";
+import { handOver } from "../src/machines/hand-over.ts";
 import type { Journal } from "../src/machines/journal.ts";
+import type { MoveRecord } from "../src/memory/move-stream.ts";
 import { outgoingBlocks } from "../src/machines/outgoing.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { Supervisor } from "../src/machines/supervisor.ts";
@@ -33,6 +35,12 @@ async function sentMachine(node: TestNode): Promise<Supervisor> {
   await send({ kind: "diskRound", point: DISK_POINT, since: null });
   await send({ kind: "memoryRounds", point: POINT });
   return machine;
+}
+
+async function handedOver(machine: Supervisor): Promise<AsyncIterable<MoveRecord>> {
+  const running = await machine.running();
+  if (running === null) throw new UnknownPoint("it does not run");
+  return handOver(running, REST);
 }
 
 /** The paths of the files that this process has open. */
@@ -63,14 +71,17 @@ for (const next of ["running", "stopped"] as const)
     const machine = await sentMachine(node);
     const countOf = countAttached(machine);
     await machine.machineLog.append(PIECE);
-    for await (const { kind } of await machine.handOver(REST)) if (kind === "log") break;
+    for await (const { kind } of await handedOver(machine)) if (kind === "log") break;
     assert.equal(machine.isLeaving, true);
     const seen = await node.want(A, 3, next, SERVING);
     assert.deepEqual([seen.state, countOf()], [next, 1]);
     await until(async () => (await journalOf(directory.path)).boot?.isPaused !== true, { what: "the journal" });
     await node.want(A, 4, "stopped", SERVING);
     // Nothing is watched any more of one that runs on.
-    assert.equal((await machine.points()).length > 0, next === "stopped");
+    assert.equal(
+      (await machine.leaving.changes.points(join(machine.directory, "disk"))).length > 0,
+      next === "stopped",
+    );
   });
 
 /** Has something done right after the machine's VM was paused, as a request that arrives during that. */
@@ -96,7 +107,7 @@ test("a machine that is to run here again while it is being paused runs on", asy
   const machine = await sentMachine(node);
   const countOf = countAttached(machine);
   const sent = (async () => {
-    for await (const _record of await machine.handOver(REST));
+    for await (const _record of await handedOver(machine));
   })();
   await assert.rejects(sent, UnknownPoint);
   await until(() => node.fleet.observe(A).state === "running", { what: "running", deadlineMs: 2_000 });
@@ -113,7 +124,7 @@ for (const next of ["running", "stopped"] as const)
     const clock = hurriedClock(20);
     const first = await startTestNode(directory.path, { clock });
     const machine = await sentMachine(first);
-    for await (const _record of await machine.handOver(REST));
+    for await (const _record of await handedOver(machine));
     const { bootId } = first.fleet.observe(A);
     await first.fleet.release();
     t.mock.method(FakeDriver.prototype, "adoptPaused", () => Promise.reject(new Error("it is silent")));
@@ -132,7 +143,7 @@ test("of two requests for the rest of a machine at the same time one is refused"
   const machine = await sentMachine(node);
   const take = async (): Promise<number> => {
     let states = 0;
-    for await (const { kind } of await machine.handOver(REST)) if (kind === "state") states += 1;
+    for await (const { kind } of await handedOver(machine)) if (kind === "state") states += 1;
     return states;
   };
   const [first, second] = await Promise.allSettled([take(), take()]);

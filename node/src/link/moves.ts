@@ -97,7 +97,7 @@ export async function releaseOutgoing(
   { fleet }: Pick<MoveParts, "fleet">,
 ): Promise<void> {
   request.resume();
-  await supervisorOf(fleet, parameters)?.forgetPoints();
+  await supervisorOf(fleet, parameters)?.leaving.forget();
   sendJson(response, 200, {});
 }
 

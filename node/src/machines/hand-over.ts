@@ -13,7 +13,7 @@
 import { open, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
-import type { BootRequest, MemoryWatch, Vm } from "../driver/driver.ts";
+import type { MemoryWatch } from "../driver/driver.ts";
 import { namesIn } from "../host/names-in.ts";
 import type { Extent } from "../images/blocks.ts";
 import type { MoveRecord } from "../memory/move-stream.ts";
@@ -21,8 +21,8 @@ import { PAGE_BYTES } from "../memory/memory-file.ts";
 import { bytesOf, isLastRound, ROUNDS_MAX } from "../memory/rounds.ts";
 import { UnknownPoint } from "./disk-changes.ts";
 import type { WatchedMemory } from "./leaving.ts";
-import type { Machine } from "./machine.ts";
 import { diskPathOf, logsPathOf } from "./paths.ts";
+import type { RunningMachine } from "./supervisor.ts";
 
 /** The state of the devices is saved so often. */
 const STATE_TRIES_MAX = 5;
@@ -45,12 +45,6 @@ export interface ArrivalFacts {
   readonly diskBytes: number;
   readonly guestBootId: string;
   readonly workload: readonly string[] | null;
-}
-
-export interface RunningMachine {
-  readonly machine: Machine;
-  readonly vm: Vm;
-  readonly boot: BootRequest;
 }
 
 /** The memory of a running machine in rounds, until little is left; then the other node knows `point`. Throws UnknownPoint. */
@@ -84,8 +78,8 @@ export async function* handOver(
   { machine, vm, boot }: RunningMachine,
   { point, diskPoint, generation }: HandOver,
 ): AsyncGenerator<MoveRecord> {
-  const { leaving, changes, held, journal } = machine;
-  const { watched } = leaving;
+  const { leaving, held, journal } = machine;
+  const { changes, watched } = leaving;
   const diskPath = diskPathOf(machine.directory);
   if (watched === null || watched.vm !== vm || watched.point !== point || !changes.knows(vm, diskPoint))
     throw new UnknownPoint("the machine's memory was not sent to the other node");

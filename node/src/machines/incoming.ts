@@ -37,6 +37,7 @@ import { bytesForNewDisks } from "../disks/disks.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { contentHash, resumeAt, type WrittenBlocks, writeBlocks, writtenHash } from "../images/blocks.ts";
 import { DiskFull } from "../images/space.ts";
+import { discardMemory } from "./actions/suspend.ts";
 import { ContentDiffers } from "./content-differs.ts";
 import { UnknownPoint } from "./disk-changes.ts";
 import type { Fleet } from "./fleet.ts";
@@ -302,7 +303,7 @@ export class Incoming {
     return this.#inTurn(move, async () => {
       const arrived = this.#arrived(machineId, move);
       if (arrived !== null) {
-        if (!hasMemory) await arrived.forgetMemory();
+        if (!hasMemory) await forgetMemory(arrived);
         return arrived.observe();
       }
       const { fleet, deps } = this.#options;
@@ -363,7 +364,7 @@ export class Incoming {
 
   #arrived(machineId: string, move: string): Supervisor | null {
     const machine = this.#options.fleet.find(machineId);
-    return machine instanceof Supervisor && machine.arrivedBy === move ? machine : null;
+    return machine instanceof Supervisor && machine.journal.arrivedBy === move ? machine : null;
   }
 
   /** The files that are not complete yet, in the order in which they are needed. */
@@ -512,6 +513,13 @@ export class Incoming {
     void settled.then(() => this.#turns.get(move) === settled && this.#turns.delete(move));
     return done;
   }
+}
+
+/** The owner of a machine that came with its memory has discarded that since. Only before the first request for the machine. */
+async function forgetMemory(supervisor: Supervisor): Promise<void> {
+  const machine = supervisor.atRest();
+  const { spec, memory = null } = supervisor.journal;
+  if (machine !== null && spec === null && memory !== null) await discardMemory(machine);
 }
 
 export interface CommitOptions {

@@ -1,7 +1,8 @@
 /**
- * What this agent knows of a machine that leaves for another node while it runs. hand-over.ts sends it. Nothing of it is on the disk.
+ * What this agent knows of a machine that leaves for another node, or may. The room moves/ sends it. Nothing of it is on the disk.
  */
 import type { MemoryWatch, Vm } from "../driver/driver.ts";
+import type { DiskChanges } from "./disk-changes.ts";
 
 export interface WatchedMemory {
   readonly vm: Vm;
@@ -16,6 +17,12 @@ export class Leaving {
   #watched: WatchedMemory | null = null;
   /** The machine was handed over, or is about to be: the server decides what becomes of it. */
   isUnderWay = false;
+  /** What was written to its disk since points that the other node has. */
+  readonly changes: DiskChanges;
+
+  constructor(changes: DiskChanges) {
+    this.changes = changes;
+  }
 
   get watched(): WatchedMemory | null {
     return this.#watched;
@@ -24,6 +31,13 @@ export class Leaving {
   watch(watched: WatchedMemory): void {
     this.end();
     this.#watched = watched;
+  }
+
+  /** Nothing that was sent is known any more. A machine that was handed over stays paused. */
+  async forget(): Promise<void> {
+    if (this.isUnderWay) return;
+    this.end();
+    await this.changes.forget();
   }
 
   end(): void {

@@ -39,8 +39,6 @@ export class Machine {
   /** Also of a machine that is stopped. */
   readonly machineLog: MachineLog;
   readonly timings: AttemptTimings;
-  /** For a move, which sends the disk while the machine runs. */
-  readonly changes: DiskChanges;
   readonly leaving: Leaving;
   /** Its VMM is to be replaced; null: that was not requested. */
   replacing: Replacing | null = null;
@@ -69,8 +67,7 @@ export class Machine {
     this.timings = new AttemptTimings(clock, journal.boot?.timings ?? null);
     this.#file = new JournalFile(directory);
     this.disk = new MachineDisk(deps, directory);
-    this.changes = new DiskChanges(this.log);
-    this.leaving = new Leaving();
+    this.leaving = new Leaving(new DiskChanges(this.log));
     this.machineLog = new MachineLog(logsPathOf(directory));
     const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });

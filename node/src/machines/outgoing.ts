@@ -8,21 +8,24 @@
  */
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import type { MovedImage, MovedMemory, MovedRoot, OutgoingMachine } from "@flotilla/contract/link/moves";
 import { namesIn } from "../host/names-in.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
-import { readBlocks, readExtents } from "../images/blocks.ts";
+import { syncToDisk } from "../host/sync-to-disk.ts";
+import { type Extent, readBlocks, readExtents } from "../images/blocks.ts";
 import { type MoveRecord, writeMove } from "../memory/move-stream.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { BootSlots } from "./boot-slots.ts";
-import { UnknownPoint } from "./disk-changes.ts";
+import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
+import { handOver, sendRounds } from "./hand-over.ts";
 import { LOG_NAME } from "./machine-log.ts";
 import type { MemoryBases } from "./memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
-import type { Supervisor } from "./supervisor.ts";
+import type { RunningMachine, Supervisor } from "./supervisor.ts";
 
 export interface OutgoingDeps {
   readonly images: Images;
@@ -38,6 +41,9 @@ export interface DescribeOptions {
   readonly signal: AbortSignal;
 }
 
+/** For a guest to write its files to the disk. */
+const SYNC_DEADLINE_MS = 60_000;
+
 /** Of a machine whose first start has failed or was stopped before it had a disk. */
 const NOTHING = {
   ...{ image: null, root: null, files: [], memory: null, memoryFormat: null, memoryBase: null, points: [] },
@@ -52,8 +58,10 @@ export async function describeOutgoing(
 ): Promise<OutgoingMachine> {
   const { images } = deps;
   const { hasContent, signal } = options;
-  const isStopped = supervisor.isAtRest;
-  if (!supervisor.hasDisk) return { ...NOTHING, isStopped };
+  const atRest = supervisor.atRest();
+  const isStopped = atRest !== null;
+  const { journal } = supervisor;
+  if (!journal.hasDisk) return { ...NOTHING, isStopped };
   const base = await supervisor.diskBase();
   const root = hasContent
     ? await images.describeRoot(base.root, signal)
@@ -64,10 +72,11 @@ export async function describeOutgoing(
     names.map(async (name) => ({ name, bytes: await allocated(movedPath(supervisor.directory, name)) })),
   );
   const memory = isStopped ? await describeMemory(supervisor, deps, options) : null;
-  const memoryFormat = memory?.format ?? supervisor.memoryFormat;
-  const { canSendEarly, canMoveLive } = supervisor;
-  const memoryBase = hasContent && canSendEarly ? await describeBase(supervisor, deps, options) : null;
-  const points = isStopped ? await supervisor.points() : [];
+  const memoryFormat = memory?.format ?? journal.boot?.record?.format ?? null;
+  const running = await watched(supervisor);
+  const [canSendEarly, canMoveLive] = [running !== null, (running?.vm.watchMemory ?? null) !== null];
+  const memoryBase = hasContent && running !== null ? await describeBase(running, deps, options) : null;
+  const points = atRest === null ? [] : await atRest.leaving.changes.points(diskPathOf(atRest.directory));
   const image = movedImage(base.image);
   const known = { isStopped, image, root, files };
   return { ...known, memory, memoryFormat, canSendEarly, canMoveLive, memoryBase, points };
@@ -75,17 +84,17 @@ export async function describeOutgoing(
 
 /** Of a machine that runs. */
 async function describeBase(
-  supervisor: Supervisor,
+  running: RunningMachine,
   { memoryBases }: OutgoingDeps,
   options: DescribeOptions,
 ): Promise<MovedRoot | null> {
-  const path = await supervisor.memoryBase();
+  const path = await memoryBaseOf(running);
   return path === null ? null : await memoryBases.describe(path, options);
 }
 
 /** The machine's memory; null: none is kept, or it does not fit the machine's files any more. */
 async function describeMemory(
-  { memory, machineId, directory }: Supervisor,
+  { journal: { memory = null, machineId }, directory }: Supervisor,
   { driver, memoryBases, log }: OutgoingDeps,
   options: DescribeOptions,
 ): Promise<MovedMemory | null> {
@@ -112,22 +121,56 @@ export async function outgoingBlocks(
 ): Promise<AsyncIterable<Buffer>> {
   switch (part.kind) {
     case "rest":
-      return writeMove(await begun(await supervisor.handOver(part)));
+      return writeMove(await begun(handOver(await watchable(supervisor), part)));
     case "memoryRounds":
-      return writeMove(await begun(await supervisor.sendRounds(part.point)));
+      return writeMove(await begun(sendRounds(await watchable(supervisor), part.point)));
     case "diskRound": {
       const path = diskPathOf(supervisor.directory);
-      const changed = await supervisor.nextPoint(part, signal);
+      const changed = await nextPoint(await watchable(supervisor), part, signal);
       return changed === null ? readBlocks(path, 0) : readExtents(path, changed);
     }
     case "file": {
       const { name, from, since } = part;
       const path = await outgoingPath(supervisor, name);
       await stat(path);
-      return since === null ? readBlocks(path, from) : readExtents(path, await supervisor.changesSince(since));
+      return since === null
+        ? readBlocks(path, from)
+        : readExtents(path, await supervisor.leaving.changes.since(since, path));
     }
   }
 }
+
+/** The machine while it runs and what it writes to its disk can be watched, so that its files may be sent before it is stopped. */
+async function watched(supervisor: Supervisor): Promise<RunningMachine | null> {
+  const running = await supervisor.running();
+  return running === null || running.vm.watchDisk === null ? null : running;
+}
+
+async function watchable(supervisor: Supervisor): Promise<RunningMachine> {
+  const running = await watched(supervisor);
+  if (running === null) throw new UnknownPoint(`machine ${supervisor.machineId} does not run`);
+  return running;
+}
+
+/** Begins a point of a disk, as `DiskChanges.next`. What its guest has written until now is in the file. Throws UnknownPoint. */
+async function nextPoint(
+  { machine, vm, boot }: RunningMachine,
+  next: NextPoint,
+  signal: AbortSignal,
+): Promise<readonly Extent[] | null> {
+  // Otherwise its guest and this host would write it in the pause.
+  const deadline = deadlineSignal(machine.deps.clock, SYNC_DEADLINE_MS, signal);
+  await orAborted(vm.guest.sync(), deadline.signal)
+    .catch(() => undefined)
+    .finally(() => deadline.dispose());
+  await syncToDisk(diskPathOf(machine.directory));
+  signal.throwIfAborted();
+  return await machine.leaving.changes.next(vm, boot, next);
+}
+
+/** The base that the memory of a running machine will have; null: none, or it cannot be suspended. */
+const memoryBaseOf = ({ machine, vm, boot }: RunningMachine): Promise<string | null> =>
+  vm.memoryBase(boot, machine.directory).catch(() => null);
 
 /** The same records; rejects when the first one does. Also when nothing of it is read, their files are closed when it ends. */
 async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<MoveRecord>> {
@@ -148,8 +191,9 @@ async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<
 /** Throws UnknownPoint when the machine's files may change. Those that others share never do. */
 async function outgoingPath(supervisor: Supervisor, name: string): Promise<string> {
   if (name === "root") return (await supervisor.diskBase()).root.rootPath;
-  if (name === "memory-base" && supervisor.canSendEarly) return (await supervisor.memoryBase()) ?? "";
-  if (supervisor.isAtRest) return movedPath(supervisor.directory, name);
+  const running = name === "memory-base" ? await watched(supervisor) : null;
+  if (running !== null) return (await memoryBaseOf(running)) ?? "";
+  if (supervisor.atRest() !== null) return movedPath(supervisor.directory, name);
   throw new UnknownPoint(`machine ${supervisor.machineId} is not stopped`);
 }
 

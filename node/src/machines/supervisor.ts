@@ -15,34 +15,33 @@
  */
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
 import { SETTLED_STATES } from "@flotilla/contract/link/link";
-import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import { orAborted } from "@flotilla/base/abort";
 import type { BootRequest, PausedVm, Vm } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
-import { syncToDisk } from "../host/sync-to-disk.ts";
-import type { Extent } from "../images/blocks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
-import type { MoveRecord } from "../memory/move-stream.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import { diskRoot, requestOf } from "./actions/boot.ts";
 import { stay } from "./actions/moving.ts";
-import { discardMemory } from "./actions/suspend.ts";
-import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
 import { applyFence, isFenced, withFence } from "./fence.ts";
-import { type Journal, type JournaledMemory, vmmIdOf } from "./journal.ts";
-import { type HandOver, handOver, sendRounds } from "./hand-over.ts";
+import { type Journal, vmmIdOf } from "./journal.ts";
+import type { Leaving } from "./leaving.ts";
 import { Machine } from "./machine.ts";
 import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
 import { type HowReplaced, type ReplacedVmm, Replacing } from "./replacing.ts";
-import { diskPathOf } from "./paths.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
 
-/** For a guest to write its files to the disk. */
-const SYNC_DEADLINE_MS = 60_000;
 /** For a machine to boot again. */
 const RESTART_MS = 3 * 60_000;
+
+/** A machine that runs, and the request of its boot. */
+export interface RunningMachine {
+  readonly machine: Machine;
+  readonly vm: Vm;
+  readonly boot: BootRequest;
+}
 
 export class Supervisor {
   readonly #machine: Machine;
@@ -139,82 +138,36 @@ export class Supervisor {
     return this.#machine.disk.heldDigest ?? this.#machine.journal.imageDigest;
   }
 
-  /** The move with which the machine came to this node; null: it was made here. */
-  get arrivedBy(): string | null {
-    return this.#machine.journal.arrivedBy ?? null;
+  /** The journal as last changed. */
+  get journal(): Journal {
+    return this.#machine.journal;
   }
 
   get generation(): number {
     return this.#machine.journal.generation;
   }
 
-  /** Whether it is to be stopped and nothing of it runs, so that its files do not change. */
-  get isAtRest(): boolean {
-    const { held, journal } = this.#machine;
-    return journal.desired === "stopped" && journal.boot === null && held.state === null && this.#queue.action === null;
+  /** What is known of its disk and memory for a move. */
+  get leaving(): Leaving {
+    return this.#machine.leaving;
   }
 
-  /** Whether it runs, is to run and can be watched, so that its files may be sent to another node before it is stopped. */
-  get canSendEarly(): boolean {
-    const { held, journal, replacing } = this.#machine;
-    if (replacing !== null) return false;
-    return this.guest !== null && journal.boot !== null && (held.vm?.watchDisk ?? null) !== null;
-  }
-
-  /**
-   * Begins a point of the running machine's disk, as `DiskChanges.next`. What its guest has written until now is in the file. Throws
-   * UnknownPoint.
-   */
-  async nextPoint(next: NextPoint, signal: AbortSignal): Promise<readonly Extent[] | null> {
+  /** For rooms above: the machine while it runs and is to run; null: it does not, or its VMM is to be replaced. */
+  async running(): Promise<RunningMachine | null> {
     const machine = this.#machine;
-    const { vm, boot } = await this.#running();
-    // Otherwise its guest and this host would write it in the pause.
-    const deadline = deadlineSignal(machine.deps.clock, SYNC_DEADLINE_MS, signal);
-    await orAborted(vm.guest.sync(), deadline.signal)
-      .catch(() => undefined)
-      .finally(() => deadline.dispose());
-    await syncToDisk(diskPathOf(this.directory));
-    signal.throwIfAborted();
-    return await machine.changes.next(vm, boot, next);
+    if (this.guest === null || machine.replacing !== null) return null;
+    const root = await diskRoot(machine);
+    const { vm } = machine.held;
+    const { boot } = machine.journal;
+    if (this.guest === null || machine.replacing !== null || vm === null || boot === null) return null;
+    return { machine, vm, boot: requestOf(machine, vmmIdOf(boot), root) };
   }
 
-  /** The base that the memory of the running machine will have; null: none, or it cannot be suspended. */
-  async memoryBase(): Promise<string | null> {
-    const { vm, boot } = await this.#running();
-    return await vm.memoryBase(boot, this.directory).catch(() => null);
-  }
-
-  /** The points of the stopped machine's disk. */
-  points(): Promise<readonly string[]> {
-    return this.#machine.changes.points(diskPathOf(this.directory));
-  }
-
-  /** What has changed on the stopped machine's disk since a point. Throws UnknownPoint. */
-  changesSince(point: string): Promise<readonly Extent[]> {
-    return this.#machine.changes.since(point, diskPathOf(this.directory));
-  }
-
-  /** Nothing that was sent is known any more. A machine that was handed over stays paused. */
-  async forgetPoints(): Promise<void> {
-    const { changes, leaving } = this.#machine;
-    if (leaving.isUnderWay) return;
-    leaving.end();
-    await changes.forget();
-  }
-
-  /** Whether its memory can be sent while it runs. */
-  get canMoveLive(): boolean {
-    return this.canSendEarly && (this.#machine.held.vm?.watchMemory ?? null) !== null;
-  }
-
-  /** As `sendRounds` of hand-over.ts. Throws UnknownPoint. */
-  async sendRounds(point: string): Promise<AsyncIterable<MoveRecord>> {
-    return sendRounds({ machine: this.#machine, ...(await this.#running()) }, point);
-  }
-
-  /** As `handOver` of hand-over.ts. Throws UnknownPoint. */
-  async handOver(request: HandOver): Promise<AsyncIterable<MoveRecord>> {
-    return handOver({ machine: this.#machine, ...(await this.#running()) }, request);
+  /** For rooms above: the machine while it is to be stopped and nothing of it runs, so that its files do not change; null: they may. */
+  atRest(): Machine | null {
+    const { held, journal } = this.#machine;
+    const isQuiet = journal.boot === null && held.state === null && this.#queue.action === null;
+    return journal.desired === "stopped" && isQuiet ? this.#machine : null;
   }
 
   /** A machine that came from another node: its VM waits for what is desired. Only before the first request for the machine. */
@@ -222,39 +175,11 @@ export class Supervisor {
     this.#machine.held.holdPaused(paused);
   }
 
-  async #running(): Promise<{ readonly vm: Vm; readonly boot: BootRequest }> {
-    const machine = this.#machine;
-    const { held, journal } = machine;
-    const root = await diskRoot(machine);
-    if (!this.canSendEarly || held.vm === null || journal.boot === null)
-      throw new UnknownPoint(`machine ${journal.machineId} does not run`);
-    return { vm: held.vm, boot: requestOf(machine, vmmIdOf(journal.boot), root) };
-  }
-
-  get hasDisk(): boolean {
-    return this.#machine.journal.hasDisk;
-  }
-
   /** The image that the disk is made from, and the file that it is based on. Rejects when there is no disk. */
   async diskBase(): Promise<{ readonly image: UnpackedImage; readonly root: RootFile }> {
     const { disk, journal } = this.#machine;
     if (!journal.hasDisk) throw new Error(`machine ${journal.machineId} has no disk yet`);
     return { image: await disk.image(journal.imageDigest), root: await disk.root(journal.spec, journal) };
-  }
-
-  /** The memory of a suspended machine; null: none is kept. */
-  get memory(): JournaledMemory | null {
-    return this.#machine.journal.memory ?? null;
-  }
-
-  /** What the memory of a running VM depends on; null: there is no VM, or its memory cannot be kept. */
-  get memoryFormat(): string | null {
-    return this.#machine.journal.boot?.record?.format ?? null;
-  }
-
-  /** Memory came with the machine, and its owner has discarded it since. Only before the first request for the machine. */
-  async forgetMemory(): Promise<void> {
-    if (this.spec === null && this.memory !== null) await discardMemory(this.#machine);
   }
 
   get spec(): MachineSpec | null {
@@ -347,15 +272,16 @@ export class Supervisor {
   async endForHost(waitMs: number, signal: AbortSignal): Promise<"suspended" | "stopped" | "running" | null> {
     const machine = this.#machine;
     if (machine.journal.desired !== "running") return null;
+    const hasMemory = (): boolean => (machine.journal.memory ?? null) !== null;
     const hasVm = (): boolean => machine.journal.boot !== null || machine.held.state !== null;
-    if (!hasVm() && this.memory === null) return null;
+    if (!hasVm() && !hasMemory()) return null;
     // It may be possible this time.
     if (machine.journal.suspendRefusal) void machine.update({ suspendRefusal: null });
     this.#queue.wake();
     await machine.watchers.until(() => !hasVm() || machine.journal.desired !== "running", waitMs, signal);
     if (hasVm()) return "running";
     await machine.saved();
-    return this.memory === null ? "stopped" : "suspended";
+    return hasMemory() ? "suspended" : "stopped";
   }
 
   /**

@@ -38,7 +38,7 @@ export async function shutDown(machine: Machine, signal: AbortSignal): Promise<v
   } finally {
     deadline.dispose();
   }
-  await machine.changes.finish(vm, diskPathOf(machine.directory));
+  await machine.leaving.changes.finish(vm, diskPathOf(machine.directory));
   held.forget(machine.journal.boot !== null);
   // As after a loss of power, unless its owner wants no restarts.
   if (endsWithHost(machine)) machine.crashed("its host was about to go down, and it was shut down");

@@ -24,15 +24,14 @@ export async function awaitMove(machine: Machine, signal: AbortSignal): Promise<
 
 /** It was about to be paused, and is not any more: what ends for the pause is as before. Does nothing when it was paused. */
 export function stay(machine: Machine): void {
-  const { held, journal, leaving, changes } = machine;
+  const { held, journal, leaving } = machine;
   leaving.isUnderWay = false;
   const { boot, desired } = journal;
   if (held.vm === null || held.state !== "configured" || boot?.isPaused !== true) return;
   markRunning(machine, held.vm, { ...boot, isPaused: false });
   // Otherwise what has changed on its disk is sent after it has stopped.
   if (desired !== "running") return;
-  leaving.end();
-  void changes.forget();
+  void leaving.forget();
 }
 
 /** Where it was, its guest is connected and configured. Where it arrived, it is connected to and configured again next. */
@@ -44,7 +43,7 @@ export async function unpause(machine: Machine, signal: AbortSignal): Promise<vo
     await held.vm.unpause();
     held.notePaused(null);
     machine.leaving.end();
-    await machine.changes.forget();
+    await machine.leaving.changes.forget();
     return markRunning(machine, held.vm, { ...boot, isPaused: false });
   }
   if (held.paused === null) return;

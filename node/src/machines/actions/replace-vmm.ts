@@ -110,7 +110,7 @@ class Replacement {
   /** The pause, and what must be done around it. */
   async #switch(next: NextVm, signal: AbortSignal): Promise<number> {
     const machine = this.#machine;
-    const { held, workload, replacing, changes, leaving } = machine;
+    const { held, workload, replacing, leaving } = machine;
     replacing?.close();
     // Also: what was sent to the guest before has arrived there.
     await this.#sync(LAST_SYNC_MS, signal);
@@ -119,7 +119,7 @@ class Replacement {
     if (machine.isReleased || leaving.isUnderWay || leaving.watched !== null) throw new Error("the machine moves");
     // The guest sends again what is not in the log.
     await workload.release();
-    await changes.forget();
+    await leaving.changes.forget();
     held.beginReplacing();
     const pausedAt = await next.take().catch((error: unknown) => {
       this.#runsOn();

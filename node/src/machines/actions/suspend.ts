@@ -66,7 +66,7 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     // crash of this agent.
     held.isEnding = true;
     held.lastSeenAt = suspendedAt;
-    const known = machine.changes.finish(held.vm, request.boot.diskPath);
+    const known = machine.leaving.changes.finish(held.vm, request.boot.diskPath);
     await Promise.all([saved.catch(() => undefined), known]);
     if (endsWithHost(machine))
       machine.event("info", "suspended, because its host is about to go down; it is resumed when the host is back");
