@@ -21,7 +21,7 @@ import { linkSocketPath } from "./link/socket-path.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
-import { Incoming } from "./machines/incoming.ts";
+import { Incoming } from "./moves/incoming.ts";
 import { makeMachineDeps } from "./machines/machine-deps.ts";
 import { RunJournal } from "./machines/run-journal.ts";
 import { type NodeBackends, type NodeBackendsOptions, nodeArch } from "./node-backends.ts";

@@ -30,7 +30,7 @@ async function olderNeighbour(): Promise<string> {
     ["incoming.ts", "takesLive: deps.driver.receive !== null", ", point: null"],
     ["outgoing.ts", "canMoveLive", ", memoryBase, points"],
   ] as const) {
-    const path = join(directory, "node/src/machines", file);
+    const path = join(directory, "node/src/moves", file);
     const parts = (await readFile(path, "utf8")).split(flag + rest);
     assert.equal(parts.length, 2, `${file} says it once`);
     await writeFile(path, parts.join(`...(process.env["FLOTILLA_NODE_ID"] === "node-1" ? {} : { ${flag} })${rest}`));

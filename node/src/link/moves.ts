@@ -1,7 +1,7 @@
 /**
  * The node's side of a move of a machine, as source and as target: contract/src/link/moves.ts describes the requests.
  *
- * Leaves what they mean to machines/outgoing.ts and machines/incoming.ts. Always: neither side is read faster than the other
+ * Leaves what they mean to moves/outgoing.ts and moves/incoming.ts. Always: neither side is read faster than the other
  * accepts it, and a line at least each second shows that the target is alive.
  */
 import { Readable } from "node:stream";
@@ -16,10 +16,10 @@ import type { MoveProgress } from "@flotilla/contract/link/moves";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Fleet } from "../machines/fleet.ts";
-import { ContentDiffers } from "../machines/content-differs.ts";
+import { ContentDiffers } from "../moves/content-differs.ts";
 import { UnknownPoint } from "../machines/disk-changes.ts";
-import { type Incoming, OlderCopy, UnknownMove } from "../machines/incoming.ts";
-import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../machines/outgoing.ts";
+import { type Incoming, OlderCopy, UnknownMove } from "../moves/incoming.ts";
+import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../moves/outgoing.ts";
 import { Supervisor } from "../machines/supervisor.ts";
 import { refuse, sendJson } from "./answer.ts";
 import { endWhenSilent, readJson } from "./bodies.ts";

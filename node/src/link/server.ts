@@ -35,8 +35,8 @@ import {
 } from "@flotilla/contract/link/version";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
-import type { Incoming } from "../machines/incoming.ts";
-import type { OutgoingDeps } from "../machines/outgoing.ts";
+import type { Incoming } from "../moves/incoming.ts";
+import type { OutgoingDeps } from "../moves/outgoing.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
 import { refuse, sendJson } from "./answer.ts";

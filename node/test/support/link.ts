@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { makeLog } from "../../src/log.ts";
 import { type ServedLink, serveLink } from "../../src/link/server.ts";
-import { Incoming } from "../../src/machines/incoming.ts";
+import { Incoming } from "../../src/moves/incoming.ts";
 import { linkSocketPath } from "../../src/link/socket-path.ts";
 import { startTestNode, temporaryDirectory, type TestNode } from "./in-process.ts";
 

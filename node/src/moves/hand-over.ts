@@ -19,10 +19,10 @@ import type { Extent } from "../images/blocks.ts";
 import type { MoveRecord } from "../memory/move-stream.ts";
 import { PAGE_BYTES } from "../memory/memory-file.ts";
 import { bytesOf, isLastRound, ROUNDS_MAX } from "../memory/rounds.ts";
-import { UnknownPoint } from "./disk-changes.ts";
-import type { WatchedMemory } from "./leaving.ts";
-import { diskPathOf, logsPathOf } from "./paths.ts";
-import type { RunningMachine } from "./supervisor.ts";
+import { UnknownPoint } from "../machines/disk-changes.ts";
+import type { WatchedMemory } from "../machines/leaving.ts";
+import { diskPathOf, logsPathOf } from "../machines/paths.ts";
+import type { RunningMachine } from "../machines/supervisor.ts";
 
 /** The state of the devices is saved so often. */
 const STATE_TRIES_MAX = 5;

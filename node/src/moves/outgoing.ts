@@ -19,13 +19,13 @@ import { syncToDisk } from "../host/sync-to-disk.ts";
 import { type Extent, readBlocks, readExtents } from "../images/blocks.ts";
 import { type MoveRecord, writeMove } from "../memory/move-stream.ts";
 import type { Driver } from "../driver/driver.ts";
-import type { BootSlots } from "./boot-slots.ts";
-import { type NextPoint, UnknownPoint } from "./disk-changes.ts";
+import type { BootSlots } from "../machines/boot-slots.ts";
+import { type NextPoint, UnknownPoint } from "../machines/disk-changes.ts";
 import { handOver, sendRounds } from "./hand-over.ts";
-import { LOG_NAME } from "./machine-log.ts";
-import type { MemoryBases } from "./memory-bases.ts";
-import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
-import type { RunningMachine, Supervisor } from "./supervisor.ts";
+import { LOG_NAME } from "../machines/machine-log.ts";
+import type { MemoryBases } from "../machines/memory-bases.ts";
+import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "../machines/paths.ts";
+import type { RunningMachine, Supervisor } from "../machines/supervisor.ts";
 
 export interface OutgoingDeps {
   readonly images: Images;

@@ -18,13 +18,13 @@ import type { WaitingVm } from "../driver/driver.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { type MoveRecord, readMove } from "../memory/move-stream.ts";
 import { PAGE_BYTES, RECORD_PAGES_MAX } from "../memory/memory-file.ts";
-import { makeBootId } from "./boot-vm.ts";
-import { UnknownPoint } from "./disk-changes.ts";
-import type { Fleet } from "./fleet.ts";
-import { type Journal, JournalFile } from "./journal.ts";
+import { makeBootId } from "../machines/boot-vm.ts";
+import { UnknownPoint } from "../machines/disk-changes.ts";
+import type { Fleet } from "../machines/fleet.ts";
+import { type Journal, JournalFile } from "../machines/journal.ts";
 import type { ArrivalFacts } from "./hand-over.ts";
-import type { MachineDeps } from "./machine-deps.ts";
-import { bootDirectoryName, bootsPathOf, diskPathOf, logsPathOf, memoryBasePathOf } from "./paths.ts";
+import type { MachineDeps } from "../machines/machine-deps.ts";
+import { bootDirectoryName, bootsPathOf, diskPathOf, logsPathOf, memoryBasePathOf } from "../machines/paths.ts";
 
 /** The server asks for the rest at once, unless it died. */
 const WAIT_MS = 2 * 60_000;

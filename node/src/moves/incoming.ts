@@ -37,16 +37,16 @@ import { bytesForNewDisks } from "../disks/disks.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { contentHash, resumeAt, type WrittenBlocks, writeBlocks, writtenHash } from "../images/blocks.ts";
 import { DiskFull } from "../images/space.ts";
-import { discardMemory } from "./actions/suspend.ts";
+import { discardMemory } from "../machines/actions/suspend.ts";
 import { ContentDiffers } from "./content-differs.ts";
-import { UnknownPoint } from "./disk-changes.ts";
-import type { Fleet } from "./fleet.ts";
-import { type Journal, JournalFile } from "./journal.ts";
+import { UnknownPoint } from "../machines/disk-changes.ts";
+import type { Fleet } from "../machines/fleet.ts";
+import { type Journal, JournalFile } from "../machines/journal.ts";
 import { type Arrival, LiveArrivals } from "./live-arrivals.ts";
-import type { MachineDeps } from "./machine-deps.ts";
+import type { MachineDeps } from "../machines/machine-deps.ts";
 import { movedPath } from "./outgoing.ts";
-import { bootsPathOf, diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "./paths.ts";
-import { Supervisor } from "./supervisor.ts";
+import { bootsPathOf, diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "../machines/paths.ts";
+import { Supervisor } from "../machines/supervisor.ts";
 
 /** Longer than a move may take. */
 const KEPT_MS = 48 * 60 * 60_000;
