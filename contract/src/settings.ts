@@ -116,12 +116,12 @@ export const settings = {
     defaultText: "where it listens",
     parse: (value) => (value === undefined ? null : parseOrigin(value)),
   }),
-  appsUrl: setting<string | null>({
-    env: "FLOTILLA_APPS_URL",
-    flag: "apps-url",
+  machinesUrl: setting<string | null>({
+    env: "FLOTILLA_MACHINES_URL",
+    flag: "machines-url",
     programs: ["up", "server", "ingress"],
     meaning:
-      "gives each machine its own host: with https://apps.example.com the machine `web` is at https://web.apps.example.com; " +
+      "gives each machine its own host: with https://machines.example.com the machine `web` is at https://web.machines.example.com; " +
       "http://localhost:8080 needs no DNS (docs/networking.md)",
     defaultText: "none: machines are below /proxy of the server",
     parse: (value) => (value === undefined ? null : parseOrigin(value)),

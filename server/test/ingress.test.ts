@@ -15,7 +15,7 @@ import { untilStatements } from "./support/statements.ts";
 import { onThisHost, until } from "../../test/support/until.ts";
 
 const deadlineMs = 20_000;
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, appsUrl: "https://apps.example.com:8443" });
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, machinesUrl: "https://apps.example.com:8443" });
 await startTestNode(server);
 /** Another replica, which shows paths. */
 const other = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });

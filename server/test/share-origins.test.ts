@@ -11,7 +11,7 @@ import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, appsUrl: "https://apps.example.com" });
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, machinesUrl: "https://apps.example.com" });
 await startTestNode(server);
 const { client } = server;
 const guest = await httpGuest((_request, response) => response.end("guest"));

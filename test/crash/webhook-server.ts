@@ -11,7 +11,7 @@ const server = await startServer({
   dataDirectory,
   plansUrl: null,
   portsPerMachine: 4,
-  appsUrl: null,
+  machinesUrl: null,
   publicUrl: null,
   logLevel: "error",
   joinToken: null,

@@ -72,7 +72,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
 
   before(async () => {
     // Pages with scripts need their own origin; browsers resolve every name below localhost to this host.
-    const serverEnvironment = (port: number) => ({ FLOTILLA_APPS_URL: `http://localhost:${port}` });
+    const serverEnvironment = (port: number) => ({ FLOTILLA_MACHINES_URL: `http://localhost:${port}` });
     flotilla = await startFlotilla({ driver: "qemu", serverEnvironment });
     browser = await Browser.start();
     const { url, key } = flotilla.client();

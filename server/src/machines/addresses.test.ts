@@ -8,7 +8,7 @@ import { MachineAddresses } from "./addresses.ts";
 const ID = `mach-${"a".repeat(32)}`;
 
 test("without a domain machines are below /proxy of the server, where it listens or where it is said to be", () => {
-  const addresses = new MachineAddresses({ appsUrl: null, publicUrl: null });
+  const addresses = new MachineAddresses({ machinesUrl: null, publicUrl: null });
   for (const [listens, shown] of [
     ["http://127.0.0.1:8080", "http://127.0.0.1:8080"],
     ["http://0.0.0.0:80", "http://127.0.0.1"],
@@ -18,7 +18,7 @@ test("without a domain machines are below /proxy of the server, where it listens
     addresses.listensAt(listens);
     assert.equal(addresses.urlOf({ id: ID, hostLabel: "web" }), `${shown}/proxy/${ID}/`);
   }
-  const told = new MachineAddresses({ appsUrl: null, publicUrl: "https://flotilla.example" });
+  const told = new MachineAddresses({ machinesUrl: null, publicUrl: "https://flotilla.example" });
   told.listensAt("http://127.0.0.1:8080");
   assert.equal(told.urlOf({ id: ID, hostLabel: "web" }), `https://flotilla.example/proxy/${ID}/`);
   assert.equal(told.routeOf("web.apps.example", "/"), undefined);
@@ -28,7 +28,7 @@ test("without a domain machines are below /proxy of the server, where it listens
 });
 
 test("paths that only begin like a machine's are none", () => {
-  const addresses = new MachineAddresses({ appsUrl: null, publicUrl: null });
+  const addresses = new MachineAddresses({ machinesUrl: null, publicUrl: null });
   const prefixOf = (url: string): string | undefined => addresses.routeOf("127.0.0.1", url)?.prefix;
   for (const rest of ["", "/", "/a", "?x", "/?x"]) assert.equal(prefixOf(`/proxy/${ID}${rest}`), `/proxy/${ID}`);
   for (const url of [
@@ -44,7 +44,7 @@ test("paths that only begin like a machine's are none", () => {
 
 test("one label below the domain is a machine's, in any spelling, and the server's own host is not", () => {
   const addresses = new MachineAddresses({
-    appsUrl: "http://apps.example:8080",
+    machinesUrl: "http://apps.example:8080",
     publicUrl: "https://api.apps.example",
   });
   assert.equal(addresses.urlOf({ id: ID, hostLabel: "web" }), "http://web.apps.example:8080/");

@@ -18,12 +18,12 @@ export interface Route {
 }
 
 export class MachineAddresses {
-  readonly #apps: URL | null;
+  readonly #machines: URL | null;
   #server: URL;
 
   /** Both without a path: the domain for machines, such as `https://apps.example.com`, and the URL of this server. */
-  constructor({ appsUrl, publicUrl }: { readonly appsUrl: string | null; readonly publicUrl: string | null }) {
-    this.#apps = appsUrl === null ? null : new URL(appsUrl);
+  constructor({ machinesUrl, publicUrl }: { readonly machinesUrl: string | null; readonly publicUrl: string | null }) {
+    this.#machines = machinesUrl === null ? null : new URL(machinesUrl);
     this.#server = new URL(publicUrl ?? "http://127.0.0.1");
     if (publicUrl !== null) this.listensAt = () => undefined;
   }
@@ -39,8 +39,8 @@ export class MachineAddresses {
 
   /** The address of the first published port, with `/` at its end. */
   urlOf({ id, hostLabel }: Pick<MachineRecord, "id" | "hostLabel">): string {
-    if (this.#apps === null) return `${this.#server.origin}/proxy/${id}/`;
-    const { protocol, host } = this.#apps;
+    if (this.#machines === null) return `${this.#server.origin}/proxy/${id}/`;
+    const { protocol, host } = this.#machines;
     return `${protocol}//${hostLabel}.${host}/`;
   }
 
@@ -48,16 +48,16 @@ export class MachineAddresses {
   routeOf(host: string | undefined, url: string): Route | undefined {
     const label = this.#labelOf(host ?? "");
     if (label !== undefined)
-      return { by: "host", name: label, prefix: "", isEncrypted: this.#apps?.protocol === "https:" };
+      return { by: "host", name: label, prefix: "", isEncrypted: this.#machines?.protocol === "https:" };
     const id = PROXY_PATH.exec(url)?.[1];
     if (id === undefined) return undefined;
     return { by: "path", name: id, prefix: `/proxy/${id}`, isEncrypted: this.#server.protocol === "https:" };
   }
 
   #labelOf(host: string): string | undefined {
-    if (this.#apps === null) return undefined;
+    if (this.#machines === null) return undefined;
     const name = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
-    const suffix = `.${this.#apps.hostname}`;
+    const suffix = `.${this.#machines.hostname}`;
     if (!name.endsWith(suffix) || name === this.#server.hostname) return undefined;
     const label = name.slice(0, -suffix.length);
     return LABEL.test(label) ? label : undefined;

@@ -25,7 +25,7 @@ export interface OpenMachineServices extends MachineServices {
 
 export interface MachineServiceOptions {
   readonly portsPerMachine?: number | undefined;
-  readonly appsUrl?: string | null;
+  readonly machinesUrl?: string | null;
   readonly publicUrl?: string | null;
 }
 
@@ -37,7 +37,7 @@ export function openMachineServices(services: Services, options: MachineServiceO
     ...services,
     cache,
     activity,
-    addresses: new MachineAddresses({ appsUrl: options.appsUrl ?? null, publicUrl: options.publicUrl ?? null }),
+    addresses: new MachineAddresses({ machinesUrl: options.machinesUrl ?? null, publicUrl: options.publicUrl ?? null }),
     portsPerMachine: options.portsPerMachine ?? PORTS_PER_MACHINE_DEFAULT,
     start: () => activity.start(),
     async stop() {

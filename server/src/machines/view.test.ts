@@ -15,7 +15,7 @@ import { NOTHING_OBSERVED } from "./observed.ts";
 import { NO_CEILINGS } from "../placement/place.ts";
 import { machineInfo, shownState } from "./view.ts";
 
-const ADDRESSES = new MachineAddresses({ appsUrl: "https://apps.example", publicUrl: null });
+const ADDRESSES = new MachineAddresses({ machinesUrl: "https://apps.example", publicUrl: null });
 
 const records: fc.Arbitrary<MachineRecord> = fc
   .record({

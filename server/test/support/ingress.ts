@@ -14,7 +14,7 @@ export async function startTestIngress(
   const ingress = await startIngress({
     listen: { host: "127.0.0.1", port: 0 },
     databaseUrl,
-    appsUrl: null,
+    machinesUrl: null,
     publicUrl: null,
     logLevel: "error",
     nodeListen: null,

@@ -82,7 +82,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     plansUrl: null,
     portsPerMachine: 4,
     invoiceGraceHours: 72,
-    appsUrl: null,
+    machinesUrl: null,
     publicUrl: null,
     logLevel: "error",
     joinToken: null,
