@@ -47,7 +47,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       events: ["api"],
       webhooks: ["api", "events", "secrets.ts"],
       machines: ["api", "auth", "events", "http", "link", "placement", "secrets.ts", "services.ts", "usage"],
-      moves: ["api", "link", "machines", "operations", "placement"],
+      moves: ["api", "auth", "link", "machines", "operations", "placement"],
       ingress: ["api", "auth", "http", "link", "machines"],
       tokens: ["api", "link"],
       volumes: ["api"],
@@ -66,7 +66,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "pools",
         "tokens",
       ],
-      images: ["api", "link", "machines", "nodes", "operations", "services.ts"],
+      images: ["api", "auth", "link", "machines", "nodes", "operations", "services.ts"],
       backup: ["config.ts", "embedded-postgres", "log.ts", "nodes", "secrets.ts", "stop.ts"],
       reconcilers: [
         "api",

@@ -12,7 +12,7 @@ import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
 import type { NodeLink } from "../link/node-link.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { machineNotFound } from "../machines/start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
 import { findMachine } from "../machines/store.ts";
 import { noteImage } from "../nodes/image-store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";

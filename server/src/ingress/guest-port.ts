@@ -14,7 +14,7 @@ import type { NodeAddress } from "../link/node-link.ts";
 import type { Locate } from "../link/open-exec.ts";
 import type { MachineCache } from "../machines/machine-cache.ts";
 import { type MachineName, type MachineRecord, nodeOf } from "../machines/record.ts";
-import { machineNotFound } from "../machines/start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
 import { isStoppedByMove, phaseOf } from "../machines/state.ts";
 import { shownState } from "../machines/view.ts";
 import { locateFor } from "../machines/whereabouts.ts";

@@ -21,7 +21,7 @@ export class MachineAddresses {
   readonly #machines: URL | null;
   #server: URL;
 
-  /** Both without a path: the domain for machines, such as `https://apps.example.com`, and the URL of this server. */
+  /** Both without a path: the domain for machines, such as `https://machines.example.com`, and the URL of this server. */
   constructor({ machinesUrl, publicUrl }: { readonly machinesUrl: string | null; readonly publicUrl: string | null }) {
     this.#machines = machinesUrl === null ? null : new URL(machinesUrl);
     this.#server = new URL(publicUrl ?? "http://127.0.0.1");

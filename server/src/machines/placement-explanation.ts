@@ -12,7 +12,7 @@ import { type Reason, reasonOf } from "./placement-reason.ts";
 import { imageHolders, needsImage } from "./placement-request.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { machineNotFound } from "./start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
 import { isActive } from "./state.ts";
 import { findAnyMachine } from "./store.ts";
 

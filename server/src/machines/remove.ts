@@ -10,7 +10,7 @@
 import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { machineNotFound } from "./start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
 import { phaseOf } from "./state.ts";
 import { removeMachine } from "./store.ts";
 

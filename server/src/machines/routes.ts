@@ -16,7 +16,8 @@ import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../
 import { deleteMachine } from "./remove.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { machineNotFound, startMachine } from "./start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
+import { startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
 import { findAnyMachine } from "./store.ts";
 import { updateMachine } from "./update.ts";

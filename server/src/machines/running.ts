@@ -13,7 +13,8 @@ import { converge } from "./converge.ts";
 import { giveToUser } from "./lift-fences.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { awaitRunning, machineNotFound, startMachine } from "./start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
+import { awaitRunning, startMachine } from "./start.ts";
 import { includes, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
 import { nodeUnreachableText, shownState } from "./view.ts";
 

@@ -25,8 +25,6 @@ import { HIDDEN_BY_NODE, includes, isActive, UNREACHABLE_STATUSES, nextPhase, ph
 import { readTotals } from "../usage/store.ts";
 import { nodeUnreachableText } from "./view.ts";
 
-export { machineNotFound };
-
 export interface StartOptions {
   readonly tenantId: string;
   readonly id: string;

@@ -12,7 +12,7 @@ import { requestStop } from "./change.ts";
 import { convergePatiently } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { machineNotFound } from "./start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
 import { isStoppedByMove, nextPhase, phaseOf } from "./state.ts";
 
 const WRITE_TRIES_MAX = 8;

@@ -8,7 +8,7 @@ import type { UpdateMachineRequest } from "@flotilla/contract/machines";
 import type { MachineName, MachineRecord } from "./record.ts";
 import { converge } from "./converge.ts";
 import type { MachineServices } from "./services.ts";
-import { machineNotFound } from "./start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
 import { updateDescription } from "./store.ts";
 
 /** The machine as it is now. Throws a Refusal when there is none. */

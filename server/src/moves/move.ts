@@ -10,7 +10,7 @@ import { writeOperation } from "../operations/begin.ts";
 import { findOperation, findRunningOperation, type OperationRecord } from "../operations/store.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { machineNotFound } from "../machines/start.ts";
+import { machineNotFound } from "../auth/not-found.ts";
 import { includes, UNREACHABLE_STATUSES } from "../machines/state.ts";
 import { nodeUnreachableText } from "../machines/view.ts";
 import { MOVE_STEPS } from "./plan.ts";

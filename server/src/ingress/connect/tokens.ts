@@ -8,7 +8,7 @@ import type { ConnectTokenAuthenticator } from "../../auth/authenticate.ts";
 import { fromRow } from "../../auth/key-cache.ts";
 import { hashKey } from "../../auth/keys.ts";
 import type { Context } from "../../context.ts";
-import { machineNotFound } from "../../machines/start.ts";
+import { machineNotFound } from "../../auth/not-found.ts";
 import { findMachine } from "../../machines/store.ts";
 import { findKeyOfConnectToken, insertConnectToken } from "./store.ts";
 

@@ -4,7 +4,7 @@
 import { hashKey, makeShareToken } from "../../auth/keys.ts";
 import type { HandlersOf } from "../../api/handler.ts";
 import type { MachineServices } from "../../machines/services.ts";
-import { machineNotFound } from "../../machines/start.ts";
+import { machineNotFound } from "../../auth/not-found.ts";
 import { findMachine } from "../../machines/store.ts";
 import { putShare, removeShare } from "./store.ts";
 

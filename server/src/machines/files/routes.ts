@@ -6,7 +6,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../../auth/caller.ts";
 import type { HandlersOf } from "../../api/handler.ts";
 import type { MachineServices } from "../services.ts";
-import { machineNotFound } from "../start.ts";
+import { machineNotFound } from "../../auth/not-found.ts";
 import { findMachine } from "../store.ts";
 import { listingBudget } from "./listing.ts";
 import { parseRange } from "./range.ts";

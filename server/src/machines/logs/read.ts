@@ -14,7 +14,7 @@ import { type Farewell, LastingAnswer } from "../../api/lasting-answer.ts";
 import { type NodeLog, openLogOnNode } from "../../link/open-log.ts";
 import type { MachineRecord } from "../record.ts";
 import type { MachineServices } from "../services.ts";
-import { machineNotFound } from "../start.ts";
+import { machineNotFound } from "../../auth/not-found.ts";
 import { includes, UNREACHABLE_STATUSES } from "../state.ts";
 import { nodeUnreachableText } from "../view.ts";
 import { type LogFormat, LogMessages, logEvent } from "./lines.ts";

@@ -12,7 +12,7 @@ import type { CommandAnswers } from "../exec/answer.ts";
 import { commandOf } from "../exec/request.ts";
 import { giveToUser } from "../lift-fences.ts";
 import type { MachineServices } from "../services.ts";
-import { machineNotFound } from "../start.ts";
+import { machineNotFound } from "../../auth/not-found.ts";
 import { findMachine } from "../store.ts";
 import { overBytesText, runInSession, sessionNotFound } from "./run.ts";
 import { findSession, insertSession, listSessions, removeSession, type SessionRecord } from "./store.ts";
