@@ -144,8 +144,8 @@ const members = async (db: Database): Promise<ReadonlyMap<string, string>> =>
   new Map(
     (
       await db.query<{ id: string; node: string }>(sql`
-        SELECT m.id, m.node_id AS node FROM pool_machines w JOIN machines m ON m.id = w.machine_id
-        WHERE w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at IS NULL AND m.observed_state = 'running'`)
+        SELECT m.id, m.node_id AS node FROM machine_owners w JOIN machines m ON m.id = w.machine_id
+        WHERE w.discarded_at IS NULL AND m.deleted_at IS NULL AND m.observed_state = 'running'`)
     ).map(({ id, node }) => [id, node]),
   );
 

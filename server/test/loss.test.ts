@@ -198,7 +198,9 @@ test("a claim lifts the fence, also when its server died before, and a claimed m
   assert.ok(other);
   // What a server leaves that dies after the claim's statement; and its node is cut off before any other server calls it.
   await ID[other.nodeId].kill();
-  await db.execute(sql`UPDATE pool_machines SET claimed_at = now(), claim_id = 'dead' WHERE machine_id = ${other.id}`);
+  await db.execute(sql`
+    WITH taken AS (DELETE FROM machine_owners WHERE machine_id = ${other.id} RETURNING machine_id, id)
+    INSERT INTO pool_claims (machine_id, pool_id, claimed_at, claim_id) SELECT machine_id, id, now(), 'dead' FROM taken`);
   await silence([other.nodeId]);
   await decide();
   assert.equal(await decisionOf(other.nodeId), "replaced");
@@ -367,7 +369,7 @@ test("what was to be replaced is ended first when its node is back, also when th
   await db.execute(sql`
     WITH node AS (UPDATE nodes SET status = 'unreachable', lost_at = now(), last_heartbeat_at = now() - interval '31 s' WHERE id = 'ghost-5'),
     machine AS (UPDATE machines SET node_id = 'ghost-5' WHERE id = ${waiting.id})
-    UPDATE pool_machines SET discarded_at = now() WHERE machine_id = ${waiting.id}`);
+    UPDATE machine_owners SET discarded_at = now() WHERE machine_id = ${waiting.id}`);
   const answer = await client.withKey(made.json.credential).post("/v1/nodes/ghost-5/heartbeat", {
     ...{ bootId: "agent-of-ghost-5", isComplete: true, resources: RESOURCES, machines: [], events: [], canFence: true },
   });

@@ -98,7 +98,7 @@ test("a machine whose server died before it was made is made by another one", as
   const machine = `mach-${"7".repeat(32)}`;
   // What such a server leaves behind.
   await context.db.execute(
-    sql`INSERT INTO pool_machines (machine_id, pool_id, created_at) VALUES (${machine}, ${id}, now())`,
+    sql`INSERT INTO machine_owners (machine_id, kind, id, created_at) VALUES (${machine}, 'pool', ${id}, now())`,
   );
   await until(async () => (await waitingIn(id)).includes(machine), { what: "the machine to be made" });
   await client.call("DELETE", `/v1/pools/${id}`);
@@ -127,7 +127,7 @@ test("uses that race with the deletion of their pool are refused, or keep their 
       ? client.post(`/v1/machines/${machine}/exec`, { command: ["true"] })
       : client.post(`/v1/machines/${machine}/sessions`, {});
   // What a server leaves that dies between the decision and the deletion.
-  await context.db.execute(sql`UPDATE pool_machines SET discarded_at = now() WHERE machine_id = ${decided}`);
+  await context.db.execute(sql`UPDATE machine_owners SET discarded_at = now() WHERE machine_id = ${decided}`);
   assert.equal((await use(decided, 0)).status, 404);
   const early = machines.slice(0, 3).map(use);
   const deleted = client.call("DELETE", `/v1/pools/${id}`);
@@ -191,11 +191,10 @@ test("claims that are refused again and again leave no rows, which later claims 
   const id = await pool({ targetSize: 0 }, by);
   for (let count = 0; count < 3; count += 1) assert.equal((await by.post(`/v1/pools/${id}/claim`)).status, 422);
   await context.db.execute(sql`
-    UPDATE pool_machines SET claimed_at = claimed_at - interval '1 minute' WHERE pool_id = ${id}`);
-  await until(
-    async () => (await context.db.query(sql`SELECT 1 FROM pool_machines WHERE pool_id = ${id}`)).length === 0,
-    { what: "the refused claims to be forgotten" },
-  );
+    UPDATE pool_claims SET claimed_at = claimed_at - interval '1 minute' WHERE pool_id = ${id}`);
+  await until(async () => (await context.db.query(sql`SELECT 1 FROM pool_claims WHERE pool_id = ${id}`)).length === 0, {
+    what: "the refused claims to be forgotten",
+  });
 });
 
 test("a repeated claim gets the machine that was made for it, also when its row was forgotten", async () => {
@@ -203,7 +202,7 @@ test("a repeated claim gets the machine that was made for it, also when its row 
   const headers = { "idempotency-key": "claim-forgotten" };
   const made = await client.post(`/v1/pools/${id}/claim`, undefined, { headers });
   assert.equal(made.status, 200, made.text);
-  await context.db.execute(sql`DELETE FROM pool_machines WHERE machine_id = ${made.json.id}`);
+  await context.db.execute(sql`DELETE FROM pool_claims WHERE machine_id = ${made.json.id}`);
   await context.db.execute(sql`UPDATE pools SET target_size = 1 WHERE id = ${id}`);
   await waits(id, 1);
   // As if the server had died before it kept the answer.

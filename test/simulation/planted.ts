@@ -305,9 +305,10 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/pools/store.ts",
-        from: "\n  w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at",
-        to: "\n  w.discarded_at IS NULL AND m.deleted_at",
+        from: "DELETE FROM machine_owners WHERE NOT EXISTS (SELECT 1 FROM claimed)",
+        to: "UPDATE machine_owners SET kind = kind WHERE NOT EXISTS (SELECT 1 FROM claimed)",
       },
+      { file: "server/src/pools/store.ts", from: "FROM taken)", to: "FROM taken ON CONFLICT DO NOTHING)" },
     ],
   },
   "a pool is filled twice": {

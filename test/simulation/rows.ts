@@ -84,7 +84,7 @@ const ROWS = `SELECT json_build_object(
       observed_boot_id AS "observedBootId", observed_reason AS "observedReason", deleted_at IS NOT NULL AS "isDeleted",
       is_active AS "isActive", cpus, revision, has_run AS "hasRun", extract(epoch FROM created_at) * 1000 AS "createdAt",
       moved_by AS "movedBy", coalesce(observed_details ->> 'suspendedAt', '') <> '' AS "isSuspended",
-      EXISTS (SELECT FROM pool_machines w WHERE w.machine_id = id AND w.claimed_at IS NULL) AS "isInPool", fence
+      EXISTS (SELECT FROM machine_owners w WHERE w.machine_id = machines.id) AS "isInPool", fence
     FROM machines) m),
   'operations', (SELECT coalesce(json_agg(o ORDER BY o.id), '[]') FROM (
     SELECT id, kind, status, error, resource_id AS "resourceId", attempt, extract(epoch FROM cancel_requested_at) * 1000 AS "canceledAt",
@@ -100,8 +100,8 @@ const ROWS = `SELECT json_build_object(
     SELECT machine_id AS "machineId", node_id AS "nodeId" FROM machine_copies ORDER BY 1, 2) c),
   'pools', (SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM (
     SELECT p.id, target_size AS "targetSize", deleted_at IS NOT NULL AS "isDeleted", error,
-      (SELECT count(*) FROM pool_machines w WHERE w.pool_id = p.id AND w.claimed_at IS NULL AND w.discarded_at IS NULL) AS members,
-      (SELECT count(*) FROM pool_machines w JOIN machines m ON m.id = w.machine_id WHERE w.pool_id = p.id AND w.claimed_at IS NULL
+      (SELECT count(*) FROM machine_owners w WHERE w.id = p.id AND w.discarded_at IS NULL) AS members,
+      (SELECT count(*) FROM machine_owners w JOIN machines m ON m.id = w.machine_id WHERE w.id = p.id
          AND w.discarded_at IS NULL AND m.observed_state = 'running' AND m.ready_at IS NOT NULL AND m.deleted_at IS NULL) AS idle
     FROM pools p) p),
   'held', (SELECT coalesce(json_agg(machine_id ORDER BY machine_id), '[]') FROM ledger_holds WHERE ended_at IS NULL),

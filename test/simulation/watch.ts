@@ -44,17 +44,19 @@ export const WATCH = `
   CREATE TRIGGER simulated_lost AFTER UPDATE OF lost_at ON nodes FOR EACH ROW
     WHEN (OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL) EXECUTE FUNCTION simulated_lost();
   CREATE FUNCTION simulated_discarded() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    RAISE NOTICE '%', json_build_object('kind', 'discarded', 'machineId', NEW.machine_id, 'isClaimed', NEW.claimed_at IS NOT NULL,
-      'isPoolDeleted', (SELECT p.deleted_at IS NOT NULL FROM pools p WHERE p.id = NEW.pool_id),
+    RAISE NOTICE '%', json_build_object('kind', 'discarded', 'machineId', NEW.machine_id, 
+      'isClaimed', EXISTS (SELECT FROM pool_claims c WHERE c.machine_id = NEW.machine_id),
+      'isPoolDeleted', (SELECT p.deleted_at IS NOT NULL FROM pools p WHERE p.id = NEW.id),
       'fence', (SELECT m.fence FROM machines m WHERE m.id = NEW.machine_id),
       'node', (SELECT ${NODE("NEW.discarded_at")} FROM machines m JOIN nodes n ON n.id = m.node_id WHERE m.id = NEW.machine_id));
     RETURN NULL;
   END $$;
-  CREATE TRIGGER simulated_discarded AFTER UPDATE OF discarded_at ON pool_machines FOR EACH ROW
+  CREATE TRIGGER simulated_discarded AFTER UPDATE OF discarded_at ON machine_owners FOR EACH ROW
     WHEN (OLD.discarded_at IS NULL AND NEW.discarded_at IS NOT NULL) EXECUTE FUNCTION simulated_discarded();
   CREATE FUNCTION simulated_claimed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    RAISE NOTICE '%', json_build_object('kind', 'claimed', 'machineId', NEW.machine_id, 'isDiscarded', NEW.discarded_at IS NOT NULL);
+    IF EXISTS (SELECT FROM pool_claims c WHERE c.machine_id = OLD.machine_id) THEN
+      RAISE NOTICE '%', json_build_object('kind', 'claimed', 'machineId', OLD.machine_id, 'isDiscarded', OLD.discarded_at IS NOT NULL);
+    END IF;
     RETURN NULL;
   END $$;
-  CREATE TRIGGER simulated_claimed AFTER UPDATE OF claimed_at ON pool_machines FOR EACH ROW
-    WHEN (OLD.claimed_at IS NULL AND NEW.claimed_at IS NOT NULL) EXECUTE FUNCTION simulated_claimed()`;
+  CREATE TRIGGER simulated_claimed AFTER DELETE ON machine_owners FOR EACH ROW EXECUTE FUNCTION simulated_claimed()`;

@@ -23,15 +23,16 @@ export const IS_LOST = sql`coalesce(n.status = 'unreachable' AND n.lost_at IS NO
 
 /**
  * Takes a machine that is used without a claim out of its pool. false: the pool is to delete it. A claim, a use and the pool's decision exclude each
- * other by the lock of the row in pool_machines.
+ * other by the lock of the row in machine_owners.
  */
 export async function takeFromPool(db: Queryable, id: string, now: number): Promise<boolean> {
   const taken = await db.execute(sql`
-    UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz
-    WHERE machine_id = ${id} AND claimed_at IS NULL AND discarded_at IS NULL`);
+    WITH taken AS (
+      DELETE FROM machine_owners WHERE machine_id = ${id} AND kind = 'pool' AND discarded_at IS NULL RETURNING machine_id, id)
+    INSERT INTO pool_claims (machine_id, pool_id, claimed_at) SELECT machine_id, id, ${instantOf(now)}::timestamptz FROM taken`);
   if (taken > 0) return true;
   const discarded = await db.queryOne(sql`
-    SELECT 1 AS one FROM pool_machines WHERE machine_id = ${id} AND claimed_at IS NULL AND discarded_at IS NOT NULL`);
+    SELECT 1 AS one FROM machine_owners WHERE machine_id = ${id} AND discarded_at IS NOT NULL`);
   return discarded === undefined;
 }
 

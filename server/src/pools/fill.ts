@@ -3,7 +3,7 @@
  * those of a deleted pool.
  *
  * Always:
- * - A row of pool_machines is written before its machine is made, with the machine's id, so a server that dies in between
+ * - A row of machine_owners is written before its machine is made, with the machine's id, so a server that dies in between
  *   leaves nothing that another one does not finish.
  * - A machine is deleted only after its row was discarded, which a claim excludes.
  * - What was on a lost node is discarded and made elsewhere in one activation.

@@ -1,7 +1,8 @@
 /**
- * Every SQL statement for pools and pool_machines.
+ * Every SQL statement for pools and pool_claims, and for the rows of machine_owners that are of pools.
  *
- * Always: a row of pool_machines that was claimed is not discarded, and the reverse: both are decided under its lock.
+ * Always: a machine waits in a pool as long as the pool owns it. A claim, a first use and the pool's decision to delete it
+ * exclude each other by the lock of its row in machine_owners.
  */
 import { type Database, type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -46,9 +47,9 @@ const COLUMNS = sql`
   ms(p.retry_at) AS "retryAt",
   ms(p.created_at) AS "createdAt", p.deleted_at IS NOT NULL AS "isDeleted"`;
 
-/** From `w`, a row of pool_machines, and `m`, its machine: it can be claimed. Its node is `n`. */
+/** From `w`, a row of machine_owners, and `m`, its machine: it can be claimed. Its node is `n`. */
 const IS_IDLE = sql`
-  w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at IS NULL AND m.desired_state = 'running'
+  w.discarded_at IS NULL AND m.deleted_at IS NULL AND m.desired_state = 'running'
   AND m.observed_state = 'running' AND m.observed_generation = m.generation AND m.ready_at IS NOT NULL
   AND m.last_activity_at IS NULL AND n.status <> ALL (${[...UNREACHABLE_STATUSES]})`;
 
@@ -57,12 +58,13 @@ export type CountedPool = PoolRecord & { readonly idleCount: number; readonly bu
 /** Oldest first. */
 export const listPools = (db: Queryable, tenantId: string): Promise<readonly CountedPool[]> =>
   db.query<CountedPool>(sql`
-    SELECT ${COLUMNS}, c.idle AS "idleCount", c.busy AS "busyCount"
+    SELECT ${COLUMNS}, i.count AS "idleCount", b.count AS "busyCount"
     FROM pools p CROSS JOIN LATERAL (
-      SELECT count(*) FILTER (WHERE ${IS_IDLE})::int AS idle,
-        count(*) FILTER (WHERE w.claimed_at IS NOT NULL AND m.deleted_at IS NULL)::int AS busy
-      FROM pool_machines w JOIN machines m ON m.id = w.machine_id LEFT JOIN nodes n ON n.id = m.node_id
-      WHERE w.pool_id = p.id) c
+      SELECT count(*)::int FROM machine_owners w JOIN machines m ON m.id = w.machine_id JOIN nodes n ON n.id = m.node_id
+      WHERE w.kind = 'pool' AND w.id = p.id AND ${IS_IDLE}) i
+    CROSS JOIN LATERAL (
+      SELECT count(*)::int FROM pool_claims c JOIN machines m ON m.id = c.machine_id
+      WHERE c.pool_id = p.id AND m.deleted_at IS NULL) b
     WHERE p.tenant_id = ${tenantId} AND p.deleted_at IS NULL ORDER BY p.created_at, p.id`);
 
 export const countPools = async (db: Queryable): Promise<number> =>
@@ -118,8 +120,8 @@ export async function listMembers(
 ): Promise<readonly (Member & { error: string | null })[]> {
   const rows = await db.query<MachineRow & { memberId: string; isDiscarded: boolean; isLost: boolean }>(sql`
     SELECT w.machine_id AS "memberId", w.discarded_at IS NOT NULL AS "isDiscarded", ${IS_LOST} AS "isLost", ${MACHINE_COLUMNS}
-    FROM pool_machines w LEFT JOIN machines m ON m.id = w.machine_id LEFT JOIN nodes n ON n.id = m.node_id
-    WHERE w.pool_id = ${poolId} AND w.claimed_at IS NULL ORDER BY w.created_at, w.machine_id`);
+    FROM machine_owners w LEFT JOIN machines m ON m.id = w.machine_id LEFT JOIN nodes n ON n.id = m.node_id
+    WHERE w.kind = 'pool' AND w.id = ${poolId} ORDER BY w.created_at, w.machine_id`);
   return rows.map((row) => {
     const { memberId: machineId, isDiscarded, isLost } = row;
     const unmade = { phase: null, isUsed: false, isLost: false, readyAt: null, error: null };
@@ -145,10 +147,10 @@ export function addMembers(db: Database, poolId: string, ids: readonly string[],
       SELECT target_size AS "targetSize" FROM pools WHERE id = ${poolId} AND deleted_at IS NULL FOR UPDATE`);
     if (pool === undefined) return 0;
     return await transaction.execute(sql`
-      INSERT INTO pool_machines (machine_id, pool_id, created_at)
-      SELECT u.id, ${poolId}, ${instantOf(now)}::timestamptz FROM unnest(${[...ids]}::text[]) WITH ORDINALITY u(id, position)
+      INSERT INTO machine_owners (machine_id, kind, id, created_at)
+      SELECT u.id, 'pool', ${poolId}, ${instantOf(now)}::timestamptz FROM unnest(${[...ids]}::text[]) WITH ORDINALITY u(id, position)
       WHERE u.position <= ${pool.targetSize} - (
-        SELECT count(*) FROM pool_machines w WHERE w.pool_id = ${poolId} AND w.claimed_at IS NULL AND w.discarded_at IS NULL)`);
+        SELECT count(*) FROM machine_owners w WHERE w.kind = 'pool' AND w.id = ${poolId} AND w.discarded_at IS NULL)`);
   });
 }
 
@@ -158,9 +160,9 @@ export function addMembers(db: Database, poolId: string, ids: readonly string[],
  */
 export const discardLost = (db: Queryable, poolId: string, now: number): Promise<number> =>
   db.execute(sql`
-    UPDATE pool_machines w SET discarded_at = ${instantOf(now)}::timestamptz
+    UPDATE machine_owners w SET discarded_at = ${instantOf(now)}::timestamptz
     FROM machines m JOIN nodes n ON n.id = m.node_id
-    WHERE w.pool_id = ${poolId} AND m.id = w.machine_id AND w.claimed_at IS NULL AND w.discarded_at IS NULL
+    WHERE w.kind = 'pool' AND w.id = ${poolId} AND m.id = w.machine_id AND w.discarded_at IS NULL
       AND m.last_activity_at IS NULL AND ${IS_LOST}`);
 
 /** The machines of a node whose deletion was decided and not done yet. */
@@ -170,7 +172,7 @@ export const listDiscardedOf = (
   limit: number,
 ): Promise<readonly { readonly id: string; readonly tenantId: string }[]> =>
   db.query(sql`
-    SELECT m.id, m.tenant_id AS "tenantId" FROM machines m JOIN pool_machines w ON w.machine_id = m.id
+    SELECT m.id, m.tenant_id AS "tenantId" FROM machines m JOIN machine_owners w ON w.machine_id = m.id
     WHERE m.node_id = ${nodeId} AND w.discarded_at IS NOT NULL AND m.deleted_at IS NULL ORDER BY m.id LIMIT ${limit}`);
 
 /** Machines that may be replaced, and are not in a pool any more. */
@@ -178,29 +180,29 @@ export const listGiven = async (db: Queryable, limit: number): Promise<readonly 
   (
     await db.query<{ id: string }>(sql`
       SELECT m.id FROM machines m WHERE m.fence = 'on' AND m.deleted_at IS NULL
-        AND NOT EXISTS (SELECT 1 FROM pool_machines w WHERE w.machine_id = m.id AND w.claimed_at IS NULL)
+        AND NOT EXISTS (SELECT 1 FROM machine_owners w WHERE w.machine_id = m.id)
       ORDER BY m.id LIMIT ${limit}`)
   ).map(({ id }) => id);
 
 /** Decides to delete a machine. false: it was claimed meanwhile. */
 export const discardMember = async (db: Queryable, machineId: string, now: number): Promise<boolean> =>
   (await db.execute(sql`
-    UPDATE pool_machines SET discarded_at = coalesce(discarded_at, ${instantOf(now)}::timestamptz)
-    WHERE machine_id = ${machineId} AND claimed_at IS NULL`)) > 0;
+    UPDATE machine_owners SET discarded_at = coalesce(discarded_at, ${instantOf(now)}::timestamptz)
+    WHERE machine_id = ${machineId}`)) > 0;
 
 export const forgetMember = (db: Queryable, machineId: string): Promise<number> =>
-  db.execute(sql`DELETE FROM pool_machines WHERE machine_id = ${machineId} AND claimed_at IS NULL`);
+  db.execute(sql`DELETE FROM machine_owners WHERE machine_id = ${machineId}`);
 
 /** Forgets claimed machines that were deleted, and the pool itself when it was deleted and nothing waits in it. */
 export async function sweepPool(db: Queryable, poolId: string, now: number): Promise<void> {
   await db.execute(sql`
-    DELETE FROM pool_machines w WHERE w.pool_id = ${poolId} AND w.claimed_at IS NOT NULL
-      AND (EXISTS (SELECT 1 FROM machines m WHERE m.id = w.machine_id AND m.deleted_at IS NOT NULL)
-        OR w.claimed_at < ${instantOf(now - CLAIMED_UNMADE_MS)}::timestamptz
-          AND NOT EXISTS (SELECT 1 FROM machines m WHERE m.id = w.machine_id))`);
+    DELETE FROM pool_claims c WHERE c.pool_id = ${poolId}
+      AND (EXISTS (SELECT 1 FROM machines m WHERE m.id = c.machine_id AND m.deleted_at IS NOT NULL)
+        OR c.claimed_at < ${instantOf(now - CLAIMED_UNMADE_MS)}::timestamptz
+          AND NOT EXISTS (SELECT 1 FROM machines m WHERE m.id = c.machine_id))`);
   await db.execute(sql`
     DELETE FROM pools p WHERE p.id = ${poolId} AND p.deleted_at IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM pool_machines w WHERE w.pool_id = p.id AND w.claimed_at IS NULL)`);
+      AND NOT EXISTS (SELECT 1 FROM machine_owners w WHERE w.kind = 'pool' AND w.id = p.id)`);
 }
 
 /** Notes a failure, unless another server has noted one since `failures` was read. */
@@ -227,18 +229,20 @@ export async function claimMember(
 ): Promise<string | undefined> {
   const row = await db.queryOne<{ machineId: string }>(sql`
     WITH claimed AS (
-      SELECT w.machine_id FROM pool_machines w
-      JOIN pools p ON p.id = w.pool_id AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
-      WHERE w.claim_id = ${claimId} AND w.pool_id = ${poolId}
+      SELECT c.machine_id FROM pool_claims c
+      JOIN pools p ON p.id = c.pool_id AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
+      WHERE c.claim_id = ${claimId} AND c.pool_id = ${poolId}
       UNION SELECT m.id FROM machines m JOIN pools p ON p.id = ${poolId} AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
       WHERE m.id = ${claimId} AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL),
     taken AS (
-      UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz, claim_id = ${claimId}
-      WHERE NOT EXISTS (SELECT 1 FROM claimed) AND machine_id = (
-        SELECT w.machine_id FROM pool_machines w JOIN machines m ON m.id = w.machine_id JOIN nodes n ON n.id = m.node_id
-        JOIN pools p ON p.id = w.pool_id AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
-        WHERE w.pool_id = ${poolId} AND ${IS_IDLE} ORDER BY w.created_at, w.machine_id LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
-      RETURNING machine_id)
+      DELETE FROM machine_owners WHERE NOT EXISTS (SELECT 1 FROM claimed) AND machine_id = (
+        SELECT w.machine_id FROM machine_owners w JOIN machines m ON m.id = w.machine_id JOIN nodes n ON n.id = m.node_id
+        JOIN pools p ON p.id = w.id AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL
+        WHERE w.kind = 'pool' AND w.id = ${poolId} AND ${IS_IDLE} ORDER BY w.created_at, w.machine_id LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
+      RETURNING machine_id),
+    given AS (
+      INSERT INTO pool_claims (machine_id, pool_id, claimed_at, claim_id)
+      SELECT machine_id, ${poolId}, ${instantOf(now)}::timestamptz, ${claimId} FROM taken)
     SELECT machine_id AS "machineId" FROM claimed UNION ALL SELECT machine_id FROM taken`);
   return row?.machineId;
 }
@@ -249,6 +253,6 @@ export const addClaimed = (
   { poolId, machineId, now }: { readonly poolId: string; readonly machineId: string; readonly now: number },
 ): Promise<number> =>
   db.execute(sql`
-    INSERT INTO pool_machines (machine_id, pool_id, created_at, claimed_at, claim_id)
-    VALUES (${machineId}, ${poolId}, ${instantOf(now)}::timestamptz, ${instantOf(now)}::timestamptz, ${machineId})
+    INSERT INTO pool_claims (machine_id, pool_id, claimed_at, claim_id)
+    VALUES (${machineId}, ${poolId}, ${instantOf(now)}::timestamptz, ${machineId})
     ON CONFLICT DO NOTHING`);

@@ -1,7 +1,7 @@
 /**
  * Keeps pools at their size (pools/fill.ts), and lifts the fence of machines that were taken from them (machines/lift-fences.ts).
  *
- * Reads pools, pool_machines and machines; writes them through pools/store.ts and the machines family. Two servers may fill
+ * Reads pools, machine_owners and machines; writes them through pools/store.ts and the machines family. Two servers may fill
  * one pool at once: rows are added under the pool's lock, and a machine is made once for its id. If the server dies between
  * the row and its machine, the next activation of any server makes it.
  */

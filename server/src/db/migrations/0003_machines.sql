@@ -110,6 +110,8 @@ CREATE TABLE machines (
   -- user, and its node may not know yet. Null: it is not fenced.
   fence text CHECK (fence IN ('on', 'lifting')),
   -- The operation that moves it; null: none. While it is set the node receives stopped, whatever is desired.
+  -- Moves are columns of this row, because its revision fences them: a statement that waited for the row's lock
+  -- reads the newest row, but rows of another table as they were before it waited.
   move_id text,
   -- The node to which it moves; null exactly when move_id is.
   move_node_id text,
@@ -161,6 +163,23 @@ CREATE INDEX machines_of_node ON machines (
 ) INCLUDE (cpus, memory_mb);
 CREATE INDEX machines_reconcile ON machines (reconcile_at) WHERE reconcile_at IS NOT NULL;
 CREATE INDEX machines_ttl ON machines (id) WHERE ttl_seconds > 0 AND deleted_at IS NULL;
+
+-- What owns a machine and decides about it, instead of its tenant alone. A machine without a row is its
+-- tenant's. The row is written before its machine is made, with the machine's id, so that another server finishes
+-- what a dead one began.
+CREATE TABLE machine_owners (
+  -- The machine. It has at most one owner.
+  machine_id text PRIMARY KEY,
+  -- What kind of thing the owner is.
+  kind text NOT NULL CHECK (kind IN ('pool')),
+  -- The id of the owner.
+  id text NOT NULL,
+  -- When the row was written.
+  created_at timestamptz NOT NULL,
+  -- When the owner decided to delete the machine; from then on it is not given away. Null: it did not.
+  discarded_at timestamptz
+);
+CREATE INDEX machine_owners_of_owner ON machine_owners (kind, id, created_at);
 
 -- Names belong to a tenant, host names to everyone: the first machine of a name has it as its label, the next
 -- one of another tenant has the name with a part of its id, and a machine whose name cannot be a label has

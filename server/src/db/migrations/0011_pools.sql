@@ -33,21 +33,16 @@ CREATE TABLE pools (
 );
 CREATE INDEX pools_by_tenant ON pools (tenant_id, created_at, id);
 
--- The machines of pools: those that wait, those that were claimed and still exist, and those to delete.
-CREATE TABLE pool_machines (
-  -- The machine; the row is written before the machine is made.
+-- Machines that were claimed from pools, or first used without a claim: a pool does not touch them any more. A row
+-- is deleted after its machine.
+CREATE TABLE pool_claims (
+  -- The machine. Made for the claim if none waited; then the row is written before the machine is made.
   machine_id text PRIMARY KEY,
   -- Its pool.
   pool_id text NOT NULL REFERENCES pools ON DELETE CASCADE,
-  -- When the row was written.
-  created_at timestamptz NOT NULL,
-  -- When it was claimed, or first used without a claim: the pool does not touch it any more.
-  claimed_at timestamptz,
-  -- Recognizes a repeated claim.
-  claim_id text UNIQUE,
-  -- When the pool decided to delete it, unused.
-  discarded_at timestamptz,
-  CHECK (claimed_at IS NULL OR discarded_at IS NULL),
-  CHECK (claim_id IS NULL OR claimed_at IS NOT NULL)
+  -- When it was claimed or first used.
+  claimed_at timestamptz NOT NULL,
+  -- Recognizes a repeated claim; null: it was used without one.
+  claim_id text UNIQUE
 );
-CREATE INDEX pool_machines_by_pool ON pool_machines (pool_id, created_at);
+CREATE INDEX pool_claims_of_pool ON pool_claims (pool_id);
