@@ -161,6 +161,36 @@ test("commands continue where their machine is moved while it runs", async () =>
   }
 });
 
+test("short commands have their result while their machine moves back and forth", async () => {
+  const placed = await machine({});
+  const away = placed.to === "node-a" ? "node-b" : "node-a";
+  let isOver = false;
+  const failures: string[] = [];
+  const lanes = [server, server, other, other].map(async (at) => {
+    const own = at.client.withKey(placed.key);
+    let count = 0;
+    for (; !isOver; count += 1) {
+      const { status, text: body, json } = await own.post(`/v1/machines/${placed.id}/exec`, { command: "echo done" });
+      if (status !== 200 || json.stdout !== "done\n") failures.push(`${status} ${body}`);
+    }
+    return count;
+  });
+  const since = systemClock.monotonic();
+  // A connection that the bodies of one move have left unfit would be closed ten seconds later.
+  for (let to = placed.to; systemClock.monotonic() - since < 15_000; to = to === placed.to ? away : placed.to) {
+    const asked = await client.post(`/v1/machines/${placed.id}/move`, { nodeId: to });
+    const done = await ended(asked.json.id);
+    assert.equal(done.status, "succeeded", done.error);
+  }
+  isOver = true;
+  const counts = await Promise.all(lanes);
+  assert.deepEqual(failures, []);
+  assert.ok(
+    counts.every((count) => count > 10),
+    counts.join(", "),
+  );
+});
+
 test("commands continue where they were when the move is canceled", async () => {
   const placed = await machine();
   const command = await Command.begin(other, placed, "echo begun; sleep 1; echo done");
