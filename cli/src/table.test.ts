@@ -1,11 +1,11 @@
 /**
- * Text for people: columns, sizes, durations, and that no control characters of foreign text reach a terminal.
+ * Text for people: columns, sizes, and that no control characters of foreign text reach a terminal.
  *
  * Always: texts are compared whole, because they are what a user sees.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { clean, renderBytes, renderFacts, renderMemory, renderSpan, renderTable, wrap } from "./table.ts";
+import { clean, renderBytes, renderFacts, renderMemory, renderTable, wrap } from "./table.ts";
 
 test("columns are as wide as their widest cell, and no line ends in spaces", () => {
   assert.deepEqual(
@@ -40,15 +40,6 @@ test("what would move a cursor, change colours or reverse text is removed", () =
 test("text is broken at spaces, and a word that is too long has its own line", () => {
   assert.deepEqual(wrap("one two  three", 7), ["one two", "three"]);
   assert.deepEqual(wrap("a unbreakable b", 5), ["a", "unbreakable", "b"]);
-});
-
-test("durations are shown in the largest unit that leaves at least two", () => {
-  const seconds = [0, 1, 119, 120, 7199, 7200, 172_799, 172_800];
-  assert.deepEqual(
-    seconds.map((value) => renderSpan(value * 1000)),
-    ["0 s", "1 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d"],
-  );
-  assert.equal(renderSpan(-5000), "0 s");
 });
 
 test("bytes are shown with significant digits only", () => {

@@ -57,19 +57,6 @@ export function wrap(text: string, width: number): string[] {
   return lines;
 }
 
-const SPANS: readonly (readonly [seconds: number, unit: string])[] = [
-  [86_400, "d"],
-  [3_600, "h"],
-  [60, "min"],
-];
-
-/** A duration in its largest unit that leaves at least 2: `95 s`, `3 min`, `2 d`. */
-export function renderSpan(ms: number): string {
-  const seconds = Math.max(0, Math.round(ms / 1000));
-  for (const [length, unit] of SPANS) if (seconds >= 2 * length) return `${Math.floor(seconds / length)} ${unit}`;
-  return `${seconds} s`;
-}
-
 /** Bytes in decimal units with at most one digit after the point. */
 export function renderBytes(bytes: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];

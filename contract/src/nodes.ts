@@ -183,6 +183,55 @@ export const FleetAuthority = Type.Object({
   expiresAt: timestamp(),
 });
 
+export const FINDING_CODES = [
+  "server_runs",
+  "server_silent",
+  "no_nodes",
+  "versions_apart",
+  "versions_differ",
+  "node_ready",
+  "node_unreachable",
+  "node_revoked",
+  "node_draining",
+  "node_cordoned",
+  "node_in_maintenance",
+  "node_never_reported",
+  "node_does_not_answer",
+  "node_error",
+  "memory_short",
+  "memory_pressure",
+  "processor_pressure",
+  "disk_short",
+  "disk_pressure",
+  "clock_off",
+  "certificate_expires",
+  "unknown_machines",
+  "outdated_vmms",
+  "replacement_held",
+  "authority_signs",
+  "authority_expires",
+  "authority_not_yet_valid",
+  "authority_retired",
+  "authorities_unreadable",
+] as const;
+
+export const FleetFinding = Type.Object({
+  code: oneOf(FINDING_CODES),
+  severity: oneOf(["ok", "warn", "bad"], "`bad` needs an operator now, `warn` deserves a look"),
+  subject: Type.Object({
+    kind: oneOf(["fleet", "server", "node", "authority"]),
+    id: nullable(Type.String({ description: "a node's id, an authority's fingerprint, a server's host" })),
+  }),
+  message: Type.String({ description: "what was found" }),
+  action: Type.String({ description: "what it means and what to do; empty: nothing" }),
+  data: Type.Unsafe<Record<string, number | string>>({
+    type: "object",
+    additionalProperties: { anyOf: [{ type: "number" }, { type: "string" }] },
+    description: "the numbers and names of the message",
+  }),
+});
+export type FleetFinding = Static<typeof FleetFinding>;
+
 const DrainedMachine = {
   machineId: Type.String(),
   name: nullable(Type.String()),
@@ -423,6 +472,17 @@ export const nodeEndpoints = {
     summary: "List the servers that run, with their versions",
     access: ["admin"],
     answers: { 200: json(Type.Array(ServerInfo)) },
+  }),
+  listFindings: endpoint({
+    method: "GET",
+    path: "/v1/nodes/findings",
+    family: "nodes",
+    summary: "What each server, node and authority of the fleet needs from an operator",
+    description:
+      "One finding with severity `ok` for each that needs nothing. It calls every node that reports, so it takes as long as the slowest.",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(FleetFinding)) },
+    isExtra: true,
   }),
   listFleetAuthorities: endpoint({
     method: "GET",

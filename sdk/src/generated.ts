@@ -1343,6 +1343,18 @@ export abstract class Methods {
   }
 
   /**
+   * What each server, node and authority of the fleet needs from an operator.
+   *
+   * One finding with severity `ok` for each that needs nothing. It calls every node that reports, so it takes as
+   * long as the slowest.
+   *
+   * `GET /v1/nodes/findings`; needs scope admin.
+   */
+  listFindings(options: CallOptions = {}): Promise<readonly FleetFinding[]> {
+    return this.call({ method: "GET", path: "/v1/nodes/findings", answer: "json" }, options);
+  }
+
+  /**
    * List the authorities that servers and nodes trust.
    *
    * `GET /v1/nodes/authorities`; needs scope admin.
@@ -2390,6 +2402,52 @@ export interface FleetAuthority {
   createdAt: string;
   /** RFC 3339, UTC, with milliseconds */
   expiresAt: string;
+}
+
+export interface FleetFinding {
+  code:
+    | "server_runs"
+    | "server_silent"
+    | "no_nodes"
+    | "versions_apart"
+    | "versions_differ"
+    | "node_ready"
+    | "node_unreachable"
+    | "node_revoked"
+    | "node_draining"
+    | "node_cordoned"
+    | "node_in_maintenance"
+    | "node_never_reported"
+    | "node_does_not_answer"
+    | "node_error"
+    | "memory_short"
+    | "memory_pressure"
+    | "processor_pressure"
+    | "disk_short"
+    | "disk_pressure"
+    | "clock_off"
+    | "certificate_expires"
+    | "unknown_machines"
+    | "outdated_vmms"
+    | "replacement_held"
+    | "authority_signs"
+    | "authority_expires"
+    | "authority_not_yet_valid"
+    | "authority_retired"
+    | "authorities_unreadable";
+  /** `bad` needs an operator now, `warn` deserves a look */
+  severity: "ok" | "warn" | "bad";
+  subject: {
+    kind: "fleet" | "server" | "node" | "authority";
+    /** a node's id, an authority's fingerprint, a server's host */
+    id: string | null;
+  };
+  /** what was found */
+  message: string;
+  /** what it means and what to do; empty: nothing */
+  action: string;
+  /** the numbers and names of the message */
+  data: Record<string, number | string>;
 }
 
 export interface FleetMembership {

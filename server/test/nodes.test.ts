@@ -8,6 +8,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { LINK_VERSION } from "@flotilla/contract/link/version";
+import type { FleetFinding } from "@flotilla/contract/nodes";
 import { RELEASE } from "@flotilla/contract/release";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { MACHINE_ID } from "./support/machine.ts";
@@ -249,7 +250,21 @@ test("an operator sees each server and node with its version, and the last error
     release: null,
     lastError: { at: "2030-01-01T00:00:00.000Z", message: "half a \ufffd, and a " },
   });
+  const found = async () => {
+    const answer = await client.get("/v1/nodes/findings");
+    assert.equal(answer.status, 200, answer.text);
+    const all = answer.json as FleetFinding[];
+    assert.ok(all.some(({ subject, code }) => subject.kind === "server" && code === "server_runs"));
+    return all.filter(({ subject }) => subject.id === "told");
+  };
+  const reporting = await found();
+  assert.ok(
+    reporting.some(({ code, action }) => code === "node_does_not_answer" && action !== ""),
+    "it reports, but nothing listens at its address",
+  );
+  assert.ok(reporting.some(({ code, data }) => code === "node_error" && String(data["error"]).startsWith("half a")));
   assert.equal((await client.delete("/v1/nodes/told/credential")).status, 204);
+  assert.deepEqual((await found())[0]?.code, "node_revoked");
 });
 
 test("a revoked join token registers no node", async () => {

@@ -2,8 +2,8 @@
  * Usage and cost as text. Pure.
  */
 import { renderMicros } from "@flotilla/base/money";
+import { renderSpan } from "@flotilla/base/span";
 import type { CostBreakdown, UsageResponse } from "@flotilla/sdk";
-import { renderSpan } from "../table.ts";
 
 export const usageFacts = (usage: UsageResponse): (readonly [string, string])[] => [
   ["period", `${usage.from} to ${usage.to}`],

@@ -1,8 +1,8 @@
 /**
  * `flotilla authority ls`: the authorities that servers and nodes trust, the one that signs first.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";
-import { renderSpan } from "../table.ts";
 
 export async function run(call: Call): Promise<void> {
   const authorities = await call.flotilla().listFleetAuthorities();

@@ -2,7 +2,7 @@
  * `flotilla doctor`: what this machine can do, what is missing and what that means; then whether a server is
  * reachable, whether the key is valid there and whether it has a node.
  *
- * With `--fleet` instead what each node and authority of the fleet needs from an operator (fleet.ts).
+ * With `--fleet` instead what the server finds that each server, node and authority of the fleet needs.
  *
  * The checks of the host are the node agent's (node/src/doctor/main.ts), run as a program, because the node knows
  * what it needs. A missing server is a warning, not a fault: the doctor also runs before the first start.
@@ -12,19 +12,20 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { settings } from "@flotilla/contract/settings";
-import { type Flotilla, FlotillaError } from "@flotilla/sdk";
+import { type FleetFinding, type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { EXIT_REFUSED, Failure } from "../failure.ts";
 import { type Output, type Style, styled } from "../output.ts";
 import { wrap } from "../table.ts";
 import type { Check } from "./check.ts";
-import { fleetChecks } from "./fleet.ts";
 
 const DOCTOR_MAIN = fileURLToPath(new URL("../../../node/src/doctor/main.ts", import.meta.url));
 const STYLES: Readonly<Record<Check["status"], Style>> = { ok: "green", warn: "yellow", bad: "red" };
 const CALL_TIMEOUT_MS = 5_000;
-/** The server asks the nodes for their images, some of which may be slow. A monitor must not hang on a server that does. */
+/** The server calls the nodes, some of which may be slow. A monitor must not hang on a server that does. */
 const FLEET_TIMEOUTS = { timeoutMs: 30_000 };
+
+const FINGERPRINT_CHARACTERS = 12;
 
 export interface DoctorOptions {
   readonly fleet?: boolean;
@@ -48,18 +49,17 @@ async function checkFleet(call: Call): Promise<readonly Check[]> {
   using _progress = call.output.progress("asking the server about its nodes");
   const flotilla = call.flotilla();
   const { url } = call.connect();
-  const [server, servers, nodes, authorities] = await Promise.all([
+  const [server, findings] = await Promise.all([
     flotilla.getHealth(FLEET_TIMEOUTS).then((health) => readyCheck(flotilla, `${health.version} at ${url}`)),
-    flotilla.listServers(FLEET_TIMEOUTS),
-    flotilla.listNodes(FLEET_TIMEOUTS),
-    flotilla.listFleetAuthorities(FLEET_TIMEOUTS).catch(refusalOf),
+    flotilla.listFindings(FLEET_TIMEOUTS),
   ]);
-  // It fails when no node answers.
-  const images = await flotilla.listImages(FLEET_TIMEOUTS).catch((error: unknown) => {
-    refusalOf(error);
-    return null;
-  });
-  return [server, ...fleetChecks({ servers, nodes, authorities, images, now: call.world.clock.now() })];
+  return [server, ...findings.map(checkOf)];
+}
+
+/** The finding as a line of the doctor. */
+function checkOf({ subject: { kind, id }, severity, message, action }: FleetFinding): Check {
+  const shown = kind === "authority" ? (id ?? "").slice(0, FINGERPRINT_CHARACTERS) : (id ?? "");
+  return { name: `${kind} ${shown}`.trim(), status: severity, value: message, meaning: action };
 }
 
 /** A server that answers may still be one that a load balancer sends nothing to: its disk is full, for example. */

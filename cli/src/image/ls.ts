@@ -3,8 +3,9 @@
  *
  * An image that is not in the list is fetched when a machine first needs it.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";
-import { renderBytes, renderSpan } from "../table.ts";
+import { renderBytes } from "../table.ts";
 
 export async function run(call: Call): Promise<void> {
   const images = await call.flotilla().listImages();

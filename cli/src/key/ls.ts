@@ -3,10 +3,10 @@
  *
  * An expired key is listed, marked as expired, until it is revoked.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { ApiKeyInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { queryOfTenant } from "../find-by-name.ts";
-import { renderSpan } from "../table.ts";
 
 export interface ListKeysOptions {
   readonly tenant?: string;

@@ -13,6 +13,7 @@
  * a program too. With --tty it runs in a terminal (terminal.ts).
  */
 import { fstatSync } from "node:fs";
+import { renderSpan } from "@flotilla/base/span";
 import {
   type CallOptions,
   type ExecEvent,
@@ -25,7 +26,6 @@ import {
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
 import { nodeFetch } from "../node-fetch.ts";
-import { renderSpan } from "../table.ts";
 import { findMachine, findMachineId } from "./find.ts";
 import { joinTerminal } from "./terminal.ts";
 

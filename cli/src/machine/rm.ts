@@ -5,9 +5,9 @@
  * usage and cost of each are shown; with --json they are an array.
  */
 import { renderMicros } from "@flotilla/base/money";
+import { renderSpan } from "@flotilla/base/span";
 import type { MachineInfo, MachineUsageResponse } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { renderSpan } from "../table.ts";
 import { findMachine } from "./find.ts";
 
 export interface RemoveOptions {

@@ -4,8 +4,9 @@
  *
  * No verb creates a session: `machine exec --session` does, with its first command.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";
-import { clean, renderSpan } from "../table.ts";
+import { clean } from "../table.ts";
 import { findMachineId } from "./find.ts";
 
 export interface SessionsOptions {

@@ -1,8 +1,9 @@
 /**
  * How a machine is displayed on a terminal: a row of the list, and everything about one. Pure; `now` is passed in.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { MachineInfo } from "@flotilla/sdk";
-import { renderMemory, renderSpan } from "../table.ts";
+import { renderMemory } from "../table.ts";
 
 export const MACHINE_HEADS = ["NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "AGE", "ID"] as const;
 

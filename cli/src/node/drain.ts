@@ -3,9 +3,10 @@
  *
  * The server does the work: Ctrl-C ends the waiting, not the draining. The last note says what the node still has.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { DrainPlan } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { clean, renderBytes, renderSpan } from "../table.ts";
+import { clean, renderBytes } from "../table.ts";
 import { watchOperation } from "../operation/watch.ts";
 import { EXIT_INTERRUPTED } from "../stoppable.ts";
 

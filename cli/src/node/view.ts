@@ -1,8 +1,8 @@
 /**
  * How a node is displayed on a terminal: a row of the list, and everything about one. Pure; `now` is passed in.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { NodeInfo } from "@flotilla/sdk";
-import { renderSpan } from "../table.ts";
 
 export const NODE_HEADS = [
   ...["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "PRESSURE", "OLD VMMS", "LAST SEEN", "RUNTIME"],

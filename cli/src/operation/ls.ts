@@ -1,8 +1,9 @@
 /**
  * `flotilla operation ls`: the tenant's operations of the last 30 days, newest first.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";
-import { clean, renderSpan } from "../table.ts";
+import { clean } from "../table.ts";
 
 export async function run(call: Call, _operands: readonly string[], options: { readonly limit?: number }) {
   const query = options.limit === undefined ? {} : { limit: options.limit };

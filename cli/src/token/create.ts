@@ -4,8 +4,8 @@
  * Standard output has only the token, so that it can be redirected to a file. A warning follows if no server listens for nodes on
  * other hosts, because none could use the token.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";
-import { renderSpan } from "../table.ts";
 
 export interface CreateTokenOptions {
   readonly description?: string;

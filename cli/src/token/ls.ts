@@ -1,8 +1,8 @@
 /**
  * `flotilla token ls`: the join tokens, without their secrets. Expired and used-up ones are listed until they are removed.
  */
+import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";
-import { renderSpan } from "../table.ts";
 
 export async function run(call: Call): Promise<void> {
   const tokens = await call.flotilla().listJoinTokens();

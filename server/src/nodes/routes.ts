@@ -12,6 +12,8 @@ import type { MachineServices } from "../machines/services.ts";
 import { decommissionNode } from "./decommission.ts";
 import { cancelDrain, requestDrain } from "./drain.ts";
 import { planDrain } from "./drain-preview.ts";
+import { findingsOf } from "./findings.ts";
+import { readFleetState } from "./fleet-state.ts";
 import { applyHeartbeat, heartbeatWriter } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { readLost, replaceLost } from "./replace-lost.ts";
@@ -28,6 +30,7 @@ export function nodeHandlers(
 ): HandlersOf<
   | "listNodes"
   | "listServers"
+  | "listFindings"
   | "registerNode"
   | "heartbeatNode"
   | "drainNode"
@@ -104,11 +107,21 @@ function leavingHandlers({ context }: MachineServices): HandlersOf<"revokeNodeCr
 function operationHandlers(
   services: MachineServices,
 ): HandlersOf<
-  "drainNode" | "planDrain" | "cancelDrain" | "upgradeNodes" | "listServers" | "listLostNodes" | "replaceLostNodes"
+  | "drainNode"
+  | "planDrain"
+  | "cancelDrain"
+  | "upgradeNodes"
+  | "listServers"
+  | "listFindings"
+  | "listLostNodes"
+  | "replaceLostNodes"
 > {
   return {
     async listServers() {
       return { status: 200, body: (await listServers(services.context.db)).map(serverInfo) };
+    },
+    async listFindings({ caller: { tenantId }, signal }) {
+      return { status: 200, body: [...findingsOf(await readFleetState(services, { asker: tenantId, signal }))] };
     },
     async listLostNodes() {
       return { status: 200, body: await readLost(services.context) };

@@ -110,7 +110,7 @@ const AVAILABLE_DISK_GB_MIN = 1;
  * From this percentage of the last minute on in which all processes of a host waited for memory, it gets no new machine. The mean of
  * a minute neither rises with a single burst nor falls as soon as the host recovers, so a node is not admitted and excluded in turn.
  */
-const MEMORY_WAITS_MAX = 10;
+export const MEMORY_WAITS_MAX = 10;
 /** Nodes are filled evenly up to this share of their ceilings, and one after the other beyond. */
 const EVENLY = 0.5;
 /** A node without the image is chosen when it is freer by this share of its resources. */
