@@ -1,9 +1,9 @@
 /*
  * The steps of PID 1 before it can receive the host's requests: mounts, modules, processors, the port.
  *
- * Always: nothing here depends on which machine this is, and all processors run before the host can connect. The modules
- * are listed in /modules.list, one path per line, in load order; their files are removed after loading, because the initial
- * file system is in memory.
+ * Always: nothing here depends on which machine this is, and all processors run before the host can connect.
+ * The modules are listed in /modules.list, one path per line, in load order; their files are removed after
+ * loading, because the initial file system is in memory.
  */
 #include "boot.h"
 
@@ -60,8 +60,8 @@ static void load_modules(void)
 }
 
 /*
- * The kernel boots with one processor (node/src/driver/qemu/argv.ts has the reason); this starts the others. A processor
- * that fails to start leaves a machine with fewer.
+ * The kernel boots with one processor (node/src/driver/qemu/argv.ts has the reason); this starts the others.
+ * A processor that fails to start leaves a machine with fewer.
  */
 static void start_processors(void)
 {

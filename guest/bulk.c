@@ -1,11 +1,11 @@
 /*
- * Transfers the content of a file in pieces over the bulk disk: a small disk of the machine whose other side the host reads
- * and writes. The channel carries only the records that announce the pieces. Part of the file worker: every function here
- * may end the process.
+ * Transfers the content of a file in pieces over the bulk disk: a small disk of the machine whose other side
+ * the host reads and writes. The channel carries only the records that announce the pieces. Part of the file
+ * worker: every function here may end the process.
  *
- * The channel moves bytes in pieces of 4 KiB, with an interrupt each, and copies them five times in the guest; a disk moves
- * a mebibyte at once, copied on the host. So content passes through one buffer here, read from one disk and written to the
- * other without the page cache, and the guest's processor never touches it.
+ * The channel moves bytes in pieces of 4 KiB, with an interrupt each, and copies them five times in the
+ * guest; a disk moves a mebibyte at once, copied on the host. So content passes through one buffer here, read
+ * from one disk and written to the other without the page cache, and the guest's processor never touches it.
  *
  * Always:
  * - a slot is reused only after the reader acknowledges it;

@@ -1,4 +1,7 @@
-/* Transfers the content of a file over a disk shared with the host instead of the channel: part of the file worker. */
+/*
+ * Transfers the content of a file over a disk shared with the host instead of the channel: part of the file
+ * worker.
+ */
 #ifndef FLOTILLA_BULK_H
 #define FLOTILLA_BULK_H
 

@@ -4,12 +4,15 @@
  * Owns the directories `<parent>/flotilla-<n>` and three descriptors for each.
  *
  * Always:
- * - a group is handed out only when the kernel reports it as empty and as able to run a command. Programs of the machine may
- *   have removed it, frozen it, or given its controllers to groups in it: in a frozen group a command would never run its
- *   program, and the agent waits for that (spawn.c); in the others none can be started;
+ * - a group is handed out only when the kernel reports it as empty and as able to run a command. Programs of
+ *   the machine may have removed it, frozen it, or given its controllers to groups in it: in a frozen group a
+ *   command would never run its program, and the agent waits for that (spawn.c); in the others none can be
+ *   started;
  * - groups are reused, because creating one takes longer than starting a process;
- * - a group in which a command left processes stays reserved, and is checked again before a new one is created;
- * - a killed group is not reused: newer kernels (observed with 6.18) kill every process that is started in it later;
+ * - a group in which a command left processes stays reserved, and is checked again before a new one is
+ *   created;
+ * - a killed group is not reused: newer kernels (observed with 6.18) kill every process that is started in it
+ *   later;
  * - without cgroup version 2 there are no groups, and commands are killed by process group only.
  */
 #include "cgroup.h"
@@ -43,8 +46,8 @@ static int parent_directory = -1;
 static long agent_pid; /* part of the names, because agents in tests share a parent */
 
 /*
- * Sets the directory for groups, which is on a cgroup2 file system; without it there are none. Only the first call
- * counts.
+ * Sets the directory for groups, which is on a cgroup2 file system; without it there are none. Only the first
+ * call counts.
  */
 void cgroup_use(const char *parent)
 {

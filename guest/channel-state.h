@@ -1,4 +1,7 @@
-/* What is known of one running command or open connection: the record that channel.c, input.c and resend.c work on. */
+/*
+ * What is known of one running command or open connection: the record that channel.c, input.c and resend.c
+ * work on.
+ */
 #ifndef FLOTILLA_CHANNEL_STATE_H
 #define FLOTILLA_CHANNEL_STATE_H
 

@@ -1,18 +1,23 @@
 /*
- * The table of commands and connections: moves their input and output, and ends a channel when its command has ended.
+ * The table of commands and connections: moves their input and output, and ends a channel when its command
+ * has ended.
  *
- * Owns the channels and their outputs; input.c owns what a command has not read yet, resend.c sends what is kept.
+ * Owns the channels and their outputs; input.c owns what a command has not read yet, resend.c sends what is
+ * kept.
  *
  * Always:
- * - A command's output is read only while the host has given credit for it and the queue to the host has room; otherwise
- *   its pipe fills and it blocks. So a host that does not read one command blocks only that one.
- * - A channel ends when its process has exited and everything written until then is sent, even if its children keep the
- *   pipe open and continue to write.
- * - A resumable command whose host was lost waits for the next host, at most RESUME_MS from its hello: it continues to run,
- *   its output is read again after that host has said from where on, and its exit is kept until a host releases it.
- * - A connection is a channel without a process, whose socket is its input and its first output. It ends with the end of the
- *   socket's input.
- * - Pipes are watched level-triggered, and removed from the set while they may not be read, so an idle guest does nothing.
+ * - A command's output is read only while the host has given credit for it and the queue to the host has
+ *   room; otherwise its pipe fills and it blocks. So a host that does not read one command blocks only that
+ *   one.
+ * - A channel ends when its process has exited and everything written until then is sent, even if its
+ *   children keep the pipe open and continue to write.
+ * - A resumable command whose host was lost waits for the next host, at most RESUME_MS from its hello: it
+ *   continues to run, its output is read again after that host has said from where on, and its exit is kept
+ *   until a host releases it.
+ * - A connection is a channel without a process, whose socket is its input and its first output. It ends with
+ *   the end of the socket's input.
+ * - Pipes are watched level-triggered, and removed from the set while they may not be read, so an idle guest
+ *   does nothing.
  */
 #include "channel.h"
 
@@ -53,7 +58,7 @@ void channel_init(void)
 	kept_init();
 }
 
-/* For tests. */
+/* Tests use a shorter time. */
 void channel_use_resume_ms(int ms)
 {
 	resume_ms = ms;
@@ -163,7 +168,10 @@ static void end_connection(struct channel *channel)
 	close_fd(&channel->outputs[0].fd);
 }
 
-/* Reads once and sends the data. The caller knows that data or the end is available. Returns whether there may be more. */
+/*
+ * Reads once and sends the data. The caller knows that data or the end is available. Returns whether there
+ * may be more.
+ */
 static bool send_some(struct channel *channel, struct output_stream *stream, size_t size)
 {
 	ssize_t got = read(stream->fd, output_data(), size);
@@ -184,8 +192,8 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 		return false;
 	}
 	/*
-	 * The end of the output. A terminal reports EIO when its last user has closed it. Closing it now would send SIGHUP to the
-	 * command, which may be about to exit with its own code.
+	 * The end of the output. A terminal reports EIO when its last user has closed it. Closing it now would send
+	 * SIGHUP to the command, which may be about to exit with its own code.
 	 */
 	if (channel->has_terminal && !channel->has_exited)
 		stream->has_hung_up = true;
@@ -255,8 +263,8 @@ static void pump(struct channel *channel)
 }
 
 /*
- * Called when the queue has room again: continues everything that waited for it. Round-robin from the channel after the
- * last sender, so that low-numbered channels cannot starve the rest on a slow port.
+ * Called when the queue has room again: continues everything that waited for it. Round-robin from the channel
+ * after the last sender, so that low-numbered channels cannot starve the rest on a slow port.
  */
 void channel_pump_all(void)
 {
@@ -313,8 +321,8 @@ void channel_kill(struct channel *channel)
 }
 
 /*
- * The terminal is closed: the shell gets SIGHUP, and its death ends the foreground job. What remains of the command when the
- * grace is over is killed. SIGCONT wakes a stopped command, so that it receives the SIGHUP.
+ * The terminal is closed: the shell gets SIGHUP, and its death ends the foreground job. What remains of the
+ * command when the grace is over is killed. SIGCONT wakes a stopped command, so that it receives the SIGHUP.
  */
 void channel_hang_up(struct channel *channel, uint32_t grace_ms)
 {
@@ -359,8 +367,8 @@ static void abandon(struct channel *channel, int64_t now)
 }
 
 /*
- * Called after every event: kills commands whose grace is over, and ends those without remaining processes and those that
- * no host has resumed.
+ * Called after every event: kills commands whose grace is over, and ends those without remaining processes
+ * and those that no host has resumed.
  */
 void channel_step(void)
 {
@@ -403,8 +411,8 @@ void channel_event(uint64_t key)
 }
 
 /*
- * Bytes that the command has written and that were not sent. For a terminal everything, because FIONREAD may miss its
- * last bytes.
+ * Bytes that the command has written and that were not sent. For a terminal everything, because FIONREAD may
+ * miss its last bytes.
  */
 static size_t unsent_in(const struct channel *channel, const struct output_stream *stream)
 {
@@ -453,8 +461,8 @@ void channel_end_all(void)
 }
 
 /*
- * A host was lost, and the next one keeps commands, and perhaps connections: resumable ones wait for it, the others end. A
- * connection that was not established yet has no answer that could be continued.
+ * A host was lost, and the next one keeps commands, and perhaps connections: resumable ones wait for it, the
+ * others end. A connection that was not established yet has no answer that could be continued.
  */
 void channel_keep_all(bool keeps_connections)
 {
@@ -476,7 +484,10 @@ void channel_keep_all(bool keeps_connections)
 	}
 }
 
-/* Writes KEPT_COMMAND_BYTES for each one that waits for a host: its channel and its key. Returns how many bytes. */
+/*
+ * Writes KEPT_COMMAND_BYTES for each one that waits for a host: its channel and its key. Returns how many
+ * bytes.
+ */
 size_t channel_list_kept(uint8_t *list, bool of_connections)
 {
 	size_t size = 0;
@@ -492,8 +503,8 @@ size_t channel_list_kept(uint8_t *list, bool of_connections)
 }
 
 /*
- * Continues a command for a new host, which has its output before the offsets. If the rest is no longer kept, the command is
- * ended. Returns -EBADMSG for a command that does not wait for a host.
+ * Continues a command for a new host, which has its output before the offsets. If the rest is no longer kept,
+ * the command is ended. Returns -EBADMSG for a command that does not wait for a host.
  */
 int channel_resume(struct channel *channel, uint64_t stdout_offset, uint64_t stderr_offset)
 {

@@ -2,11 +2,11 @@
  * Opens connections for the host to ports of this guest. channel.c moves their bytes.
  *
  * Always:
- * - A connection goes to the guest's own address, so a program that listens only on the loopback is not reached. The program
- *   sees the gateway as its peer, as if the connection came from outside (peer.c).
+ * - A connection goes to the guest's own address, so a program that listens only on the loopback is not
+ *   reached. The program sees the gateway as its peer, as if the connection came from outside (peer.c).
  * - The first answer to the host says that it is established, or why it is not.
- * - What connections keep for the next host is at most a share of the guest's memory: more of them are refused, and the host
- *   opens those itself.
+ * - What connections keep for the next host is at most a share of the guest's memory: more of them are
+ *   refused, and the host opens those itself.
  */
 #include "connection.h"
 
@@ -110,7 +110,10 @@ static uint32_t count_open(void)
 	return count;
 }
 
-/* Reports how the attempt to connect has ended. Returns 0 when it is established; otherwise the caller closes the channel. */
+/*
+ * Reports how the attempt to connect has ended. Returns 0 when it is established; otherwise the caller closes
+ * the channel.
+ */
 static int report(struct channel *channel)
 {
 	int error = 0;

@@ -1,10 +1,12 @@
 /*
- * Handles a request to run a command: parses it, builds environment and identity, makes pipes or a terminal, starts it.
+ * Handles a request to run a command: parses it, builds environment and identity, makes pipes or a terminal,
+ * starts it.
  *
  * Owns the argument and environment lists of the command being started; their texts are in the request.
  *
- * Always: the host gets either `started`, if it needs the pid, or a text on stderr and exit code 255, in the order of a
- * command's own output. A background command answers `started` and `exit` at once, and outlives the host's connection.
+ * Always: the host gets either `started`, if it needs the pid, or a text on stderr and exit code 255, in the
+ * order of a command's own output. A background command answers `started` and `exit` at once, and outlives
+ * the host's connection.
  */
 #include "exec.h"
 
@@ -60,7 +62,10 @@ static const char *environment_get(const char *name)
 	return NULL;
 }
 
-/* Adds `NAME=value`, or replaces the variable of this name. An entry without a name cannot be a variable and is skipped. */
+/*
+ * Adds `NAME=value`, or replaces the variable of this name. An entry without a name cannot be a variable and
+ * is skipped.
+ */
 static int environment_put(const char *entry)
 {
 	const char *equals = strchr(entry, '=');
@@ -296,7 +301,10 @@ static int start(struct channel *channel, const struct request *request, char *m
 	return error;
 }
 
-/* Returns 0 when the host has been answered, whether the command runs or not; a negative errno for an invalid request. */
+/*
+ * Returns 0 when the host has been answered, whether the command runs or not; a negative errno for an invalid
+ * request.
+ */
 int exec_request(struct channel *channel, struct fields fields)
 {
 	static char message[GUEST_MESSAGE_BYTES_MAX];
@@ -330,8 +338,8 @@ int exec_request(struct channel *channel, struct fields fields)
 }
 
 /*
- * Starts a command without input, whose output goes to `output`, as the machine's user. Returns 0 with its pid; -EBADMSG for
- * an invalid request; another negative errno with a message when the command cannot be run.
+ * Starts a command without input, whose output goes to `output`, as the machine's user. Returns 0 with its
+ * pid; -EBADMSG for an invalid request; another negative errno with a message when the command cannot be run.
  */
 int exec_workload(struct fields fields, int output, int cgroup, pid_t *pid, char *message, size_t message_size)
 {

@@ -1,8 +1,8 @@
 /*
  * The output and the end of a file worker: a process that handles one file request (file.c).
  *
- * Always: success ends the process with exit code 0. Failure ends it with 1, after an error code and a reason on stderr. A
- * worker whose channel is closed ends with 1.
+ * Always: success ends the process with exit code 0. Failure ends it with 1, after an error code and a reason
+ * on stderr. A worker whose channel is closed ends with 1.
  */
 #include "file-worker.h"
 

@@ -1,6 +1,6 @@
 /*
- * Writes a file for the host: into an unnamed file in the same directory, which gets its name when its content is complete
- * and on the disk. Part of the file worker: every function here may end the process.
+ * Writes a file for the host: into an unnamed file in the same directory, which gets its name when its
+ * content is complete and on the disk. Part of the file worker: every function here may end the process.
  *
  * Always:
  * - readers see the old file or the complete new one;
@@ -8,8 +8,8 @@
  * - the new file gets mode and owner of the one it replaces;
  * - missing directories are created.
  *
- * Symbolic links are followed, except from a disk into memory: a caller who named a path on the disk would lose the file at
- * the next stop. A path that is in memory itself is accepted.
+ * Symbolic links are followed, except from a disk into memory: a caller who named a path on the disk would
+ * lose the file at the next stop. A path that is in memory itself is accepted.
  */
 #include "file-write.h"
 
@@ -76,8 +76,8 @@ static void remove_last(char *path)
 }
 
 /*
- * Resolves the links of `wanted` into `path` (empty for the root); components that do not exist are kept. Returns whether
- * the first link is on a disk; false without links.
+ * Resolves the links of `wanted` into `path` (empty for the root); components that do not exist are kept.
+ * Returns whether the first link is on a disk; false without links.
  */
 static bool resolve(const char *wanted, char *path)
 {

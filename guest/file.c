@@ -1,15 +1,17 @@
 /*
  * Files for the host: one worker process per request reads, writes, lists or removes one path in the machine.
  *
- * The worker is a fork of the agent on its own channel, like a command: its output goes over stdout, the content of a write
- * comes over stdin, both with the credit of commands, and `kill` ends it. So a slow disk blocks nothing else.
+ * The worker is a fork of the agent on its own channel, like a command: its output goes over stdout, the
+ * content of a write comes over stdin, both with the credit of commands, and `kill` ends it. So a slow disk
+ * blocks nothing else.
  *
  * Always:
- * - success ends with exit code 0; failure with 1 and an error code and reason on stderr (`not_found No such file or
- *   directory`);
- * - a failure comes before any output except a complete first line, or in the middle if a file shrinks during a read;
- * - the first line of read, stat and list is `<f|d|l|o> <mode> <size> <mtime in ms>`; write sends `ready` when it is ready
- *   for the content.
+ * - success ends with exit code 0; failure with 1 and an error code and reason on stderr (`not_found No such
+ *   file or directory`);
+ * - a failure comes before any output except a complete first line, or in the middle if a file shrinks during
+ *   a read;
+ * - the first line of read, stat and list is `<f|d|l|o> <mode> <size> <mtime in ms>`; write sends `ready`
+ *   when it is ready for the content.
  */
 #include "file.h"
 
@@ -118,7 +120,10 @@ static _Noreturn void stat_file(const struct file_request *request)
 	file_done();
 }
 
-/* Each entry has the format of the first line, with a zero byte instead of the line's end, its name, and a zero byte. */
+/*
+ * Each entry has the format of the first line, with a zero byte instead of the line's end, its name, and a
+ * zero byte.
+ */
 static _Noreturn void list_directory(const struct file_request *request)
 {
 	char text[FILE_STATUS_BYTES_MAX + PATH_BYTES_MAX];
@@ -133,7 +138,10 @@ static _Noreturn void list_directory(const struct file_request *request)
 
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
-		/* A file system of a user (FUSE) may have names that are longer than NAME_MAX, but none that no path can contain. */
+		/*
+		 * A file system of a user (FUSE) may have names that are longer than NAME_MAX, but none that no path can
+		 * contain.
+		 */
 		if (length >= PATH_BYTES_MAX)
 			continue;
 		if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)

@@ -1,10 +1,11 @@
 /*
  * The frame and field decoder: bytes to frames, payloads to fields.
  *
- * Stateless: every function reads only the bytes it is given. They come from the host, but may be malformed, because a host
- * can die in the middle of a frame.
+ * Stateless: every function reads only the bytes it is given. They come from the host, but may be malformed,
+ * because a host can die in the middle of a frame.
  *
- * Always: a frame is returned only with its end byte. Never reads outside [bytes, bytes + size). This is the fuzz target.
+ * Always: a frame is returned only with its end byte. Never reads outside [bytes, bytes + size). This is the
+ * fuzz target.
  */
 #include "frame.h"
 
@@ -35,8 +36,8 @@ void frame_write_header(uint8_t *at, uint8_t type, uint32_t channel, uint32_t le
 }
 
 /*
- * Reads the padding or the frame at the start of `bytes`. Returns its size, with frame->type 0 for padding; 0 when the frame
- * is incomplete; -EBADMSG for invalid bytes.
+ * Reads the padding or the frame at the start of `bytes`. Returns its size, with frame->type 0 for padding; 0
+ * when the frame is incomplete; -EBADMSG for invalid bytes.
  */
 ssize_t frame_next(const uint8_t *bytes, size_t size, struct frame *frame)
 {

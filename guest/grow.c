@@ -1,13 +1,13 @@
 /*
  * Grows the machine's file system to the size of its disk, if that is larger than the image it was made from.
  *
- * The first GROW_FIRST_BYTES are added before the machine runs, the rest in the background, step by step: a file system of
- * 16 TiB has 131,072 groups to initialize, which takes an emulated processor a minute or more.
+ * The first GROW_FIRST_BYTES are added before the machine runs, the rest in the background, step by step: a
+ * file system of 16 TiB has 131,072 groups to initialize, which takes an emulated processor a minute or more.
  *
- * Always: a guest that ends in the middle leaves a valid file system of some size, and the next boot continues. Only group
- * descriptors are written: inode tables of a new disk read as zeros already. A kernel with `noinit_itable` would write
- * them at once, gigabytes of zeros; so during the growth it initializes them in the background very slowly, and afterwards
- * not at all.
+ * Always: a guest that ends in the middle leaves a valid file system of some size, and the next boot
+ * continues. Only group descriptors are written: inode tables of a new disk read as zeros already. A kernel
+ * with `noinit_itable` would write them at once, gigabytes of zeros; so during the growth it initializes them
+ * in the background very slowly, and afterwards not at all.
  */
 #include "grow.h"
 
@@ -74,8 +74,8 @@ static int read_superblock(struct growth *of)
 }
 
 /*
- * The kernel reads the bitmaps of each new group one block at a time and waits for each. This reads those of a whole step in
- * a few large requests before, and drops them from the cache afterwards.
+ * The kernel reads the bitmaps of each new group one block at a time and waits for each. This reads those of
+ * a whole step in a few large requests before, and drops them from the cache afterwards.
  */
 static void advise_bitmaps(const struct growth *of, uint64_t step, int advice)
 {
@@ -139,7 +139,10 @@ static int open_growth(const char *device, const char *root)
 	return read_superblock(&growth);
 }
 
-/* Grows the file system mounted at `root` by the part needed before the start. grow_in_background() does the rest. */
+/*
+ * Grows the file system mounted at `root` by the part needed before the start. grow_in_background() does the
+ * rest.
+ */
 int grow_first(const char *device, const char *root)
 {
 	int error = open_growth(device, root);
@@ -171,8 +174,8 @@ static _Noreturn void grow_in_child(void)
 }
 
 /*
- * Called when the file system is the root: a child continues, and ends when the growth is complete or the machine ends. Not
- * done by a warm-up (warm.c), which must leave nothing behind.
+ * Called when the file system is the root: a child continues, and ends when the growth is complete or the
+ * machine ends. Not done by a warm-up (warm.c), which must leave nothing behind.
  */
 void grow_in_background(void)
 {

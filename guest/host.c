@@ -4,11 +4,11 @@
  * Owns the input buffer, the buffer for messages split into several frames, and the list of running workers.
  *
  * Always:
- * - Nothing is done before a complete frame with its end byte has arrived, and nothing is read while the queue to the host
- *   has no room for the answers.
- * - After invalid bytes everything except a hello is ignored. A hello always works: it ends the commands of the previous
- *   host, except those that it wants to resume, and discards the queued output. The guest need not have noticed the
- *   disconnect.
+ * - Nothing is done before a complete frame with its end byte has arrived, and nothing is read while the
+ *   queue to the host has no room for the answers.
+ * - After invalid bytes everything except a hello is ignored. A hello always works: it ends the commands of
+ *   the previous host, except those that it wants to resume, and discards the queued output. The guest need
+ *   not have noticed the disconnect.
  */
 #include "host.h"
 
@@ -399,8 +399,8 @@ static void process_frames(void)
 }
 
 /*
- * Processes everything the host has sent, while there is room for answers. Returns 0 when there is no more now, 1 when the
- * queue to the host must empty first, a negative errno when the port has ended.
+ * Processes everything the host has sent, while there is room for answers. Returns 0 when there is no more
+ * now, 1 when the queue to the host must empty first, a negative errno when the port has ended.
  */
 int host_read(void)
 {

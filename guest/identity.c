@@ -3,8 +3,8 @@
  *
  * Owns /etc/hostname, /etc/machine-id, lines of /etc/hosts, and /etc/resolv.conf if there are nameservers.
  *
- * Always: a file that is correct already is not written, so a start does not wait for the disk. A symbolic link is replaced
- * by a file: images link resolv.conf to daemons that do not run here.
+ * Always: a file that is correct already is not written, so a start does not wait for the disk. A symbolic
+ * link is replaced by a file: images link resolv.conf to daemons that do not run here.
  */
 #include "identity.h"
 
@@ -53,7 +53,10 @@ int identity_entropy(const uint8_t *bytes, size_t length)
 	return error;
 }
 
-/* Reads the start of the file into file_text; empty if there is no file. Returns its length, or a larger one if unknown. */
+/*
+ * Reads the start of the file into file_text; empty if there is no file. Returns its length, or a larger one
+ * if unknown.
+ */
 static size_t read_file(const char *path)
 {
 	ssize_t size = 0;

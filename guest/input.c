@@ -4,7 +4,8 @@
  * Owns the bytes that a command has not read yet, in a buffer of the size of the credit for each channel.
  *
  * Always:
- * - The host may send as much as its credit allows. Credit is returned for bytes that the command has accepted.
+ * - The host may send as much as its credit allows. Credit is returned for bytes that the command has
+ *   accepted.
  * - A command that has closed its input accepts everything: the rest is dropped.
  * - Input is watched only while bytes wait in the buffer.
  */

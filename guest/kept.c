@@ -1,11 +1,13 @@
 /*
- * The last output of resumable commands and connections: what a host has been sent, but may not have delivered before it died.
+ * The last output of resumable commands and connections: what a host has been sent, but may not have
+ * delivered before it died.
  *
- * Owns a mapping of rings for each kind, and the lists of free ones. The memory of a ring is used from its first byte on, and
- * a ring that was released last is used first, so a guest pays for as many as are in use at the same time.
+ * Owns a mapping of rings for each kind, and the lists of free ones. The memory of a ring is used from its
+ * first byte on, and a ring that was released last is used first, so a guest pays for as many as are in use
+ * at the same time.
  *
- * Always: a ring holds the last bytes of its stream, or all of it if there is less. A guest without memory for the mapping
- * runs its commands as well, but no host can resume them; it takes no connections then.
+ * Always: a ring holds the last bytes of its stream, or all of it if there is less. A guest without memory
+ * for the mapping runs its commands as well, but no host can resume them; it takes no connections then.
  */
 #include "kept.h"
 

@@ -1,8 +1,8 @@
 /*
  * The agent's messages on the console (standard error); a machine's owner sees them in the boot's log.
  *
- * Always: one line is one write of at most LOG_LINE_BYTES_MAX. Events that guests or hosts can repeat at will are not
- * logged, because they would fill the host's log.
+ * Always: one line is one write of at most LOG_LINE_BYTES_MAX. Events that guests or hosts can repeat at will
+ * are not logged, because they would fill the host's log.
  */
 #include "log.h"
 
@@ -26,7 +26,10 @@ void log_line(const char *what, const char *name, int error)
 		return; /* works without a console */
 }
 
-/* Ends the agent. For PID 1 that is a kernel panic, which ends the machine: better than one that does not respond. */
+/*
+ * Ends the agent. For PID 1 that is a kernel panic, which ends the machine: better than one that does not
+ * respond.
+ */
 _Noreturn void log_fatal(const char *what, int error)
 {
 	log_line(what, NULL, error);

@@ -3,9 +3,10 @@
  *
  * Owns what every command starts with: environment, working directory and user.
  *
- * Always: nothing of a machine is known or touched before, so a guest may wait unconfigured for any time, and be saved and
- * restored any number of times. A configuration may be repeated, by a host that lost the answer or to turn a copy of a
- * running machine into another one: steps that work only once are skipped, the others are done again.
+ * Always: nothing of a machine is known or touched before, so a guest may wait unconfigured for any time, and
+ * be saved and restored any number of times. A configuration may be repeated, by a host that lost the answer
+ * or to turn a copy of a running machine into another one: steps that work only once are skipped, the others
+ * are done again.
  */
 #include "machine.h"
 
@@ -123,8 +124,8 @@ static int read_configuration(struct fields fields, struct configuration *config
 }
 
 /*
- * The directory for persistent work belongs to the user of the machine's commands, or to root if that user does not
- * exist.
+ * The directory for persistent work belongs to the user of the machine's commands, or to root if that user
+ * does not exist.
  */
 static int make_workspace(const char *user)
 {

@@ -1,17 +1,19 @@
 /*
  * The agent of a Flotilla machine: PID 1 of its guest, controlled by the host.
  *
- * Boots, then runs one loop over the port to the host, the signals of ended processes and the pipes of commands.
+ * Boots, then runs one loop over the port to the host, the signals of ended processes and the pipes of
+ * commands.
  *
  * Always:
  * - one thread;
- * - timers run only while the machine or a terminal is being ended or the workload's output is blocked, plus a slow one
- *   while commands run (memory.c), so an idle guest does nothing;
- * - the port is watched edge-triggered, because otherwise it would be reported continuously while no host is connected.
+ * - timers run only while the machine or a terminal is being ended or the workload's output is blocked, plus
+ *   a slow one while commands run (memory.c), so an idle guest does nothing;
+ * - the port is watched edge-triggered, because otherwise it would be reported continuously while no host is
+ *   connected.
  *
- * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and does not change the
- * system. `--cgroup DIRECTORY` names a directory for control groups there, `--resume-ms N` replaces RESUME_MS,
- * `--timer-list FILE` names a copy of TIMER_LIST.
+ * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and does
+ * not change the system. `--cgroup DIRECTORY` names a directory for control groups there, `--resume-ms N`
+ * replaces RESUME_MS, `--timer-list FILE` names a copy of TIMER_LIST.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -140,7 +142,9 @@ static void reap(void)
 	has_children = pid == 0;
 }
 
-/* Checks without reaping. The result of the last reap is too old: other children may have been started since. */
+/*
+ * Checks without reaping. The result of the last reap is too old: other children may have been started since.
+ */
 static bool check_for_children(void)
 {
 	siginfo_t ignored;

@@ -1,15 +1,16 @@
 /*
  * Returns memory to the host that commands have used and freed.
  *
- * The kernel's balloon driver reports free memory to the host, which takes it. The driver is loaded only after commands have
- * used a lot of memory: when loaded it scans all free memory once and writes a page of the kernel for every few MB. That
- * costs 8 MB per guest of 8 GB, which would never pay off in a machine that does little.
+ * The kernel's balloon driver reports free memory to the host, which takes it. The driver is loaded only
+ * after commands have used a lot of memory: when loaded it scans all free memory once and writes a page of
+ * the kernel for every few MB. That costs 8 MB per guest of 8 GB, which would never pay off in a machine that
+ * does little.
  *
- * Always: once loaded, it stays. Memory usage is checked when a command ends, and every CHECK_MS while any runs, because a
- * server may use and free memory for weeks. A guest without commands is not woken.
+ * Always: once loaded, it stays. Memory usage is checked when a command ends, and every CHECK_MS while any
+ * runs, because a server may use and free memory for weeks. A guest without commands is not woken.
  *
- * The agent itself uses small pages: its many buffers are mostly unused, and with huge pages the kernel would allocate and
- * zero 2 MB for the first byte of each.
+ * The agent itself uses small pages: its many buffers are mostly unused, and with huge pages the kernel would
+ * allocate and zero 2 MB for the first byte of each.
  */
 #include "memory.h"
 

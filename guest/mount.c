@@ -1,8 +1,9 @@
 /*
  * Mounts: the few for booting, the machine's root, and those that Linux programs expect.
  *
- * Always: every step may be repeated, so a host that lost the answer to a configuration may send it again. Nothing of the
- * machine's disk is read before mount_root(): until then the guest may be saved as a template and get another disk.
+ * Always: every step may be repeated, so a host that lost the answer to a configuration may send it again.
+ * Nothing of the machine's disk is read before mount_root(): until then the guest may be saved as a template
+ * and get another disk.
  */
 #include "mount.h"
 
@@ -98,7 +99,10 @@ static int device_size(const char *device, uint64_t *bytes)
 	return error;
 }
 
-/* The disk may just have been attached to a waiting guest: its new size arrives as an interrupt, which may come later. */
+/*
+ * The disk may just have been attached to a waiting guest: its new size arrives as an interrupt, which may
+ * come later.
+ */
 static int wait_for_size(const char *device, uint64_t wanted)
 {
 	for (int poll = 0; poll < SIZE_POLLS_MAX; poll++) {

@@ -1,12 +1,12 @@
 /*
  * The queue to the host: one buffer that frames are written into and the port is written from.
  *
- * Owns output_buffer. A command's output is read from its pipe directly into it, after room for the header, so each byte is
- * copied once.
+ * Owns output_buffer. A command's output is read from its pipe directly into it, after room for the header,
+ * so each byte is copied once.
  *
  * Always: callers that add a message have checked output_has_room() since the last event, which guarantees
- * OUTPUT_RESERVE_BYTES; callers that add data have checked output_data_room(). While the host does not read, nothing more
- * is read from pipes or from the host, so the buffer never overflows.
+ * OUTPUT_RESERVE_BYTES; callers that add data have checked output_data_room(). While the host does not read,
+ * nothing more is read from pipes or from the host, so the buffer never overflows.
  */
 #include "output.h"
 
@@ -73,7 +73,10 @@ void output_data_sent(uint8_t type, uint32_t channel, size_t length)
 	output_buffer[output_tail++] = FRAME_END;
 }
 
-/* Starts a message with `size` bytes more than every message may have; output_data_room() has guaranteed them. */
+/*
+ * Starts a message with `size` bytes more than every message may have; output_data_room() has guaranteed
+ * them.
+ */
 void output_begin_large(uint8_t type, uint32_t channel, size_t size)
 {
 	make_room(OUTPUT_RESERVE_BYTES + size);

@@ -1,10 +1,11 @@
 /*
- * Sockets of this guest that have the gateway's address, so that the programs which they connect to see the same peer as for a
- * connection from outside.
+ * Sockets of this guest that have the gateway's address, so that the programs which they connect to see the
+ * same peer as for a connection from outside.
  *
- * The kernel permits such a source address to a transparent socket. The answers must stay in the guest: a rule sends TCP
- * packets to the gateway's ports from PEER_PORT_FIRST on to a table in which the gateway is this guest. The host connects from
- * no port of these: a translator keeps the ports below 1024 for senders that have one.
+ * The kernel permits such a source address to a transparent socket. The answers must stay in the guest: a
+ * rule sends TCP packets to the gateway's ports from PEER_PORT_FIRST on to a table in which the gateway is
+ * this guest. The host connects from no port of these: a translator keeps the ports below 1024 for senders
+ * that have one.
  *
  * Always: rule and table are looked after for each socket, because programs of the machine may remove them.
  */

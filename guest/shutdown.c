@@ -1,8 +1,8 @@
 /*
  * Shuts the machine down: asks all processes to end, waits for them, kills the rest, syncs and powers off.
  *
- * Always: takes at most GRACE_MS plus the time of a sync, and no longer than the processes need. Once begun it completes,
- * whether the host is connected or not.
+ * Always: takes at most GRACE_MS plus the time of a sync, and no longer than the processes need. Once begun
+ * it completes, whether the host is connected or not.
  */
 #include "shutdown.h"
 
@@ -57,8 +57,8 @@ int shutdown_timeout_ms(void)
 }
 
 /*
- * Called after every event: completes the shutdown when no process is left and all output is stored, or the grace is
- * over.
+ * Called after every event: completes the shutdown when no process is left and all output is stored, or the
+ * grace is over.
  */
 void shutdown_step(bool is_busy)
 {

@@ -1,15 +1,17 @@
 /*
- * Starts a command: a new process in its own session, control group, directory and identity that runs a program.
+ * Starts a command: a new process in its own session, control group, directory and identity that runs a
+ * program.
  *
  * Owns the stack that a child uses until it runs its program, and the report of why it could not.
  *
- * Always: when spawn_start() returns 0 the program runs. The agent waits until then (CLONE_VFORK), so it learns the result
- * without a pipe or an event. A child never returns from here.
+ * Always: when spawn_start() returns 0 the program runs. The agent waits until then (CLONE_VFORK), so it
+ * learns the result without a pipe or an event. A child never returns from here.
  *
- * Until then a child shares the agent's memory (CLONE_VM): copying page tables, and then every page written by either
- * process, took a sixth of a short command's time. So a child changes only memory that the agent expects to change, and
- * has its own descriptors, directory and signal mask. After a child has changed its identity, its user still cannot inspect
- * it: the kernel protects the memory of a process that changed identity until it runs another program.
+ * Until then a child shares the agent's memory (CLONE_VM): copying page tables, and then every page written
+ * by either process, took a sixth of a short command's time. So a child changes only memory that the agent
+ * expects to change, and has its own descriptors, directory and signal mask. After a child has changed its
+ * identity, its user still cannot inspect it: the kernel protects the memory of a process that changed
+ * identity until it runs another program.
  */
 #include "spawn.h"
 
@@ -28,7 +30,7 @@
 
 #define PROGRAM_PATH_BYTES_MAX 4096
 #define CHILD_STACK_BYTES (64 * 1024)
-/* For every function that runs in a child: the address sanitizer does not know its stack. */
+/* Marks functions that run in a child, because the address sanitizer does not know its stack. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
 enum step { STEP_RUNNING, STEP_IDENTITY, STEP_DIRECTORY, STEP_PROGRAM };
@@ -132,8 +134,9 @@ IN_CHILD static _Noreturn void run_child(const struct spawn *spawn)
 }
 
 /*
- * The C library has no function for this: a child that shares memory must not return from the function that created it,
- * because the agent still needs that stack frame. The child starts at the top of child_stack, in run_child().
+ * The C library has no function for this: a child that shares memory must not return from the function that
+ * created it, because the agent still needs that stack frame. The child starts at the top of child_stack, in
+ * run_child().
  */
 static pid_t clone_child(const struct spawn *spawn)
 {

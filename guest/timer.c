@@ -1,10 +1,10 @@
 /*
  * How fast the guest's timer counts, as its kernel has measured it.
  *
- * A kernel without a TSC deadline timer, such as that of an emulated guest, measures the timer of its processor against the
- * processor's clock for 0.1 s while it boots. If the host does not run the processor meanwhile, the rate is wrong; and if it
- * is far too low, the kernel uses no timer: then whatever sleeps never wakes up. The host does not use such a guest
- * (node/src/driver/qemu/guest-timer.ts).
+ * A kernel without a TSC deadline timer, such as that of an emulated guest, measures the timer of its
+ * processor against the processor's clock for 0.1 s while it boots. If the host does not run the processor
+ * meanwhile, the rate is wrong; and if it is far too low, the kernel uses no timer: then whatever sleeps
+ * never wakes up. The host does not use such a guest (node/src/driver/qemu/guest-timer.ts).
  *
  * Always: read once, while one processor runs. What the kernel's text does not say is unknown.
  */

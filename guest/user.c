@@ -1,8 +1,8 @@
 /*
  * Resolves `name`, `uid`, `name:group` or `uid:gid` with the machine's /etc/passwd and /etc/group.
  *
- * Owns the last result, which stays valid while neither file has changed: nearly every command of a machine has the same
- * user, which then costs two stat calls.
+ * Owns the last result, which stays valid while neither file has changed: nearly every command of a machine
+ * has the same user, which then costs two stat calls.
  *
  * The C library's getpwnam is not used, because in a static program it would load the host's plugins.
  */

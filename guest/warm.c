@@ -1,14 +1,16 @@
 /*
- * Runs a machine's start before there is a machine, so that an emulated processor has already translated that code.
+ * Runs a machine's start before there is a machine, so that an emulated processor has already translated that
+ * code.
  *
- * Before the guest is configured: a child, in its own mount and host name namespaces, is configured like a machine, runs a few
- * commands on a temporary disk, if it got one, and ends. Afterwards: a child runs the image's shell while every mount is
- * read-only for it, so that the kernel has read the shell before the guest is saved.
+ * Before the guest is configured: a child, in its own mount and host name namespaces, is configured like a
+ * machine, runs a few commands on a temporary disk, if it got one, and ends. Afterwards: a child runs the
+ * image's shell while every mount is read-only for it, so that the kernel has read the shell before the guest
+ * is saved.
  *
- * Always: when the child has ended, its mounts are gone and the temporary disk is not in use. It has changed only the guest's
- * clock and its network interfaces, which have the same address in every machine. The agent keeps its state. What a command
- * on the machine's own disk does is the same in all machines that start from the saved guest, so it can write no file there,
- * and the warm-up fails if it leaves a process.
+ * Always: when the child has ended, its mounts are gone and the temporary disk is not in use. It has changed
+ * only the guest's clock and its network interfaces, which have the same address in every machine. The agent
+ * keeps its state. What a command on the machine's own disk does is the same in all machines that start from
+ * the saved guest, so it can write no file there, and the warm-up fails if it leaves a process.
  */
 #include "warm.h"
 

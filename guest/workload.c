@@ -5,11 +5,11 @@
  *
  * Always:
  * - It is started at most once in the life of the guest, and nothing that the host does or omits ends it.
- * - Each byte of its output has an offset. The ring keeps output until the host acknowledges that it is stored, so a
- *   reconnecting host gets everything from where the previous one had stopped.
- * - The workload blocks while the ring is full. But when the host acknowledges nothing for STALLED_MS, the oldest bytes
- *   are dropped for as long as that lasts: a service must not hang because its log is not read. The host recognizes the
- *   gap by the next offset.
+ * - Each byte of its output has an offset. The ring keeps output until the host acknowledges that it is
+ *   stored, so a reconnecting host gets everything from where the previous one had stopped.
+ * - The workload blocks while the ring is full. But when the host acknowledges nothing for STALLED_MS, the
+ *   oldest bytes are dropped for as long as that lasts: a service must not hang because its log is not read.
+ *   The host recognizes the gap by the next offset.
  */
 #include "workload.h"
 
@@ -164,7 +164,10 @@ int workload_timeout_ms(void)
 	return left > 0 ? (int)left : 0;
 }
 
-/* Called after every event: starts dropping the oldest output when the host has acknowledged nothing for too long. */
+/*
+ * Called after every event: starts dropping the oldest output when the host has acknowledged nothing for too
+ * long.
+ */
 void workload_step(void)
 {
 	if (workload_timeout_ms() != 0)
@@ -217,7 +220,9 @@ static int run(struct fields fields, int output)
 	return 0;
 }
 
-/* Returns 0 when it runs or has run; -EBADMSG for an invalid request; another negative errno without a pipe. */
+/*
+ * Returns 0 when it runs or has run; -EBADMSG for an invalid request; another negative errno without a pipe.
+ */
 int workload_start(struct fields fields)
 {
 	int ends[2];
@@ -270,8 +275,8 @@ int workload_acknowledge(uint64_t offset, uint32_t bytes)
 }
 
 /*
- * Whether output for the connected host is not acknowledged yet. Output that was only sent may still be lost: a host that
- * writes to a guest that is gone reads no more from it.
+ * Whether output for the connected host is not acknowledged yet. Output that was only sent may still be lost:
+ * a host that writes to a guest that is gone reads no more from it.
  */
 bool workload_has_unsent_output(void)
 {

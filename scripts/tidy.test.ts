@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { checkBanned } from "./tidy/banned.ts";
+import { checkComments } from "./tidy/comments.ts";
 import { checkCycles } from "./tidy/cycles.ts";
 import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
@@ -70,6 +71,7 @@ const CASES: readonly Case[] = [
   ...forms(),
   ...words(),
   ...phrases(),
+  ...comments(),
   ...deads(),
   {
     says: "only a store contains SQL",
@@ -319,6 +321,38 @@ function forms(): Case[] {
       "switched off",
       at("a.ts", "// oxlint-disable-next-line no-var"),
       at("a.ts", "// oxlint-disable-next-line no-var -- the old interface needs it"),
+    ),
+  ];
+}
+
+function comments(): Case[] {
+  const comment = (says: string, bad: Files, good: Files): Case => ({
+    says,
+    rule: "comment",
+    check: checkComments,
+    bad,
+    good,
+  });
+  return [
+    comment(
+      "a doc comment names what it describes",
+      at("base/src/a.ts", "/** Of the machine. */\nconst id = 1;"),
+      at("base/src/a.ts", "/** Id of the machine. */\nconst id = 1;"),
+    ),
+    comment(
+      "a comment of several lines names what it describes",
+      { "guest/a.c": "/*\n * Those that wait.\n */\n" },
+      { "guest/a.c": "/*\n * Requests that wait.\n */\n" },
+    ),
+    comment(
+      "a line comment names what it describes, and may continue with any word",
+      at("base/src/a.ts", "// For tests.\na();"),
+      at("base/src/a.ts", "// A shorter time\n// For tests.\na(); // Of this."),
+    ),
+    comment(
+      "a line of a comment has at most 110 characters",
+      { "guest/a.c": `/* ${"a".repeat(105)} */\n` },
+      { "guest/a.c": `/* ${"a".repeat(104)} */\n` },
     ),
   ];
 }

@@ -8,6 +8,7 @@
  */
 import path from "node:path";
 import { checkBanned } from "./tidy/banned.ts";
+import { checkComments } from "./tidy/comments.ts";
 import { checkCycles } from "./tidy/cycles.ts";
 import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
@@ -28,6 +29,7 @@ const RULES = [
   checkForm,
   checkWords,
   checkPhrases,
+  checkComments,
   checkDead,
 ];
 

@@ -1,8 +1,8 @@
 /**
  * Cancelled work: deadlines as signals, and promises that end with a signal.
  *
- * Always: listeners added to a signal are removed when the work is over, so a signal that lives as long as the
- * program does not collect them.
+ * Always: listeners added to a signal are removed when the work is over, so a signal that lives as long as
+ * the program does not collect them.
  */
 import type { Clock } from "./clock.ts";
 import { errorOf } from "./errors.ts";

@@ -1,7 +1,8 @@
 /**
  * The network as which an address is counted, where each caller may have a bounded amount. Pure.
  *
- * Always: an address of IPv6 counts by its network of 64 bits, of which one caller has all; IPv4 inside IPv6 counts as IPv4.
+ * Always: an address of IPv6 counts by its network of 64 bits, of which one caller has all; IPv4 inside IPv6
+ * counts as IPv4.
  */
 import { isIPv6 } from "node:net";
 

@@ -1,8 +1,8 @@
 /**
  * Bounds a log file to which running programs append.
  *
- * Always: the file stays the same one, because the programs keep it open (with O_APPEND). What it had becomes `<path>.1`, in
- * place of an earlier one. Lines that are written during that moment may be lost.
+ * Always: the file stays the same one, because the programs keep it open (with O_APPEND). What it had becomes
+ * `<path>.1`, in place of an earlier one. Lines that are written during that moment may be lost.
  */
 import { copyFile, rm, stat, truncate } from "node:fs/promises";
 import { type Clock, every } from "./clock.ts";

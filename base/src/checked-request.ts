@@ -2,11 +2,12 @@
  * Sends one HTTP request to a server whose addresses were checked first.
  *
  * Always:
- * - the name is resolved once, and the connection goes to one of the checked addresses, so a DNS answer that changes
- *   after the check has no effect;
+ * - the name is resolved once, and the connection goes to one of the checked addresses, so a DNS answer that
+ *   changes after the check has no effect;
  * - the host is normalised as in any URL (`2130706433` and `0x7f.1` are 127.0.0.1) before it is checked;
  * - redirects are returned like any other answer; the caller decides about them;
- * - a server that switches to another protocol, or announces an answer without end, has failed: a promise settles in any case;
+ * - a server that switches to another protocol, or announces an answer without end, has failed: a promise
+ *   settles in any case;
  * - TLS is verified against the URL's host.
  */
 import { lookup } from "node:dns/promises";
@@ -42,8 +43,8 @@ export interface CheckedRequest {
 }
 
 /**
- * `public`: only addresses of the public internet, except this host's own. A list: also the addresses in it. `any`: every
- * address the name resolves to.
+ * `public`: only addresses of the public internet, except this host's own. A list: also the addresses in it.
+ * `any`: every address the name resolves to.
  */
 export type AllowedAddresses = "any" | "public" | BlockList;
 
@@ -53,7 +54,10 @@ const INTERIM_ANSWERS_MAX = 16;
 /** The name resolves only to addresses that the request may not use. */
 export class AddressRefused extends Error {}
 
-/** Returns the answer with its body unread. Rejects with AddressRefused, the signal's reason or the system's error. */
+/**
+ * Returns the answer with its body unread. Rejects with AddressRefused, the signal's reason or the system's
+ * error.
+ */
 export async function sendChecked(options: CheckedRequest): Promise<IncomingMessage> {
   const { url, method = "GET", headers, body, agents, signal } = options;
   const addresses = await checkedAddresses(options);

@@ -1,9 +1,10 @@
 /**
- * Time, for the server, the node agent and the command line: their only file that reads a clock or sets a timer.
+ * Time, for the server, the node agent and the command line: their only file that reads a clock or sets a
+ * timer.
  *
  * Always:
- * - Durations and deadlines use `monotonic`, which cannot be set. `now` is only for times that people read, that are
- *   stored, or that guests receive.
+ * - Durations and deadlines use `monotonic`, which cannot be set. `now` is only for times that people read,
+ *   that are stored, or that guests receive.
  * - Timers do not keep the process alive; sleeps do.
  */
 import { uptime } from "node:os";
@@ -14,7 +15,10 @@ export interface Clock {
   now(): number;
   /** Milliseconds, with fractions, since some fixed point; never goes back when the host's clock is set. */
   monotonic(): number;
-  /** Milliseconds since the host booted, also those in which it was suspended; the same for all its processes. In steps of 10. */
+  /**
+   * Milliseconds since the host booted, also those in which it was suspended; the same for all its processes.
+   * In steps of 10.
+   */
   boottime(): number;
   /** Resolves after the time, or immediately when the signal is aborted. Never rejects. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
@@ -34,8 +38,8 @@ const timerMs = (ms: number): number => Math.min(Math.max(ms, 0), TIMER_MS_MAX);
 const BOOTTIME_STEP_SECONDS = 1;
 
 /**
- * Whether `boottime` is the kernel's: some containers show the time since they began instead, which is behind the monotonic clock.
- * `bootSeconds` and `monotonicSeconds`: both since the host booted; default: now.
+ * Whether `boottime` is the kernel's: some containers show the time since they began instead, which is behind
+ * the monotonic clock. `bootSeconds` and `monotonicSeconds`: both since the host booted; default: now.
  */
 export const isBoottimeOfKernel = (
   bootSeconds = uptime(),

@@ -5,8 +5,9 @@
  */
 
 /**
- * Calls `work` for each item, at most `max` at the same time, and resolves to the results in the order of the items. After
- * an error it begins no further item, and rejects with the first error when those under way have ended.
+ * Calls `work` for each item, at most `max` at the same time, and resolves to the results in the order of the
+ * items. After an error it begins no further item, and rejects with the first error when those under way have
+ * ended.
  */
 export async function mapAtMost<T, U>(
   max: number,

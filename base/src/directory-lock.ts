@@ -1,13 +1,13 @@
 /**
  * Ensures that only one process uses a data directory.
  *
- * The lock is a socket in Linux' abstract namespace, named after the directory's device and inode. The kernel drops
- * it with the process, so there are no stale locks, and two processes that start together cannot both get it. It does
- * not reach across network namespaces: two containers must not share a directory.
+ * The lock is a socket in Linux' abstract namespace, named after the directory's device and inode. The kernel
+ * drops it with the process, so there are no stale locks, and two processes that start together cannot both
+ * get it. It does not reach across network namespaces: two containers must not share a directory.
  *
- * The holder tells every process that connects whether it is stopping. So a start that follows a kill waits for the
- * process that is still stopping, and a second start beside a running one is refused sooner. A holder that is stopping
- * learns in the same way that another process waits for it.
+ * The holder tells every process that connects whether it is stopping. So a start that follows a kill waits
+ * for the process that is still stopping, and a second start beside a running one is refused sooner. A holder
+ * that is stopping learns in the same way that another process waits for it.
  */
 import { once } from "node:events";
 import { stat } from "node:fs/promises";
@@ -20,7 +20,10 @@ export interface LockOptions {
   readonly name: string;
   /** The possible other holder, for messages: `another node agent`. */
   readonly otherHolder: string;
-  /** How long to wait for a holder that does not say it is stopping: its parent may have been killed a moment ago. */
+  /**
+   * How long to wait for a holder that does not say it is stopping: its parent may have been killed a moment
+   * ago.
+   */
   readonly runningWaitMs: number;
   /** How long to wait for one that says it is stopping. */
   readonly stoppingWaitMs: number;
@@ -35,8 +38,8 @@ const ANSWER_BYTES_MAX = 16;
 const ANSWER_MS = 1_000;
 
 /**
- * Resolves with the function that releases the directory; the end of the process releases it too. Rejects with an
- * Error for users when another process keeps it.
+ * Resolves with the function that releases the directory; the end of the process releases it too. Rejects
+ * with an Error for users when another process keeps it.
  */
 export async function lockDirectory(directory: string, options: LockOptions): Promise<() => void> {
   const { clock, stopping } = options;

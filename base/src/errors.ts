@@ -5,7 +5,9 @@
 /** The thrown value when it is an Error, else an Error with its text. */
 export const errorOf = (thrown: unknown): Error => (thrown instanceof Error ? thrown : new Error(String(thrown)));
 
-/** The message of a thrown value, without its cause. For texts that users see: a cause may contain internals. */
+/**
+ * The message of a thrown value, without its cause. For texts that users see: a cause may contain internals.
+ */
 export const ownMessageOf = (thrown: unknown): string => (thrown instanceof Error ? thrown.message : String(thrown));
 
 /** The message of a thrown value and those of its causes: `image is damaged: no such file`. */

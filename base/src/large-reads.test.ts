@@ -1,5 +1,6 @@
 /**
- * Large reads of Unix sockets lose nothing, and stop while they are not read or what they brought is returned.
+ * Large reads of Unix sockets lose nothing, and stop while they are not read or what they brought is
+ * returned.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

@@ -1,8 +1,10 @@
 /**
- * Unix sockets whose reads bring more than the 64 KiB that Node reads at a time, and a bound on what any socket reads ahead.
+ * Unix sockets whose reads bring more than the 64 KiB that Node reads at a time, and a bound on what any
+ * socket reads ahead.
  *
- * Streams between the programs of a host are bound by the number of pieces, not by their bytes: each piece is parsed, counted and
- * written by itself. A reader that is behind its writer gets what waits in the kernel in one piece.
+ * Streams between the programs of a host are bound by the number of pieces, not by their bytes: each piece is
+ * parsed, counted and written by itself. A reader that is behind its writer gets what waits in the kernel in
+ * one piece.
  *
  * Always:
  * - A piece has exactly its bytes, in its own memory, so a small one keeps no large buffer.
@@ -38,7 +40,8 @@ export function connectUnix(path: string): Socket {
   return socket;
 }
 
-// One function for all sockets: a separate one would keep each in memory (docs/decisions/0018-what-one-caller-may-hold.md).
+// One function for all sockets: a separate one would keep each in memory
+// (docs/decisions/0018-what-one-caller-may-hold.md).
 
 /** Node's own read() of such a socket reads on whatever is unused. */
 function readPushed(this: Socket, size?: number): unknown {
@@ -48,9 +51,9 @@ function readPushed(this: Socket, size?: number): unknown {
 /**
  * Has the socket read on only when less than READ_BYTES of it are unused.
  *
- * A parser that takes all with `read()` and gives back what it cannot use yet (undici's, while the reader of an answer is slow)
- * makes Node read another piece each time, because nothing is left in between: without this bound all that a writer sends
- * is held, and copied with each piece.
+ * A parser that takes all with `read()` and gives back what it cannot use yet (undici's, while the reader of
+ * an answer is slow) makes Node read another piece each time, because nothing is left in between: without
+ * this bound all that a writer sends is held, and copied with each piece.
  */
 export function boundReadAhead(socket: Socket): void {
   socket._read = readAhead;

@@ -1,9 +1,11 @@
 /**
- * What is present now, in the order in which it came. For what comes and goes with each request; elsewhere a Set does. Pure.
+ * What is present now, in the order in which it came. For what comes and goes with each request; elsewhere a
+ * Set does. Pure.
  *
- * Always: what has left refers to nothing that came after it. With a Set, V8 copies its table whenever deleted members have filled it, and the
- * old table refers to the new one. Once a table is in the old generation, all later ones stay in memory until a full collection, with what
- * was in them (docs/decisions/0018-what-one-caller-may-hold.md).
+ * Always: what has left refers to nothing that came after it. With a Set, V8 copies its table whenever
+ * deleted members have filled it, and the old table refers to the new one. Once a table is in the old
+ * generation, all later ones stay in memory until a full collection, with what was in them
+ * (docs/decisions/0018-what-one-caller-may-hold.md).
  */
 
 /** A place in a list. */
@@ -34,7 +36,7 @@ export class LinkedList<T> implements Iterable<T> {
     for (const link of this.links()) link.remove();
   }
 
-  /** Those that are in now; they may be removed meanwhile. */
+  /** Copies the links that are in now; they may be removed meanwhile. */
   links(): readonly Link<T>[] {
     const all: Link<T>[] = [];
     for (let place = this.#ends.first; place !== null; place = place.next) all.push(place);

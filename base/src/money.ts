@@ -4,7 +4,10 @@
 
 const DECIMALS = 6;
 
-/** Integer micros as an exact decimal number of currency units, with at least two decimals: `1.50`, `0.000012`. */
+/**
+ * Integer micros as an exact decimal number of currency units, with at least two decimals: `1.50`,
+ * `0.000012`.
+ */
 export function renderMicros(micros: number): string {
   const digits = String(Math.abs(micros)).padStart(DECIMALS + 1, "0");
   const [whole, fraction] = [digits.slice(0, -DECIMALS), digits.slice(-DECIMALS)];

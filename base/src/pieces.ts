@@ -1,8 +1,9 @@
 /**
- * Bytes that arrive in pieces of any size and are held: large pieces as they are, small ones copied together. Pure.
+ * Bytes that arrive in pieces of any size and are held: large pieces as they are, small ones copied together.
+ * Pure.
  *
- * Always: a million pieces are not a million objects, and at most half of the memory is empty. Without that, a byte that comes alone
- * would be an object.
+ * Always: a million pieces are not a million objects, and at most half of the memory is empty. Without that,
+ * a byte that comes alone would be an object.
  */
 
 /** A larger piece is kept as it is: a copy would cost more than another object. */
@@ -19,7 +20,10 @@ export class Pieces<Refusal extends object = never> {
   #slabBytes = 0;
   #size = 0;
 
-  /** `max`: how many bytes come at most. `grow`: says whether there is memory for so many more; null: there is. */
+  /**
+   * `max`: how many bytes come at most. `grow`: says whether there is memory for so many more; null: there
+   * is.
+   */
   constructor(max: number, grow: (bytes: number) => Refusal | null = () => null) {
     this.#max = max;
     this.#grow = grow;
@@ -76,7 +80,7 @@ export class Pieces<Refusal extends object = never> {
   }
 }
 
-/** Of a stream of bytes or of text. */
+/** A piece of a stream of bytes or of text. */
 export type Piece = Buffer | string;
 
 /** The same bytes in order, with small pieces that follow each other in one. Pure. */

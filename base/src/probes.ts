@@ -1,8 +1,9 @@
 /**
- * How a silent TCP connection is probed, so that a peer that has vanished is detected, and address translators keep the connection.
+ * How a silent TCP connection is probed, so that a peer that has vanished is detected, and address
+ * translators keep the connection.
  *
- * Always: an interruption of the network of up to 30 s, which makes no node unreachable, ends no connection. By default Node has a
- * connection ended ten seconds after its first probe.
+ * Always: an interruption of the network of up to 30 s, which makes no node unreachable, ends no connection.
+ * By default Node has a connection ended ten seconds after its first probe.
  */
 import type { Socket } from "node:net";
 

@@ -1,9 +1,9 @@
 /**
  * Tells public internet addresses from all others. Pure.
  *
- * Always: an address is public only if it is known to be. In IPv6 only 2000::/3 is allocated, without the parts that
- * embed an IPv4 address or are reserved for documentation; IPv4 inside IPv6 (mapped, translated) is never public. The
- * ranges are those of IANA's special-purpose registries.
+ * Always: an address is public only if it is known to be. In IPv6 only 2000::/3 is allocated, without the
+ * parts that embed an IPv4 address or are reserved for documentation; IPv4 inside IPv6 (mapped, translated)
+ * is never public. The ranges are those of IANA's special-purpose registries.
  */
 import { BlockList, isIP } from "node:net";
 

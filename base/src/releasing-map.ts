@@ -1,8 +1,8 @@
 /**
  * A Map from which values go as fast as they come. Pure.
  *
- * Always: nothing keeps a value that was deleted. A Map may, until a full collection, for the reason in linked-list.ts; so the Map in here has
- * an object for each value, which is emptied.
+ * Always: nothing keeps a value that was deleted. A Map may, until a full collection, for the reason in
+ * linked-list.ts; so the Map in here has an object for each value, which is emptied.
  */
 
 export class ReleasingMap<Key extends number | string, Value extends object> {

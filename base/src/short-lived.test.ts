@@ -1,5 +1,6 @@
 /**
- * What young collections keep of objects that have gone, in this process: next to nothing. Its flags stay changed.
+ * What young collections keep of objects that have gone, in this process: next to nothing. Its flags stay
+ * changed.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

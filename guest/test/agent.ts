@@ -1,7 +1,8 @@
 /**
  * Agents for tests: the real program, run on this host over a socket, optionally with sanitizers.
  *
- * Owns the processes it starts, their control groups, and guest/build/, where a build is kept until its sources change.
+ * Owns the processes it starts, their control groups, and guest/build/, where a build is kept until its
+ * sources change.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";

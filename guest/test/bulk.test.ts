@@ -1,6 +1,6 @@
 /**
- * Files whose content goes over a disk shared with the agent: the real program with sanitizers, and a file of this host in
- * the role of the disk on both sides.
+ * Files whose content goes over a disk shared with the agent: the real program with sanitizers, and a file of
+ * this host in the role of the disk on both sides.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

@@ -1,6 +1,7 @@
 /**
- * The codec on both sides: TypeScript and C decode the same vectors, give the same result for the same bytes, and agree on
- * every constant of the protocol. The C side runs with sanitizers; its decoder is fuzzed for some seconds if clang exists.
+ * The codec on both sides: TypeScript and C decode the same vectors, give the same result for the same bytes,
+ * and agree on every constant of the protocol. The C side runs with sanitizers; its decoder is fuzzed for
+ * some seconds if clang exists.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

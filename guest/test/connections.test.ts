@@ -1,6 +1,6 @@
 /**
- * Connections that the agent opens to ports of its guest, and that outlive their host. The agent's machine has a loopback
- * address of the test's host, so the programs that listen are the test's.
+ * Connections that the agent opens to ports of its guest, and that outlive their host. The agent's machine
+ * has a loopback address of the test's host, so the programs that listen are the test's.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -343,7 +343,7 @@ test("as many connections as there may be take nothing from commands, and one mo
     const outcomes = [...opened, ...commands].map(outcome);
     for (const exec of [...opened, ...commands]) exec.stdin.end("said");
     for (const { stdout } of await Promise.all(outcomes)) assert.equal(stdout, "said");
-    // Those that ended and were not released yet do not prevent new ones.
+    // Connections that ended and were not released yet do not prevent new ones.
     assert.equal(await connect(guest, echo.port).pid, 0);
   }));
 

@@ -1,5 +1,6 @@
 /**
- * The agent's copies of many bytes are the library's: an emulator makes one step for each byte of `rep movsb`.
+ * The agent's copies of many bytes are the library's: an emulator makes one step for each byte of `rep
+ * movsb`.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

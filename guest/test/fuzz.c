@@ -1,8 +1,8 @@
 /*
  * The codec's fuzz target: decodes any bytes as frames and each payload as fields, like the agent.
  *
- * Always: decoded data is inside the input; the sanitizers detect violations. After invalid bytes the search for a hello
- * continues, as in the agent, and must end.
+ * Always: decoded data is inside the input; the sanitizers detect violations. After invalid bytes the search
+ * for a hello continues, as in the agent, and must end.
  */
 #include <stdlib.h>
 

@@ -1,5 +1,6 @@
 /**
- * Terminals that are closed: the program gets SIGHUP and a grace period, and nothing of it remains afterwards.
+ * Terminals that are closed: the program gets SIGHUP and a grace period, and nothing of it remains
+ * afterwards.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

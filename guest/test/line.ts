@@ -1,6 +1,6 @@
 /**
- * A connection to an agent that a test host can drop: the agent's socket stays open, as a VMM keeps a guest's port open
- * when the node agent is killed.
+ * A connection to an agent that a test host can drop: the agent's socket stays open, as a VMM keeps a guest's
+ * port open when the node agent is killed.
  *
  * Always: data that arrives without a connection waits in the socket for the next one, as in a VMM.
  */

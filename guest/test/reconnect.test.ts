@@ -1,5 +1,6 @@
 /**
- * Hosts that disconnect and reconnect: the agent's side of a channel whose host was killed, and invalid bytes.
+ * Hosts that disconnect and reconnect: the agent's side of a channel whose host was killed, and invalid
+ * bytes.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -32,7 +33,7 @@ const complaintOrWarmUp =
   /^(flotilla agent: (received invalid bytes from the host; waiting for a hello|cannot warm up: .*)\n)*$/;
 
 const ALL = [...Object.values(HOST_FRAMES), 0x55];
-/** Of a machine with its own environment, so that a warm-up gets as far as its commands. */
+/** A machine with its own environment, so that a warm-up gets as far as its commands. */
 const CONFIGURATION = new FieldWriter()
   .u32("request", 1)
   .text("hostname", "h")

@@ -1,5 +1,6 @@
 /**
- * Commands that outlive their host: the next one continues them where their output and input had been received.
+ * Commands that outlive their host: the next one continues them where their output and input had been
+ * received.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -23,7 +24,9 @@ async function withAgent(body: (agent: TestAgent) => Promise<void>, options: Age
   }
 }
 
-/** Hosts that keep commands. Each drops its line as a killed agent does: what is in the socket stays there. */
+/**
+ * Hosts that keep commands. Each drops its line as a killed agent does: what is in the socket stays there.
+ */
 const host = (agent: TestAgent): Promise<Guest> =>
   connectGuest(new Line(agent.socket), { helloTimeoutMs: 20_000, keepsCommands: true });
 

@@ -1,5 +1,6 @@
 /**
- * One agent with sanitizers for all tests of a file, and directories for them; both are removed after the tests.
+ * One agent with sanitizers for all tests of a file, and directories for them; both are removed after the
+ * tests.
  *
  * Always: a sanitizer's report, or an agent that does not exit cleanly, fails the file.
  */

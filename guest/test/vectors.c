@@ -1,10 +1,10 @@
 /*
  * Decodes a test's input from standard input, one line of hexadecimal each, and prints the result.
  *
- * `vectors frames`: for each line its frames as `frame <type> <flags> <channel> <payload>`, then `ok`, `incomplete` or
- * `refused`. `vectors fields`: its fields as `field <tag> <value>`, with the value as u32, u64 or text if it can be one,
- * then `ok` or `refused`. Each line's bytes are in a buffer of exactly their size, so that the sanitizers detect a read past
- * the end.
+ * `vectors frames`: for each line its frames as `frame <type> <flags> <channel> <payload>`, then `ok`,
+ * `incomplete` or `refused`. `vectors fields`: its fields as `field <tag> <value>`, with the value as u32,
+ * u64 or text if it can be one, then `ok` or `refused`. Each line's bytes are in a buffer of exactly their
+ * size, so that the sanitizers detect a read past the end.
  */
 #include <stdio.h>
 #include <stdlib.h>

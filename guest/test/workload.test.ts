@@ -1,6 +1,6 @@
 /**
- * The machine's workload in the agent: started once, its output received by whichever host is connected, and never blocked
- * for long by a missing host.
+ * The machine's workload in the agent: started once, its output received by whichever host is connected, and
+ * never blocked for long by a missing host.
  */
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -221,7 +221,7 @@ test("output of a workload during a shutdown is sent", () =>
     // It ends before the host has read everything.
     agent.socket.on("error", () => {});
     const guest = await configured(agent);
-    // For a moment nothing runs, as in a guest after a warm-up.
+    // Nothing runs for a moment, as in a guest after a warm-up.
     await outcome(guest.exec(request(["true"])));
     const script = "trap 'sleep 0.3; seq 1 20000; echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     const received = receive(guest, ["sh", "-c", script]);

@@ -1,10 +1,13 @@
 /*
- * Ends a VMM at a given instant, by a timer of the kernel. Part of the library that is loaded into QEMU (template-memory.c).
+ * Ends a VMM at a given instant, by a timer of the kernel. Part of the library that is loaded into QEMU
+ * (template-memory.c).
  *
- * The instant comes from FLOTILLA_FENCE_AT, before QEMU runs, or later from a path that QEMU is asked to open. It is absolute, on a clock
- * that also counts while the host is suspended. So whatever is late, stopped or dead in between, agent or VMM, makes it no later.
+ * The instant comes from FLOTILLA_FENCE_AT, before QEMU runs, or later from a path that QEMU is asked to
+ * open. It is absolute, on a clock that also counts while the host is suspended. So whatever is late, stopped
+ * or dead in between, agent or VMM, makes it no later.
  *
- * Always: the timer sends SIGKILL, which ends a stopped process as well. It belongs to the process and is not inherited.
+ * Always: the timer sends SIGKILL, which ends a stopped process as well. It belongs to the process and is not
+ * inherited.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -5,8 +5,8 @@
 #define FLOTILLA_FENCE_H
 
 /*
- * Whether the path is a request to change the fence. Then it was changed, and errno is ECANCELED, or it could not be changed, and errno is
- * why.
+ * Whether the path is a request to change the fence. Then it was changed, and errno is ECANCELED, or it could
+ * not be changed, and errno is why.
  */
 __attribute__((visibility("hidden"))) int fence_of_path(const char *path);
 

@@ -10,18 +10,19 @@
  *     node PATH MAJOR MINOR   a device, for all users
  *     link TARGET PATH  a symbolic link
  *     env NAME=VALUE    a variable of the environment, which is empty otherwise
- *     limit NAME VALUE  a resource limit that the process cannot raise; a lower one stays that the starter cannot raise
+ *     limit NAME VALUE a resource limit that the process cannot raise; a lower one stays that the starter
+ *     cannot raise
  *     user ID           user and group; without it they do not change
  *     batch             the scheduler's batch class
  *     small-pages       no huge pages, whatever the program requests
  *     dies              killed when the process that started it ends
  *
- * The program sees only what the steps make visible: its root is a file system in memory that belongs to root. There is no
- * /proc in it, so it cannot name other processes of the host. It has no privileges, can gain none, and has only the standard
- * descriptors.
+ * The program sees only what the steps make visible: its root is a file system in memory that belongs to
+ * root. There is no /proc in it, so it cannot name other processes of the host. It has no privileges, can
+ * gain none, and has only the standard descriptors.
  *
- * Always: the process that runs this becomes the program. If a step fails, it exits with 1 and a line on standard error,
- * and the program does not run.
+ * Always: the process that runs this becomes the program. If a step fails, it exits with 1 and a line on
+ * standard error, and the program does not run.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,7 +46,9 @@
 
 #define SHOWN_MAX 64
 #define ENVIRONMENT_MAX 16
-/* Where the new root is assembled. Every host has this directory, and nothing else in this process uses it. */
+/*
+ * Where the new root is assembled. Every host has this directory, and nothing else in this process uses it.
+ */
 #define NEW_ROOT "/tmp"
 /* The kernel's out-of-memory killer kills a VMM before what manages it. */
 #define OOM_SCORE "500"
@@ -110,8 +113,10 @@ static void limit(const char *name, const char *value)
 			continue;
 		if (setrlimit(limits[at].resource, &both) == 0)
 			return;
-		/* Not even root may exceed the starter's limit where it lacks CAP_SYS_RESOURCE; the lower one is enough, or the
-		   program says so. */
+		/*
+		 * Not even root may exceed the starter's limit where it lacks CAP_SYS_RESOURCE; the lower one is enough, or
+		 * the program says so.
+		 */
 		if (errno != EPERM || getrlimit(limits[at].resource, &starters) != 0 || starters.rlim_max > both.rlim_max)
 			fail("limit", name);
 		starters.rlim_cur = starters.rlim_max;
@@ -281,7 +286,9 @@ int main(int count, char **arguments)
 {
 	int at = 1;
 
-	/* With a stricter one of the starter, the program's user could not enter the directories that are made here. */
+	/*
+	 * With a stricter one of the starter, the program's user could not enter the directories that are made here.
+	 */
 	umask(022);
 	/* Requested last, because the kernel clears it on a change of user. */
 	pid_t starter = getppid();

@@ -3,20 +3,23 @@
  *
  *     memory-watch PID ADDRESS BYTES
  *
- * The memory is a private mapping of a template, so a changed page belongs to no file. Since the round before: the kernel protects
- * pages against writes, and removes the protection itself at the first write (userfaultfd, asynchronous write protection). The
- * userfaultfd is the VMM's own, made by template-memory.c; this program takes a copy of it.
+ * The memory is a private mapping of a template, so a changed page belongs to no file. Since the round
+ * before: the kernel protects pages against writes, and removes the protection itself at the first write
+ * (userfaultfd, asynchronous write protection). The userfaultfd is the VMM's own, made by template-memory.c;
+ * this program takes a copy of it.
  *
  * Standard input has a byte for each request, standard output its answer, in the machine's byte order:
  *
  *     r   a round: u64 count, then count times u64 offset, u64 bytes: the pages to send, in order. The first has all changed pages.
- *         Also pages that were in an earlier round and have the template's content again, because the guest returned them.
+ *         Also pages that were in an earlier round and have the template's content again, because the guest
+ *         returned them.
  *
- * Once it is ready it answers a count of 0 without a request. The end of the input ends the watch: the kernel then removes every
- * protection.
+ * Once it is ready it answers a count of 0 without a request. The end of the input ends the watch: the kernel
+ * then removes every protection.
  *
- * Always: a VMM may have been taken over by its guest. Nothing of it is trusted but its page map, which the kernel writes; the ranges
- * are bounded by the arguments, and memory here by a bit for each page. Any failure ends the program with a line on standard error.
+ * Always: a VMM may have been taken over by its guest. Nothing of it is trusted but its page map, which the
+ * kernel writes; the ranges are bounded by the arguments, and memory here by a bit for each page. Any failure
+ * ends the program with a line on standard error.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -31,7 +34,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of <linux/fs.h> and <linux/userfaultfd.h> since Linux 6.7, which older headers lack. */
+/* Definitions of <linux/fs.h> and <linux/userfaultfd.h> since Linux 6.7, which older headers lack. */
 struct region {
 	uint64_t start, end, categories;
 };
@@ -55,7 +58,10 @@ struct scan {
 
 static uint64_t address, bytes;
 static int uffd = -1, page_map = -1;
-/* A bit for each page: it was in a round; it belongs to no file now; it is not in memory; it is in this round. */
+/*
+ * A bit for each page: it was in a round; it belongs to no file now; it is not in memory; it is in this
+ * round.
+ */
 static unsigned char *sent, *own, *swapped, *changed;
 
 static void fail(const char *what)
@@ -131,8 +137,9 @@ static void mark(unsigned char *bits, uint64_t from, uint64_t to)
 }
 
 /*
- * Marks the pages of no file; with `is_round` only those written since the last round, and protects these again. Of the others it
- * marks in `swapped` those that are not in memory: the kernel leaves a protected page that was returned like that too.
+ * Marks the pages of no file; with `is_round` only those written since the last round, and protects these
+ * again. Of the others it marks in `swapped` those that are not in memory: the kernel leaves a protected page
+ * that was returned like that too.
  */
 static void scan(unsigned char *bits, unsigned char *swapped, int is_round)
 {

@@ -1,18 +1,20 @@
 /*
  * Protects a template from the VMMs that start from it. Loaded into QEMU with LD_PRELOAD.
  *
- * QEMU opens the file behind a guest's memory for writing even when it maps it privately, and punches holes into it when a
- * guest returns memory. Either would let one machine's VMM affect all others of its template. So the file belongs to root
- * and is read-only. This library turns the open of that file into a read-only one, which is enough for a private mapping,
- * and ignores holes in it; the madvise that QEMU calls next frees the machine's own copy.
+ * QEMU opens the file behind a guest's memory for writing even when it maps it privately, and punches holes
+ * into it when a guest returns memory. Either would let one machine's VMM affect all others of its template.
+ * So the file belongs to root and is read-only. This library turns the open of that file into a read-only
+ * one, which is enough for a private mapping, and ignores holes in it; the madvise that QEMU calls next frees
+ * the machine's own copy.
  *
- * It also makes a userfaultfd, with which memory-watch.c learns what the guest writes: one belongs to the memory of the process that
- * made it, and QEMU's system call filter refuses it later. It does nothing until then. Kernels without it: the machine is paused for
- * longer when it moves.
+ * It also makes a userfaultfd, with which memory-watch.c learns what the guest writes: one belongs to the
+ * memory of the process that made it, and QEMU's system call filter refuses it later. It does nothing until
+ * then. Kernels without it: the machine is paused for longer when it moves.
  *
  * A path that is a request to the fence (fence.c) is not opened.
  *
- * Always: only the file named by FLOTILLA_TEMPLATE_MEMORY is treated like this; all other calls are passed on unchanged.
+ * Always: only the file named by FLOTILLA_TEMPLATE_MEMORY is treated like this; all other calls are passed on
+ * unchanged.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,19 +1,25 @@
 /**
- * One HTTP call as data, which the generated methods pass to the client, and the options that every method takes.
+ * One HTTP call as data, which the generated methods pass to the client, and the options that every method
+ * takes.
  */
 
 /** The last parameter of every method. */
 export interface CallOptions<Query = undefined> {
   /** The endpoint's query parameters, where it has any. */
   query?: Query | undefined;
-  /** Cancels the call; the method, or the iteration of its output, then throws a FlotillaError with code `aborted`. A socket is closed. */
+  /**
+   * Cancels the call; the method, or the iteration of its output, then throws a FlotillaError with code
+   * `aborted`. A socket is closed.
+   */
   signal?: AbortSignal | undefined;
   /**
-   * Ends the call after this time with code `timeout`. For a streamed answer: the time until the answer begins; for a
-   * socket, which is closed: until it is open.
+   * Ends the call after this time with code `timeout`. For a streamed answer: the time until the answer
+   * begins; for a socket, which is closed: until it is open.
    */
   timeoutMs?: number | undefined;
-  /** For POST: a repeated call with the same key within 24 hours gets the first call's answer and changes nothing. */
+  /**
+   * Key of a POST: a repeated call with it within 24 hours gets the first call's answer and changes nothing.
+   */
   idempotencyKey?: string | undefined;
   /** Additional request headers. */
   headers?: Readonly<Record<string, string>> | undefined;
@@ -29,7 +35,10 @@ export interface ApiCall {
   readonly path: string;
   readonly json?: unknown;
   readonly bytes?: BytesBody;
-  /** `json`: parsed, undefined for an answer without a body. `empty`: undefined. `stream`: the Response itself. */
+  /**
+   * `json`: parsed, undefined for an answer without a body. `empty`: undefined. `stream`: the Response
+   * itself.
+   */
   readonly answer: "json" | "empty" | "stream";
 }
 

@@ -1,16 +1,17 @@
 /**
- * The client of Flotilla's API, for browsers and for Node: `new Flotilla({ url, apiKey })`, then one method for each
- * endpoint (generated.ts), with the endpoint's name.
+ * The client of Flotilla's API, for browsers and for Node: `new Flotilla({ url, apiKey })`, then one method
+ * for each endpoint (generated.ts), with the endpoint's name.
  *
  * Always:
- * - It uses only `fetch`, or what it is given instead, and other standard web interfaces, and imports nothing outside this folder at
- *   run time.
+ * - It uses only `fetch`, or what it is given instead, and other standard web interfaces, and imports nothing
+ *   outside this folder at run time.
  * - A refusal and a call without an answer are both a FlotillaError.
- * - Only GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429, 502,
- *   503, 504) within SLOW_MS. What took longer to be refused would take as long again: a guest that hangs is given minutes.
+ * - Only GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429,
+ *   502, 503, 504) within SLOW_MS. What took longer to be refused would take as long again: a guest that
+ *   hangs is given minutes.
  *
- * A start or a command may take long. `Prefer: processing` asks the server for signs of life meanwhile, because
- * Node's own fetch fails when nothing of an answer arrives for 300 s.
+ * A start or a command may take long. `Prefer: processing` asks the server for signs of life meanwhile,
+ * because Node's own fetch fails when nothing of an answer arrives for 300 s.
  */
 import { type ApiCall, type CallOptions, segment } from "./call.ts";
 import { after, now, pause } from "./clock.ts";
@@ -36,11 +37,14 @@ type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 export interface FlotillaOptions {
   /** The server's address: `http://127.0.0.1:8080`. */
   url: string;
-  /** Sent as a bearer token. Without one, only the public endpoints answer. The constructor throws a TypeError for one that cannot be sent. */
+  /**
+   * Sent as a bearer token. Without one, only the public endpoints answer. The constructor throws a TypeError
+   * for one that cannot be sent.
+   */
   apiKey?: string | undefined;
   /** How often a GET that was refused within ten seconds is retried; default 3. */
   retries?: number | undefined;
-  /** For calls without their own timeout; default: none. */
+  /** Timeout of calls without their own; default: none. */
   timeoutMs?: number | undefined;
   /** Used instead of the global `fetch`. */
   fetch?: Fetch | undefined;
@@ -56,7 +60,7 @@ const RETRY_PAUSE_MAX_MS = 10_000;
 /** A refusal that took longer is not retried. */
 const SLOW_MS = 10_000;
 
-/** Of a connect token: how long it is valid, and the validity it must have left to be sent. */
+/** How long a connect token is valid, and the validity it must have left to be sent. */
 const TOKEN_SECONDS = 600;
 const TOKEN_LEFT_MS_MIN = 60_000;
 const TOKENS_MAX = 1_000;
@@ -84,23 +88,26 @@ export class Flotilla extends Methods {
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
 
-  /** The address of the connect bridge to a machine, or to one of its published ports; without a slash at the end. */
+  /**
+   * The address of the connect bridge to a machine, or to one of its published ports; without a slash at the
+   * end.
+   */
   endpoint(machineId: string, port?: number): string {
     const bridge = `${this.url}/v1/machines/${segment(machineId)}/connect`;
     return port === undefined ? bridge : `${bridge}/${segment(port)}`;
   }
 
   /**
-   * `fetch` from a published port of a machine. `path` and `init` are for the guest, and the answer is the guest's,
-   * whatever its status. The client's key is not sent to the guest: it is used to make a connect token of the
-   * machine, which is sent unless `init` has its own `Authorization`. Throws a FlotillaError when no token can be
-   * made, for instance because the machine does not exist.
+   * `fetch` from a published port of a machine. `path` and `init` are for the guest, and the answer is the
+   * guest's, whatever its status. The client's key is not sent to the guest: it is used to make a connect
+   * token of the machine, which is sent unless `init` has its own `Authorization`. Throws a FlotillaError
+   * when no token can be made, for instance because the machine does not exist.
    */
   fetchFrom(machineId: string, port: number, path: string, init: RequestInit = {}): Promise<Response> {
     return this.#fetchWithToken(machineId, this.#addressIn(machineId, port, path), init);
   }
 
-  /** Of a path of the guest, with or without a slash at its beginning. */
+  /** Address of a path of the guest, with or without a slash at its beginning. */
   #addressIn(machineId: string, port: number, path: string): string {
     const url = `${this.endpoint(machineId, port)}${path.startsWith("/") ? "" : "/"}${path}`;
     // Both are normalized: the client's address may be in capitals, or name its scheme's port.
@@ -140,9 +147,10 @@ export class Flotilla extends Methods {
   }
 
   /**
-   * Runs a command, and resolves when its output begins: bytes as the command writes them, then its exit code. Ending the
-   * iteration early ends the command. Throws a FlotillaError, also from the iteration: see readExecEvents. The output comes as
-   * binary frames, which cost the least, or as events in base64 from a server that does not know frames.
+   * Runs a command, and resolves when its output begins: bytes as the command writes them, then its exit
+   * code. Ending the iteration early ends the command. Throws a FlotillaError, also from the iteration: see
+   * readExecEvents. The output comes as binary frames, which cost the least, or as events in base64 from a
+   * server that does not know frames.
    */
   async streamExec(
     machineId: string,
@@ -206,7 +214,10 @@ export class Flotilla extends Methods {
     }
   }
 
-  /** Sends the call, and again after a pause while the server quickly says "not now" and the call may be retried. */
+  /**
+   * Sends the call, and again after a pause while the server quickly says "not now" and the call may be
+   * retried.
+   */
   async #answer(call: ApiCall, options: AnyOptions, signal: AbortSignal): Promise<Response> {
     const isRepeatable = call.method === "GET" || call.method === "HEAD";
     for (let tries = 0; ; tries++) {
@@ -254,7 +265,10 @@ export class Flotilla extends Methods {
     return init;
   }
 
-  /** In Node the key is sent in a header. A browser's WebSocket has no headers, so there it is a query parameter. */
+  /**
+   * In Node the key is sent in a header. A browser's WebSocket has no headers, so there it is a query
+   * parameter.
+   */
   protected override openSocket(path: string, options: AnyOptions): WebSocket {
     // A socket that is closed at once would be so before its caller can listen for that.
     if (options.signal?.aborted === true)
@@ -275,7 +289,10 @@ export class Flotilla extends Methods {
   }
 }
 
-/** The source, and an end of it as soon as the call is cancelled: Node's `fetch` reads on, without an end where the source has none. */
+/**
+ * The source, and an end of it as soon as the call is cancelled: Node's `fetch` reads on, without an end
+ * where the source has none.
+ */
 function endingWith(signal: AbortSignal, source: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
   const reader = source.getReader();
   return new ReadableStream<Uint8Array>({

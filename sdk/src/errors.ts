@@ -1,8 +1,8 @@
 /**
  * The error that every method of the SDK throws when a call fails.
  *
- * Always: `code` is for programs, `text` is the server's sentence for people. A call that got no answer has status 0
- * and a NoAnswerCode.
+ * Always: `code` is for programs, `text` is the server's sentence for people. A call that got no answer has
+ * status 0 and a NoAnswerCode.
  */
 import type { RefusalDetails } from "./generated.ts";
 
@@ -26,7 +26,10 @@ export class FlotillaError extends Error {
   readonly requestId: string | null;
   /** The call, such as `POST /v1/machines`. */
   readonly call: string;
-  /** What the refusal says to programs: the field, limit, resource or call that it is about. Empty when it says nothing. */
+  /**
+   * What the refusal says to programs: the field, limit, resource or call that it is about. Empty when it
+   * says nothing.
+   */
   readonly details: RefusalDetails;
 
   constructor(
@@ -51,7 +54,7 @@ export class FlotillaError extends Error {
   }
 }
 
-/** Of a refusal's body; more is not read. */
+/** Max bytes of a refusal's body; more is not read. */
 const BODY_BYTES_MAX = 64 * 1024;
 const TEXT_CHARACTERS_MAX = 10_000;
 

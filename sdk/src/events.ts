@@ -55,9 +55,10 @@ const valueOf = (line: string, name: string): string =>
   line.startsWith(" ", name.length) ? line.slice(name.length + 1) : line.slice(name.length);
 
 /**
- * The events of an answer to `execStream`, of binary frames or of events with query `output: "b64"`: bytes as the command
- * wrote them, then its exit code. Throws a FlotillaError when the command's end is unknown: code `unreachable` when the
- * stream broke, `aborted` when `signal`, the call's own, was, `exec_failed` when the server gives a reason.
+ * The events of an answer to `execStream`, of binary frames or of events with query `output: "b64"`: bytes as
+ * the command wrote them, then its exit code. Throws a FlotillaError when the command's end is unknown: code
+ * `unreachable` when the stream broke, `aborted` when `signal`, the call's own, was, `exec_failed` when the
+ * server gives a reason.
  */
 export function readExecEvents(answer: Response, signal?: AbortSignal): AsyncGenerator<ExecEvent, void, undefined> {
   const events = execEvents(answer, signal);
@@ -127,9 +128,9 @@ export interface LogRecord {
 }
 
 /**
- * The lines of an answer to `listMachineLogs` with query `format: "json"`, as they arrive; with `follow` until the
- * machine is deleted. Throws a FlotillaError with code `unreachable` when the stream broke, and with `aborted` when
- * `signal`, the call's own, was.
+ * The lines of an answer to `listMachineLogs` with query `format: "json"`, as they arrive; with `follow`
+ * until the machine is deleted. Throws a FlotillaError with code `unreachable` when the stream broke, and
+ * with `aborted` when `signal`, the call's own, was.
  */
 export async function* readLogRecords(
   answer: Response,

@@ -1,8 +1,10 @@
 /**
- * Reads the framed stream of a command's output (docs/streams.md), which is binary and has no conversion to text.
+ * Reads the framed stream of a command's output (docs/streams.md), which is binary and has no conversion to
+ * text.
  *
  * Always:
- * - Output is handed out as it arrives, in pieces that share the memory of what arrived; a frame may come in several pieces.
+ * - Output is handed out as it arrives, in pieces that share the memory of what arrived; a frame may come in
+ *   several pieces.
  * - Only the payloads of `exit` and `error` are collected, up to MESSAGE_BYTES_MAX.
  * - Frames of unknown kinds are skipped.
  */
@@ -28,9 +30,9 @@ export class FrameReader {
   readonly #head = new Uint8Array(HEAD_BYTES);
   #headBytes = 0;
   #kind: (typeof KINDS)[number] | undefined;
-  /** Of the frame's payload. */
+  /** Missing bytes of the frame's payload. */
   #missingBytes = 0;
-  /** Of an `exit` or `error` frame. */
+  /** Payload of an `exit` or `error` frame. */
   #message = new Uint8Array(0);
 
   /** Throws a RangeError for a message that is too long. */

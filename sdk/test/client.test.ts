@@ -1,6 +1,6 @@
 /**
- * The client against a test server: what it sends, what it returns, what it retries, and the error of every kind of
- * failure.
+ * The client against a test server: what it sends, what it returns, what it retries, and the error of every
+ * kind of failure.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

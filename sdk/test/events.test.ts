@@ -1,6 +1,6 @@
 /**
- * Reading event streams: complete events wherever the stream was cut, ends that can be distinguished, and nothing
- * fetched ahead of the reader.
+ * Reading event streams: complete events wherever the stream was cut, ends that can be distinguished, and
+ * nothing fetched ahead of the reader.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

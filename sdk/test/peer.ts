@@ -1,8 +1,8 @@
 /**
  * A test server at the other end of the connection: it records requests and sends prepared replies.
  *
- * Always: it listens on loopback with a port chosen by the system, and is closed, with all its connections, when its
- * test ends.
+ * Always: it listens on loopback with a port chosen by the system, and is closed, with all its connections,
+ * when its test ends.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -1,12 +1,13 @@
 /**
- * Machines' disks: one sparse file per machine with the blocks it wrote, on top of the image shared by its machines.
+ * Machines' disks: one sparse file per machine with the blocks it wrote, on top of the image shared by its
+ * machines.
  *
- * Owns the file at `diskPath` while it is being made; afterwards only the machine's VMM writes it. Always: the file gets
- * its name only when it is complete and synced. A crash leaves `<diskPath>.new`, which the next attempt replaces. The guest
- * grows the file system to the disk's size when it is configured.
+ * Owns the file at `diskPath` while it is being made; afterwards only the machine's VMM writes it. Always:
+ * the file gets its name only when it is complete and synced. A crash leaves `<diskPath>.new`, which the next
+ * attempt replaces. The guest grows the file system to the disk's size when it is configured.
  *
- * A VMM gets a disk's backing files on its command line. The header also names the image, by its path relative to the
- * disk: for people who use `qemu-img info`, and so that a data directory can be moved.
+ * A VMM gets a disk's backing files on its command line. The header also names the image, by its path
+ * relative to the disk: for people who use `qemu-img info`, and so that a data directory can be moved.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { chmod, chown, copyFile, open, rename, rm, statfs } from "node:fs/promises";
@@ -19,14 +20,19 @@ import type { RootFile } from "../images/images.ts";
 export const GIB = 2 ** 30;
 /** QEMU counts in sectors. */
 const SECTOR_BYTES = 512;
-/** Disks grow by themselves. To keep space for the database, no new disk is made on a file system this full. */
+/**
+ * Disks grow by themselves. To keep space for the database, no new disk is made on a file system this full.
+ */
 const FREE_BYTES_MIN = 512 * 2 ** 20;
 const FREE_SHARE_MIN = 0.025;
 const FREE_SHARE_RESUMED = 0.075;
 
 /** Makes the writable disk of a machine. */
 export interface Disks {
-  /** Makes a file at `diskPath` on top of an image's file system, owned by `uid`. Replaces what a crash left there. */
+  /**
+   * Makes a file at `diskPath` on top of an image's file system, owned by `uid`. Replaces what a crash left
+   * there.
+   */
   make(request: {
     readonly diskPath: string;
     readonly root: RootFile;
@@ -34,15 +40,17 @@ export interface Disks {
     readonly uid: number;
   }): Promise<void>;
   /**
-   * The digest of the image that a disk was made from, from the disk's header; null if it names none. A hostile VMM may
-   * have written the header, so the digest is only looked up among the node's images.
+   * The digest of the image that a disk was made from, from the disk's header; null if it names none. A
+   * hostile VMM may have written the header, so the digest is only looked up among the node's images.
    */
   digestOf(diskPath: string): Promise<string | null>;
-  /** The name of the file that a disk is based on, beside the image's others; null if the header names none. */
+  /**
+   * The name of the file that a disk is based on, beside the image's others; null if the header names none.
+   */
   rootNameOf(diskPath: string): Promise<string | null>;
   /**
-   * Makes the header of a disk that came from another node name its base here. `directory`: where the disk will be. The VMM gets
-   * its files on the command line, so a header that is not one of ours stays as it is.
+   * Makes the header of a disk that came from another node name its base here. `directory`: where the disk
+   * will be. The VMM gets its files on the command line, so a header that is not one of ours stays as it is.
    */
   rebase(request: { readonly diskPath: string; readonly directory: string; readonly rootPath: string }): Promise<void>;
 }
@@ -52,15 +60,19 @@ export function diskBytes(diskGb: number, rootBytes: number): number {
   return Math.ceil(Math.max(diskGb * GIB, rootBytes) / SECTOR_BYTES) * SECTOR_BYTES;
 }
 
-/** What new disks, and those that arrive from other nodes, may use; negative when the rest is for existing disks, which grow, and the database. */
+/**
+ * What new disks, and those that arrive from other nodes, may use; negative when the rest is for existing
+ * disks, which grow, and the database.
+ */
 export async function bytesForNewDisks(directory: string): Promise<number> {
   const { blocks, bavail, bsize } = await statfs(directory);
   return bavail * bsize - Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
 }
 
 /**
- * Whether a machine that a full disk has paused may write again. The database's reserve, 256 MB or 5 % (embedded-postgres/disk-reserve.ts
- * of the server), is released meanwhile: what it leaves is for deleting machines and images, not for a machine.
+ * Whether a machine that a full disk has paused may write again. The database's reserve, 256 MB or 5 %
+ * (embedded-postgres/disk-reserve.ts of the server), is released meanwhile: what it leaves is for deleting
+ * machines and images, not for a machine.
  */
 export async function mayGrowAgain(directory: string): Promise<boolean> {
   const { blocks, bavail, bsize } = await statfs(directory);
@@ -146,8 +158,8 @@ interface Empty {
 }
 
 /**
- * An empty disk is the same file for all machines with the same image and size. It is made once, stored beside the image,
- * removed with it, and then copied, which takes 1 ms where qemu-img takes 20.
+ * An empty disk is the same file for all machines with the same image and size. It is made once, stored
+ * beside the image, removed with it, and then copied, which takes 1 ms where qemu-img takes 20.
  */
 async function copyEmpty({ root, bytes, directory, path }: Empty): Promise<void> {
   const backing = relative(directory, root.rootPath);

@@ -1,8 +1,8 @@
 /**
  * A separate program: prints what this host can do for Flotilla, as a JSON array of checks.
  *
- * `flotilla doctor` runs it and shows the checks; the command line does not import the node agent. Reads the same
- * environment settings as a start. Exits with 0 whatever it found, and with 1 when a setting is invalid.
+ * `flotilla doctor` runs it and shows the checks; the command line does not import the node agent. Reads the
+ * same environment settings as a start. Exits with 0 whatever it found, and with 1 when a setting is invalid.
  */
 import { systemClock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";

@@ -23,7 +23,9 @@ import { loadAdjustedMs } from "../host/load-adjusted-timeout.ts";
 
 export interface HostFacts {
   readonly isRoot: boolean;
-  /** The user ids of machines, such as `700000 to 704095`, which this user namespace lacks; null: it has them. */
+  /**
+   * The user ids of machines, such as `700000 to 704095`, which this user namespace lacks; null: it has them.
+   */
   readonly missingUserIds: string | null;
   /** Node's name for it, such as `x64`. */
   readonly arch: string;
@@ -31,7 +33,9 @@ export interface HostFacts {
   readonly missingPrograms: readonly string[];
   /** The driver's facts, or why it cannot start. */
   readonly driver: DriverFacts | { readonly failure: string };
-  /** Why a process cannot be put into new namespaces; null if it can, or if we are not root and cannot check. */
+  /**
+   * Why a process cannot be put into new namespaces; null if it can, or if we are not root and cannot check.
+   */
   readonly jailFailure: string | null;
   /** Why a namespace cannot get a network with rules; null as for the jail. */
   readonly networkFailure: string | null;
@@ -42,7 +46,7 @@ export interface HostFacts {
   /** Such as `6.1.0-40-amd64`. */
   readonly kernel: string;
   readonly memory: { readonly totalMb: number; readonly availableMb: number };
-  /** Of the data directory, or of the directory in which it would be made. */
+  /** File system of the data directory, or of the directory in which it would be made. */
   readonly disk: {
     readonly path: string;
     readonly totalGb: number;
@@ -161,7 +165,9 @@ async function observeJail(): Promise<string | null> {
   return failureIn(["--mount", "--net"], "mount -t tmpfs flotilla /mnt");
 }
 
-/** Creates what every machine's namespace has: a tap device, a veth pair, and rules with address translation. */
+/**
+ * Creates what every machine's namespace has: a tap device, a veth pair, and rules with address translation.
+ */
 async function observeNetwork(): Promise<string | null> {
   const interfaces = "ip link add name v0 type veth peer name v1 && ip tuntap add dev t0 mode tap";
   const rules =
@@ -185,7 +191,7 @@ async function observeMemory(): Promise<HostFacts["memory"]> {
   return { totalMb: Math.floor(totalmem() / MB), availableMb: Math.floor(availableKb / 1024) };
 }
 
-/** Of the file system that will hold the directory, which need not exist yet. */
+/** Reads the file system that will hold the directory, which need not exist yet. */
 async function observeDisk(directory: string): Promise<HostFacts["disk"]> {
   let path = resolve(directory);
   while (!existsSync(path)) path = dirname(path);

@@ -1,12 +1,12 @@
 /**
- * The interface between the node agent and what runs machines. `qemu` is real; `fake` is scripted, for tests of the
- * control plane at scale. A third driver would change nothing outside this folder.
+ * The interface between the node agent and what runs machines. `qemu` is real; `fake` is scripted, for tests
+ * of the control plane at scale. A third driver would change nothing outside this folder.
  *
  * Always:
  * - a VM does not end when the node agent ends;
  * - `boot` writes only into the boot's directory;
- * - the caller has recorded the boot in the machine's journal before, so a crash at any point leaves something that
- *   `adopt` or `sweep` finds.
+ * - the caller has recorded the boot in the machine's journal before, so a crash at any point leaves
+ *   something that `adopt` or `sweep` finds.
  */
 import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
@@ -20,7 +20,10 @@ import type { VmNetwork } from "../network/vm-network.ts";
 export interface BootRequest {
   readonly machineId: string;
   readonly bootId: string;
-  /** For this boot alone: sockets, bulk file, VMM log. Exists already; the caller removes it afterwards. */
+  /**
+   * Directory of this boot alone: sockets, bulk file, VMM log. Exists already; the caller removes it
+   * afterwards.
+   */
   readonly bootDirectory: string;
   readonly cpus: number;
   readonly memoryMb: number;
@@ -29,7 +32,10 @@ export interface BootRequest {
   readonly diskBytes: number;
   /** Files the disk depends on; the VMM must be able to read them. */
   readonly backingPaths: readonly string[];
-  /** The disk was made for this boot and never used, so the driver may replace it with one that a guest has mounted. */
+  /**
+   * The disk was made for this boot and never used, so the driver may replace it with one that a guest has
+   * mounted.
+   */
   readonly hasNewDisk?: boolean;
   /** The unprivileged user the VMM runs as; owns diskPath and bootDirectory. */
   readonly uid: number;
@@ -41,11 +47,17 @@ export interface BootRequest {
   readonly mustBoot?: boolean;
   /** Absent: it never had one. */
   readonly fence?: RequestedFence;
-  /** Called right before a VM begins, or its guest does. Throws when it must not any more: `boot` and what else starts it then rejects. */
+  /**
+   * Called right before a VM begins, or its guest does. Throws when it must not any more: `boot` and what
+   * else starts it then rejects.
+   */
   readonly mayBegin?: () => void;
 }
 
-/** `on`: the VM has a fence before its guest runs. `had`: the VM that is looked for was started with one by an earlier agent. */
+/**
+ * `on`: the VM has a fence before its guest runs. `had`: the VM that is looked for was started with one by an
+ * earlier agent.
+ */
 export type RequestedFence = "on" | "had";
 
 /** What is known of a machine that arrives. It gets its network when it runs. */
@@ -55,7 +67,9 @@ export type ReceiveRequest = Omit<BootRequest, "network" | "publishedPorts">;
 export interface VmRecord {
   readonly bootId: string;
   readonly pid: number;
-  /** From /proc/<pid>/stat, in clock ticks since the host's boot. The pair (pid, startTime) is never reused. */
+  /**
+   * From /proc/<pid>/stat, in clock ticks since the host's boot. The pair (pid, startTime) is never reused.
+   */
   readonly startTime: number;
   /** What its saved memory depends on; absent: unknown, so it cannot be suspended. */
   readonly format?: string;
@@ -65,9 +79,12 @@ export interface VmRecord {
 
 /** How a VM ended. */
 export interface VmExit {
-  /** `poweroff`: the guest powered off. `killed`: someone killed the VMM. `crashed`: the VMM failed. `fenced`: its fence ended it. */
+  /**
+   * `poweroff`: the guest powered off. `killed`: someone killed the VMM. `crashed`: the VMM failed. `fenced`:
+   * its fence ended it.
+   */
   readonly kind: "poweroff" | "killed" | "crashed" | "fenced";
-  /** For people, such as the VMM's last message. */
+  /** Text for people, such as the VMM's last message. */
   readonly detail: string;
   /** When, in epoch milliseconds; absent: just now. */
   readonly at?: number;
@@ -83,31 +100,39 @@ export interface Vm {
   /** Resolves when the VM has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
   /**
-   * Pauses the VM and saves its memory and devices into `directory`, so that `Driver.resume` can continue it. When it resolves,
-   * the files are on the disk and the VM is paused: it must not run again. When it rejects, the VM runs on; with
-   * SuspendRefused the reason is for the machine's owner. Resolves with when the guest was paused, in epoch milliseconds.
+   * Pauses the VM and saves its memory and devices into `directory`, so that `Driver.resume` can continue it.
+   * When it resolves, the files are on the disk and the VM is paused: it must not run again. When it rejects,
+   * the VM runs on; with SuspendRefused the reason is for the machine's owner. Resolves with when the guest
+   * was paused, in epoch milliseconds.
    */
   suspend(request: SuspendRequest, signal: AbortSignal): Promise<number>;
-  /** Begins to watch what the VM writes to its disk's file. `boot`: the request of its boot. null: it cannot be watched. */
+  /**
+   * Begins to watch what the VM writes to its disk's file. `boot`: the request of its boot. null: it cannot
+   * be watched.
+   */
   readonly watchDisk: ((boot: BootRequest) => Promise<DiskWatch>) | null;
   /**
-   * The file from which the memory of a running VM will differ when it is suspended; null: none. `directory`: the machine's. Rejects
-   * when the VM cannot be suspended.
+   * The file from which the memory of a running VM will differ when it is suspended; null: none. `directory`:
+   * the machine's. Rejects when the VM cannot be suspended.
    */
   memoryBase(boot: BootRequest, directory: string): Promise<string | null>;
   /**
-   * Begins to watch what the guest writes to its memory, for a move. null: it cannot be watched. Rejects when this VM cannot. `directory`:
-   * the machine's.
+   * Begins to watch what the guest writes to its memory, for a move. null: it cannot be watched. Rejects when
+   * this VM cannot. `directory`: the machine's.
    */
   readonly watchMemory: ((boot: BootRequest, directory: string) => Promise<MemoryWatch>) | null;
-  /** Pauses the VM for a move: only `unpause` lets it run again. Resolves with when the guest was paused, in epoch milliseconds. */
+  /**
+   * Pauses the VM for a move: only `unpause` lets it run again. Resolves with when the guest was paused, in
+   * epoch milliseconds.
+   */
   pause(): Promise<number>;
   /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
   devices(boot: BootRequest): Promise<Buffer>;
   unpause(): Promise<void>;
   /**
-   * The VMM pauses the guest while the host's disk does not take what it writes, and resumes it when there is space. `onChange` is called
-   * with whether it is paused so, now if it is and at each change; the last one that was given counts.
+   * The VMM pauses the guest while the host's disk does not take what it writes, and resumes it when there is
+   * space. `onChange` is called with whether it is paused so, now if it is and at each change; the last one
+   * that was given counts.
    */
   watchDiskPause(onChange: (isPaused: boolean) => void): void;
   /** Whether the kernel ends it at the end of the driver's lease. */
@@ -115,8 +140,8 @@ export interface Vm {
   /** Changes that. Rejects when it could not be changed. */
   setFenced(isFenced: boolean): Promise<void>;
   /**
-   * Starts a VMM of the driver's program, to which this VM's guest can go. Rejects with the reason, for people, when it cannot. null: not
-   * supported.
+   * Starts a VMM of the driver's program, to which this VM's guest can go. Rejects with the reason, for
+   * people, when it cannot. null: not supported.
    */
   readonly replace: ((request: ReplaceRequest, signal: AbortSignal) => Promise<NextVm>) | null;
   /** Kills the VM at once and waits until its process is gone. */
@@ -128,8 +153,8 @@ export interface Vm {
 /** A VM that is paused and must not run before its machine's owner is known: at either end of a move. */
 export interface PausedVm extends Pick<Vm, "record" | "exited" | "suspend" | "kill" | "release"> {
   /**
-   * Continues the guest, and connects to it: nothing was said to it before. `onRunning`: called with when it ran again, in epoch
-   * milliseconds.
+   * Continues the guest, and connects to it: nothing was said to it before. `onRunning`: called with when it
+   * ran again, in epoch milliseconds.
    */
   resume(request: BootRequest, onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm>;
 }
@@ -147,21 +172,23 @@ export interface ReplaceRequest {
 /**
  * A VMM that waits for the guest of another VMM of its machine, on this host.
  *
- * Always: of the two at most one runs the guest, and has its disk open for writing. This one does not before `run`.
+ * Always: of the two at most one runs the guest, and has its disk open for writing. This one does not before
+ * `run`.
  */
 export interface NextVm {
   readonly record: VmRecord;
   /** Copies the guest's memory while it runs, until little is left. */
   copy(signal: AbortSignal): Promise<void>;
   /**
-   * Pauses the guest and takes over the rest: its memory, its devices and its network. Resolves with when it was paused, in epoch
-   * milliseconds; both VMs are paused then. When it rejects, this VMM has ended, and the guest runs on in the other VM, if that lives.
+   * Pauses the guest and takes over the rest: its memory, its devices and its network. Resolves with when it
+   * was paused, in epoch milliseconds; both VMs are paused then. When it rejects, this VMM has ended, and the
+   * guest runs on in the other VM, if that lives.
    */
   take(): Promise<number>;
   /**
-   * The guest continues here, and the other VM ends: call it when that is recorded. `onRunning`: called with when it ran again, in epoch
-   * milliseconds. Rejects with NextVmLost, and the guest runs on in the other VM, when this VMM had ended before; when it rejects
-   * otherwise, the other VM has ended.
+   * The guest continues here, and the other VM ends: call it when that is recorded. `onRunning`: called with
+   * when it ran again, in epoch milliseconds. Rejects with NextVmLost, and the guest runs on in the other VM,
+   * when this VMM had ended before; when it rejects otherwise, the other VM has ended.
    */
   run(onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm>;
   /** Ends this VMM. Only before `run`. */
@@ -178,7 +205,10 @@ export interface WaitingVm {
   readonly exited: Promise<VmExit>;
   /** Writes pages of the guest's memory. Throws when they are outside of it. Only before `load`. */
   write(record: PageRecord): void;
-  /** Loads the state of the devices, once; the memory and the disk are complete. Its boot directory may have been renamed. */
+  /**
+   * Loads the state of the devices, once; the memory and the disk are complete. Its boot directory may have
+   * been renamed.
+   */
   load(state: Buffer): Promise<PausedVm>;
   /** Its boot directory was renamed after `load`. */
   moved(bootDirectory: string): void;
@@ -196,7 +226,9 @@ export interface MemoryWatch {
 
 /** What a VM writes to its disk's file. Ends with the VM. */
 export interface DiskWatch {
-  /** The parts that were written since the last call, or since the watch began. When it rejects, that is lost. */
+  /**
+   * The parts that were written since the last call, or since the watch began. When it rejects, that is lost.
+   */
   take(): Promise<readonly Extent[]>;
   /** The same, once, of a VM that is paused for ever or has ended. Rejects when it is not known. */
   takeLast(): Promise<readonly Extent[]>;
@@ -223,8 +255,8 @@ export interface KeptMemory {
   /** Whether the commands in it wait for their callers. Otherwise they end. */
   readonly keepsCommands: boolean;
   /**
-   * Called when everything is loaded, before the VM runs. The VM changes the disk from then on, so the memory must never be
-   * used again: records that, and resolves when the record is on the disk.
+   * Called when everything is loaded, before the VM runs. The VM changes the disk from then on, so the memory
+   * must never be used again: records that, and resolves when the record is on the disk.
    */
   used(): Promise<void>;
 }
@@ -243,7 +275,10 @@ export interface MemoryPlace {
   readonly diskPath: string;
 }
 
-/** A VM cannot be adopted now, because its VMM has paused the guest at a write that the host's disk did not take. Nothing is wrong with it. */
+/**
+ * A VM cannot be adopted now, because its VMM has paused the guest at a write that the host's disk did not
+ * take. Nothing is wrong with it.
+ */
 export class GuestPaused extends Error {}
 
 /** The VM cannot be suspended, and runs on. */
@@ -264,13 +299,19 @@ export interface PrepareRequest {
   readonly cpus: number;
   readonly memoryMb: number;
   readonly uid: number;
-  /** A machine's new disk for the guest to mount: only a machine with that disk can use the VM. null: any machine can. */
+  /**
+   * A machine's new disk for the guest to mount: only a machine with that disk can use the VM. null: any
+   * machine can.
+   */
   readonly disk: PreparedDisk | null;
-  /** Whether such VMs are wanted often, so that the driver may spend seconds and disk space to prepare them faster. */
+  /**
+   * Whether such VMs are wanted often, so that the driver may spend seconds and disk space to prepare them
+   * faster.
+   */
   readonly isFrequent: boolean;
   /**
-   * Makes a temporary disk in the boot directory for warming up a guest without a disk; the driver removes it. null:
-   * not available.
+   * Makes a temporary disk in the boot directory for warming up a guest without a disk; the driver removes
+   * it. null: not available.
    */
   readonly makeScratchDisk: (() => Promise<PreparedDisk>) | null;
 }
@@ -338,35 +379,46 @@ export interface Driver {
   installedProgram(): Promise<string>;
   readonly concurrentStartsMax: ConcurrentStartsMax;
   /**
-   * Starts a VM and waits for its agent's hello. On failure it has killed the VMM and throws with a message for the
-   * machine's owner. Aborting `signal` cancels the start.
+   * Starts a VM and waits for its agent's hello. On failure it has killed the VMM and throws with a message
+   * for the machine's owner. Aborting `signal` cancels the start.
    */
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm>;
   /**
-   * Continues a suspended VM in a new one. Rejects with the reason when its memory cannot be loaded, and has killed the new VM.
-   * Aborting `signal` cancels it.
+   * Continues a suspended VM in a new one. Rejects with the reason when its memory cannot be loaded, and has
+   * killed the new VM. Aborting `signal` cancels it.
    */
   resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm>;
   /**
-   * Checks the kept memory of a machine before it moves: resolves with its format, and whether it depends on a base file. Rejects
-   * with the reason when the memory does not fit the machine's files any more.
+   * Checks the kept memory of a machine before it moves: resolves with its format, and whether it depends on
+   * a base file. Rejects with the reason when the memory does not fit the machine's files any more.
    */
   describeMemory(
     place: MemoryPlace,
     memory: Pick<KeptMemory, "memoryId" | "moved">,
   ): Promise<{ readonly format: string; readonly hasBase: boolean }>;
-  /** The identities of a machine's files, which were compared with those of the node that saved the memory. */
+  /**
+   * The identities of a machine's files, which were compared with those of the node that saved the memory.
+   */
   memoryFiles(place: MemoryPlace): Promise<MemoryFiles>;
-  /** Files of this driver that may be the base of a machine's memory; machines' own files are not among them. */
+  /**
+   * Files of this driver that may be the base of a machine's memory; machines' own files are not among them.
+   */
   memoryBases(): Promise<readonly string[]>;
   /** Makes a VM that can be started within milliseconds. null: not supported by this driver. */
   readonly prepare: ((request: PrepareRequest, signal: AbortSignal) => Promise<PreparedVm>) | null;
-  /** Makes sure that no VM of this size starts from the current template, unless that was made within the last hour. */
+  /**
+   * Makes sure that no VM of this size starts from the current template, unless that was made within the last
+   * hour.
+   */
   forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void>;
-  /** Finds a VM started by an earlier agent. `gone` if its process has ended; throws when its guest does not answer. */
+  /**
+   * Finds a VM started by an earlier agent. `gone` if its process has ended; throws when its guest does not
+   * answer.
+   */
   adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
   /**
-   * Starts a VM that waits for a guest from another node. `basePath`: the file from which the guest's memory differs. null: not supported.
+   * Starts a VM that waits for a guest from another node. `basePath`: the file from which the guest's memory
+   * differs. null: not supported.
    */
   readonly receive:
     | ((request: ReceiveRequest, basePath: string | null, signal: AbortSignal) => Promise<WaitingVm>)

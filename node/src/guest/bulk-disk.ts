@@ -1,9 +1,9 @@
 /**
- * The host's side of a machine's bulk disk: a file that the VMM presents to the guest as a small disk. File contents are
- * transferred over it in large pieces; each transfer has its own window.
+ * The host's side of a machine's bulk disk: a file that the VMM presents to the guest as a small disk. File
+ * contents are transferred over it in large pieces; each transfer has its own window.
  *
- * Owns the open file. Always: its content is untrusted, because the guest can write all of it at any time; it contains only
- * file contents in transfer. While no transfer is running it takes no disk space.
+ * Owns the open file. Always: its content is untrusted, because the guest can write all of it at any time; it
+ * contains only file contents in transfer. While no transfer is running it takes no disk space.
  */
 import type { FileHandle } from "node:fs/promises";
 import { BULK_PIECE_BYTES } from "@flotilla/contract/guest/bulk";

@@ -5,11 +5,11 @@
  *     read:  worker's stdout → records → BulkOutput → pieces from the slots → caller
  *
  * Always:
- * - at most FLUSH_BYTES of a write are buffered here before they are on the disk, and at most one buffer of a read beyond
- *   what its reader consumed;
+ * - at most FLUSH_BYTES of a write are buffered here before they are on the disk, and at most one buffer of a
+ *   read beyond what its reader consumed;
  * - a slot is reused only after the reader acknowledges it;
- * - the window is released when the guest's worker has ended and no read or write is pending: a late one would be in the next
- *   transfer's content;
+ * - the window is released when the guest's worker has ended and no read or write is pending: a late one
+ *   would be in the next transfer's content;
  * - a guest that violates the protocol ends the transfer.
  */
 import { Readable, Writable } from "node:stream";
@@ -279,7 +279,9 @@ class BulkOutput extends Readable {
     }
   }
 
-  /** A worker waits for acknowledgements before it sends more than its slots, so only few can be on their way. */
+  /**
+   * A worker waits for acknowledgements before it sends more than its slots, so only few can be on their way.
+   */
   #acknowledge(): void {
     const { stdin } = this.#inner;
     if (stdin.writableLength >= this.#window.slots) throw new GuestProtocolError("pieces before slots were free");

@@ -2,10 +2,10 @@
  * One running command or open connection on the host: its streams, their credit and its end.
  *
  * Always:
- * - At most OUTPUT_WINDOW_BYTES of each output stream are buffered here. The guest gets new credit when the buffered data
- *   has been read; output without credit violates the protocol.
- * - `exit` resolves when the readers have received all output. A stream without a reader does not delay it, and after
- *   `kill` no stream does.
+ * - At most OUTPUT_WINDOW_BYTES of each output stream are buffered here. The guest gets new credit when the
+ *   buffered data has been read; output without credit violates the protocol.
+ * - `exit` resolves when the readers have received all output. A stream without a reader does not delay it,
+ *   and after `kill` no stream does.
  * - A command of an earlier host sends nothing before the guest has said how much of its input it has.
  */
 import { Readable, Writable } from "node:stream";
@@ -33,7 +33,9 @@ export interface ClientExecOptions {
   readonly hasStdin: boolean;
   /** How much of each output is buffered here. Absent: OUTPUT_WINDOW_BYTES. */
   readonly windowBytes?: number;
-  /** New credit is given by `outputTaken`, instead of when the data was read; the first byte has this offset. */
+  /**
+   * New credit is given by `outputTaken`, instead of when the data was read; the first byte has this offset.
+   */
   readonly takenFrom?: number;
   /** It began with an earlier host. */
   readonly isResumed: boolean;
@@ -48,7 +50,10 @@ class OutputStream extends Readable {
   readonly #onRead: (usedBytes: number) => boolean;
   readonly #windowBytes: number;
   #usedBytes = 0;
-  /** Credit for the data is given when it was taken; only that for the objects of its frames when they were read. */
+  /**
+   * Credit for the data is given when it was taken; only that for the objects of its frames when they were
+   * read.
+   */
   readonly #waitsForTaken: boolean;
   #end: number;
   #creditedEnd: number;
@@ -208,13 +213,16 @@ export class ClientExec implements GuestExec {
     this.#pidPromise.resolve(pid);
   }
 
-  /** Of a command of an earlier host. */
+  /** Input that the guest has of a command of an earlier host. */
   get stdinOffset(): Promise<number> {
     if (this.#stdinOffset === null) throw new Error("the command was not resumed");
     return this.#stdinOffset.promise;
   }
 
-  /** The guest continues a command of an earlier host: it has `offset` bytes of its input, and may get `credit` more. */
+  /**
+   * The guest continues a command of an earlier host: it has `offset` bytes of its input, and may get
+   * `credit` more.
+   */
   resumed(offset: number, credit: number): void {
     if (this.#stdinOffset === null || this.#hasStarted) throw new GuestProtocolError("a command that was not resumed");
     // What the guest has and has not written to its command yet is credited later.
@@ -297,7 +305,10 @@ export class ClientExec implements GuestExec {
     return true;
   }
 
-  /** One message for all frames that came with one read: the guest needs as long for a message as for some KiB of output. */
+  /**
+   * One message for all frames that came with one read: the guest needs as long for a message as for some KiB
+   * of output.
+   */
   #sendCredits(): void {
     for (const name of ["stdout", "stderr"] as const) {
       const bytes = this.#credits[name];

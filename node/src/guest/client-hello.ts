@@ -1,8 +1,9 @@
 /**
- * The start of a guest channel on the host: its hello, and the search for the answer behind data meant for an earlier host.
+ * The start of a guest channel on the host: its hello, and the search for the answer behind data meant for an
+ * earlier host.
  *
- * Always: reads no more than DISCARDED_BYTES_MAX, and keeps no more than the bytes of a nonce between chunks. The nonce is
- * random per connection, so no earlier data can look like the answer.
+ * Always: reads no more than DISCARDED_BYTES_MAX, and keeps no more than the bytes of a nonce between chunks.
+ * The nonce is random per connection, so no earlier data can look like the answer.
  */
 import {
   CHANNELS_MAX,

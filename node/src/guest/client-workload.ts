@@ -1,8 +1,8 @@
 /**
  * Receives the output of a machine's workload on the host, validated and limited to its window.
  *
- * Always: offsets only increase, and no more than WORKLOAD_WINDOW_BYTES arrive unacknowledged; a guest that violates this
- * breaks the protocol. Nothing is buffered here: the listener copies what it keeps.
+ * Always: offsets only increase, and no more than WORKLOAD_WINDOW_BYTES arrive unacknowledged; a guest that
+ * violates this breaks the protocol. Nothing is buffered here: the listener copies what it keeps.
  */
 import { FRAME_PAYLOAD_BYTES_MAX, GuestProtocolError, WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
 import { FieldReader, FieldWriter } from "@flotilla/contract/guest/messages";

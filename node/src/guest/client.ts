@@ -4,14 +4,16 @@
  * Owns the stream from the call on. contract/GUEST-PROTOCOL.md describes the protocol.
  *
  * Always:
- * - The guest is hostile: a protocol violation closes the channel with a reason, and the guest cannot make this process
- *   buffer more than the window of each stream.
- * - When the channel is lost, everything that waits for it ends: promises reject, readers of output get an error.
+ * - The guest is hostile: a protocol violation closes the channel with a reason, and the guest cannot make
+ *   this process buffer more than the window of each stream.
+ * - When the channel is lost, everything that waits for it ends: promises reject, readers of output get an
+ *   error.
  * - Commands do not block each other: each stream has its own credit.
- * - A resumable command that has ended keeps its channel until it was released, because the guest keeps its output.
+ * - A resumable command that has ended keeps its channel until it was released, because the guest keeps its
+ *   output.
  *
- * A node agent that dies leaves an incomplete frame and unread answers. So a new connection first sends zeros that
- * complete any frame, then a hello with a nonce, and discards everything before the nonce is repeated.
+ * A node agent that dies leaves an incomplete frame and unread answers. So a new connection first sends zeros
+ * that complete any frame, then a hello with a nonce, and discards everything before the nonce is repeated.
  */
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
@@ -57,26 +59,31 @@ export interface ConnectGuestOptions {
   /** Cancels connecting and destroys the stream. Has no effect once connected. */
   readonly signal?: AbortSignal;
   readonly clock?: Clock;
-  /** Resumable commands of an earlier host wait for `resume`. Absent: they end, as when a copy of a VM begins. */
+  /**
+   * Resumable commands of an earlier host wait for `resume`. Absent: they end, as when a copy of a VM begins.
+   */
   readonly keepsCommands?: boolean;
   /** Owned by the client from now on; null or absent: files are transferred over the channel. */
   readonly bulk?: BulkDisk | null;
 }
 
-/** Max bytes queued for a guest that stopped reading. Above it, commands are refused; above 2×, the channel is closed. */
+/**
+ * Max bytes queued for a guest that stopped reading. Above it, commands are refused; above 2×, the channel is
+ * closed.
+ */
 const UNREAD_BYTES_MAX = 64 * 1024 * 1024;
 const REQUESTS_MAX = 1024;
 /** Releases are sent with the next command, or after this time. */
 const RELEASE_MS = 1_000;
 /**
- * How long a new connection does not use the bulk disk: after the hello, a worker of the previous host may still finish a
- * write to it.
+ * How long a new connection does not use the bulk disk: after the hello, a worker of the previous host may
+ * still finish a write to it.
  */
 export const BULK_QUIET_MS = 30_000;
 
 /**
- * Takes ownership of the stream and resolves when the agent has answered. Rejects and destroys the stream if the agent does
- * not answer in time or violates the protocol, or if the stream ends.
+ * Takes ownership of the stream and resolves when the agent has answered. Rejects and destroys the stream if
+ * the agent does not answer in time or violates the protocol, or if the stream ends.
  */
 export async function connectGuest(stream: Duplex, options: ConnectGuestOptions): Promise<Guest> {
   const clock = options.clock ?? systemClock;
@@ -115,7 +122,7 @@ interface Pending {
 /** The channels of commands, or those of connections. */
 class ChannelRange {
   readonly max: number;
-  /** Of an earlier host, by key. */
+  /** Channels of an earlier host's commands, by key. */
   readonly kept: Map<string, number>;
   /** Ended and not released, oldest first. */
   readonly ended = new ReleasingMap<number, ClientExec>();
@@ -152,7 +159,10 @@ class GuestClient implements Guest {
   readonly closed: Promise<string>;
   readonly #stream: Duplex;
   readonly #clock: Clock;
-  /** Limits padding: only a connecting host needs zeros; a guest that sends many would waste this process's time. */
+  /**
+   * Limits padding: only a connecting host needs zeros; a guest that sends many would waste this process's
+   * time.
+   */
   readonly #decoder = new FrameDecoder(FRAME_PADDING_BYTES);
   readonly #search: HelloSearch;
   readonly #execs = new ReleasingMap<number, ClientExec>();
@@ -399,8 +409,8 @@ class GuestClient implements Guest {
     if (this.#lostBecause !== undefined) throw this.#lostError();
     const { ended, kept, max } = range;
     if (!range.hasRoom) throw new GuestBusy(`the guest already runs its maximum of ${max} ${range.what}`);
-    // What ended does not prevent new commands, even if its caller does not read. More than one may be too many: a guest may
-    // have more connections of an earlier host than it says it opens.
+    // What ended does not prevent new commands, even if its caller does not read. More than one may be too
+    // many: a guest may have more connections of an earlier host than it says it opens.
     for (const oldest of ended.entries()) if (range.used + kept.size >= max) this.#release(...oldest);
     for (;;) {
       const channel = range.next();

@@ -1,5 +1,6 @@
 /**
- * What the guest's agent says about a file, which a user of the guest may have made as strange as file systems allow.
+ * What the guest's agent says about a file, which a user of the guest may have made as strange as file
+ * systems allow.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,8 +1,8 @@
 /**
  * What the guest's agent answers about a file, as GUEST-PROTOCOL.md describes it under files. Pure.
  *
- * Always: a guest is not trusted. An answer that does not fit is a FileFailure, numbers and names are bounded, and no text
- * of a guest is longer than DETAIL_CHARACTERS_MAX.
+ * Always: a guest is not trusted. An answer that does not fit is a FileFailure, numbers and names are
+ * bounded, and no text of a guest is longer than DETAIL_CHARACTERS_MAX.
  */
 import type { LinkError } from "@flotilla/contract/link/link";
 import type { FileFacts, ListedFile } from "@flotilla/contract/link/files";

@@ -2,9 +2,11 @@
  * One operation on a file in a guest: its first line, its content and its end, with failures as FileFailure.
  *
  * Always:
- * - A failure of any kind rejects `ended`; `firstLine` rejects with the same error, a FileFailure if the guest caused it.
+ * - A failure of any kind rejects `ended`; `firstLine` rejects with the same error, a FileFailure if the
+ *   guest caused it.
  * - Content is not read before `onContent` is called, and then no faster than it is consumed.
- * - Bounded: a first line has LINE_BYTES_MAX bytes at most; of an error text ERROR_CHARACTERS_MAX characters are kept.
+ * - Bounded: a first line has LINE_BYTES_MAX bytes at most; of an error text ERROR_CHARACTERS_MAX characters
+ *   are kept.
  */
 import type { Writable } from "node:stream";
 import { errorOf, messageOf } from "@flotilla/base/errors";
@@ -47,7 +49,10 @@ export class FileWork {
     return this.#exec.stdin;
   }
 
-  /** Begins to read the content that follows the first line. An error that `take` throws ends the operation with it. */
+  /**
+   * Begins to read the content that follows the first line. An error that `take` throws ends the operation
+   * with it.
+   */
   onContent(take: (chunk: Buffer) => void): void {
     const { stdout } = this.#exec;
     const takeOrFail = (chunk: Buffer): void => {
@@ -72,7 +77,10 @@ export class FileWork {
     this.#exec.stdout.resume();
   }
 
-  /** Ends the operation with this error. What the guest still sends is discarded; a file being written stays as it was. */
+  /**
+   * Ends the operation with this error. What the guest still sends is discarded; a file being written stays
+   * as it was.
+   */
   fail(error: Error): void {
     this.#failed.reject(error);
     const { stdout } = this.#exec;

@@ -1,16 +1,22 @@
 /**
  * The interface to a machine's guest agent, independent of the transport.
  *
- * `client.ts` implements it over the guest protocol (GUEST-PROTOCOL.md); the fake driver implements it by a script.
+ * `client.ts` implements it over the guest protocol (GUEST-PROTOCOL.md); the fake driver implements it by a
+ * script.
  */
 import type { Readable, Writable } from "node:stream";
 import type { GUEST_FILE_OPERATIONS } from "@flotilla/contract/guest/messages";
 
 /** What the agent reported when the channel opened. */
 export interface GuestHello {
-  /** Whether the guest was configured since it booted: true when a node agent reconnects to a running machine. */
+  /**
+   * Whether the guest was configured since it booted: true when a node agent reconnects to a running machine.
+   */
   readonly isConfigured: boolean;
-  /** How fast its timer counts, as its kernel measured it at the boot: thousands in a second. 0: it has no timer; null: unknown. */
+  /**
+   * How fast its timer counts, as its kernel measured it at the boot: thousands in a second. 0: it has no
+   * timer; null: unknown.
+   */
   readonly timerKhz: number | null;
 }
 
@@ -33,7 +39,9 @@ export interface GuestConfiguration {
    * socketpair).
    */
   readonly rootDevice: string | null;
-  /** The device's expected size in bytes: it may just have changed, so the guest waits for it. null: any size. */
+  /**
+   * The device's expected size in bytes: it may just have changed, so the guest waits for it. null: any size.
+   */
   readonly rootBytes: number | null;
   readonly nameservers: readonly string[];
   readonly address: { readonly cidr: string; readonly gateway: string } | null;
@@ -49,8 +57,8 @@ export interface GuestExecRequest {
   /** The command outlives the channel, and the exec ends as soon as the command runs. */
   readonly isBackground: boolean;
   /**
-   * Absent: true. false: the caller does not wait for `pid`, which will reject. This saves a message per command, and with it
-   * a wake-up of the VMM and one of this process.
+   * Absent: true. false: the caller does not wait for `pid`, which will reject. This saves a message per
+   * command, and with it a wake-up of the VMM and one of this process.
    */
   readonly needsPid?: boolean;
   /** 32 hex: the next host can resume the command by this name. Absent: it ends with this host. */
@@ -64,7 +72,9 @@ export interface GuestConnectRequest {
   readonly resumeKey: string;
 }
 
-/** Which command or connection to resume, and how much of its output was received before its host was lost. */
+/**
+ * Which command or connection to resume, and how much of its output was received before its host was lost.
+ */
 export interface GuestResumeRequest {
   readonly resumeKey: string;
   readonly stdoutOffset: number;
@@ -74,7 +84,10 @@ export interface GuestResumeRequest {
 /** A command or connection of an earlier host, which continues where that host had received its output. */
 export interface ResumedExec {
   readonly exec: GuestExec;
-  /** How much of its input the guest has received; the rest is to be sent. Rejects when the command is not resumed. */
+  /**
+   * How much of its input the guest has received; the rest is to be sent. Rejects when the command is not
+   * resumed.
+   */
   readonly stdinOffset: Promise<number>;
 }
 
@@ -86,16 +99,16 @@ export interface GuestFileRequest {
   readonly operation: keyof typeof GUEST_FILE_OPERATIONS;
   /** Absolute. */
   readonly path: string;
-  /** Of read: the first byte, counted from the end with `isFromEnd`. */
+  /** First byte to read, counted from the end with `isFromEnd`. */
   readonly offset: number;
-  /** Of read: at most so many bytes; null: to the end. */
+  /** Max bytes to read; null: to the end. */
   readonly length: number | null;
   readonly isFromEnd: boolean;
 }
 
 /**
- * How a command ended: its exit code, 128 + the number of the signal that killed it, or 255 and a stderr text if it
- * could not run.
+ * How a command ended: its exit code, 128 + the number of the signal that killed it, or 255 and a stderr text
+ * if it could not run.
  */
 export interface GuestExit {
   readonly exitCode: number;
@@ -110,26 +123,32 @@ export interface GuestExec {
   readonly stdout: Readable;
   readonly stderr: Readable;
   /**
-   * Resolves after both outputs were delivered completely to their readers; rejects when the channel is lost. An output
-   * that has no reader by then does not delay it, and can still be read.
+   * Resolves after both outputs were delivered completely to their readers; rejects when the channel is lost.
+   * An output that has no reader by then does not delay it, and can still be read.
    */
   readonly exit: Promise<GuestExit>;
   resize(size: { cols: number; rows: number }): void;
   /** Sends a signal to the command's process group. */
   signal(signal: number): void;
   /**
-   * Kills the command and all its descendants. With `graceMs` the command gets SIGHUP first, as if its terminal had closed,
-   * and what remains after that time is killed. `exit` still resolves.
+   * Kills the command and all its descendants. With `graceMs` the command gets SIGHUP first, as if its
+   * terminal had closed, and what remains after that time is killed. `exit` still resolves.
    */
   kill(graceMs?: number): void;
   /**
-   * Of a connection: its other end has this much of the output, since it began. At most CONNECTION_WINDOW_BYTES are sent beyond
-   * that.
+   * Says how much of a connection's output its other end has, since it began. At most CONNECTION_WINDOW_BYTES
+   * are sent beyond that.
    */
   outputTaken?(stdoutBytes: number): void;
-  /** Calls back with how much of the input the guest has certainly received, since the command or connection began. */
+  /**
+   * Calls back with how much of the input the guest has certainly received, since the command or connection
+   * began.
+   */
   onInputTaken?(taken: (bytes: number) => void): void;
-  /** Everything of the command was delivered, or is not needed: the guest need not keep it. Absent: it keeps nothing. */
+  /**
+   * Everything of the command was delivered, or is not needed: the guest need not keep it. Absent: it keeps
+   * nothing.
+   */
   release?(): void;
 }
 
@@ -138,8 +157,8 @@ export interface GuestWorkloadRequest {
   /** The offset in the output, counted since the guest booted, that the host has stored already. */
   readonly offset: number;
   /**
-   * New output; `offset` is that of its first byte. The guest dropped what is missing before it. `bytes` is valid only during
-   * the call. At most WORKLOAD_WINDOW_BYTES arrive without `acknowledge`.
+   * New output; `offset` is that of its first byte. The guest dropped what is missing before it. `bytes` is
+   * valid only during the call. At most WORKLOAD_WINDOW_BYTES arrive without `acknowledge`.
    */
   onOutput(offset: number, bytes: Buffer): void;
   /** The workload has ended; comes after the output until then. May repeat when a host reconnects. */
@@ -148,7 +167,10 @@ export interface GuestWorkloadRequest {
 
 /** The main command of a machine. */
 export interface GuestWorkload {
-  /** Resolves when the workload runs or ran before (also if it could not be started). Rejects when the guest refuses. */
+  /**
+   * Resolves when the workload runs or ran before (also if it could not be started). Rejects when the guest
+   * refuses.
+   */
   readonly started: Promise<void>;
   /** The host has stored the output before `offset`; the guest may send `bytes` more. */
   acknowledge(offset: number, bytes: number): void;
@@ -158,24 +180,28 @@ export interface Guest {
   readonly hello: GuestHello;
   configure(configuration: GuestConfiguration): Promise<void>;
   /**
-   * Runs a machine's start in namespaces that are gone when this resolves, so nothing of the configuration remains. A
-   * configured guest runs only its image's shell, which can write no file; rejects if a process of it is left.
+   * Runs a machine's start in namespaces that are gone when this resolves, so nothing of the configuration
+   * remains. A configured guest runs only its image's shell, which can write no file; rejects if a process of
+   * it is left.
    */
   warmUp(configuration: GuestConfiguration): Promise<void>;
   /**
-   * Throws when the request cannot be sent: channel lost, too many concurrent commands, no program, a zero byte in a text, or
-   * arguments and environment larger than a message.
+   * Throws when the request cannot be sent: channel lost, too many concurrent commands, no program, a zero
+   * byte in a text, or arguments and environment larger than a message.
    */
   exec(request: GuestExecRequest): GuestExec;
   /** Whether a command with a `resumeKey` outlives this channel. Absent: false. */
   readonly keepsCommands?: boolean;
-  /** Throws like `exec`, and when the guest has no such command: it has ended, or the guest has not kept it. */
+  /**
+   * Throws like `exec`, and when the guest has no such command: it has ended, or the guest has not kept it.
+   */
   resume?(request: GuestResumeRequest): ResumedExec;
   /** Whether `connect` may be called now. Absent: never. */
   readonly canConnect?: boolean;
   /**
-   * Opens a connection: `stdin` and `stdout` are its two directions. `pid` resolves when it is established and rejects with the
-   * guest's reason; `exit` resolves with 0 after an orderly end, with another code when it broke. Throws like `exec`.
+   * Opens a connection: `stdin` and `stdout` are its two directions. `pid` resolves when it is established
+   * and rejects with the guest's reason; `exit` resolves with 0 after an orderly end, with another code when
+   * it broke. Throws like `exec`.
    */
   connect?(request: GuestConnectRequest): GuestExec;
   /** Throws like `resume`. `stderrOffset` has no effect. */
@@ -186,7 +212,9 @@ export interface Guest {
   workload(request: GuestWorkloadRequest): GuestWorkload;
   /** Flushes all file systems to disk. */
   sync(): Promise<void>;
-  /** Ends all processes, syncs, unmounts and powers off. Resolves when the guest has confirmed that it begins. */
+  /**
+   * Ends all processes, syncs, unmounts and powers off. Resolves when the guest has confirmed that it begins.
+   */
   shutDown(): Promise<void>;
   /** Resolves when the channel is lost, with the reason. Never rejects. */
   readonly closed: Promise<string>;

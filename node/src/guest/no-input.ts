@@ -1,8 +1,9 @@
 /**
  * The input of commands that have none.
  *
- * Always: it has ended, and has no listeners, because all such commands share it. Node makes a function in the old generation for each
- * Writable, which would keep a command in memory until a full collection (docs/decisions/0018-what-one-caller-may-hold.md).
+ * Always: it has ended, and has no listeners, because all such commands share it. Node makes a function in
+ * the old generation for each Writable, which would keep a command in memory until a full collection
+ * (docs/decisions/0018-what-one-caller-may-hold.md).
  */
 import { Writable } from "node:stream";
 

@@ -1,12 +1,13 @@
 /**
  * Chooses hardware virtualization or emulation by a trial boot.
  *
- * A /dev/kvm that can be opened is not enough: under some nested hypervisors a stock guest kernel hangs within its first
- * instructions, under others the VMM aborts. So a tiny guest is booted with KVM and given a few seconds.
+ * A /dev/kvm that can be opened is not enough: under some nested hypervisors a stock guest kernel hangs
+ * within its first instructions, under others the VMM aborts. So a tiny guest is booted with KVM and given a
+ * few seconds.
  *
- * Owns `<cache>/accelerator.json`: the verdict, valid while host boot, QEMU and guest files stay the same. A guest that
- * did not answer in time may have been slowed down by a busy host, so that verdict expires after an hour.
- * Always: the choice comes with its reason, for `doctor`, the node's labels and the log.
+ * Owns `<cache>/accelerator.json`: the verdict, valid while host boot, QEMU and guest files stay the same. A
+ * guest that did not answer in time may have been slowed down by a busy host, so that verdict expires after
+ * an hour. Always: the choice comes with its reason, for `doctor`, the node's labels and the log.
  */
 import { randomUUID } from "node:crypto";
 import { constants } from "node:fs";

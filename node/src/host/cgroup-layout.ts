@@ -1,8 +1,8 @@
 /**
  * The control group trees of a host, and the limits to write into their files. Pure.
  *
- * Supports both versions of the kernel's interface: in version 2 all controllers share one tree, in version 1 each has its
- * own. On a host with both, version 1 is used if it has the memory controller.
+ * Supports both versions of the kernel's interface: in version 2 all controllers share one tree, in version 1
+ * each has its own. On a host with both, version 1 is used if it has the memory controller.
  */
 
 const CONTROLLERS = ["memory", "cpu", "pids", "io"] as const;
@@ -91,16 +91,16 @@ const DISK_WEIGHTS = {
 } as const;
 
 /**
- * All machines have the same weight, because a small one can load a disk as much as a large one. Which files exist depends
- * on the kernel's I/O scheduler; without any, disk requests are not weighted.
+ * All machines have the same weight, because a small one can load a disk as much as a large one. Which files
+ * exist depends on the kernel's I/O scheduler; without any, disk requests are not weighted.
  */
 export function diskWeightFiles(version: 1 | 2, share: "normal" | "background" | "node"): readonly GroupFile[] {
   return DISK_WEIGHTS[version].map((file) => ({ controller: "io", name: file.name, value: String(file[share]) }));
 }
 
 /**
- * Whether the kernel weights disk requests, judged by file names: those at the top of the controller's tree (where
- * version 2 has no weights) and those in a group below it.
+ * Whether the kernel weights disk requests, judged by file names: those at the top of the controller's tree
+ * (where version 2 has no weights) and those in a group below it.
  */
 export function weighsDisks(names: readonly string[]): boolean {
   const indicators: readonly string[] = ["io.weight", "io.bfq.weight", "io.cost.qos", "blkio.weight"];
@@ -108,8 +108,8 @@ export function weighsDisks(names: readonly string[]): boolean {
 }
 
 /**
- * The limits of the group that contains all VMMs of a node. It leaves memory to what manages them, gets processor time as
- * if each processor had one more task, and has half the usual weight on a busy disk.
+ * The limits of the group that contains all VMMs of a node. It leaves memory to what manages them, gets
+ * processor time as if each processor had one more task, and has half the usual weight on a busy disk.
  */
 export function nodeFiles(
   version: 1 | 2,

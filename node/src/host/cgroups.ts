@@ -1,9 +1,9 @@
 /**
  * One control group per VMM, with limits on memory, tasks and processor time.
  *
- * Owns `flotilla-<node>/<boot id>/` at the top of the host's trees (cgroup-layout.ts). At the top, because VMMs outlive
- * the agent and must be found by an agent that is started elsewhere. So the limits of the agent's own group do not apply
- * to them.
+ * Owns `flotilla-<node>/<boot id>/` at the top of the host's trees (cgroup-layout.ts). At the top, because
+ * VMMs outlive the agent and must be found by an agent that is started elsewhere. So the limits of the
+ * agent's own group do not apply to them.
  *
  * Always:
  * - a group has its limits before a process joins it, and is removed when its VMM has ended;
@@ -56,7 +56,10 @@ export interface VmmGroup {
 
 /** The group of a VMM that this agent started. */
 export interface NewVmmGroup extends VmmGroup {
-  /** Gives a process of the group only idle processor and disk time (`background`), or its normal share. Never rejects. */
+  /**
+   * Gives a process of the group only idle processor and disk time (`background`), or its normal share. Never
+   * rejects.
+   */
   share(pid: number, share: "background" | "normal"): Promise<void>;
 }
 
@@ -137,7 +140,8 @@ export class Cgroups {
         break;
       } catch (error) {
         const { code } = error as NodeJS.ErrnoException;
-        // ENOENT: the node's group was removed with its last child. EEXIST: an earlier attempt of this boot left a group.
+        // ENOENT: the node's group was removed with its last child. EEXIST: an earlier attempt of this boot
+        // left a group.
         if (attempts === MAKE_ATTEMPTS_MAX || (code !== "ENOENT" && code !== "EEXIST")) throw error;
         if (code === "EEXIST") await this.find(bootId).remove();
         else await this.makeNodeGroup();
@@ -196,8 +200,9 @@ export class Cgroups {
   }
 
   /**
-   * The kernel's idle class works only within a group, so a task that is to run only when the host is idle must be outside
-   * all groups. In version 2's single tree that would also drop the other limits, so there the group gets the least weight.
+   * The kernel's idle class works only within a group, so a task that is to run only when the host is idle
+   * must be outside all groups. In version 2's single tree that would also drop the other limits, so there
+   * the group gets the least weight.
    */
   async #share(
     bootId: string,

@@ -1,10 +1,11 @@
 /**
- * Until when fenced VMs of this node may run: FENCE_MS after the last heartbeat that a server acknowledged was sent.
+ * Until when fenced VMs of this node may run: FENCE_MS after the last heartbeat that a server acknowledged
+ * was sent.
  *
  * Always:
  * - Instants are of `Clock.boottime`, absolute, so no delay in this process makes the lease longer.
- * - It only grows. In a new agent it has ended, until a server acknowledges its first heartbeat; the VMs of the agent before keep
- *   the timers that they have.
+ * - It only grows. In a new agent it has ended, until a server acknowledges its first heartbeat; the VMs of
+ *   the agent before keep the timers that they have.
  *
  * In memory only: the timers are the kernel's.
  */

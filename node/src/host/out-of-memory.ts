@@ -1,9 +1,11 @@
 /**
- * The order in which the kernel kills processes when the host runs out of memory: VMMs first (jail.c), then programs that
- * process the content of machines and images, then everything else on the host, and last what manages machines.
+ * The order in which the kernel kills processes when the host runs out of memory: VMMs first (jail.c), then
+ * programs that process the content of machines and images, then everything else on the host, and last what
+ * manages machines.
  *
- * Always: a child inherits its parent's score, so each program that processes such content is started with its own score,
- * by `runTool` or by the script in confine.ts. A score can always be raised; lowering it needs CAP_SYS_RESOURCE.
+ * Always: a child inherits its parent's score, so each program that processes such content is started with
+ * its own score, by `runTool` or by the script in confine.ts. A score can always be raised; lowering it needs
+ * CAP_SYS_RESOURCE.
  */
 import { execFile } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";

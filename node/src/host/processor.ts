@@ -6,8 +6,9 @@
 const LINES = ["vendor_id", "cpu family", "model", "stepping", "microcode", "flags", "vmx flags"] as const;
 
 /**
- * Identifies the processor that guests under KVM see: by the first processor in the text of /proc/cpuinfo, and by the host
- * kernel's release, which decides what KVM exposes. It changes with every update that adds or removes a feature.
+ * Identifies the processor that guests under KVM see: by the first processor in the text of /proc/cpuinfo,
+ * and by the host kernel's release, which decides what KVM exposes. It changes with every update that adds or
+ * removes a feature.
  */
 export function processorIdentity(cpuinfo: string, kernelRelease: string): string {
   const [first = ""] = cpuinfo.split(/\n\s*\n/);
@@ -20,8 +21,9 @@ export function processorIdentity(cpuinfo: string, kernelRelease: string): strin
 }
 
 /**
- * The rate of the time stamp counter in kHz, from the text of /proc/cpuinfo; null when its rate is not constant. On such
- * processors the kernel prints twice the rate as `bogomips`; `cpu MHz` is only the current clock.
+ * The rate of the time stamp counter in kHz, from the text of /proc/cpuinfo; null when its rate is not
+ * constant. On such processors the kernel prints twice the rate as `bogomips`; `cpu MHz` is only the current
+ * clock.
  */
 export function tscKhzIn(cpuinfo: string): number | null {
   if (!/^flags\s*:.*\bconstant_tsc\b/m.test(cpuinfo)) return null;

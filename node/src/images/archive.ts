@@ -1,6 +1,6 @@
 /**
- * Reads an image from a file: an OCI layout (directory or tar), the output of `docker save`, or a tar of a root file
- * system. Plain, gzip or zstd, detected from the content, never from the name.
+ * Reads an image from a file: an OCI layout (directory or tar), the output of `docker save`, or a tar of a
+ * root file system. Plain, gzip or zstd, detected from the content, never from the name.
  *
  * Archives are hostile input, like registries. Always:
  * - GNU tar extracts the archive confined and without capabilities;
@@ -48,7 +48,7 @@ export interface ArchiveImage {
   readonly layerPaths: readonly string[];
 }
 
-/** For root file systems, which do not say how to run them. */
+/** Configuration of root file systems, which do not say how to run them. */
 export const PLAIN_CONFIGURATION: ImageConfiguration = {
   env: ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
   workdir: "/",
@@ -157,7 +157,10 @@ async function readLayout(directory: string, options: OpenArchiveOptions): Promi
   }
 }
 
-/** An index.json with a single entry need not name its platform. Of one image's variants of an architecture one is chosen. */
+/**
+ * An index.json with a single entry need not name its platform. Of one image's variants of an architecture
+ * one is chosen.
+ */
 function chooseEntry(entries: Parameters<typeof choosePlatform>[0], arch: string): { readonly digest: string } {
   const [only] = entries;
   if (only !== undefined && entries.length === 1) return only;
@@ -246,8 +249,8 @@ async function readDocument(directory: string, name: string): Promise<Buffer> {
 }
 
 /**
- * A regular file of the archive. Links within it are followed (older docker archives link equal layers); links out of
- * it are refused.
+ * A regular file of the archive. Links within it are followed (older docker archives link equal layers);
+ * links out of it are refused.
  */
 async function fileIn(directory: string, name: string): Promise<string> {
   const root = await realpath(directory);

@@ -1,16 +1,18 @@
 /**
  * Downloads blobs from a registry to the disk, and decompresses layers to plain tars.
  *
- * Owns `<images>/blobs`. A finished blob is named `sha256-…-<source>`, an unfinished one `….partial`; `<source>` is a
- * hash of registry and repository. Blobs of two sources are never shared, even with equal digests: a tenant could
- * otherwise delay everyone's pull of a well-known layer by serving it slowly from its own registry.
+ * Owns `<images>/blobs`. A finished blob is named `sha256-…-<source>`, an unfinished one `….partial`;
+ * `<source>` is a hash of registry and repository. Blobs of two sources are never shared, even with equal
+ * digests: a tenant could otherwise delay everyone's pull of a well-known layer by serving it slowly from its
+ * own registry.
  *
  * Always:
  * - a blob gets its final name only after its size and digest were verified;
  * - a blob or partial blob left by an earlier process is hashed again before use.
  *
- * After a crash, and after a pull that failed, blobs and partial blobs stay: the next pull uses them, or resumes them with a
- * Range request. They are leftovers until then, which are removed after a day, or when room is needed (store.ts).
+ * After a crash, and after a pull that failed, blobs and partial blobs stay: the next pull uses them, or
+ * resumes them with a Range request. They are leftovers until then, which are removed after a day, or when
+ * room is needed (store.ts).
  */
 import { createHash } from "node:crypto";
 import { createReadStream, type Stats } from "node:fs";
@@ -60,9 +62,12 @@ export class BlobStore {
   readonly #clock: Clock;
   readonly #retryDelayMs: number;
   readonly #fetches = new SharedWork<string, number>();
-  /** How many pulls use each blob: two tags share their common layers, which must outlast the pull that ends first. */
+  /**
+   * How many pulls use each blob: two tags share their common layers, which must outlast the pull that ends
+   * first.
+   */
   readonly #users = new Map<string, number>();
-  /** Of blobs without users that are being removed. */
+  /** Removals of blobs without users. */
   readonly #removals = new Map<string, Promise<void>>();
 
   constructor(options: { readonly directory: string; readonly clock: Clock; readonly retryDelayMs: number }) {
@@ -135,7 +140,9 @@ export class BlobStore {
     await Promise.all(digests.map((digest) => this.removeLeftover(this.#pathOf(reference, digest))));
   }
 
-  /** Removes a blob that has no users, whole or partial. A pull that begins to use it waits until it is gone. */
+  /**
+   * Removes a blob that has no users, whole or partial. A pull that begins to use it waits until it is gone.
+   */
   async #remove(path: string): Promise<void> {
     const removal =
       this.#removals.get(path) ??
@@ -214,7 +221,7 @@ export class BlobStore {
 
 const partialOf = (path: string): string => `${path}.partial`;
 
-/** Of the path of a blob or of a partial one. */
+/** Path of the blob, also of a partial one. */
 const blobPathOf = (path: string): string => path.replace(/\.partial$/, "");
 
 interface Append {
@@ -280,7 +287,10 @@ export interface DecompressOptions {
   readonly frames?: FrameBudget;
 }
 
-/** How many frames of zstd may still come. Each takes as much time as a small file, also when it has no content. */
+/**
+ * How many frames of zstd may still come. Each takes as much time as a small file, also when it has no
+ * content.
+ */
 export interface FrameBudget {
   left: number;
 }
@@ -288,7 +298,10 @@ export interface FrameBudget {
 /** As many as an image may have files, because layers for lazy pulling have a frame for each. */
 export const frameBudget = (): FrameBudget => ({ left: FRAMES_MAX });
 
-/** Writes a layer's plain tar. Throws CorruptData, or an Error with a user-facing message when it is too large. */
+/**
+ * Writes a layer's plain tar. Throws CorruptData, or an Error with a user-facing message when it is too
+ * large.
+ */
 export async function decompress(
   options: DecompressOptions,
 ): Promise<{ readonly digest: string; readonly bytes: number }> {
@@ -330,15 +343,17 @@ async function* streamChunks(stream: AsyncIterable<unknown>, signal: AbortSignal
 
 const ZSTD_MAGIC = 0xfd2fb528;
 const FRAMES_MAX = 500_000;
-/** Such a frame is read and decompressed whole: streams of the usual size would take several times as long. */
+/**
+ * Such a frame is read and decompressed whole: streams of the usual size would take several times as long.
+ */
 const SMALL_FRAME_BYTES = 16 * 1024;
 const HEAD_BYTES = 4096;
 const isSkippable = (magic: number): boolean => magic >= 0x184d2a50 && magic <= 0x184d2a5f;
 
 /**
- * Decompresses frame by frame, because Node's stream silently stops after the first frame. Layers made for lazy pulling
- * have many frames, with skippable ones between and after them. The end of a frame follows from its block headers
- * (RFC 8878).
+ * Decompresses frame by frame, because Node's stream silently stops after the first frame. Layers made for
+ * lazy pulling have many frames, with skippable ones between and after them. The end of a frame follows from
+ * its block headers (RFC 8878).
  */
 async function* zstdChunks(source: string, frames: FrameBudget, signal: AbortSignal): AsyncGenerator<Buffer> {
   await using file = await open(source, "r");
@@ -361,7 +376,10 @@ async function* zstdChunks(source: string, frames: FrameBudget, signal: AbortSig
   }
 }
 
-/** Reads the short headers of a file in order, many at once: there may be millions without any content between them. */
+/**
+ * Reads the short headers of a file in order, many at once: there may be millions without any content between
+ * them.
+ */
 class HeadReader {
   readonly #file: FileHandle;
   #bytes = Buffer.alloc(0);
@@ -419,7 +437,9 @@ export async function readHead(path: string, offset: number, length: number): Pr
   return buffer.subarray(0, bytesRead);
 }
 
-/** Like `pipe`, but an error of the source destroys the target, and closing the target destroys the source. */
+/**
+ * Like `pipe`, but an error of the source destroys the target, and closing the target destroys the source.
+ */
 function pipeInto<T extends NodeJS.ReadWriteStream & { destroy(error?: Error): void }>(
   source: NodeJS.ReadableStream & { destroy(): void },
   target: T,

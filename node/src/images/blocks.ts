@@ -6,7 +6,8 @@
  * Always:
  * - Memory is bounded by one record on each side, whatever the file's size.
  * - Blocks of zeros are neither sent nor hashed, so the hash does not depend on which of them are allocated.
- * - A written file has the same content as the one that was read: its own hash is compared after it was synced.
+ * - A written file has the same content as the one that was read: its own hash is compared after it was
+ *   synced.
  *
  * A writer that is interrupted leaves a file whose content is right up to its size, rounded down to a block.
  */
@@ -36,7 +37,10 @@ interface Piece {
   readonly data: Buffer;
 }
 
-/** The SHA-256 of a file's content, in hexadecimal: of each block that is not all zeros after its offset, then of the size. */
+/**
+ * The SHA-256 of a file's content, in hexadecimal: of each block that is not all zeros after its offset, then
+ * of the size.
+ */
 export async function contentHash(path: string, signal: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
   await using file = await open(path, "r");
@@ -48,7 +52,10 @@ export async function contentHash(path: string, signal: AbortSignal): Promise<st
   return endOf(hash, size).toString("hex");
 }
 
-/** The stream of a file's blocks from byte `from` on, a multiple of BLOCK_BYTES. Reads the whole file, for its hash. */
+/**
+ * The stream of a file's blocks from byte `from` on, a multiple of BLOCK_BYTES. Reads the whole file, for its
+ * hash.
+ */
 export async function* readBlocks(path: string, from: number): AsyncGenerator<Buffer, void> {
   const hash = createHash("sha256");
   await using file = await open(path, "r");
@@ -64,8 +71,8 @@ export async function* readBlocks(path: string, from: number): AsyncGenerator<Bu
 }
 
 /**
- * The stream of some parts of a file, also where they are all zeros. The extents are in order and do not overlap. Its hash is that
- * of the blocks in it. The file may be written to meanwhile.
+ * The stream of some parts of a file, also where they are all zeros. The extents are in order and do not
+ * overlap. Its hash is that of the blocks in it. The file may be written to meanwhile.
  */
 export async function* readExtents(path: string, extents: readonly Extent[]): AsyncGenerator<Buffer, void> {
   const hash = createHash("sha256");
@@ -115,8 +122,9 @@ export interface WrittenBlocks {
 }
 
 /**
- * Writes a stream of blocks into an open file, and syncs it. `onBytes`: so many bytes of data were written since the last call;
- * it may throw. `only`: nothing outside of this part of a file of this size is written. Throws when the stream breaks off or is not one.
+ * Writes a stream of blocks into an open file, and syncs it. `onBytes`: so many bytes of data were written
+ * since the last call; it may throw. `only`: nothing outside of this part of a file of this size is written.
+ * Throws when the stream breaks off or is not one.
  */
 export async function writeBlocks(
   file: FileHandle,
@@ -248,8 +256,8 @@ async function* extentsOf(file: FileHandle, path: string, size: number): AsyncGe
 }
 
 /**
- * The allocated parts of a file. Node has no SEEK_HOLE, and reading a hole fills the page cache with zeros. `raw`: the content is
- * not looked at, so a disk that a hostile VMM wrote is harmless.
+ * The allocated parts of a file. Node has no SEEK_HOLE, and reading a hole fills the page cache with zeros.
+ * `raw`: the content is not looked at, so a disk that a hostile VMM wrote is harmless.
  */
 async function* mappedExtents(path: string): AsyncGenerator<Extent, void> {
   const argv = ["-n", String(TOOL_SCORE), "--", "qemu-img", "map", "-U", "-f", "raw", "--output=json", path];

@@ -6,10 +6,11 @@
  * Always:
  * - a directory in `unpacked` is complete: it gets its name by rename after its files were synced;
  * - root.ext4 is never written again, because machines' disks depend on its blocks;
- * - a reference is one small file, replaced by rename, and belongs to one owner: tenants neither see nor use what
- *   another tenant fetched or what a tag meant to it;
+ * - a reference is one small file, replaced by rename, and belongs to one owner: tenants neither see nor use
+ *   what another tenant fetched or what a tag meant to it;
  * - a reference without its image is removed at the next start;
- * - the time stamp of image.json is when the image was last used: it survives restarts and costs no write of data.
+ * - the time stamp of image.json is when the image was last used: it survives restarts and costs no write of
+ *   data.
  *
  * Only this process writes here. Everything is in memory, so a lookup does not touch the disk.
  */
@@ -57,7 +58,7 @@ export class Catalog {
   readonly #log: Log;
   readonly #images = new Map<string, Held>();
   readonly #references = new Map<string, ReferenceRecord>();
-  /** Of each reference that is being written, the last write. */
+  /** Last write of each reference that is being written. */
   readonly #writes = new Map<string, Promise<void>>();
   #onChange: () => void = () => undefined;
 
@@ -116,8 +117,8 @@ export class Catalog {
   }
 
   /**
-   * One entry per reference. Images without a reference (replaced by a newer digest) appear as `…@sha256:…`. With a tenant those that
-   * it may use: what it fetched itself, and local ones.
+   * One entry per reference. Images without a reference (replaced by a newer digest) appear as `…@sha256:…`.
+   * With a tenant those that it may use: what it fetched itself, and local ones.
    */
   list(tenantId: string | null = null): readonly UnpackedImage[] {
     const records = [...this.#references.values()];
@@ -158,7 +159,10 @@ export class Catalog {
     await utimes(join(this.#pathOf(digest), "image.json"), at, at).catch(() => undefined);
   }
 
-  /** Adds an image: `directory` holds its `root.ext4` on the same file system; gets image.json and its final name. */
+  /**
+   * Adds an image: `directory` holds its `root.ext4` on the same file system; gets image.json and its final
+   * name.
+   */
   async add(directory: string, record: ImageRecord): Promise<void> {
     await chmod(join(directory, "root.ext4"), 0o444);
     await syncToDisk(join(directory, "root.ext4"));
@@ -182,7 +186,10 @@ export class Catalog {
     await this.#inTurn(record, () => this.#writeReference(record));
   }
 
-  /** Removes the references of this name that belong to no tenant, of all architectures. Resolves with the digests that they pointed to. */
+  /**
+   * Removes the references of this name that belong to no tenant, of all architectures. Resolves with the
+   * digests that they pointed to.
+   */
   async removeReferences(name: string): Promise<ReadonlySet<string>> {
     const found = [...this.#references.values()].filter((record) => record.name === name && ownerOf(record) === null);
     for (const record of found) await this.#inTurn(record, () => this.#removeReference(record));
@@ -225,7 +232,10 @@ export class Catalog {
     await rm(this.#referencePath(oldest[1]), { force: true });
   }
 
-  /** Removes an image and its references from the catalog and moves its files to `trash`, for the caller to delete. */
+  /**
+   * Removes an image and its references from the catalog and moves its files to `trash`, for the caller to
+   * delete.
+   */
   async remove(digest: string, trash: string): Promise<void> {
     this.#images.delete(digest);
     for (const record of this.#references.values())
@@ -246,7 +256,8 @@ export class Catalog {
       if (root.size !== record.rootBytes) throw new Error("the size of root.ext4 differs from image.json");
       return { ...record, lastUsedAt: (await stat(join(directory, "image.json"))).mtimeMs };
     } catch (error) {
-      // Not removed, because a machine's disk may depend on it. This program never leaves a damaged image behind.
+      // Not removed, because a machine's disk may depend on it. This program never leaves a damaged image
+      // behind.
       this.#log.error({ directory, reason: messageOf(error) }, "an unpacked image is damaged and will not be used");
       return undefined;
     }

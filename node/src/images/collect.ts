@@ -10,7 +10,10 @@ export interface Candidate {
   readonly lastUsedAt: number;
 }
 
-/** What was used within this time stays: a machine that is being created uses its image before its disk refers to it. */
+/**
+ * What was used within this time stays: a machine that is being created uses its image before its disk refers
+ * to it.
+ */
 const RECENT_MS = 2 * 60 * 1000;
 
 /** What to remove, least recently used first, until `bytesToFree` are freed or nothing unused is left. */

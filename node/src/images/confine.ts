@@ -1,14 +1,15 @@
 /**
  * Runs a Debian program on hostile input: an image layer, or a tree unpacked from one.
  *
- * The program gets its own root directory in private namespaces: /usr (read-only, with the links into it), one writable
- * directory as /files (no devices, no setuid, no programs), and inputs read-only below /input. It has no /proc, no
- * network and sees no other process. It is root with only the named capabilities, so that owners and modes come out
- * right, and cannot gain more. A layer that exploits the unpacking tool can write only to its own tree.
+ * The program gets its own root directory in private namespaces: /usr (read-only, with the links into it),
+ * one writable directory as /files (no devices, no setuid, no programs), and inputs read-only below /input.
+ * It has no /proc, no network and sees no other process. It is root with only the named capabilities, so that
+ * owners and modes come out right, and cannot gain more. A layer that exploits the unpacking tool can write
+ * only to its own tree.
  *
  * Always:
- * - the program dies with the node agent (parent death signal, and a pid namespace that ends with its first process),
- *   on cancellation and at its deadline;
+ * - the program dies with the node agent (parent death signal, and a pid namespace that ends with its first
+ *   process), on cancellation and at its deadline;
  * - when this function returns, none of its processes is alive;
  * - mounts exist only in its namespace, so a crash leaves nothing to unmount.
  */
@@ -54,9 +55,9 @@ const DETAIL_CHARACTERS_MAX = 300;
 const ENTER_COMMAND = "--pdeathsig=KILL -- unshare --mount --pid --net --ipc --uts --fork --kill-child=KILL -- sh -c";
 
 /**
- * $1 directory, $2 capabilities for setpriv, $3 processor seconds or `unlimited`, $4 number of inputs, then pairs of name
- * and path, then the program. It runs at low priority because machines come first. When memory runs out, the kernel
- * kills it and machines before anything else on the host.
+ * $1 directory, $2 capabilities for setpriv, $3 processor seconds or `unlimited`, $4 number of inputs, then
+ * pairs of name and path, then the program. It runs at low priority because machines come first. When memory
+ * runs out, the kernel kills it and machines before anything else on the host.
  */
 const ENTER_SCRIPT = `
 set -eu

@@ -2,8 +2,8 @@
  * The hashes of the content of large files that never change, by the identity of the file.
  *
  * In memory only. Always:
- * - The hash of a file is computed once at a time, for all who ask for it. One that leaves does not end it for the others; the
- *   last one does.
+ * - The hash of a file is computed once at a time, for all who ask for it. One that leaves does not end it
+ *   for the others; the last one does.
  * - At most HASHES_MAX are remembered, those that were asked for last.
  */
 import { stat } from "node:fs/promises";

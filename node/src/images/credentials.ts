@@ -19,7 +19,10 @@ export interface Credentials {
 const FILE_BYTES_MAX = 1024 * 1024;
 const NONE: Credentials = { basicFor: () => undefined };
 
-/** Throws when the file cannot be used. Tenants see the message, so it contains neither the path nor the content. */
+/**
+ * Throws when the file cannot be used. Tenants see the message, so it contains neither the path nor the
+ * content.
+ */
 export async function readCredentials(path: string | null, log: Log): Promise<Credentials> {
   if (path === null) return NONE;
   let text: string;

@@ -1,9 +1,9 @@
 /**
  * Remembers images that could not be built, so that the same bytes are not built again and again.
  *
- * Always: a digest that failed is refused for some time, at no cost and with the reason of its failure. Each further
- * failure doubles that time, from 30 seconds to an hour. The content of a digest never changes, so only a newer version
- * of the node can succeed. Kept in memory only; a restart clears it.
+ * Always: a digest that failed is refused for some time, at no cost and with the reason of its failure. Each
+ * further failure doubles that time, from 30 seconds to an hour. The content of a digest never changes, so
+ * only a newer version of the node can succeed. Kept in memory only; a restart clears it.
  */
 import type { Clock } from "@flotilla/base/clock";
 

@@ -3,8 +3,8 @@
  *
  * Always:
  * - at most `concurrencyMax` pieces of work run, and at most `concurrencyPerOwnerMax` of one owner;
- * - owners with waiting work are served round-robin, one piece each, so a long queue of one owner delays another owner's
- *   next piece only by the work that is running;
+ * - owners with waiting work are served round-robin, one piece each, so a long queue of one owner delays
+ *   another owner's next piece only by the work that is running;
  * - a caller that cancels leaves the queue at once.
  */
 
@@ -25,8 +25,8 @@ export class FairQueue {
   }
 
   /**
-   * Runs `work` in its turn. Rejects with the signal's reason if that aborts while it waits, otherwise as the work
-   * does.
+   * Runs `work` in its turn. Rejects with the signal's reason if that aborts while it waits, otherwise as the
+   * work does.
    */
   async run<T>(owner: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     await this.#waitForTurn(owner, signal);

@@ -1,9 +1,9 @@
 /**
  * Builds images from layers: plain tars → tree → ext4 in a file → an image in the catalog.
  *
- * Owns `<images>/work`, one directory per piece of work. Layers are decompressed and hashed here and stored as an OCI
- * layout of plain tars. Debian's `umoci` unpacks that (whiteouts, opaque directories, links, owners, capabilities), and
- * `mkfs.ext4 -d` makes the file without a mount. Both run confined (confine.ts).
+ * Owns `<images>/work`, one directory per piece of work. Layers are decompressed and hashed here and stored
+ * as an OCI layout of plain tars. Debian's `umoci` unpacks that (whiteouts, opaque directories, links,
+ * owners, capabilities), and `mkfs.ext4 -d` makes the file without a mount. Both run confined (confine.ts).
  *
  * Always:
  * - a layer is unpacked only if its digest is the one in the config;
@@ -12,8 +12,9 @@
  *
  * A crash leaves a work directory, which `open` removes.
  *
- * Why a flat file system instead of an overlay of layers: a machine's disk is a copy-on-write file on one base, which
- * must never change or need assembling. The price: a layer shared by two images is on the disk twice.
+ * Why a flat file system instead of an overlay of layers: a machine's disk is a copy-on-write file on one
+ * base, which must never change or need assembling. The price: a layer shared by two images is on the disk
+ * twice.
  */
 import { createHash, randomUUID } from "node:crypto";
 import { chmod, lstat, mkdir, open, readdir, rename, rm, stat, truncate, writeFile } from "node:fs/promises";
@@ -70,17 +71,24 @@ export interface ImageBuilderOptions {
   readonly makeRoom: (space: SpaceNeeded) => Promise<void>;
 }
 
-/** Disk and processor are the bottleneck: more concurrent builds would slow each down and raise the peak disk usage. */
+/**
+ * Disk and processor are the bottleneck: more concurrent builds would slow each down and raise the peak disk
+ * usage.
+ */
 const BUILDS = { concurrencyMax: 2, concurrencyPerOwnerMax: 1 } as const;
 /** Below the 15 minutes of silence after which the server considers a node's pull failed. */
 const PROGRAM_TIMEOUT_MS = 10 * 60 * 1000;
-/** Processor seconds that each program may use: a base for any image, plus more for its bytes and its entries. */
+/**
+ * Processor seconds that each program may use: a base for any image, plus more for its bytes and its entries.
+ */
 const CPU_SECONDS = 120;
 const BYTES_PER_CPU_SECOND = 50e6;
 const ENTRIES_PER_CPU_SECOND = 2_500;
 const UNPACK_CAPABILITIES = ["chown", "dac_override", "fowner", "fsetid", "setfcap", "mknod"];
 const UNPACK_ARGV = ["umoci", "raw", "unpack", "--image", "/files/layout:image", "/files/tree"];
-/** The first is of the unpacking tool. To the kernel a file without room for its attributes is a full disk. */
+/**
+ * The first is of the unpacking tool. To the kernel a file without room for its attributes is a full disk.
+ */
 const NO_ROOM_FOR_ATTRIBUTES =
   /restore xattr metadata: .*: (?:no space left on device|argument list too long)$|Insufficient space to store extended attr/;
 const READ_CAPABILITIES = ["dac_read_search"];
@@ -98,20 +106,22 @@ const GUEST_DIRECTORIES = [
 const BYTES_PER_INODE = 16_384;
 const BLOCK_BYTES = 4096;
 /**
- * Given explicitly, so that the host's mke2fs.conf has no influence. `64bit` lets a machine's disk grow to 16 TiB and
- * beyond. Linux 5.x and later support all of these.
+ * Given explicitly, so that the host's mke2fs.conf has no influence. `64bit` lets a machine's disk grow to 16
+ * TiB and beyond. Linux 5.x and later support all of these.
  */
 const EXT4_FEATURES =
   "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 /** Enough for a disk of many GiB. In a sparse file an unused journal takes no space. */
 const JOURNAL_MB = 64;
 /**
- * Block groups per flex group, which keep their metadata together; the guest's disk grows by this many at a time
- * (guest/grow.c).
+ * Block groups per flex group, which keep their metadata together; the guest's disk grows by this many at a
+ * time (guest/grow.c).
  */
 const GROUPS_TOGETHER = 256;
 const MKFS_COMMAND = `mkfs.ext4 -q -F -m 0 -b ${BLOCK_BYTES} -G ${GROUPS_TOGETHER} -I 256 -i ${BYTES_PER_INODE} -O ${EXT4_FEATURES} -J size=${JOURNAL_MB}`;
-/** Prezeroed: the file is new and sparse, so guests need not spend their first minutes zeroing inode tables. */
+/**
+ * Prezeroed: the file is new and sparse, so guests need not spend their first minutes zeroing inode tables.
+ */
 const MKFS_EXTENDED = "root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,assume_storage_prezeroed=1";
 /** Prints the bytes of the content, then the number of files and directories. */
 const MEASURE_SCRIPT = "du -s --apparent-size --block-size=1 /files/tree && du -s --inodes /files/tree";
@@ -157,10 +167,11 @@ export class ImageBuilder {
   }
 
   /**
-   * Unpacks the layers, makes the file system and adds it to the catalog. Throws an Error with a user-facing message.
+   * Unpacks the layers, makes the file system and adds it to the catalog. Throws an Error with a user-facing
+   * message.
    *
-   * Each caller waits for its own turn and shares the work after that: a tenant that queues a well-known image behind
-   * its other images does not delay other tenants that need it.
+   * Each caller waits for its own turn and shares the work after that: a tenant that queues a well-known
+   * image behind its other images does not delay other tenants that need it.
    */
   build(request: BuildRequest): Promise<UnpackedImage> {
     const { digest, owner, signal, report: onProgress } = request;
@@ -264,7 +275,10 @@ export class ImageBuilder {
     return { layers, entries };
   }
 
-  /** Makes `files/root.ext4` from `files/tree` and removes the tree. Returns the size of the file system in bytes. */
+  /**
+   * Makes `files/root.ext4` from `files/tree` and removes the tree. Returns the size of the file system in
+   * bytes.
+   */
   async #makeRoot(
     work: string,
     digest: string,
@@ -316,9 +330,9 @@ export class ImageBuilder {
 }
 
 /**
- * Bytes of the file system: the content with block rounding and metadata, the journal and a margin; more for many small
- * files, which need inodes. Generous, because the file is sparse and a machine's disk is grown anyway. At least a
- * machine's default disk size, so that most machines need not grow it.
+ * Bytes of the file system: the content with block rounding and metadata, the journal and a margin; more for
+ * many small files, which need inodes. Generous, because the file is sparse and a machine's disk is grown
+ * anyway. At least a machine's default disk size, so that most machines need not grow it.
  */
 function rootSize(contentBytes: number, entries: number): number {
   const needed = contentBytes * 1.1 + entries * BLOCK_BYTES * 1.1 + (JOURNAL_MB + 192) * 1024 * 1024;
@@ -365,8 +379,8 @@ async function writeBlob(blobs: string, bytes: Buffer): Promise<{ readonly diges
 }
 
 /**
- * Uses `rm` and not `fs.rm`: it walks by directory descriptors, so it can remove paths longer than the kernel's limit,
- * which an image can contain.
+ * Uses `rm` and not `fs.rm`: it walks by directory descriptors, so it can remove paths longer than the
+ * kernel's limit, which an image can contain.
  */
 async function removeTree(path: string): Promise<void> {
   await runTool("rm", ["-rf", "--one-file-system", "--", path]);

@@ -23,7 +23,10 @@ export interface UnpackedImage extends NodeImage {
   readonly configuration: ImageConfiguration;
   /** Registry and repository it was first pulled from, or `local/…`. */
   readonly source: string;
-  /** A read-only ext4 file system in a file, shared by all machines of the image. Never written after it got its name. */
+  /**
+   * A read-only ext4 file system in a file, shared by all machines of the image. Never written after it got
+   * its name.
+   */
   readonly rootPath: string;
   /** Size of that file system, in bytes: a machine's disk is at least as large. */
   readonly rootBytes: number;
@@ -43,25 +46,30 @@ export interface EnsureOptions {
   readonly onProgress?: (progress: Extract<ImageProgress, { kind: "progress" }>) => void;
   /** Stops waiting; a pull that other callers wait for continues. */
   readonly signal?: AbortSignal;
-  /** Asks the registry what the reference points to, even when the node has an image for it: `PUT /v1/images`. */
+  /**
+   * Asks the registry what the reference points to, even when the node has an image for it: `PUT /v1/images`.
+   */
   readonly isRefresh?: boolean;
 }
 
 export interface Images {
   /**
-   * Returns the unpacked image; pulls it if the tenant has not pulled it before. Callers of one tenant share one pull. An
-   * image unpacked for another tenant is used once the registry has served this tenant its manifest.
-   * Throws with a message for the machine's owner: ImageRefused when no attempt can succeed, and an Error when the
-   * registry is down, the image corrupt or the disk full.
+   * Returns the unpacked image; pulls it if the tenant has not pulled it before. Callers of one tenant share
+   * one pull. An image unpacked for another tenant is used once the registry has served this tenant its
+   * manifest. Throws with a message for the machine's owner: ImageRefused when no attempt can succeed, and an
+   * Error when the registry is down, the image corrupt or the disk full.
    */
   ensure(reference: string, options: EnsureOptions): Promise<UnpackedImage>;
-  /** Finds the image without using the network; undefined if the tenant (null: the operator) does not have it here. */
+  /**
+   * Finds the image without using the network; undefined if the tenant (null: the operator) does not have it
+   * here.
+   */
   find(reference: string, arch: string | null, tenantId?: string | null): Promise<UnpackedImage | undefined>;
   /** The image of a digest that a machine's disk is based on. */
   findByDigest(digest: string): Promise<UnpackedImage | undefined>;
   /**
-   * The file system for a disk of `diskBytes`: the image's own if the disk is at least as large, otherwise a smaller copy,
-   * made once. The result may be larger than requested if the content needs more.
+   * The file system for a disk of `diskBytes`: the image's own if the disk is at least as large, otherwise a
+   * smaller copy, made once. The result may be larger than requested if the content needs more.
    */
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile>;
   /** A file system of the image by the name of its file. Throws when the node does not have it. */
@@ -71,8 +79,9 @@ export interface Images {
   /** The name of the image's file system that has this content; null when the node has none. */
   findRoot(digest: string, root: MovedRoot): Promise<string | null>;
   /**
-   * Adds the file system at `path`, which came from another node, to its image, and the image if the node does not have it. The
-   * file is moved. Returns its name. No reference leads to an image that was added in this way.
+   * Adds the file system at `path`, which came from another node, to its image, and the image if the node
+   * does not have it. The file is moved. Returns its name. No reference leads to an image that was added in
+   * this way.
    */
   addRoot(request: { readonly image: MovedImage; readonly root: MovedRoot; readonly path: string }): Promise<string>;
   /** The images that a tenant has references to, and local images; everything without a tenant. */
@@ -80,8 +89,8 @@ export interface Images {
   /** Imports an OCI layout (tar), a docker archive or a root file system tar as `local/<name>[:tag]`. */
   importArchive(path: string, reference: string): Promise<UnpackedImage>;
   /**
-   * Removes a local image's references, and the image if nothing uses it: otherwise it goes once it may. Throws an Error for users when the
-   * reference names no local image.
+   * Removes a local image's references, and the image if nothing uses it: otherwise it goes once it may.
+   * Throws an Error for users when the reference names no local image.
    */
   removeLocal(reference: string): Promise<void>;
   /** Calls back after an image has come or gone. */

@@ -1,9 +1,9 @@
 /**
  * Builds `local/busybox`, an image that needs no registry, for a first try.
  *
- * It consists of one static program that set-up put into the cache directory; being trusted, the program is run here
- * once to list its applets. Always: the same busybox gives the same tar and the same digest. A new recipe or busybox
- * gives a new image; existing machines keep theirs.
+ * It consists of one static program that set-up put into the cache directory; being trusted, the program is
+ * run here once to list its applets. Always: the same busybox gives the same tar and the same digest. A new
+ * recipe or busybox gives a new image; existing machines keep theirs.
  */
 import { execFile } from "node:child_process";
 import { copyFile, mkdir, stat, symlink, writeFile } from "node:fs/promises";
@@ -22,7 +22,9 @@ const DIRECTORIES = ["bin", "etc", "home", "root", "usr", "var/log", "var/tmp"];
 /** Programs look for each other in all of these. */
 const LINKS: Readonly<Record<string, string>> = { sbin: "bin", "usr/bin": "../bin", "usr/sbin": "../bin" };
 
-/** Writes the tar of a root file system below `work` and returns its path; undefined when there is no busybox. */
+/**
+ * Writes the tar of a root file system below `work` and returns its path; undefined when there is no busybox.
+ */
 export async function makeBusyboxTar(busybox: string, work: string): Promise<string | undefined> {
   if ((await stat(busybox).catch(() => undefined))?.isFile() !== true) return undefined;
   const tree = join(work, "busybox");

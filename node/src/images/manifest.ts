@@ -1,6 +1,6 @@
 /**
- * Parses what a registry or an archive says about an image: manifest lists, manifests and configs. All of it is
- * untrusted input.
+ * Parses what a registry or an archive says about an image: manifest lists, manifests and configs. All of it
+ * is untrusted input.
  *
  * Pure. Understands both dialects, OCI and Docker's schema 2, which differ only in media types. Always:
  * - every field is checked for type and size here, so the rest of the code works with plain values;
@@ -11,7 +11,9 @@ import { ImageRefused } from "./image-refused.ts";
 import type { ImageConfiguration } from "./images.ts";
 import { isDigest } from "@flotilla/contract/reference";
 
-/** The limit of registries themselves; real documents have a few KiB. Applies to lists, manifests and configs. */
+/**
+ * The limit of registries themselves; real documents have a few KiB. Applies to lists, manifests and configs.
+ */
 export const MANIFEST_BYTES_MAX = 4 * 1024 * 1024;
 /** Container engines stop at 127, the limit of overlay mounts; tools that flatten layers allow more. */
 const LAYERS_MAX = 512;
@@ -40,7 +42,7 @@ export interface Descriptor {
 export interface ListEntry extends Descriptor {
   readonly os: string | null;
   readonly architecture: string | null;
-  /** Of the architecture, such as `v3`. */
+  /** Variant of the architecture, such as `v3`. */
   readonly variant: string | null;
 }
 
@@ -56,7 +58,10 @@ export interface ImageConfig {
   readonly configuration: ImageConfiguration;
 }
 
-/** `mediaType` is the transport's; the document's own takes precedence. Throws an Error with a user-facing message. */
+/**
+ * `mediaType` is the transport's; the document's own takes precedence. Throws an Error with a user-facing
+ * message.
+ */
 export function parseManifest(bytes: Buffer, mediaType: string | null): Manifest {
   const document = parseObject(bytes, "manifest");
   if (document["schemaVersion"] === 1) throw new Error("its manifest uses the old schema 1, which is not supported");
@@ -80,8 +85,8 @@ export function parseManifest(bytes: Buffer, mediaType: string | null): Manifest
 }
 
 /**
- * The entry for Linux on this architecture; of several the one that the most processors can run. Throws an Error that lists the platforms the
- * image has.
+ * The entry for Linux on this architecture; of several the one that the most processors can run. Throws an
+ * Error that lists the platforms the image has.
  */
 export function choosePlatform(entries: readonly ListEntry[], arch: string): ListEntry {
   const [found] = entries
@@ -100,7 +105,10 @@ export function choosePlatform(entries: readonly ListEntry[], arch: string): Lis
   );
 }
 
-/** What a variant needs of a processor; none, and the first of each architecture (`v1` of amd64, `v8` of arm64), nothing special. */
+/**
+ * What a variant needs of a processor; none, and the first of each architecture (`v1` of amd64, `v8` of
+ * arm64), nothing special.
+ */
 function levelOf({ architecture, variant }: ListEntry): number {
   const level = Number(/^v(\d+)/.exec(variant ?? "")?.[1] ?? (variant === null ? 0 : Number.MAX_SAFE_INTEGER));
   return level <= (architecture === "arm64" ? 8 : 1) ? 0 : level;

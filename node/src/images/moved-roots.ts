@@ -1,10 +1,10 @@
 /**
  * File systems of images that came from another node with a machine's disk.
  *
- * Each node builds its own file system of an image, and no two are alike: they hold the times and the order of the build. A disk
- * has only the blocks that differ from its own, so it needs exactly that one. It is stored beside the image's own as
- * `root-c<hash>.ext4`, for all machines that came with it, and removed with the image. If the node does not have the image, the
- * file becomes the image's own.
+ * Each node builds its own file system of an image, and no two are alike: they hold the times and the order
+ * of the build. A disk has only the blocks that differ from its own, so it needs exactly that one. It is
+ * stored beside the image's own as `root-c<hash>.ext4`, for all machines that came with it, and removed with
+ * the image. If the node does not have the image, the file becomes the image's own.
  *
  * Always: a file gets its name only when it is complete and synced, and its content is never written again.
  *

@@ -1,14 +1,15 @@
 /**
- * Pulls an image: reference → manifest for this architecture → config and layers → root file system → catalog.
+ * Pulls an image: reference → manifest for this architecture → config and layers → root file system →
+ * catalog.
  *
  * Always:
  * - a pull ends with a complete image or with an Error that tells the machine's owner what to do;
  * - downloaded blobs stay for the next attempt until their image is unpacked;
- * - every byte used has a digest that leads back to the manifest. The registry alone decides which manifest a tag means;
- *   a manifest requested by digest is verified.
+ * - every byte used has a digest that leads back to the manifest. The registry alone decides which manifest a
+ *   tag means; a manifest requested by digest is verified.
  *
- * Blobs are removed once the image exists: machines use the file system, and keeping both would double the disk usage
- * for the rare case of another image with the same layers.
+ * Blobs are removed once the image exists: machines use the file system, and keeping both would double the
+ * disk usage for the rare case of another image with the same layers.
  */
 import { readFile } from "node:fs/promises";
 import type { Clock, Timer } from "@flotilla/base/clock";
@@ -58,7 +59,9 @@ interface Resolved {
 
 /** Concurrent pulls of one tenant; its other pulls wait. */
 const PULLS_PER_OWNER = 4;
-/** Manifests of one tenant that are read at the same time, because each may take MANIFEST_BYTES_MAX of memory. */
+/**
+ * Manifests of one tenant that are read at the same time, because each may take MANIFEST_BYTES_MAX of memory.
+ */
 const MANIFESTS_PER_OWNER = 8;
 const CONCURRENT_LAYERS = 3;
 const REPORT_PERIOD_MS = 250;
@@ -66,8 +69,8 @@ const REPORT_PERIOD_MS = 250;
 export class Puller {
   readonly #options: PullerOptions;
   /**
-   * Keyed by tenant, architecture, source and digest, because two references may mean the same image. Tenants do not share
-   * pulls: one with a slow registry would make the others wait.
+   * Keyed by tenant, architecture, source and digest, because two references may mean the same image. Tenants
+   * do not share pulls: one with a slow registry would make the others wait.
    */
   readonly #images = new SharedWork<UnpackedImage, Progress>();
   readonly #queue = queueOf(PULLS_PER_OWNER);
@@ -103,9 +106,10 @@ export class Puller {
   }
 
   /**
-   * Whether the image on this node can be used without a download. The registry has just served the tenant the manifest,
-   * which is enough for an image of the same repository. For an image from another repository the tenant must also have
-   * access to the layers: knowing the manifest of a private image does not grant access to its content.
+   * Whether the image on this node can be used without a download. The registry has just served the tenant
+   * the manifest, which is enough for an image of the same repository. For an image from another repository
+   * the tenant must also have access to the layers: knowing the manifest of a private image does not grant
+   * access to its content.
    */
   #needsNoDownload(digest: string, { reference, tenantId, arch }: PullRequest): boolean {
     const { catalog } = this.#options;

@@ -1,18 +1,19 @@
 /**
- * Sends requests to registries and token servers; handles redirects, stalls, size limits and what may be disclosed of a
- * failure.
+ * Sends requests to registries and token servers; handles redirects, stalls, size limits and what may be
+ * disclosed of a failure.
  *
  * Always:
  * - each hop of a redirect is checked like the first request (checked-request.ts);
  * - a redirect never leads from https to http;
  * - credentials are sent only to the server they belong to;
- * - a redirect may lead to any public address, and to another one only if the operator listed both the endpoint and the
- *   hop's host;
+ * - a redirect may lead to any public address, and to another one only if the operator listed both the
+ *   endpoint and the hop's host;
  * - every wait is bounded: a request without data for `stallTimeoutMs` ends;
  * - every document has a size limit.
  *
- * Tenants see a RegistryError's `message`. It says whether the registry has the image, and of every other failure only
- * that it happened: what answered, how and how fast would turn the node into a port scanner. `detail` is for the log.
+ * Tenants see a RegistryError's `message`. It says whether the registry has the image, and of every other
+ * failure only that it happened: what answered, how and how fast would turn the node into a port scanner.
+ * `detail` is for the log.
  */
 import { Agent as HttpAgent, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
@@ -22,13 +23,18 @@ import type { ImageFault } from "@flotilla/contract/errors";
 import { authorityOf, type RegistryList } from "@flotilla/contract/registries";
 import { AddressRefused, type Resolve, sendChecked } from "@flotilla/base/checked-request";
 
-/** `missing`: the registry does not have it. `refused`: no retry can succeed. `failed`: a retry may succeed. */
+/**
+ * `missing`: the registry does not have it. `refused`: no retry can succeed. `failed`: a retry may succeed.
+ */
 export type RegistryFailure = "missing" | "refused" | "failed";
 
 export class RegistryError extends Error {
   readonly kind: RegistryFailure;
   readonly detail: string;
-  /** The permanent fault that an allowed registry stated; null for all else, which tenants must not tell apart. */
+  /**
+   * The permanent fault that an allowed registry stated; null for all else, which tenants must not tell
+   * apart.
+   */
   readonly fault: ImageFault | null;
 
   constructor(
@@ -49,7 +55,7 @@ export interface Endpoint {
   readonly base: string;
   /** As in the reference: `docker.io`. The name that tenants see. */
   readonly registry: string;
-  /** For the log: `mirror http://127.0.0.1:5000` or `registry docker.io`. */
+  /** Name in the log: `mirror http://127.0.0.1:5000` or `registry docker.io`. */
   readonly label: string;
   readonly allowedAddresses: "any" | "public";
 }
@@ -67,7 +73,9 @@ interface Exchange {
   readonly allowedAddresses: "any" | "public";
   readonly headers: Readonly<Record<string, string>>;
   readonly stall: StallGuard;
-  /** Whether redirects to other servers are followed; not for tokens, which only the named server may issue. */
+  /**
+   * Whether redirects to other servers are followed; not for tokens, which only the named server may issue.
+   */
   readonly mayChangeServer: boolean;
 }
 
@@ -96,8 +104,8 @@ export class RegistryTransport implements Disposable {
   }
 
   /**
-   * Returns the last answer of a chain of redirects, its body unread. Throws RegistryError, or the caller's abort
-   * reason.
+   * Returns the last answer of a chain of redirects, its body unread. Throws RegistryError, or the caller's
+   * abort reason.
    */
   async get(endpoint: Endpoint, first: Exchange): Promise<IncomingMessage> {
     const { stall } = first;
@@ -227,7 +235,8 @@ export async function readAll(
   let bytes = 0;
   const read = async (): Promise<Buffer> => {
     for await (const chunk of answer as AsyncIterable<Buffer>) {
-      // The guard is not touched per chunk: the time limit is for the whole document, however slowly it arrives.
+      // The guard is not touched per chunk: the time limit is for the whole document, however slowly it
+      // arrives.
       bytes += chunk.length;
       if (bytes > bytesMax) throw registryFailure("refused", endpoint, `sent more than ${bytesMax} bytes`);
       chunks.push(chunk);
@@ -246,7 +255,10 @@ export async function readAll(
   }
 }
 
-/** Translates a status into what it says about the image; about the registry it discloses no more than other errors. */
+/**
+ * Translates a status into what it says about the image; about the registry it discloses no more than other
+ * errors.
+ */
 export function statusError(endpoint: Endpoint, status: number): RegistryError {
   const detail = `${endpoint.label} answered ${status}`;
   const label = `registry ${endpoint.registry}`;

@@ -1,14 +1,15 @@
 /**
  * A registry client: the two reads of the distribution protocol that a pull needs.
  *
- * Requests go to the mirror configured for the registry and, if that fails in any way, to the registry itself. Only
- * registries that the operator allows are contacted (contract/src/registries.ts), at permitted addresses. Plain HTTP is
- * used only for loopback, for registries configured as insecure and for mirrors whose URL says so.
+ * Requests go to the mirror configured for the registry and, if that fails in any way, to the registry
+ * itself. Only registries that the operator allows are contacted (contract/src/registries.ts), at permitted
+ * addresses. Plain HTTP is used only for loopback, for registries configured as insecure and for mirrors
+ * whose URL says so.
  *
- * Tokens come from the registry itself, from its known token server (TOKEN_SERVERS), or from a registry that is allowed
- * too; never over plain HTTP when the registry uses TLS. The operator's credentials go to the host they were written for
- * and to its token server, except to a token server that is allowed only by a pattern. A token is sent only to the
- * registry.
+ * Tokens come from the registry itself, from its known token server (TOKEN_SERVERS), or from a registry that
+ * is allowed too; never over plain HTTP when the registry uses TLS. The operator's credentials go to the host
+ * they were written for and to its token server, except to a token server that is allowed only by a pattern.
+ * A token is sent only to the registry.
  *
  * Content is not verified here; callers compare digests.
  */
@@ -45,7 +46,9 @@ export interface ManifestAnswer {
 }
 
 export interface BlobAnswer {
-  /** Where the body starts in the blob: the requested offset, or 0 when the registry does not support ranges. */
+  /**
+   * Where the body starts in the blob: the requested offset, or 0 when the registry does not support ranges.
+   */
   readonly offset: number;
   readonly chunks: AsyncIterable<Uint8Array>;
 }
@@ -103,7 +106,10 @@ export class RegistryClient implements Disposable {
     }
   }
 
-  /** Fetches a blob from `offset` on, without retries and unverified. Throws RegistryError, also while it is read. */
+  /**
+   * Fetches a blob from `offset` on, without retries and unverified. Throws RegistryError, also while it is
+   * read.
+   */
   blob(reference: Reference, digest: string, offset: number, signal: AbortSignal): Promise<BlobAnswer> {
     return this.#firstOf(reference, async (endpoint) => {
       const path = `/v2/${reference.repository}/blobs/${digest}`;
@@ -144,8 +150,9 @@ export class RegistryClient implements Disposable {
         failures.push(error);
       }
     }
-    // The first endpoint's failure decides: a mirror that is down may recover. A mirror that does not have the image while
-    // the registry is unreachable will not change its answer, so a retry would only delay the caller.
+    // The first endpoint's failure decides: a mirror that is down may recover. A mirror that does not have
+    // the image while the registry is unreachable will not change its answer, so a retry would only delay the
+    // caller.
     const [first] = failures;
     if (first === undefined)
       throw new RegistryError("refused", registryRefusal(reference.registry), { fault: "image_not_allowed" });

@@ -1,10 +1,10 @@
 /**
- * Runs one piece of work for all callers that request the same key (single flight): fifty machines that need an image
- * start one pull.
+ * Runs one piece of work for all callers that request the same key (single flight): fifty machines that need
+ * an image start one pull.
  *
  * Always:
- * - at most one piece of work per key runs, including a cancelled one that still cleans up, because both would write the
- *   same files;
+ * - at most one piece of work per key runs, including a cancelled one that still cleans up, because both
+ *   would write the same files;
  * - a caller that cancels leaves alone; the work is cancelled when its last caller has left;
  * - a caller that joins late gets the latest progress at once.
  */

@@ -1,9 +1,10 @@
 /**
- * Makes the file system for a disk smaller than the image's own file: shrunk once per image and size, stored beside it as
- * `root-<bytes>.ext4` and removed with the image.
+ * Makes the file system for a disk smaller than the image's own file: shrunk once per image and size, stored
+ * beside it as `root-<bytes>.ext4` and removed with the image.
  *
  * Always:
- * - a file gets its name only when it is complete; a crash leaves a work directory, which the image builder removes;
+ * - a file gets its name only when it is complete; a crash leaves a work directory, which the image builder
+ *   removes;
  * - the programs that change the file system run confined, because its content is untrusted.
  */
 import { chmod, mkdir, rename, stat } from "node:fs/promises";

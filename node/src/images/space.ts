@@ -1,8 +1,9 @@
 /**
  * Free space for images: how much there is, and a watch that aborts work when it runs out.
  *
- * Machines' disks are sparse files on the same file system: an image that took the last block would make the next write
- * of every machine on the node fail. So images never use a reserve of 1 GiB or 5 % of the file system.
+ * Machines' disks are sparse files on the same file system: an image that took the last block would make the
+ * next write of every machine on the node fail. So images never use a reserve of 1 GiB or 5 % of the file
+ * system.
  */
 import { statfs } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";

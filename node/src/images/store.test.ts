@@ -1,5 +1,6 @@
 /**
- * What a collection removes while machines ask for images, and while another one runs; and of what failed pulls have left.
+ * What a collection removes while machines ask for images, and while another one runs; and of what failed
+ * pulls have left.
  */
 import assert from "node:assert/strict";
 import { access, mkdir, readdir, rm, utimes, writeFile } from "node:fs/promises";

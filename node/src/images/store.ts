@@ -1,14 +1,15 @@
 /**
  * The images of a node, assembled from the parts in this folder.
  *
- * Owns the images directory: `unpacked` and `references` (catalog.ts), `blobs` (blobs.ts), `work` (image-builder.ts).
+ * Owns the images directory: `unpacked` and `references` (catalog.ts), `blobs` (blobs.ts), `work`
+ * (image-builder.ts).
  *
  * Always:
- * - `ensure` of an image that the node has contacts no registry (container engines call this "if not present"), so
- *   machines start while the registry is down and a tag means the same from one start to the next; only `isRefresh`
- *   resolves a tag again;
- * - "has" is per tenant: an image that only other tenants pulled is requested from the registry again, and used without a
- *   second download if the registry serves its manifest to this tenant;
+ * - `ensure` of an image that the node has contacts no registry (container engines call this "if not
+ *   present"), so machines start while the registry is down and a tag means the same from one start to the
+ *   next; only `isRefresh` resolves a tag again;
+ * - "has" is per tenant: an image that only other tenants pulled is requested from the registry again, and
+ *   used without a second download if the registry serves its manifest to this tenant;
  * - local images are available to every tenant;
  * - images that a machine's disk depends on are never removed, nor are local ones: no registry has them;
  * - what pulls that failed have left counts as images do, and is removed with them.
@@ -86,8 +87,8 @@ export interface NodeImages extends Images, AsyncDisposable {
   /** Collects every few seconds from now on, until this is disposed. */
   keepCollecting(): void;
   /**
-   * Removes leftovers of pulls that are old. Then, least recently used first, these and images that may go, while they use more
-   * than their limit or of the disk's reserve.
+   * Removes leftovers of pulls that are old. Then, least recently used first, these and images that may go,
+   * while they use more than their limit or of the disk's reserve.
    */
   collect(): Promise<Collected>;
 }
@@ -335,7 +336,9 @@ class ImageStore implements NodeImages {
     return planCollection(candidates, { inUse, bytesToFree, now }).map((candidate) => ({ ...candidate }));
   }
 
-  /** What removing them frees: also the file systems for smaller disks, and those that came from other nodes. */
+  /**
+   * What removing them frees: also the file systems for smaller disks, and those that came from other nodes.
+   */
   async #bytesOnDisk(leaving: readonly Leaving[]): Promise<number> {
     let bytes = 0;
     for (const { digest, sizeBytes } of leaving) {

@@ -1,8 +1,9 @@
 /**
  * Counts what a layer's tar will cost to unpack while it streams by, and rejects one that is too expensive.
  *
- * It need not read a tar exactly as the unpacking tool does: a tar that it misreads is still limited by the processor time
- * of the tools. It keeps no content, only a pair of numbers per directory, bounded by the number of entries.
+ * It need not read a tar exactly as the unpacking tool does: a tar that it misreads is still limited by the
+ * processor time of the tools. It keeps no content, only a pair of numbers per directory, bounded by the
+ * number of entries.
  */
 import { CorruptData } from "./corrupt-data.ts";
 
@@ -12,8 +13,9 @@ export interface EntryLimits {
   /** Bytes of a path; 4096 is Linux's limit. */
   readonly pathBytes: number;
   /**
-   * `mkfs.ext4 -d` searches a directory for each entry that it adds. This limits the sum, over all entries, of the bytes
-   * that their directory had before. 20,000 entries with short names in one directory are 5e9, or 12 s of processor time.
+   * `mkfs.ext4 -d` searches a directory for each entry that it adds. This limits the sum, over all entries,
+   * of the bytes that their directory had before. 20,000 entries with short names in one directory are 5e9,
+   * or 12 s of processor time.
    */
   readonly searchedBytes: number;
 }
@@ -111,7 +113,8 @@ export class TarEntries {
     const size = (isRecord ? null : this.#longSize) ?? sizeOf(header);
     if (isRecord && size > SPECIAL_BYTES_MAX) throw new Error("it has a name or an attribute that is too long");
     if (!isRecord) this.#countMember(header);
-    // Links and directories have no content, whatever their size field says; old sparse files have further headers first.
+    // Links and directories have no content, whatever their size field says; old sparse files have further
+    // headers first.
     const bytes = "12345".includes(type) ? 0 : size;
     const more = type === "S" && header[482] !== 0 ? BLOCK_BYTES : 0;
     this.#expect(more > 0 ? "+" : type, more || padded(bytes), bytes);
@@ -204,8 +207,8 @@ const wholeIn = (digits: string): number => (/^[0-9]+$/.test(digits) ? Number(di
 const padded = (size: number): number => Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
 
 /**
- * Records of the form `<length> <key>=<value>\n`, up to the first that has another. No byte is looked at for two of them, so
- * that a record of many costs no more than its bytes.
+ * Records of the form `<length> <key>=<value>\n`, up to the first that has another. No byte is looked at for
+ * two of them, so that a record of many costs no more than its bytes.
  */
 function* paxRecords(content: Buffer): Generator<readonly [string, Buffer]> {
   for (let at = 0; at < content.length; ) {

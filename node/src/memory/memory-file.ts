@@ -1,6 +1,6 @@
 /**
- * The format of a guest's kept memory: the pages that differ from a base, and the state of its devices. A file now; the same
- * records can be sent over a connection.
+ * The format of a guest's kept memory: the pages that differ from a base, and the state of its devices. A
+ * file now; the same records can be sent over a connection.
  *
  *     8 bytes   magic "FLOTMEM\0"
  *     u32       version of the format
@@ -9,14 +9,16 @@
  *     records   u32 kind, u32 pages, u64 offset in the guest's memory; after that the pages of kind `data`
  *     32 bytes  SHA-256 of everything before
  *
- * Integers are little endian. Kinds of records: 1 `data`; 2 `zero`, pages of zeros; 3 the end, whose offset is the number of
- * pages before it.
+ * Integers are little endian. Kinds of records: 1 `data`; 2 `zero`, pages of zeros; 3 the end, whose offset
+ * is the number of pages before it.
  *
  * Always:
  * - Records are ordered by their offset, do not overlap, and are inside the guest's memory.
- * - A reader buffers one record, at most RECORD_PAGES_MAX pages. It refuses a file at the first byte that does not fit.
+ * - A reader buffers one record, at most RECORD_PAGES_MAX pages. It refuses a file at the first byte that
+ *   does not fit.
  * - A writer writes BATCH_BYTES at a time, since most records have one page.
- * - Pages that were read are trusted only when the reader has ended without an error: only then their hash is known to fit.
+ * - Pages that were read are trusted only when the reader has ended without an error: only then their hash is
+ *   known to fit.
  */
 import { createHash } from "node:crypto";
 
@@ -105,7 +107,10 @@ function head(kind: number, pages: number, offset: number): Buffer {
   return bytes;
 }
 
-/** Reads one file: first `begin`, then `records` to their end. Throws InvalidMemory, or what the source throws. */
+/**
+ * Reads one file: first `begin`, then `records` to their end. Throws InvalidMemory, or what the source
+ * throws.
+ */
 export class MemoryReader {
   readonly #source: AsyncIterator<Buffer>;
   readonly #hash = createHash("sha256");
@@ -130,7 +135,9 @@ export class MemoryReader {
     return { header, state: await this.#sized("state", STATE_BYTES_MAX) };
   }
 
-  /** The records of a guest with `memoryBytes` of memory. The bytes of a record are valid until the next one. */
+  /**
+   * The records of a guest with `memoryBytes` of memory. The bytes of a record are valid until the next one.
+   */
   async *records(memoryBytes: number): AsyncGenerator<PageRecord> {
     let end = 0;
     for (let total = 0; ; ) {

@@ -1,8 +1,9 @@
 /**
- * Which pages of a VMM's guest memory have changed while the guest runs: the program node/native/memory-watch.c, and its requests.
+ * Which pages of a VMM's guest memory have changed while the guest runs: the program
+ * node/native/memory-watch.c, and its requests.
  *
- * Always: the watch ends with the program, which ends with this process. A program that fails or is silent ends the watch, and its
- * caller sends the memory in another way.
+ * Always: the watch ends with the program, which ends with this process. A program that fails or is silent
+ * ends the watch, and its caller sends the memory in another way.
  */
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
@@ -45,7 +46,10 @@ export class MemoryRounds {
     program.stdin.on("error", () => undefined);
   }
 
-  /** Rejects with the reason when the process cannot be watched. Check afterwards that it is still the intended one. */
+  /**
+   * Rejects with the reason when the process cannot be watched. Check afterwards that it is still the
+   * intended one.
+   */
   static async begin(watched: WatchedProcess): Promise<MemoryRounds> {
     const { program, pid, range } = watched;
     const argv = [`${pid}`, `0x${range.address.toString(16)}`, `${range.bytes}`];
@@ -84,7 +88,10 @@ export class MemoryRounds {
   }
 }
 
-/** Runs of pages from the program's answer, of a guest with `bytes` of memory. Pure; throws for runs outside of it. */
+/**
+ * Runs of pages from the program's answer, of a guest with `bytes` of memory. Pure; throws for runs outside
+ * of it.
+ */
 export function readRuns(answer: Buffer, bytes: number): readonly Extent[] {
   const runs: Extent[] = [];
   let reached = 0;

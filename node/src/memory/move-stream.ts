@@ -1,15 +1,17 @@
 /**
- * The stream in which a machine that runs goes to another node: pages of its memory, blocks of its disk, its log and the state of its
- * devices.
+ * The stream in which a machine that runs goes to another node: pages of its memory, blocks of its disk, its
+ * log and the state of its devices.
  *
  *     u32 kind, u32 length, u64 offset; after that `length` bytes, but for `zero`
  *
- * Integers are little endian. Kinds: 1 `page`, the content of whole pages; 2 `zero`, `length` bytes of pages of zeros; 3 `block`,
- * of the disk's file; 4 `disk`, whose offset is the size of the disk's file; 5 `log`, whose offset is the file's number times 2^32 plus
- * the byte in it; 6 `facts`, JSON; 7 `state`, of the devices; 8 the end, with the SHA-256 of everything before.
+ * Integers are little endian. Kinds: 1 `page`, the content of whole pages; 2 `zero`, `length` bytes of pages
+ * of zeros; 3 `block`, of the disk's file; 4 `disk`, whose offset is the size of the disk's file; 5 `log`,
+ * whose offset is the file's number times 2^32 plus the byte in it; 6 `facts`, JSON; 7 `state`, of the
+ * devices; 8 the end, with the SHA-256 of everything before.
  *
  * Always:
- * - A reader buffers one record, at most RECORD_BYTES_MAX. It refuses a stream at the first byte that does not fit.
+ * - A reader buffers one record, at most RECORD_BYTES_MAX. It refuses a stream at the first byte that does
+ *   not fit.
  * - Records may come in any order and repeat: later ones replace earlier ones.
  * - What was read is complete and unchanged only when the reader has ended without an error.
  */

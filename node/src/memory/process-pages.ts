@@ -4,9 +4,11 @@
  * Reads /proc/<pid>/pagemap and /proc/<pid>/mem, which the kernel permits to root with CAP_SYS_PTRACE.
  *
  * Always:
- * - The open file belongs to the process's memory. When the process ends, reads and writes fail, whatever gets its id.
- * - Pages are read and written synchronously, at most a record at a time. That takes microseconds, and less than it takes to hand the
- *   call to another thread; most runs are of one page, and the guest is paused meanwhile.
+ * - The open file belongs to the process's memory. When the process ends, reads and writes fail, whatever
+ *   gets its id.
+ * - Pages are read and written synchronously, at most a record at a time. That takes microseconds, and less
+ *   than it takes to hand the call to another thread; most runs are of one page, and the guest is paused
+ *   meanwhile.
  */
 import { readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
@@ -16,7 +18,10 @@ import { PAGE_BYTES, type PageRecord, RECORD_PAGES_MAX } from "./memory-file.ts"
 /** Entries of the page map that are read at once. */
 const ENTRIES_MAX = 131_072;
 const ENTRY_BYTES = 8;
-/** Bits of the upper half of an entry: the page is in memory; it is swapped out; it belongs to a file or is shared. */
+/**
+ * Bits of the upper half of an entry: the page is in memory; it is swapped out; it belongs to a file or is
+ * shared.
+ */
 const PRESENT = 0x8000_0000;
 const SWAPPED = 0x4000_0000;
 const OF_FILE = 0x2000_0000;
@@ -67,8 +72,9 @@ export class ProcessPages {
   }
 
   /**
-   * The pages that the process has changed, in order: those that are its own and not a file's. `hasBase`: unchanged pages have
-   * a file's content, so zeros are reported. Otherwise they are zero, and zeros are left out.
+   * The pages that the process has changed, in order: those that are its own and not a file's. `hasBase`:
+   * unchanged pages have a file's content, so zeros are reported. Otherwise they are zero, and zeros are left
+   * out.
    */
   async *read({ hasBase }: { readonly hasBase: boolean }): AsyncGenerator<PageRecord> {
     const buffer = Buffer.allocUnsafe(RECORD_PAGES_MAX * PAGE_BYTES);

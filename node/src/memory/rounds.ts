@@ -1,12 +1,15 @@
 /**
- * When the memory of a guest that runs has been sent in enough rounds: the rest is sent while it is paused. Pure.
+ * When the memory of a guest that runs has been sent in enough rounds: the rest is sent while it is paused.
+ * Pure.
  */
 import type { Extent } from "../images/blocks.ts";
 
 export const ROUNDS_MAX = 12;
-/** So much is left for the last rounds. */
+/** How much is left for the last rounds. */
 const ROUND_BYTES_ENOUGH = 4 * 2 ** 20;
-/** A round that is not this much smaller than the one before says that the guest writes as fast as it is sent. */
+/**
+ * A round that is not this much smaller than the one before says that the guest writes as fast as it is sent.
+ */
 const ROUND_SHRINKS = 0.8;
 
 export const bytesOf = (parts: readonly Extent[]): number =>

@@ -1,14 +1,15 @@
 /**
  * The addresses and interface names in the network of a node's machines. Pure.
  *
- * Every machine has the same address in its guest, because each has its own network namespace: nothing is renumbered when
- * a guest is restored or copied. A pair of interfaces (veth) connects a namespace to the host; their two addresses are
- * from the node's block, at the index of the machine's user, which is unique on the node.
+ * Every machine has the same address in its guest, because each has its own network namespace: nothing is
+ * renumbered when a guest is restored or copied. A pair of interfaces (veth) connects a namespace to the
+ * host; their two addresses are from the node's block, at the index of the machine's user, which is unique on
+ * the node.
  *
  * Always: neither range is routed anywhere, so they hide no network that a machine may want to reach.
  * - 192.0.0.0/29 is reserved for the two ends of an address translator (RFC 7335).
- * - 240.0.0.0/4 is reserved. Linux treats it like any other range, and none of it leaves the host, because all traffic is
- *   translated on the way out.
+ * - 240.0.0.0/4 is reserved. Linux treats it like any other range, and none of it leaves the host, because
+ *   all traffic is translated on the way out.
  */
 import { USER_ID_FIRST, USERS_PER_RANGE } from "../host/user-ids.ts";
 
@@ -16,8 +17,8 @@ export const GUEST_ADDRESS = "192.0.0.2";
 export const GATEWAY_ADDRESS = "192.0.0.1";
 export const GUEST_PREFIX_LENGTH = 30;
 /**
- * Of the guest's and the gateway's interface: the same in every machine, so the ARP cache of a restored guest stays
- * valid.
+ * MAC of the guest's and the gateway's interface: the same in every machine, so the ARP cache of a restored
+ * guest stays valid.
  */
 export const GUEST_MAC = "02:f1:07:11:1a:02";
 export const GATEWAY_MAC = "02:f1:07:11:1a:01";
@@ -31,7 +32,10 @@ export const FORMER_TAP_NAME = "tap2";
 export const UPLINK_NAME = "up0";
 /** Prefix of the host's ends, of all Flotilla nodes on a host. */
 export const HOST_END_PREFIX = "flo";
-/** Where the node agent answers DNS queries: on an address of the block, so it conflicts with nothing else on the host. */
+/**
+ * Where the node agent answers DNS queries: on an address of the block, so it conflicts with nothing else on
+ * the host.
+ */
 export const NAME_SERVER_PORT = 53_053;
 
 /** Blocks of 16,384 addresses in 240.0.0.0/5. */

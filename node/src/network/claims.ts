@@ -1,14 +1,14 @@
 /**
  * Assigns blocks of addresses to the node directories of this host.
  *
- * Owns `/run/flotilla-networks/`, with one file per block that contains the directory. It is lost when the host restarts,
- * like the rules that belong to it.
+ * Owns `/run/flotilla-networks/`, with one file per block that contains the directory. It is lost when the
+ * host restarts, like the rules that belong to it.
  *
  * Always:
  * - a block belongs to one directory, because its file is created exclusively;
  * - a directory gets the same block again as long as its claim exists;
- * - a claim whose directory no longer exists is reported for removal, so the next Flotilla on the host cleans up after an
- *   agent that was killed and never restarted.
+ * - a claim whose directory no longer exists is reported for removal, so the next Flotilla on the host cleans
+ *   up after an agent that was killed and never restarted.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";

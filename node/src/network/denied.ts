@@ -1,13 +1,14 @@
 /**
  * Reports connections that a machine's policy denied to its owner: `egress denied to 203.0.113.7:443 (tcp)`.
  *
- * The rule that rejects a packet records its destination for a minute in a set of the machine's namespace. The kernel
- * also counts rejections in a file that can be read without entering the namespace, so checking a machine without
- * rejections costs one read of a file in memory.
+ * The rule that rejects a packet records its destination for a minute in a set of the machine's namespace.
+ * The kernel also counts rejections in a file that can be read without entering the namespace, so checking a
+ * machine without rejections costs one read of a file in memory.
  *
  * Always:
  * - a destination is reported at most once per REPEAT_MS;
- * - a machine reports at most EVENTS_MAX destinations per WINDOW_MS, and at the window's end the number of further ones;
+ * - a machine reports at most EVENTS_MAX destinations per WINDOW_MS, and at the window's end the number of
+ *   further ones;
  * - rejections while no agent runs are reported later if the set still has them.
  */
 import { readFile } from "node:fs/promises";
@@ -89,7 +90,9 @@ export class DenialWatch {
   }
 }
 
-/** How many packets were answered with "unreachable", from the lines `Icmp: <names>` and `Icmp: <numbers>`. */
+/**
+ * How many packets were answered with "unreachable", from the lines `Icmp: <names>` and `Icmp: <numbers>`.
+ */
 export function refusalsIn(snmp: string): number {
   const [names = [], numbers = []] = [...snmp.matchAll(/^Icmp: (.*)$/gm)].map((match) => (match[1] ?? "").split(" "));
   return Number(numbers[names.indexOf("OutDestUnreachs")] ?? 0);

@@ -1,9 +1,9 @@
 /**
  * Connects the host to a machine's ports: for published ports, the connect bridge and health checks.
  *
- * The address is that of the machine's namespace, which forwards every TCP connection from the host's root user to the
- * guest, regardless of the machine's policy. The guest sees its gateway as the peer. Nothing else on the host or the
- * network can connect this way (rules.ts).
+ * The address is that of the machine's namespace, which forwards every TCP connection from the host's root
+ * user to the guest, regardless of the machine's policy. The guest sees its gateway as the peer. Nothing else
+ * on the host or the network can connect this way (rules.ts).
  */
 import { connect, type Socket } from "node:net";
 import { reasonOf } from "@flotilla/base/abort";

@@ -1,8 +1,9 @@
 /**
- * The part of DNS messages (RFC 1035) needed to answer machines: the question of a query, and our answers. Pure.
+ * The part of DNS messages (RFC 1035) needed to answer machines: the question of a query, and our answers.
+ * Pure.
  *
- * Always: queries come from guests, which are hostile. A query is answered only if it is one complete question in at most
- * QUERY_BYTES_MAX, without compression pointers.
+ * Always: queries come from guests, which are hostile. A query is answered only if it is one complete
+ * question in at most QUERY_BYTES_MAX, without compression pointers.
  */
 
 export const QUERY_BYTES_MAX = 1232;

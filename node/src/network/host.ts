@@ -1,16 +1,18 @@
 /**
- * The host's side of the machines' network: the node's nftables table, its name server's address, and IP forwarding.
+ * The host's side of the machines' network: the node's nftables table, its name server's address, and IP
+ * forwarding.
  *
- * Owns what belongs to the node's block on the host (see claims.ts), and the guard table. The guard table stays until the
- * host restarts, because forwarding is not turned off again either: other programs may rely on it by then.
+ * Owns what belongs to the node's block on the host (see claims.ts), and the guard table. The guard table
+ * stays until the host restarts, because forwarding is not turned off again either: other programs may rely
+ * on it by then.
  *
  * Always:
- * - each start of the agent replaces everything in one transaction, also under running machines; their connections
- *   survive;
+ * - each start of the agent replaces everything in one transaction, also under running machines; their
+ *   connections survive;
  * - the interfaces of machines are not removed here; they vanish with their VMM's namespace.
  *
- * After a crash the next agent of this directory replaces everything again; if there is none, the next Flotilla on this
- * host removes what is abandoned.
+ * After a crash the next agent of this directory replaces everything again; if there is none, the next
+ * Flotilla on this host removes what is abandoned.
  */
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";

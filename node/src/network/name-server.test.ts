@@ -1,5 +1,6 @@
 /**
- * The name server's connections, to machines that do not read what they asked for, and the names that it resolves for guests.
+ * The name server's connections, to machines that do not read what they asked for, and the names that it
+ * resolves for guests.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -15,7 +16,7 @@ import { NAME_PERIODS, TrackedNames } from "./names.ts";
 import { policyOf } from "./policy.ts";
 import { framed } from "./upstream.ts";
 
-/** Of the loopback network; no other process has the same. */
+/** Address of the loopback network; no other process has the same. */
 const ADDRESS = `127.8.${(process.pid >> 8) % 256}.${process.pid % 256}`;
 const STREAMS = 16;
 /** Their answers fit into no buffer. */

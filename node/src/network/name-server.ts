@@ -1,13 +1,14 @@
 /**
- * The DNS server of a node's machines, over UDP and TCP, at an address of the node's block that only machines can reach.
+ * The DNS server of a node's machines, over UDP and TCP, at an address of the node's block that only machines
+ * can reach.
  *
- * A machine is identified by the source address of its packets, which its namespace assigns. Queries of a machine with
- * open egress are forwarded to the host's name servers unchanged. A machine with allowed hosts gets their addresses
- * (IPv4: guests have no IPv6), and `refused` for all other names.
+ * A machine is identified by the source address of its packets, which its namespace assigns. Queries of a
+ * machine with open egress are forwarded to the host's name servers unchanged. A machine with allowed hosts
+ * gets their addresses (IPv4: guests have no IPv6), and `refused` for all other names.
  *
- * Always: each machine is bounded, so a flood delays only the machine that sends it: QUERIES_MAX at once, the rest is
- * dropped like packets; STREAMS_MAX connections, each closed when idle. While no agent runs nothing answers; guests
- * retry.
+ * Always: each machine is bounded, so a flood delays only the machine that sends it: QUERIES_MAX at once, the
+ * rest is dropped like packets; STREAMS_MAX connections, each closed when idle. While no agent runs nothing
+ * answers; guests retry.
  */
 import { createSocket, type Socket as DatagramSocket } from "node:dgram";
 import { once } from "node:events";

@@ -1,14 +1,16 @@
 /**
- * Tracks the host names that one machine may reach: resolves them and keeps their addresses in the machine's set.
+ * Tracks the host names that one machine may reach: resolves them and keeps their addresses in the machine's
+ * set.
  *
  * Always:
  * - an address is in the set before the machine learns it, and stays while the name resolves to it;
- * - an address that the name no longer resolves to leaves the set `holdMs` after it was last seen; established connections
- *   continue;
+ * - an address that the name no longer resolves to leaves the set `holdMs` after it was last seen;
+ *   established connections continue;
  * - a name is resolved at most every `intervalMsMin`, however often the machine queries it;
  * - while no name server answers, the known addresses are kept until they leave the set;
- * - at most NAMES_MAX names are tracked. A new one below a `*.` takes the place of the one that the machine has not queried for
- *   the longest time, if that is UNUSED_MS. So a machine that queries any number of names has few of them resolved.
+ * - at most NAMES_MAX names are tracked. A new one below a `*.` takes the place of the one that the machine
+ *   has not queried for the longest time, if that is UNUSED_MS. So a machine that queries any number of names
+ *   has few of them resolved.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -25,7 +27,7 @@ export interface NamePeriods {
 export const NAME_PERIODS: NamePeriods = { intervalMsMin: 15_000, intervalMsMax: 300_000, holdMs: 60_000 };
 const NAMES_MAX = 512;
 const UNUSED_MS = 5 * 60_000;
-/** Of one name; a guest's own name server could return any number. */
+/** Max addresses of one name; a guest's own name server could return any number. */
 const ADDRESSES_MAX = 64;
 const RETRY_MS = 5_000;
 const POLL_MS_MIN = 1_000;
@@ -99,7 +101,10 @@ export class TrackedNames {
     return known;
   }
 
-  /** Whether another name can be tracked now. Its addresses leave the set as those of a name that has lost them. */
+  /**
+   * Whether another name can be tracked now. Its addresses leave the set as those of a name that has lost
+   * them.
+   */
   #makeRoom(now: number): boolean {
     if (this.#known.size < NAMES_MAX) return true;
     let oldest: { readonly name: string; readonly queriedAt: number } | null = null;

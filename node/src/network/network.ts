@@ -1,12 +1,14 @@
 /**
- * The network of a node's machines: opens it on the host, applies a policy to each VMM's namespace, connects to guests.
+ * The network of a node's machines: opens it on the host, applies a policy to each VMM's namespace, connects
+ * to guests.
  *
- * A VMM's namespace, with its interfaces and closed rules, is made when the VMM is spawned (`setup`, used by the jail)
- * and vanishes with it. `attach` gives the network of a running VMM, whether this or an earlier agent spawned it;
- * `GuestNetwork.open` applies a machine's policy to it.
+ * A VMM's namespace, with its interfaces and closed rules, is made when the VMM is spawned (`setup`, used by
+ * the jail) and vanishes with it. `attach` gives the network of a running VMM, whether this or an earlier
+ * agent spawned it; `GuestNetwork.open` applies a machine's policy to it.
  *
- * Always: a namespace is closed until `open`, and only the VMM's end closes it again. If the process dies, machines keep
- * their access; names are neither answered nor tracked until the next agent opens their networks again.
+ * Always: a namespace is closed until `open`, and only the VMM's end closes it again. If the process dies,
+ * machines keep their access; names are neither answered nor tracked until the next agent opens their
+ * networks again.
  */
 import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
@@ -62,7 +64,7 @@ export interface NetworkOptions {
   readonly blockedNetworks: readonly string[];
   readonly clock: Clock;
   readonly log: Log;
-  /** For a machine's timeline; `message` is such as `egress denied to 203.0.113.7:443 (tcp)`. */
+  /** Writes to a machine's timeline; `message` is such as `egress denied to 203.0.113.7:443 (tcp)`. */
   readonly onDenied: (machineId: string, message: string) => void;
   readonly namePeriods?: NamePeriods;
 }
@@ -213,7 +215,10 @@ export class GuestNetwork {
     void names?.run();
   }
 
-  /** Connects to a port of the guest. `close` destroys the connection, because a guest that has ended sends nothing. */
+  /**
+   * Connects to a port of the guest. `close` destroys the connection, because a guest that has ended sends
+   * nothing.
+   */
   async dial(port: number, signal?: AbortSignal): Promise<Socket> {
     const socket = await dialAddress(this.#pair.machineAddress, port, { signal, clock: this.#network.options.clock });
     if (this.#isClosed) {
@@ -242,7 +247,10 @@ export class GuestNetwork {
     return new PrestartedProgram(inNamespaceOf(this.#pid, IP));
   }
 
-  /** The guest's packets go to the interface of the VMM that replaces this one. Only while the guest is paused. */
+  /**
+   * The guest's packets go to the interface of the VMM that replaces this one. Only while the guest is
+   * paused.
+   */
   async next(program: PrestartedProgram): Promise<void> {
     await program.run(nextTap());
   }
@@ -252,14 +260,20 @@ export class GuestNetwork {
     this.#isShared = true;
   }
 
-  /** The guest runs in this VMM, which has joined the namespace: names, ports and connections are served as before. */
+  /**
+   * The guest runs in this VMM, which has joined the namespace: names, ports and connections are served as
+   * before.
+   */
   belongsTo(pid: number): void {
     this.#pid = pid;
     this.#isShared = false;
     this.#denials?.follow(pid);
   }
 
-  /** The VMM is the only one of its machine: removes what one that it replaced, or that was to replace it, had here. */
+  /**
+   * The VMM is the only one of its machine: removes what one that it replaced, or that was to replace it, had
+   * here.
+   */
   async keepOnly(): Promise<void> {
     await keepTapOf(this.#pid);
   }

@@ -1,17 +1,17 @@
 /**
  * What a machine may reach, parsed from its specification. Pure.
  *
- * Always: an entry that cannot be parsed is an error, never skipped: a list that is shorter than its owner believes would
- * be noticed late. IPv6 networks are skipped, without risk, because guests have no IPv6.
+ * Always: an entry that cannot be parsed is an error, never skipped: a list that is shorter than its owner
+ * believes would be noticed late. IPv6 networks are skipped, without risk, because guests have no IPv6.
  */
 import { isIPv4, isIPv6 } from "node:net";
 import type { MachineSpec } from "@flotilla/contract/link/link";
 
 export interface Policy {
   readonly mode: MachineSpec["network"]["mode"];
-  /** For `allowCidrs`: IPv4 networks such as 10.1.0.0/16. */
+  /** IPv4 networks such as 10.1.0.0/16, of `allowCidrs`. */
   readonly networks: readonly string[];
-  /** For `allowCidrs`: lower case, without the final dot. `*.name` is every name below `name`. */
+  /** Host names of `allowCidrs`: lower case, without the final dot. `*.name` is every name below `name`. */
   readonly hosts: readonly string[];
 }
 
@@ -26,7 +26,10 @@ export function policyOf({ mode, cidrs, hosts }: MachineSpec["network"]): Policy
   return { mode, networks, hosts: names.filter((name) => !isIPv4(name)).map(checkedHost) };
 }
 
-/** The networks of IPv4 among these, each once, with the host bits cleared. Throws an Error that quotes the invalid entry. */
+/**
+ * The networks of IPv4 among these, each once, with the host bits cleared. Throws an Error that quotes the
+ * invalid entry.
+ */
 export const ipv4NetworksOf = (texts: readonly string[]): readonly string[] => [
   ...new Set(texts.map(networkOf).filter((network) => network !== null)),
 ];
@@ -37,8 +40,9 @@ export function normalName(name: string): string {
 }
 
 /**
- * Whether `name`, in its normal form, is one of the policy's hosts. A guest may query any bytes: a resolver would end the name at a zero
- * byte, or read a backslash as an escape, and resolve a name that is not below the host.
+ * Whether `name`, in its normal form, is one of the policy's hosts. A guest may query any bytes: a resolver
+ * would end the name at a zero byte, or read a backslash as an escape, and resolve a name that is not below
+ * the host.
  */
 export function allowsName({ hosts }: Policy, name: string): boolean {
   return (

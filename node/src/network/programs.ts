@@ -1,9 +1,10 @@
 /**
  * Runs the programs that change the network: nft and ip, through nsenter inside a machine's namespace.
  *
- * Always: a program gets its input on standard input; its error output is part of the error. One that `run` starts is
- * killed after PROGRAM_MS. A `PrestartedProgram` is spawned before its input is known, so that a machine's start does not
- * wait for the spawn. If this agent dies first, the program's input ends empty and it changes nothing.
+ * Always: a program gets its input on standard input; its error output is part of the error. One that `run`
+ * starts is killed after PROGRAM_MS. A `PrestartedProgram` is spawned before its input is known, so that a
+ * machine's start does not wait for the spawn. If this agent dies first, the program's input ends empty and
+ * it changes nothing.
  */
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";

@@ -1,10 +1,11 @@
 /**
- * A machine's published ports on the host's loopback: listeners that forward each connection to the guest. Only if the
- * operator enables the setting publish-on-loopback, because these ports require no key. The server does not use them.
+ * A machine's published ports on the host's loopback: listeners that forward each connection to the guest.
+ * Only if the operator enables the setting publish-on-loopback, because these ports require no key. The
+ * server does not use them.
  *
  * Always:
- * - a machine's port has the same number on the host from one start to the next, because it is derived from a hash of
- *   machine and port; if another program uses that number, the next one derived is taken;
+ * - a machine's port has the same number on the host from one start to the next, because it is derived from a
+ *   hash of machine and port; if another program uses that number, the next one derived is taken;
  * - the numbers are below the system's range for outgoing connections;
  * - listeners end with the agent, and the next agent opens them again;
  * - a connection ends when either side ends it; a half-closed one stays half-closed.

@@ -2,11 +2,13 @@
  * The rules of the network, as input for nft and ip. Pure.
  *
  * There are three tables, each of which isolates a machine on its own:
- * - `machine`, in a machine's own namespace, made before its VMM runs. It passes only answers to the host's connections,
- *   until a policy opens `egress`. The VMM has no privileges in the namespace, so neither it nor its guest can change the
- *   table; packets from the VMM's own sockets are dropped as well. A connection from the host whose other end is gone, because
- *   the machine was moved or suspended, is reset: otherwise the guest would try for a quarter of an hour.
- * - the node's table, on the host: isolates machines from the host and from each other, regardless of their namespaces.
+ * - `machine`, in a machine's own namespace, made before its VMM runs. It passes only answers to the host's
+ *   connections, until a policy opens `egress`. The VMM has no privileges in the namespace, so neither it nor
+ *   its guest can change the table; packets from the VMM's own sockets are dropped as well. A connection from
+ *   the host whose other end is gone, because the machine was moved or suspended, is reset: otherwise the
+ *   guest would try for a quarter of an hour.
+ * - the node's table, on the host: isolates machines from the host and from each other, regardless of their
+ *   namespaces.
  * - the guard table, only on a host that did not forward before Flotilla: forwards only machines' packets.
  *
  * Always:
@@ -29,7 +31,10 @@ import {
 } from "./addresses.ts";
 import type { Policy } from "./policy.ts";
 
-/** Destinations that no policy opens: the host's loopback, link-local addresses (cloud metadata), multicast, our own. */
+/**
+ * Destinations that no policy opens: the host's loopback, link-local addresses (cloud metadata), multicast,
+ * our own.
+ */
 const NEVER_ALLOWED = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"] as const;
 /** This many machines at their limit fill the host's connection table, which the control plane uses too. */
 const MACHINES_THAT_FILL = 128;
@@ -141,7 +146,10 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
 `;
 }
 
-/** Opens a machine's table according to its policy, except to the blocked networks, and removes the rules of an earlier policy. */
+/**
+ * Opens a machine's table according to its policy, except to the blocked networks, and removes the rules of
+ * an earlier policy.
+ */
 export function policyRules(
   { mode, networks, hosts }: Policy,
   { nameServer }: Block,
@@ -212,8 +220,8 @@ export function namespaceJoin(pid: number, uid: number): NamespaceJoin {
 }
 
 /**
- * Gives the guest's packets to the next VMM's interface, which gets the name that all rules use. Addresses, the other interface and
- * tracked connections stay. Both guests are paused. For ip.
+ * Gives the guest's packets to the next VMM's interface, which gets the name that all rules use. Addresses,
+ * the other interface and tracked connections stay. Both guests are paused. For ip.
  */
 export const nextTap = (): string =>
   asText([

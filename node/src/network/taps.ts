@@ -1,8 +1,9 @@
 /**
- * Which of the interfaces in a namespace is that of a VMM, while two VMMs of one machine share it (docs/decisions/0065-new-vmms.md).
+ * Which of the interfaces in a namespace is that of a VMM, while two VMMs of one machine share it
+ * (docs/decisions/0065-new-vmms.md).
  *
- * Always: a VMM's interface is the one that its process has open, whatever it is called. Names alone do not say it after a crash of the
- * agent.
+ * Always: a VMM's interface is the one that its process has open, whatever it is called. Names alone do not
+ * say it after a crash of the agent.
  */
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { FORMER_TAP_NAME, NEXT_TAP_NAME, TAP_NAME } from "./addresses.ts";
@@ -12,7 +13,10 @@ import { onlyTap } from "./rules.ts";
 const NAMES: readonly string[] = [TAP_NAME, NEXT_TAP_NAME, FORMER_TAP_NAME];
 const TUN_DEVICE = "/dev/net/tun";
 
-/** Gives the guest's packets to the VMM's interface, and removes those of other VMMs. Rejects when the VMM has none. */
+/**
+ * Gives the guest's packets to the VMM's interface, and removes those of other VMMs. Rejects when the VMM has
+ * none.
+ */
 export async function keepTapOf(pid: number): Promise<void> {
   const taps = tapsIn(await readFile(`/proc/${pid}/net/dev`, "utf8"));
   if (taps.length === 1 && taps[0] === TAP_NAME) return;

@@ -29,7 +29,7 @@ const skip = process.getuid?.() !== 0 && "only root may answer at the port of na
 test("a query ends in time when three name servers are silent, or send an answer byte by byte", { skip }, async () => {
   await using directory = await temporaryDirectory();
   await using ended = new AsyncDisposableStack();
-  // Of the loopback network; no other process has the same.
+  // Addresses of the loopback network; no other process has the same.
   const addresses = [1, 2, 3].map((n) => `127.${8 + n}.${(process.pid >> 8) % 256}.${process.pid % 256}`);
   for (const address of addresses) {
     const silent = createSocket("udp4").bind(53, address);

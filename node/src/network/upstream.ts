@@ -1,9 +1,10 @@
 /**
- * Queries to the host's name servers: forwarded unchanged (for machines that may query anything), and for the addresses
- * of one name (for machines that may not).
+ * Queries to the host's name servers: forwarded unchanged (for machines that may query anything), and for the
+ * addresses of one name (for machines that may not).
  *
  * Always: each query uses a new random port and id; answers from another source or to another query are
- * ignored. Every query ends within QUERY_MS. The host's /etc/hosts is not used: its names are private to the host.
+ * ignored. Every query ends within QUERY_MS. The host's /etc/hosts is not used: its names are private to the
+ * host.
  */
 import { randomInt } from "node:crypto";
 import { createSocket } from "node:dgram";
@@ -106,8 +107,8 @@ function queryByDatagram({ address, port }: NameServer, query: Buffer, clock: Cl
   const id = randomInt(0x1_0000);
   const timer = clock.timer(ATTEMPT_MS, () => reject(new Error("no answer")));
   socket.on("error", reject);
-  // Connected, so that the kernel drops packets from other sources. Not with a function to call back: that would be called, and
-  // nothing else would tell, when the host has no route to the address.
+  // Connected, so that the kernel drops packets from other sources. Not with a function to call back: that
+  // would be called, and nothing else would tell, when the host has no route to the address.
   socket.once("connect", () => socket.send(withId(query, id)));
   socket.connect(port, address);
   socket.on("message", (answer) => {

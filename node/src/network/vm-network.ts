@@ -7,8 +7,8 @@ import type { GuestConfiguration } from "../guest/guest.ts";
 /** The network of a machine's VM. */
 export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameservers"> {
   /**
-   * Connects to a TCP port of the guest, regardless of the machine's policy. Rejects with the system's error, such as
-   * `ECONNREFUSED`, or when nothing answers within seconds. `signal` cancels connecting.
+   * Connects to a TCP port of the guest, regardless of the machine's policy. Rejects with the system's error,
+   * such as `ECONNREFUSED`, or when nothing answers within seconds. `signal` cancels connecting.
    */
   dial(port: number, signal?: AbortSignal): Promise<Duplex>;
   /** The published ports on the host's loopback. */

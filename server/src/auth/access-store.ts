@@ -16,12 +16,18 @@ export interface RightParts {
 export interface HeldParts {
   readonly keys: ReadonlySet<string>;
   readonly tenants: ReadonlySet<string>;
-  /** When machines were deleted (epoch milliseconds), by id and tenant's id, so that no tenant learns of another's. */
+  /**
+   * When machines were deleted (epoch milliseconds), by id and tenant's id, so that no tenant learns of
+   * another's.
+   */
   readonly gone: ReadonlyMap<string, number>;
   readonly shares: ReadonlySet<string>;
 }
 
-/** Keys that are not revoked, tenants that are not suspended, share links as they are; and machines that were deleted. */
+/**
+ * Keys that are not revoked, tenants that are not suspended, share links as they are; and machines that were
+ * deleted.
+ */
 export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldParts> {
   const rows = await db.query<{ kind: keyof HeldParts; name: string; at: number | null }>(sql`
     SELECT 'keys' AS kind, id AS name, NULL::bigint AS at FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL

@@ -1,14 +1,16 @@
 /**
- * Ends open connections (terminals, streams, transfers, bridges, upgrades) when the right that opened them ends:
- * the key is revoked or expires, the tenant is suspended, the machine is deleted, or the share link is replaced or ended.
+ * Ends open connections (terminals, streams, transfers, bridges, upgrades) when the right that opened them
+ * ends: the key is revoked or expires, the tenant is suspended, the machine is deleted, or the share link is
+ * replaced or ended.
  *
  * Always:
- * - A notification of a change causes a check in the database at once, on every server. A connection without a right gets
- *   the reason, and is destroyed CUT_MS later if it is still open.
- * - A new connection is checked within LOOK_MS, because its right may have ended before it was watched. All are checked
- *   every FULL_LOOK_MS, and every LOOK_MS while no notifications arrive.
+ * - A notification of a change causes a check in the database at once, on every server. A connection without
+ *   a right gets the reason, and is destroyed CUT_MS later if it is still open.
+ * - A new connection is checked within LOOK_MS, because its right may have ended before it was watched. All
+ *   are checked every FULL_LOOK_MS, and every LOOK_MS while no notifications arrive.
  * - Expiry is checked by the clock every LOOK_MS.
- * - One query runs at a time. While the database does not answer, nothing ends, and nothing can be revoked either.
+ * - One query runs at a time. While the database does not answer, nothing ends, and nothing can be revoked
+ *   either.
  *
  * In memory only: a crash ends every connection.
  */

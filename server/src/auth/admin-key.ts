@@ -2,11 +2,11 @@
  * The first admin key: made at the first start, kept in `<data dir>/admin.key`, readable by its owner only.
  *
  * Always:
- * - The file is written before the row, so a crash in between leaves a key that the next start registers, and never an
- *   unknown admin key.
- * - Without the file a new key is made, even if the database has others: write access to the data directory is ownership of
- *   the service. For the same reason a revoked key in the file is replaced at the next start, so that revoking the last
- *   admin key locks no operator out; the revoked one stays revoked.
+ * - The file is written before the row, so a crash in between leaves a key that the next start registers, and
+ *   never an unknown admin key.
+ * - Without the file a new key is made, even if the database has others: write access to the data directory
+ *   is ownership of the service. For the same reason a revoked key in the file is replaced at the next start,
+ *   so that revoking the last admin key locks no operator out; the revoked one stays revoked.
  */
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -12,8 +12,9 @@ import type { LastUsed } from "./last-used.ts";
 /** Authenticates nodes; the nodes family implements it. */
 export interface NodeAuthenticator {
   /**
-   * `joinToken`: accepts a join token that has not expired, or a node's credential. `nodeCredential`: only the latter, and
-   * for a node that joined with a key only with its certificate. undefined: not known, expired or revoked.
+   * `joinToken`: accepts a join token that has not expired, or a node's credential. `nodeCredential`: only
+   * the latter, and for a node that joined with a key only with its certificate. undefined: not known,
+   * expired or revoked.
    */
   authenticate(
     bearer: string,

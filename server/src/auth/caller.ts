@@ -1,8 +1,8 @@
 /**
- * Who calls: an API key with its tenant, or a node. Types only.
+ * The caller: an API key with its tenant, or a node. Types only.
  */
 
-/** Who calls. Absent for public endpoints; a node for the node's own. */
+/** The caller. Absent for public endpoints; a node for the node's own. */
 export interface Caller {
   readonly kind: "key";
   readonly keyId: string;
@@ -40,7 +40,7 @@ export interface NodeCaller {
 }
 
 /**
- * Guards every query for a credential: calls `read`, or returns undefined or throws a Refusal without it. `name`: identifies
- * an unknown credential in memory.
+ * Guards every query for a credential: calls `read`, or returns undefined or throws a Refusal without it.
+ * `name`: identifies an unknown credential in memory.
  */
 export type Guard = <T>(name: string | null, read: () => Promise<T | undefined>) => Promise<T | undefined>;

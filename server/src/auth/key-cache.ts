@@ -2,8 +2,8 @@
  * From an API key to its permissions, without a query on most requests.
  *
  * Always:
- * - A revoked key (`forgetKey`) and a changed tenant or plan take effect on this server before the change is acknowledged,
- *   and within milliseconds on others (channels `keys` and `tenants`).
+ * - A revoked key (`forgetKey`) and a changed tenant or plan take effect on this server before the change is
+ *   acknowledged, and within milliseconds on others (channels `keys` and `tenants`).
  * - Expiry is not checked here: it depends on the clock of each request.
  */
 import { grants } from "@flotilla/contract/scopes";

@@ -1,7 +1,9 @@
 /**
- * The statements that authentication needs: a key with its tenant in one query, when keys were last used, the admin key.
+ * The statements that authentication needs: a key with its tenant in one query, when keys were last used, the
+ * admin key.
  *
- * apikeys/store.ts makes and revokes all other keys; tenants and plans are only read here. Instants are epoch milliseconds.
+ * apikeys/store.ts makes and revokes all other keys; tenants and plans are only read here. Instants are epoch
+ * milliseconds.
  */
 import { type Database, type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -27,7 +29,10 @@ export const findKeyRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefi
     JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE k.key_hash = ${hash} AND k.revoked_at IS NULL`);
 
-/** Writes when keys were last used, by id; never moves a time back. It locks keys in the order of their ids, as every server does. */
+/**
+ * Writes when keys were last used, by id; never moves a time back. It locks keys in the order of their ids,
+ * as every server does.
+ */
 export async function touchKeys(db: Queryable, used: ReadonlyMap<string, number>): Promise<void> {
   const ids = [...used.keys()];
   const times = [...used.values()].map((time) => instantOf(time));

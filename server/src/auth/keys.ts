@@ -1,8 +1,8 @@
 /**
  * The forms of API keys, connect tokens and share tokens, and their hash. Pure.
  *
- * Each is a prefix and 256 random bits, so a plain SHA-256 is enough: a slow hash protects only secrets that can be
- * guessed.
+ * Each is a prefix and 256 random bits, so a plain SHA-256 is enough: a slow hash protects only secrets that
+ * can be guessed.
  */
 import { hash } from "node:crypto";
 
@@ -29,7 +29,7 @@ export const isOwnCredential = (text: string | undefined): boolean =>
 /** Whether a header's value contains one of our credentials. */
 export const holdsOwnCredential = (text: string): boolean => /\bsm[kcs]_[A-Za-z0-9_-]{43}/.test(text);
 
-/** Of any of them. */
+/** Hash of a key of any kind. */
 export const hashKey = (key: string): Buffer => Buffer.from(hashedName(key), "hex");
 
 /** The hash in hex digits, the name of a key in memory. Text is five times as fast as bytes. */

@@ -1,8 +1,8 @@
 /**
  * Records when API keys are used, without a write per request.
  *
- * Always: a request only sets an entry in memory; a loop writes them every FLUSH_MS in one statement. A crash loses the last
- * few seconds, which no client relies on.
+ * Always: a request only sets an entry in memory; a loop writes them every FLUSH_MS in one statement. A crash
+ * loses the last few seconds, which no client relies on.
  */
 import type { Context } from "../context.ts";
 import { touchKeys } from "./key-store.ts";

@@ -1,9 +1,11 @@
 /**
- * The file of a backup: a tar archive, compressed with gzip, whose last entry has the SHA-256 of everything before it.
+ * The file of a backup: a tar archive, compressed with gzip, whose last entry has the SHA-256 of everything
+ * before it.
  *
  * Always:
  * - Reading and writing hold one entry in memory; entries have at most ENTRY_BYTES_MAX.
- * - A file that is cut off, changed or continued is refused: by gzip, by tar's checksums, or by the last entry.
+ * - A file that is cut off, changed or continued is refused: by gzip, by tar's checksums, or by the last
+ *   entry.
  *
  * Standard programs read it: `tar tzf FILE`.
  */
@@ -44,7 +46,7 @@ export class ArchiveWriter {
     this.#mtime = Math.floor(at / 1000);
   }
 
-  /** Of the archive before compression. */
+  /** Size of the archive before compression. */
   get bytes(): number {
     return this.#bytes;
   }

@@ -1,8 +1,10 @@
 /**
- * `flotilla backup`: writes a backup of the control plane to a file or a stream, while the server runs or not.
+ * `flotilla backup`: writes a backup of the control plane to a file or a stream, while the server runs or
+ * not.
  *
  * Always:
- * - The file appears under its name when it is whole and on the disk, and never replaces another one. Only its owner can read it.
+ * - The file appears under its name when it is whole and on the disk, and never replaces another one. Only
+ *   its owner can read it.
  * - The database is read in one snapshot, and the files after it began.
  *
  * A crash leaves a file `<name>.<digits>.part`, which nothing uses.
@@ -26,7 +28,7 @@ import { syncDirectory } from "./sync-directory.ts";
 export interface BackupOptions extends Omit<DatabasePlace, "isServed"> {
   /** The file, or an open stream. */
   readonly to: string | Writable;
-  /** Of this program. */
+  /** Version of this program. */
   readonly version: string;
   /** Epoch milliseconds. */
   readonly now: number;
@@ -92,8 +94,9 @@ const SEALED: readonly [table: string, column: string][] = [
 ];
 
 /**
- * With the database of other hosts, the data directory may be another one than the servers'. A restore would lose every secret. Returns
- * how many secrets the key there cannot decrypt: with a lost key some never can be, and the others still need backups.
+ * With the database of other hosts, the data directory may be another one than the servers'. A restore would
+ * lose every secret. Returns how many secrets the key there cannot decrypt: with a lost key some never can
+ * be, and the others still need backups.
  */
 async function refuseOtherKey(client: pg.Client, dataDirectory: string): Promise<number> {
   const tables = await tablesOf(client);

@@ -1,8 +1,9 @@
 /**
- * The database of a control plane, for the commands of its operator: an external one, the embedded one of a running server, or
- * the embedded one, which is started for the command and stopped after it.
+ * The database of a control plane, for the commands of its operator: an external one, the embedded one of a
+ * running server, or the embedded one, which is started for the command and stopped after it.
  *
- * Always: it is connected to, and never changed here. A crash may leave an embedded PostgreSQL running, which the next start adopts.
+ * Always: it is connected to, and never changed here. A crash may leave an embedded PostgreSQL running, which
+ * the next start adopts.
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -16,7 +17,10 @@ import { connectToRunning, startEmbeddedPostgres } from "../embedded-postgres/em
 export interface DatabasePlace {
   readonly dataDirectory: string;
   readonly databaseUrl: string | null;
-  /** Whether a server may run on the embedded database; otherwise it is started or adopted, and no server may run on it. */
+  /**
+   * Whether a server may run on the embedded database; otherwise it is started or adopted, and no server may
+   * run on it.
+   */
   readonly isServed: boolean;
   readonly log: Log;
   /** Aborted when the command is to end. */
@@ -28,7 +32,7 @@ export async function withDatabase<T>(place: DatabasePlace, work: (client: pg.Cl
   const { databaseUrl, dataDirectory, log, signal } = place;
   if (databaseUrl !== null) return await connected({ connectionString: databaseUrl }, place, work);
   const directory = join(dataDirectory, "postgres");
-  // Of a start that was killed it may lack the database, which the next start makes.
+  // After a start that was killed the cluster may lack the database, which the next start makes.
   const running = place.isServed ? await connectToRunning(directory) : undefined;
   if (running !== undefined) {
     try {

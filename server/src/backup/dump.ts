@@ -1,8 +1,8 @@
 /**
  * Reads a whole database into a backup: every table of its schema, in one snapshot.
  *
- * Always: it only reads, and blocks no writer; the snapshot is that of its first statement. Memory is bounded by one entry of
- * the archive.
+ * Always: it only reads, and blocks no writer; the snapshot is that of its first statement. Memory is bounded
+ * by one entry of the archive.
  *
  * Rows are in the text form of COPY, which any version of PostgreSQL reads.
  */
@@ -35,7 +35,8 @@ export interface DumpOptions {
   /** The version of this program. */
   readonly version: string;
   /**
-   * Called when the snapshot exists: a key that is made later seals nothing in it, and one that sealed something in it is there.
+   * Called when the snapshot exists: a key that is made later seals nothing in it, and one that sealed
+   * something in it is there.
    */
   readonly readFiles: () => Promise<ReadonlyMap<KeptFile, Buffer>>;
 }

@@ -1,9 +1,9 @@
 /**
- * Loads a backup into an empty database, in one transaction: the schema that the backup had, its rows, then the migrations that
- * are newer, then settle.ts.
+ * Loads a backup into an empty database, in one transaction: the schema that the backup had, its rows, then
+ * the migrations that are newer, then settle.ts.
  *
- * Always: a failure or a crash leaves the database empty. Constraints and references are checked; triggers do not run, because
- * what they wrote is in the backup.
+ * Always: a failure or a crash leaves the database empty. Constraints and references are checked; triggers do
+ * not run, because what they wrote is in the backup.
  */
 import { once } from "node:events";
 import pg from "pg";
@@ -15,8 +15,9 @@ import type { Manifest, Summary, TableShape } from "./manifest.ts";
 import { settle, type SettleOptions } from "./settle.ts";
 
 /**
- * How far sequences are advanced. Clients may know numbers that were given out after the backup, such as the positions of events:
- * without this, those numbers would name other things, and a reader that continues after them would miss some.
+ * How far sequences are advanced. Clients may know numbers that were given out after the backup, such as the
+ * positions of events: without this, those numbers would name other things, and a reader that continues after
+ * them would miss some.
  */
 const SEQUENCE_STEP = 1_000_000_000;
 

@@ -1,8 +1,8 @@
 /**
  * `flotilla backup` and `flotilla restore`, as the program that the command line becomes.
  *
- * Prints what it did on standard output, or on standard error while a backup goes to standard output. A signal ends it: a backup
- * leaves no file then, and a restore can be repeated.
+ * Prints what it did on standard output, or on standard error while a backup goes to standard output. A
+ * signal ends it: a backup leaves no file then, and a restore can be repeated.
  */
 import { createWriteStream, fstatSync } from "node:fs";
 import { resolve } from "node:path";
@@ -33,7 +33,10 @@ async function main(): Promise<void> {
   }
 }
 
-/** Files of others are named by their own errors, so a file that this user may not read or write is of the data directory. */
+/**
+ * Files of others are named by their own errors, so a file that this user may not read or write is of the
+ * data directory.
+ */
 function reasonOf(error: unknown): string {
   const isDenied = (error as NodeJS.ErrnoException).code === "EACCES";
   return isDenied ? `${ownMessageOf(error)}; run it as the user that runs the server` : failureText(error);

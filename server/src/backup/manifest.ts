@@ -1,8 +1,9 @@
 /**
- * What a backup says about itself: its first entry (the manifest), its last (the summary), and the order of its tables. Pure.
+ * What a backup says about itself: its first entry (the manifest), its last (the summary), and the order of
+ * its tables. Pure.
  *
- * A backup has these entries in this order: `backup.json`, `files/<name>` for each file, `tables/<table>/<number>` with rows in
- * the form of PostgreSQL's COPY, `summary.json`.
+ * A backup has these entries in this order: `backup.json`, `files/<name>` for each file,
+ * `tables/<table>/<number>` with rows in the form of PostgreSQL's COPY, `summary.json`.
  */
 import { DamagedBackup } from "./archive.ts";
 
@@ -22,7 +23,7 @@ export interface Manifest {
   readonly format: number;
   /** The version of Flotilla that made it. */
   readonly flotilla: string;
-  /** Of the snapshot; RFC 3339. */
+  /** Time of the snapshot; RFC 3339. */
   readonly createdAt: string;
   readonly clusterId: string;
   readonly postgres: string;
@@ -103,7 +104,10 @@ export interface Reference {
   readonly to: string;
 }
 
-/** The tables in an order in which each comes after those it refers to. Throws when they refer to each other in a circle. */
+/**
+ * The tables in an order in which each comes after those it refers to. Throws when they refer to each other
+ * in a circle.
+ */
 export function inLoadOrder<T extends { readonly name: string }>(
   tables: readonly T[],
   references: readonly Reference[],

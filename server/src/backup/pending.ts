@@ -1,8 +1,8 @@
 /**
  * The mark of a restore that has begun and not ended: `restore.pending` in the data directory.
  *
- * Always: while it exists no server starts there, because the database may be empty although machines run. The restore of the
- * same backup continues; it removes the mark when the database and the files are complete.
+ * Always: while it exists no server starts there, because the database may be empty although machines run.
+ * The restore of the same backup continues; it removes the mark when the database and the files are complete.
  */
 import { open, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,13 +1,15 @@
 /**
- * `flotilla restore`: makes the control plane of a backup again, in a data directory or database that has none.
+ * `flotilla restore`: makes the control plane of a backup again, in a data directory or database that has
+ * none.
  *
  * Always:
  * - The whole file is verified before anything is written, and again while it is loaded.
- * - Nothing that exists is replaced: a database with tables, and files with another content, are refused with what to do.
+ * - Nothing that exists is replaced: a database with tables, and files with another content, are refused with
+ *   what to do.
  * - A data directory with `node/` is welcome: machines of this host run on.
  *
- * A crash leaves `restore.pending`, with which no server starts; the same command continues. The database is loaded in one
- * transaction, so it is empty or complete.
+ * A crash leaves `restore.pending`, with which no server starts; the same command continues. The database is
+ * loaded in one transaction, so it is empty or complete.
  */
 import { createReadStream } from "node:fs";
 import { mkdir, readFile, stat } from "node:fs/promises";
@@ -102,7 +104,9 @@ async function verify(path: string): Promise<Verified> {
   }
 }
 
-/** The entries once more. Throws when the file was replaced since it was verified, or this command is to end. */
+/**
+ * The entries once more. Throws when the file was replaced since it was verified, or this command is to end.
+ */
 async function* readAgain({ from, signal }: RestoreOptions, expected: string): AsyncGenerator<Entry, void> {
   const entries = readArchive(createReadStream(from));
   for (;;) {
@@ -132,7 +136,10 @@ async function refuseOtherFiles({ dataDirectory, databaseUrl }: RestoreOptions, 
 const notEmpty = (dataDirectory: string): string =>
   `${dataDirectory} has a control plane already, which a restore does not replace: stop it and move postgres/, secrets.key and admin.key away, or name another --data-dir`;
 
-/** Whether the database has nothing, or this backup, because an earlier restore of it was interrupted. Throws otherwise. */
+/**
+ * Whether the database has nothing, or this backup, because an earlier restore of it was interrupted. Throws
+ * otherwise.
+ */
 async function refuseOtherDatabase(
   client: pg.Client,
   { dataDirectory, databaseUrl }: RestoreOptions,

@@ -1,11 +1,12 @@
 /**
- * Changes a database that was just loaded from a backup, so that a control plane which is older than its nodes does no harm.
+ * Changes a database that was just loaded from a backup, so that a control plane which is older than its
+ * nodes does no harm.
  *
  * Always:
- * - No node is asked to remove anything: which copies moves left behind is forgotten, because a machine may have come back
- *   since. Nodes keep what they have.
- * - Nodes count as unreachable until they have reported everything they have (RESTORED_AGENT); requests about their machines
- *   wait for that.
+ * - No node is asked to remove anything: which copies moves left behind is forgotten, because a machine may
+ *   have come back since. Nodes keep what they have.
+ * - Nodes count as unreachable until they have reported everything they have (RESTORED_AGENT); requests about
+ *   their machines wait for that.
  * - Work that was in progress has failed. Deadlines and idle times count from now.
  * - Join tokens that were left have ended: they may have been used since.
  * - Invoices get numbers of a new series: numbers that were given since the backup may have been sent.
@@ -23,7 +24,7 @@ export interface SettleOptions {
 
 const NOW = `to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
-/** Of each restore its own, also when the same backup is restored again. */
+/** A series for each restore, also when the same backup is restored again. */
 const SERIES = `to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD"T"HH24MISS"Z"')`;
 
 export async function settle({ client, manifest, revokesKeys }: SettleOptions): Promise<void> {

@@ -1,5 +1,6 @@
 /**
- * Makes the names in a directory durable: after it, files that were renamed or removed there stay so when the host fails.
+ * Makes the names in a directory durable: after it, files that were renamed or removed there stay so when the
+ * host fails.
  */
 import { open } from "node:fs/promises";
 

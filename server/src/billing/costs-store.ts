@@ -1,10 +1,11 @@
 /**
- * Divides the lines of an invoice over machines, keys or the values of a label, from the same intervals. Reads only.
+ * Divides the lines of an invoice over machines, keys or the values of a label, from the same intervals.
+ * Reads only.
  *
  * Always:
  * - Amounts are exact: the groups of a line add up to the line.
- * - The price of a line is rounded down once. Its groups, in the order of their names, get the differences of the rounded
- *   running sums, so their prices add up to the line as well.
+ * - The price of a line is rounded down once. Its groups, in the order of their names, get the differences of
+ *   the rounded running sums, so their prices add up to the line as well.
  * - A group of an adjustment is what this invoice knows of the month, less what the invoice before knew.
  */
 import { type Queryable, sql, type Statement } from "../db/database.ts";
@@ -25,16 +26,18 @@ export interface CostRow extends LineRow {
 
 interface CostsAsked {
   readonly tenantId: string;
-  /** Of the invoice. */
+  /** Month of the invoice. */
   readonly month: Month;
-  /** Of the final invoice; null: it is not final. */
+  /** Cut of the final invoice; null: it is not final. */
   readonly cut: number | null;
   /** The newest final invoice of an earlier month. */
   readonly before: { readonly month: Month; readonly cut: number } | null;
   /** The months of its lines. */
   readonly usageMonths: readonly Month[];
   readonly group: CostGroup;
-  /** Only what was known at this instant of the tenant's billing time; null: everything. Epoch milliseconds. */
+  /**
+   * Only what was known at this instant of the tenant's billing time; null: everything. Epoch milliseconds.
+   */
   readonly knownAt: number | null;
   readonly now: number;
 }
@@ -55,7 +58,8 @@ export const listCosts = (db: Queryable, asked: CostsAsked): Promise<readonly Co
  * - `usage_month`: the months;
  * - `state`: what the invoice knows, which counts, and what the one before knew, which is subtracted;
  * - `known`: the intervals of both, each up to where that invoice knows it, as `used` in store.ts;
- * - `summed`: the groups of each line, with the sum up to each. It begins with what earlier invoices have of the line.
+ * - `summed`: the groups of each line, with the sum up to each. It begins with what earlier invoices have of
+ *   the line.
  */
 const divided = ({ tenantId, month, cut, before, usageMonths, group, knownAt, now }: CostsAsked): Statement => sql`
     usage_month AS (

@@ -1,6 +1,6 @@
 /**
- * The costs of an invoice by machine, app, API key or label. A final invoice is read as it was written; a draft is computed from its
- * intervals.
+ * The costs of an invoice by machine, app, API key or label. A final invoice is read as it was written; a
+ * draft is computed from its intervals.
  */
 import { type CostGroup, type CostRow, listCosts } from "./costs-store.ts";
 import { type Billing, getInvoice } from "./invoices.ts";

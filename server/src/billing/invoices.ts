@@ -1,6 +1,6 @@
 /**
- * Reads invoices. A final invoice is read as it was written. A draft is computed from its intervals, as known now or at an
- * earlier instant.
+ * Reads invoices. A final invoice is read as it was written. A draft is computed from its intervals, as known
+ * now or at an earlier instant.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -77,7 +77,10 @@ export async function getInvoice(
   return { ...summary({ tenantId, month, row, lines, graceHours, at, hasTestClock }), knownAt, lines, rates };
 }
 
-/** The month, if the tenant has an invoice of it at the instant of its billing time. Throws a Refusal otherwise. */
+/**
+ * The month, if the tenant has an invoice of it at the instant of its billing time. Throws a Refusal
+ * otherwise.
+ */
 export async function requireMonth(
   context: Context,
   { tenantId, id, at }: { readonly tenantId: string; readonly id: string; readonly at: number },

@@ -1,5 +1,6 @@
 /**
- * Reads the ledger, and posts credits and adjustments of operators. A trigger of the table `invoices` posts invoices.
+ * Reads the ledger, and posts credits and adjustments of operators. A trigger of the table `invoices` posts
+ * invoices.
  *
  * Always, enforced by the database:
  * - Posted rows never change.

@@ -133,7 +133,10 @@ function parseGroup(by: string): CostGroup {
   return { by: "label", label: by.slice("label:".length) };
 }
 
-/** The instant of `?asOf=` in the tenant's billing time; null: without it. Throws a Refusal for one in the future. */
+/**
+ * The instant of `?asOf=` in the tenant's billing time; null: without it. Throws a Refusal for one in the
+ * future.
+ */
 async function instantKnown(
   { db, clock }: Context,
   tenantId: string,

@@ -1,13 +1,14 @@
 /**
- * Every statement over invoices, their lines and their limits. `computed` derives lines from intervals; drafts and final
- * invoices use the same statement text.
+ * Every statement over invoices, their lines and their limits. `computed` derives lines from intervals;
+ * drafts and final invoices use the same statement text.
  *
  * Always:
- * - A line is the price of all that was used in a month at a rate, rounded down once, less what earlier invoices have of it. So
- *   the lines of a month over all invoices add up to what /v1/account says of it.
- * - Usage of an earlier month is an adjustment of the tenant's first invoice that is not final, and of no other.
- * - One statement writes an invoice with all its lines, under a lock that blocks the recording of intervals of its tenant. A
- *   crash leaves the whole invoice or nothing.
+ * - A line is the price of all that was used in a month at a rate, rounded down once, less what earlier
+ *   invoices have of it. So the lines of a month over all invoices add up to what /v1/account says of it.
+ * - Usage of an earlier month is an adjustment of the tenant's first invoice that is not final, and of no
+ *   other.
+ * - One statement writes an invoice with all its lines, under a lock that blocks the recording of intervals
+ *   of its tenant. A crash leaves the whole invoice or nothing.
  */
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -39,7 +40,9 @@ interface Asked {
   readonly month: Month;
   /** What is in use counts at most up to now. Epoch milliseconds of real time. */
   readonly now: number;
-  /** Only what was known at this instant of the tenant's billing time; null: everything. Epoch milliseconds. */
+  /**
+   * Only what was known at this instant of the tenant's billing time; null: everything. Epoch milliseconds.
+   */
   readonly knownAt: number | null;
 }
 
@@ -112,11 +115,11 @@ export interface IntervalRow {
 
 interface IntervalsAsked {
   readonly tenantId: string;
-  /** Of the invoice. */
+  /** Month of the invoice. */
   readonly month: Month;
   /** The month whose usage is listed. */
   readonly usageMonth: Month;
-  /** Of a final invoice; null: everything that is known. */
+  /** Cut of a final invoice; null: everything that is known. */
   readonly cut: number | null;
   readonly now: number;
   readonly meter: Meter | null;
@@ -128,10 +131,12 @@ interface IntervalsAsked {
 const LABEL_BYTES_PER_PAGE_MAX = 1024 * 1024;
 
 /**
- * The intervals of a month as an invoice knows them, in the order of their ids: at least one if there are any, at most `limit`.
+ * The intervals of a month as an invoice knows them, in the order of their ids: at least one if there are
+ * any, at most `limit`.
  *
- * `found` has those that may be of the month, each by an index of its tenant. MATERIALIZED: in the order of their ids PostgreSQL would read the
- * intervals of all tenants, from the first one on. What an open one counts up to, and labels, are only looked up where they matter.
+ * `found` has those that may be of the month, each by an index of its tenant. MATERIALIZED: in the order of
+ * their ids PostgreSQL would read the intervals of all tenants, from the first one on. What an open one
+ * counts up to, and labels, are only looked up where they matter.
  */
 export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<readonly IntervalRow[]> =>
   db.query<IntervalRow>(sql`
@@ -176,7 +181,10 @@ const mayBeOf = ({ tenantId, usageMonth, after, cut, meter }: IntervalsAsked): S
         AND u.id > ${after}::bigint AND (${cut}::bigint IS NULL OR u.id < ${cut}::bigint)
         AND (${meter}::text IS NULL OR u.meter = ${meter}::text)`;
 
-/** The tenants whose next invoice can become final, oldest months first. `endedBefore`: of months that had ended then, without test clocks. */
+/**
+ * The tenants whose next invoice can become final, oldest months first. `endedBefore`: of months that had
+ * ended then, without test clocks.
+ */
 export const listDue = (
   db: Queryable,
   { endedBefore, limit }: { readonly endedBefore: number; readonly limit: number },
@@ -191,8 +199,9 @@ export const listDue = (
     ORDER BY due.month, t.id LIMIT ${limit}::int`);
 
 /**
- * Makes the month's invoices of these tenants final, in one transaction. Skips a tenant if another transaction has locked it,
- * if its month before is not final, or if this month is final already. Returns how many became final.
+ * Makes the month's invoices of these tenants final, in one transaction. Skips a tenant if another
+ * transaction has locked it, if its month before is not final, or if this month is final already. Returns how
+ * many became final.
  */
 export const finalizeInvoices = (
   db: Database,
@@ -234,8 +243,10 @@ export const finalizeInvoices = (
 
 /**
  * The relations from which the invoices of a month are computed:
- * - `target`: the tenants, each with the cut of its invoice before, and whether it is the first that is not final;
- * - `used`: the relevant intervals, each up to its known end. `timeline` rates open intervals, closed ones name their rate;
+ * - `target`: the tenants, each with the cut of its invoice before, and whether it is the first that is not
+ *   final;
+ * - `used`: the relevant intervals, each up to its known end. `timeline` rates open intervals, closed ones
+ *   name their rate;
  * - `late`: those that adjust an earlier month. What earlier invoices counted of them is subtracted;
  * - `line`: the lines, less what earlier invoices have of the same usage.
  */
@@ -243,7 +254,10 @@ const computed = (asked: Asked & { readonly tenantIds: readonly string[] }): Sta
     ${known(asked)},
     ${priced()}`;
 
-/** Columns of an interval `u` and its tenant `t`. The statement repeats tenants and month as parameters, so that indexes are used. */
+/**
+ * Columns of an interval `u` and its tenant `t`. The statement repeats tenants and month as parameters, so
+ * that indexes are used.
+ */
 const FOUND = sql`u.*, t.cut, t.last_month, t.takes_late, t.from_at, t.to_at, t.known_at, t.now`;
 
 const known = ({ tenantIds, month, now, knownAt }: Asked & { readonly tenantIds: readonly string[] }): Statement => sql`

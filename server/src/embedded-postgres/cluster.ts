@@ -1,8 +1,8 @@
 /**
  * The files of the embedded PostgreSQL's cluster: its password, and its data directory, made by initdb.
  *
- * Always: `data/` is complete or missing. It is made in a folder `init-…` and renamed; after a crash in between, the next
- * start removes the folder.
+ * Always: `data/` is complete or missing. It is made in a folder `init-…` and renamed; after a crash in
+ * between, the next start removes the folder.
  */
 import { chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -32,7 +32,10 @@ export async function readPassword(directory: string): Promise<string | undefine
   }
 }
 
-/** The password of the database, generated at the first start. Throws an Error for users when it is missing later. */
+/**
+ * The password of the database, generated at the first start. Throws an Error for users when it is missing
+ * later.
+ */
 export async function ensurePassword(options: ClusterOptions): Promise<string> {
   const path = passwordPath(options.directory);
   const known = await readPassword(options.directory);
@@ -97,8 +100,8 @@ async function give(path: string, { uid, gid }: { readonly uid: number; readonly
 }
 
 /**
- * Removes folders of clusters that were not completed. An initdb whose server was killed may still write there: it ends when
- * its files are gone, but can make new ones while they are removed.
+ * Removes folders of clusters that were not completed. An initdb whose server was killed may still write
+ * there: it ends when its files are gone, but can make new ones while they are removed.
  */
 export async function removeUnfinished(directory: string): Promise<void> {
   for (const name of await readdir(directory)) {

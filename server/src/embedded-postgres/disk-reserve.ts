@@ -1,6 +1,6 @@
 /**
- * Disk space reserved for the embedded database, because it shares a disk with machines: a file that is removed when
- * the disk is full, so that machines and images can still be deleted, which frees space again.
+ * Disk space reserved for the embedded database, because it shares a disk with machines: a file that is
+ * removed when the disk is full, so that machines and images can still be deleted, which frees space again.
  *
  * Owns `<data dir>/postgres/reserve`.
  *

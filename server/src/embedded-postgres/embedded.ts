@@ -1,12 +1,13 @@
 /**
  * The embedded PostgreSQL: a real server in `<data dir>/postgres`, started or adopted here, and stopped.
  *
- * Owns `<data dir>/postgres`: `data/` (the cluster) and `password` (0600), made by cluster.ts, `log`, `lib/` (links to
- * libraries), `reserve`. The process is postmaster.ts's.
+ * Owns `<data dir>/postgres`: `data/` (the cluster) and `password` (0600), made by cluster.ts, `log`, `lib/`
+ * (links to libraries), `reserve`. The process is postmaster.ts's.
  *
  * Always:
- * - It listens on a Unix socket inside `data/`, which only its own user can enter, with a generated password. The
- *   socket is opened through a descriptor of the directory (`/proc/self/fd/N`), so the path is never too long.
+ * - It listens on a Unix socket inside `data/`, which only its own user can enter, with a generated password.
+ *   The socket is opened through a descriptor of the directory (`/proc/self/fd/N`), so the path is never too
+ *   long.
  * - When this process is killed PostgreSQL continues to run, and the next process adopts it.
  * - While it is being restarted, queries fail with DatabaseUnavailable.
  * - Its log does not grow without bound: `log.1` has what was before.
@@ -35,8 +36,8 @@ export interface EmbeddedPostgres {
   /** Whether its disk has no space left except the reserve. */
   isDiskFull(): boolean;
   /**
-   * Shuts it down cleanly and releases the directory. Once `hurry` is aborted, or another Flotilla has waited for a few
-   * seconds, it stops without a checkpoint, and the next start recovers from its log.
+   * Shuts it down cleanly and releases the directory. Once `hurry` is aborted, or another Flotilla has waited
+   * for a few seconds, it stops without a checkpoint, and the next start recovers from its log.
    */
   stop(hurry?: AbortSignal): Promise<void>;
 }
@@ -82,7 +83,10 @@ export async function startEmbeddedPostgres(given: EmbeddedOptions): Promise<Emb
   }
 }
 
-/** The database of a running server; undefined when none runs on the directory. `close` releases the way to it. */
+/**
+ * The database of a running server; undefined when none runs on the directory. `close` releases the way to
+ * it.
+ */
 export async function connectToRunning(
   directory: string,
 ): Promise<{ readonly connection: ConnectionOptions; readonly close: () => void } | undefined> {

@@ -5,7 +5,8 @@
  * - It is identified by its working directory, which is our data directory, not by a process id alone.
  * - It is started only when no process works in the data directory.
  * - When it ends it is restarted, until this server stops.
- * - A stop is a fast shutdown, then an immediate one, then SIGKILL. Nothing that was acknowledged is lost in any of them.
+ * - A stop is a fast shutdown, then an immediate one, then SIGKILL. Nothing that was acknowledged is lost in
+ *   any of them.
  *
  * It is detached: when this process is killed it continues to run, and the next process finds it here.
  */
@@ -36,8 +37,8 @@ const START_TIMEOUT_MS = 60_000;
  */
 const FAST_STOP_MS = 20_000;
 /**
- * The same while another Flotilla waits. Its start recovers from the log within a second or two; a checkpoint on a slow disk,
- * or a process of PostgreSQL's that hangs, would keep it waiting for all of FAST_STOP_MS.
+ * The same while another Flotilla waits. Its start recovers from the log within a second or two; a checkpoint
+ * on a slow disk, or a process of PostgreSQL's that hangs, would keep it waiting for all of FAST_STOP_MS.
  */
 const WAITED_STOP_MS = 3_000;
 /** PostgreSQL itself kills processes that have not ended 5 s after an immediate shutdown began. */
@@ -47,7 +48,10 @@ const WATCH_MS = 200;
 const RESTART_MS_MAX = 10_000;
 const POLL_MS = 20;
 const RESTART_PAUSE_MS = 100;
-/** After a kill, the old process's children hold its memory for a moment, and starts fail until they have ended. */
+/**
+ * After a kill, the old process's children hold its memory for a moment, and starts fail until they have
+ * ended.
+ */
 const STARTS_MAX = 100;
 
 /** Little memory, for a laptop that also runs machines; enough connections for the pools of a few servers. */
@@ -92,7 +96,9 @@ export async function runningPid(dataDirectory: string): Promise<number | undefi
   return (await isAlive(pid, dataDirectory)) ? pid : undefined;
 }
 
-/** False for a process id that another program has now, and for a process that has ended but was not reaped. */
+/**
+ * False for a process id that another program has now, and for a process that has ended but was not reaped.
+ */
 async function isAlive(pid: number, dataDirectory: string): Promise<boolean> {
   try {
     const [theirs, ours] = await Promise.all([stat(`/proc/${pid}/cwd`), stat(dataDirectory)]);
@@ -126,7 +132,10 @@ export async function bringUp(state: PostmasterState): Promise<void> {
   throw await failureInLog(`the embedded PostgreSQL did not start: ${reason}`, { directory, from });
 }
 
-/** For our own child only its end counts: before it becomes PostgreSQL, its working directory is another one. */
+/**
+ * Whether it runs. Only the end of a child counts: before it becomes PostgreSQL, its working directory
+ * is another one.
+ */
 async function isRunning({ postmaster, dataDirectory }: PostmasterState): Promise<boolean> {
   if (postmaster.ended !== null) return !postmaster.ended.aborted;
   return postmaster.pid !== 0 && (await isAlive(postmaster.pid, dataDirectory));
@@ -159,10 +168,10 @@ async function spawnPostmaster({ options, dataDirectory, installation }: Postmas
 }
 
 /**
- * PostgreSQL decides by whether the process id in its lock file is alive. After a crash it may belong to another
- * program, or to a dead process that was not reaped, and PostgreSQL would refuse to start. The file also keeps it
- * from starting beside children of the old one that still write, so it is removed only when no process at all is in
- * the data directory.
+ * PostgreSQL decides by whether the process id in its lock file is alive. After a crash it may belong to
+ * another program, or to a dead process that was not reaped, and PostgreSQL would refuse to start. The file
+ * also keeps it from starting beside children of the old one that still write, so it is removed only when no
+ * process at all is in the data directory.
  */
 async function removeStalePidFile(dataDirectory: string): Promise<void> {
   const path = join(dataDirectory, "postmaster.pid");
@@ -194,14 +203,17 @@ async function tryToConnect(state: PostmasterState): Promise<unknown> {
   }
 }
 
-/** Restarts it whenever it has ended, until we stop. What keeps it from starting, such as a full disk, lasts: so each try waits longer. */
+/**
+ * Restarts it whenever it has ended, until we stop. What keeps it from starting, such as a full disk, lasts:
+ * so each try waits longer.
+ */
 export async function watch(state: PostmasterState): Promise<void> {
   const { clock, log } = state.options;
   const stopping = state.stopping.signal;
   let failures = 0;
   while (!stopping.aborted) {
     const { ended } = state.postmaster;
-    // Of one that could not be started the end is known already.
+    // The end of one that could not be started is known already.
     const isNew = failures === 0 && ended !== null;
     const waitMs = Math.min(RESTART_MS_MAX, WATCH_MS * 2 ** failures);
     await clock.sleep(waitMs, isNew ? AbortSignal.any([stopping, ended]) : stopping);
@@ -230,8 +242,9 @@ export interface ShutDownOptions {
 }
 
 /**
- * Requests a fast shutdown, which ends open transactions and writes all data to disk; when that takes too long, an
- * immediate one, which loses nothing that was acknowledged. SIGKILL would leave its children running.
+ * Requests a fast shutdown, which ends open transactions and writes all data to disk; when that takes too
+ * long, an immediate one, which loses nothing that was acknowledged. SIGKILL would leave its children
+ * running.
  */
 export async function shutDown(state: PostmasterState, { waiting, hurry }: ShutDownOptions): Promise<void> {
   const { clock, log } = state.options;

@@ -1,15 +1,16 @@
 /**
- * Runs programs of the PostgreSQL npm package: which binaries, as which user, in which view of the file system.
+ * Runs programs of the PostgreSQL npm package: which binaries, as which user, in which view of the file
+ * system.
  *
  * Always:
- * - PostgreSQL refuses to run as root, so root runs it as the owner of the data; the first time as `flotilla` or,
- *   without such a user, as `nobody`.
- * - That user may not be able to reach the data directory or node_modules (below a 0700 home), so root gives the
- *   process its own mount namespace in which both are bound below /run/flotilla; nothing is mounted outside it. Where
- *   namespaces are not allowed (most containers) the real paths are used; the data directory can then be traversed
- *   (0711), and the directories above it must be traversable already.
- * - We make the package's library links, in the data directory: its install script may not have run, and node_modules
- *   may be read-only.
+ * - PostgreSQL refuses to run as root, so root runs it as the owner of the data; the first time as `flotilla`
+ *   or, without such a user, as `nobody`.
+ * - That user may not be able to reach the data directory or node_modules (below a 0700 home), so root gives
+ *   the process its own mount namespace in which both are bound below /run/flotilla; nothing is mounted
+ *   outside it. Where namespaces are not allowed (most containers) the real paths are used; the data
+ *   directory can then be traversed (0711), and the directories above it must be traversable already.
+ * - We make the package's library links, in the data directory: its install script may not have run, and
+ *   node_modules may be read-only.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmod, mkdir, readFile, rm, stat, symlink } from "node:fs/promises";
@@ -53,7 +54,9 @@ shift 5
 cd ${INSIDE}/data
 exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --inh-caps=-all --no-new-privs -- "$@"`;
 
-/** Finds the binaries; the library links go below `directory`. Throws an Error for users when there are none. */
+/**
+ * Finds the binaries; the library links go below `directory`. Throws an Error for users when there are none.
+ */
 export async function findInstallation(directory: string): Promise<Installation> {
   const root = packageRoot();
   const user = process.getuid?.() === 0 ? await unprivilegedUser(join(directory, "data")) : null;
@@ -72,7 +75,8 @@ async function allowPassing(directory: string): Promise<void> {
 }
 
 /**
- * Makes the library links again, because the package may have moved. Only while no program of the installation runs.
+ * Makes the library links again, because the package may have moved. Only while no program of the
+ * installation runs.
  */
 export async function linkLibraries({ root, libraryDirectory, hasNamespace }: Installation): Promise<void> {
   const visibleRoot = hasNamespace ? `${INSIDE}/postgres` : root;

@@ -2,7 +2,8 @@
  * Requests an operation: writes one row, which the operation loop of any server claims immediately.
  *
  * Always:
- * - Only the row is written, so an accepted operation is done even if this server dies right after its answer.
+ * - Only the row is written, so an accepted operation is done even if this server dies right after its
+ *   answer.
  * - A repetition under an idempotency key has the same id, and finds the operation that it began.
  */
 import { Refusal } from "@flotilla/contract/errors";
@@ -17,7 +18,7 @@ export interface OperationRequest {
   readonly tenantId: string;
   readonly kind: OperationKind;
   readonly resource: { readonly kind: string; readonly id: string; readonly name: string | null };
-  /** For the kind's worker; stored as JSON. */
+  /** Input of the kind's worker; stored as JSON. */
   readonly input: object;
   /** The names of the steps that are known in advance. */
   readonly steps: readonly string[];
@@ -29,8 +30,8 @@ const RUNNING_PER_TENANT_MAX = 100;
 const RETRY_AFTER_SECONDS = 10;
 
 /**
- * What `begin` returns, which requests an operation. If that is refused, because what the operation did or what happened since does not
- * permit another: the operation that the same request began before.
+ * What `begin` returns, which requests an operation. If that is refused, because what the operation did or
+ * what happened since does not permit another: the operation that the same request began before.
  */
 export async function beginOnce(
   { db }: Pick<Context, "db">,

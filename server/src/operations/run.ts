@@ -2,16 +2,17 @@
  * Runs the operations that this server has claimed: their workers, progress and end.
  *
  * Always:
- * - A server renews the lease of an operation while it runs it. A server that has lost the lease (`stale`) stops and writes
- *   nothing more.
- * - An operation past its deadline has failed, even if its worker hangs: then the lease expires and the next server to claim
- *   the operation ends it.
- * - A canceled operation ends within seconds: its worker is interrupted and what it did is undone. A worker that returns in
- *   spite of it had finished, and the operation has succeeded.
- * - A server that stops, or whose database is unavailable, releases its operations unchanged. It does not fail them.
+ * - A server renews the lease of an operation while it runs it. A server that has lost the lease (`stale`)
+ *   stops and writes nothing more.
+ * - An operation past its deadline has failed, even if its worker hangs: then the lease expires and the next
+ *   server to claim the operation ends it.
+ * - A canceled operation ends within seconds: its worker is interrupted and what it did is undone. A worker
+ *   that returns in spite of it had finished, and the operation has succeeded.
+ * - A server that stops, or whose database is unavailable, releases its operations unchanged. It does not
+ *   fail them.
  *
- * If the process dies, the lease expires and another server continues: completed steps are not repeated, the running one is.
- * So a worker may do a step twice.
+ * If the process dies, the lease expires and another server continues: completed steps are not repeated, the
+ * running one is. So a worker may do a step twice.
  */
 import { LinkedList } from "@flotilla/base/linked-list";
 import { Refusal } from "@flotilla/contract/errors";
@@ -30,8 +31,8 @@ export interface OperationRun {
   /** Aborted when the operation is canceled, is over its deadline or goes to another server. */
   readonly signal: AbortSignal;
   /**
-   * Runs a step, unless it has succeeded before; `work` returns its message. Throws if it fails, or has failed before. Steps
-   * may run in parallel.
+   * Runs a step, unless it has succeeded before; `work` returns its message. Throws if it fails, or has
+   * failed before. Steps may run in parallel.
    */
   step(name: string, work: (say: (message: string) => void) => Promise<string | StepResult>): Promise<void>;
 }
@@ -64,7 +65,7 @@ export class OperationRunner {
   readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
   /** With the owner of each. */
   readonly #underWay = new Map<Promise<void>, string>();
-  /** Those that have begun: aborted when the operation is to end. */
+  /** Steps that have begun: aborted when the operation is to end. */
   readonly #running = new LinkedList<AbortController>();
   #isStopping = false;
 

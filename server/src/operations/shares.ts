@@ -1,10 +1,11 @@
 /**
  * How many operations of each tenant a server works on at the same time.
  *
- * An operation may take an hour, such as the pull of a large image, and a tenant may have many. So a tenant has at most half of what
- * the others leave. With n tenants that want all they can get, each comes to the n+1st part, and another such part is free for the
- * next one. Operations of nodes count for the fleet, as if it were a tenant, because a drain waits for the moves of machines: if
- * drains had all places of a tenant, its moves would never begin.
+ * An operation may take an hour, such as the pull of a large image, and a tenant may have many. So a tenant
+ * has at most half of what the others leave. With n tenants that want all they can get, each comes to the
+ * n+1st part, and another such part is free for the next one. Operations of nodes count for the fleet, as if
+ * it were a tenant, because a drain waits for the moves of machines: if drains had all places of a tenant,
+ * its moves would never begin.
  *
  * Always: while a place is free, a tenant without operations here gets it.
  */
@@ -12,7 +13,7 @@ import type { OperationKind } from "@flotilla/contract/operations";
 
 /** Requested by administrators. */
 export const FLEET_KINDS: readonly OperationKind[] = ["node drain", "node upgrade"];
-/** Who has the operations of FLEET_KINDS. No tenant has this id. */
+/** Owner of the operations of FLEET_KINDS. No tenant has this id. */
 export const FLEET = "";
 
 /** On one server. A tenant alone has half of it. */
@@ -21,9 +22,9 @@ export const WORKED_ON_MAX = 64;
 /** How many more operations a server may claim. */
 export interface ClaimRoom {
   readonly all: number;
-  /** Of each tenant, and of the fleet, that has operations here. */
+  /** Places of each tenant, and of the fleet, that has operations here. */
   readonly ofOwners: ReadonlyMap<string, number>;
-  /** Of each other one. */
+  /** Places of each other tenant. */
   readonly ofOthers: number;
 }
 

@@ -1,8 +1,8 @@
 /**
  * The steps of an operation, as an immutable list. Pure.
  *
- * Always: a step that has ended does not change, so the next server to claim the operation neither repeats it nor loses its
- * result; a step that was running when its server died runs again, with its first `startedAt`.
+ * Always: a step that has ended does not change, so the next server to claim the operation neither repeats it
+ * nor loses its result; a step that was running when its server died runs again, with its first `startedAt`.
  */
 import type { OperationStep } from "@flotilla/contract/operations";
 

@@ -45,7 +45,9 @@ const COLUMNS = sql`
 /** Ended operations are shown this long. */
 const OPERATION_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
 
-/** Inserts an unclaimed operation, unless its tenant has `runningMax` running ones already, or the id exists. */
+/**
+ * Inserts an unclaimed operation, unless its tenant has `runningMax` running ones already, or the id exists.
+ */
 export async function insertOperation(
   db: Queryable,
   operation: OperationRecord,
@@ -105,9 +107,9 @@ export async function listOperations(
 }
 
 /**
- * Claims operations whose lease has expired, for `leaseMs` milliseconds, as many of each owner as there is `room` for (shares.ts):
- * first those that are the first of their owner, then the second ones. Operations of other kinds than `kinds` (a newer server's) are
- * claimed only past their deadline, in order to end them.
+ * Claims operations whose lease has expired, for `leaseMs` milliseconds, as many of each owner as there is
+ * `room` for (shares.ts): first those that are the first of their owner, then the second ones. Operations of
+ * other kinds than `kinds` (a newer server's) are claimed only past their deadline, in order to end them.
  */
 export async function claimOperations(
   context: Context,
@@ -139,8 +141,8 @@ export interface LeaseToken {
 }
 
 /**
- * Renews the lease. `steps`: null when unchanged. `stale`: another server has the lease, or the operation has ended.
- * `cancelRequested`: written, and the operation is to be canceled.
+ * Renews the lease. `steps`: null when unchanged. `stale`: another server has the lease, or the operation has
+ * ended. `cancelRequested`: written, and the operation is to be canceled.
  */
 export async function saveProgress(
   context: Context,
@@ -171,7 +173,9 @@ export function requestCancel(
     WHERE o.id = ${id} AND o.tenant_id = ${tenantId} RETURNING ${COLUMNS}`);
 }
 
-/** Requests the end of the running operations that another one has begun: their input names it as `parentId`. */
+/**
+ * Requests the end of the running operations that another one has begun: their input names it as `parentId`.
+ */
 export async function cancelChildren(context: Context, parent: OperationRecord): Promise<void> {
   await context.db.execute(sql`
     UPDATE operations SET cancel_requested_at = coalesce(cancel_requested_at, ${instantOf(context.clock.now())}::timestamptz)

@@ -2,12 +2,15 @@
  * The candidate nodes for placement, cached for a moment, so that a burst of starts reads them once.
  *
  * Always:
- * - Placements since the last read are counted, so that a burst is spread over nodes. A node that a start is locking is passed
- *   over if another does almost as well.
- * - The cache is at most FRESH_MS old; where a read takes long, READING_SHARE times as long as it, and at most FRESH_MS_MAX. A node that has changed since is read again, alone: in a large fleet some always change.
+ * - Placements since the last read are counted, so that a burst is spread over nodes. A node that a start is
+ *   locking is passed over if another does almost as well.
+ * - The cache is at most FRESH_MS old; where a read takes long, READING_SHARE times as long as it, and at
+ *   most FRESH_MS_MAX. A node that has changed since is read again, alone: in a large fleet some always
+ *   change.
  *
  * Two servers may place on the same node at the same time. The statement that writes the start decides
- * (`node_admits_start`); the one that loses calls `forgetNode`, or `forget` when it loses again, and chooses again.
+ * (`node_admits_start`); the one that loses calls `forgetNode`, or `forget` when it loses again, and chooses
+ * again.
  */
 import type { Context } from "../context.ts";
 import { forAll } from "../db/holder.ts";
@@ -33,7 +36,7 @@ const FRESH_MS = 1_000;
 const READING_SHARE = 10;
 /** and at least so often while machines are placed. */
 const FRESH_MS_MAX = 5_000;
-/** Of 256: the part of the nodes that is preferred after a collision. */
+/** The part of the nodes, of 256, that is preferred after a collision. */
 const RANDOM_BELOW = 32;
 /** Images whose holders are cached. */
 const IMAGES_MAX = 256;
@@ -62,7 +65,7 @@ export class NodeDirectory {
   readonly #writing = new Map<string, number>();
   readonly #images = new Map<string, ImageReading>();
   #imageReads = 0;
-  /** Of the kinds of machines that were placed last, the newest first. */
+  /** Scores of the kinds of machines that were placed last, the newest first. */
   #scores: Scores[] = [];
 
   readonly #unlisten: () => void;
@@ -93,8 +96,9 @@ export class NodeDirectory {
   }
 
   /**
-   * Chooses a node for a machine that has none. `isRepeated`: another server was faster on the node that was chosen before. Then a
-   * random part of the nodes is preferred, because servers that race for the same best node would collide again.
+   * Chooses a node for a machine that has none. `isRepeated`: another server was faster on the node that was
+   * chosen before. Then a random part of the nodes is preferred, because servers that race for the same best
+   * node would collide again.
    */
   async place(request: PlacementRequest, { isRepeated = false } = {}): Promise<Placement> {
     await this.#refresh();
@@ -110,7 +114,10 @@ export class NodeDirectory {
     return this.#note(placement, request);
   }
 
-  /** Writes a start on a node. With ceilings this locks the node until the commit: meanwhile `place` prefers other nodes. */
+  /**
+   * Writes a start on a node. With ceilings this locks the node until the commit: meanwhile `place` prefers
+   * other nodes.
+   */
   async whileWriting<Result>(nodeId: string, write: () => Promise<Result>): Promise<Result> {
     if (this.overcommit.cpus === null && this.overcommit.memory === null) return await write();
     this.#countWriting(nodeId, 1);
@@ -140,8 +147,8 @@ export class NodeDirectory {
   }
 
   /**
-   * What `place` would do now, with every step. `homeId`: the node that has the machine's disk. `promisedOn`: the nodes that have
-   * promised the machine itself its resources.
+   * What `place` would do now, with every step. `homeId`: the node that has the machine's disk. `promisedOn`:
+   * the nodes that have promised the machine itself its resources.
    */
   async explain(
     request: PlacementRequest,
@@ -159,8 +166,8 @@ export class NodeDirectory {
   }
 
   /**
-   * Chooses the node for a machine that leaves `fromId`. `toId`: it must be this one; null: any. The reason of a refusal does not
-   * speak of the node that it leaves.
+   * Chooses the node for a machine that leaves `fromId`. `toId`: it must be this one; null: any. The reason
+   * of a refusal does not speak of the node that it leaves.
    */
   async placeElsewhere(
     request: PlacementRequest,
@@ -173,7 +180,10 @@ export class NodeDirectory {
     return this.#note(place(others, request, this.overcommit), request);
   }
 
-  /** What `placeElsewhere` would choose for all machines of a node that leave it one after the other. Reserves nothing. */
+  /**
+   * What `placeElsewhere` would choose for all machines of a node that leave it one after the other. Reserves
+   * nothing.
+   */
   async planElsewhere(fromId: string, machines: readonly LeavingMachine[]): Promise<readonly Placement[]> {
     const nodes = await listCandidates(this.#context.db);
     return placeAll(nodes, machines, { fromId, overcommit: this.overcommit });
@@ -186,8 +196,8 @@ export class NodeDirectory {
   }
 
   /**
-   * The ready nodes that have an image. Those who ask at the same time share a read. That none has it is only answered by a read that
-   * began after the call: an image that was just fetched or imported must be found.
+   * The ready nodes that have an image. Those who ask at the same time share a read. That none has it is only
+   * answered by a read that began after the call: an image that was just fetched or imported must be found.
    */
   async withImage(query: ImageQuery): Promise<ReadonlySet<string>> {
     const { reference, architecture, tenantId } = query;

@@ -1,8 +1,8 @@
 /**
  * Placement at fleet size: how full it makes a fleet, and that a decision agrees with its explanation.
  *
- * The machines that are offered need together exactly what the fleet has, so no packing, also one that knows all machines in
- * advance, places more than all of them.
+ * The machines that are offered need together exactly what the fleet has, so no packing, also one that knows
+ * all machines in advance, places more than all of them.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,7 +14,10 @@ const [NODE_CPUS, NODE_MEMORY_MB] = [64, 262_144];
 const EXACT = { cpus: 1, memory: 1 };
 const SHARE_MIN = 0.88;
 
-/** Processors and GiB, and how many of a hundred machines have them: together 4 GiB for each processor, as the nodes. */
+/**
+ * Processors and GiB, and how many of a hundred machines have them: together 4 GiB for each processor, as the
+ * nodes.
+ */
 const SIZES = [
   { cpus: 1, gib: 1, share: 24 },
   { cpus: 1, gib: 4, share: 24 },
@@ -70,7 +73,10 @@ function offered(): readonly PlacementRequest[] {
   }
 }
 
-/** How many starts are being written while the next is placed: as many as a server has connections to its database. */
+/**
+ * How many starts are being written while the next is placed: as many as a server has connections to its
+ * database.
+ */
 const WRITING = 20;
 
 test("a fleet is filled to at least 88 % of what any packing places, in any order of mixed sizes, one by one and many at once", () => {

@@ -1,15 +1,17 @@
 /**
- * Chooses the node on which a machine is started for the first time, or to which it is moved: filters, then scores.
- * Between moves it stays where its disk is.
+ * Chooses the node on which a machine is started for the first time, or to which it is moved: filters, then
+ * scores. Between moves it stays where its disk is.
  *
- * Pure: facts of nodes and of the machine → a node, or why there is none; and the same with every step, for operators.
+ * Pure: facts of nodes and of the machine → a node, or why there is none; and the same with every step, for
+ * operators.
  *
- * Always: the statement that writes a start repeats the filters that other starts and operators can change meanwhile
- * (`node_admits_start` of the migrations), so that racing servers never exceed a ceiling.
+ * Always: the statement that writes a start repeats the filters that other starts and operators can change
+ * meanwhile (`node_admits_start` of the migrations), so that racing servers never exceed a ceiling.
  *
- * Memory and processors are overcommitted: a guest's memory is backed only when it is touched, so a machine of 8 GiB
- * costs what it uses (an idle one some tens of MiB). Without configured ceilings only requests that can never fit, and
- * nodes that report almost no free resources, are refused. Disks are sparse for the same reason.
+ * Memory and processors are overcommitted: a guest's memory is backed only when it is touched, so a machine
+ * of 8 GiB costs what it uses (an idle one some tens of MiB). Without configured ceilings only requests that
+ * can never fit, and nodes that report almost no free resources, are refused. Disks are sparse for the same
+ * reason.
  */
 import type { NodePressure } from "@flotilla/contract/link/link";
 import { memoryKeptMb } from "@flotilla/contract/limits";
@@ -51,7 +53,10 @@ export interface PlacementRequest {
   readonly holders: { readonly ids: ReadonlySet<string>; readonly isRequired: boolean } | null;
   /** What a disk that is moved there takes, in bytes; absent: it is made there, and is almost empty. */
   readonly diskBytes?: number;
-  /** Of the memory that moves with the machine: a node that can load it is preferred. null or absent: there is none. */
+  /**
+   * Format of the memory that moves with the machine: a node that can load it is preferred. null or absent:
+   * there is none.
+   */
   readonly memoryFormat?: string | null;
 }
 
@@ -71,18 +76,22 @@ export const NO_OTHER_NODE = { nodeId: null, canNever: true, reason: "there is n
 
 /** The parts of a score; the node with the lowest sum is chosen. */
 export interface Score {
-  /** The share of the node's processors or memory that would be promised, of the ceiling if there is one; whichever is larger. */
+  /**
+   * The share of the node's processors or memory that would be promised, of the ceiling if there is one;
+   * whichever is larger.
+   */
   readonly promised: number;
   /**
-   * 0 up to half of the node's ceiling. Beyond, a fuller node is preferred to an emptier one, so that the rooms that are left are
-   * large: they decrease with each small machine that is placed evenly, until no large one fits.
+   * 0 up to half of the node's ceiling. Beyond, a fuller node is preferred to an emptier one, so that the
+   * rooms that are left are large: they decrease with each small machine that is placed evenly, until no
+   * large one fits.
    */
   readonly packing: number;
   /** The share of its processors or memory that is in use now, whichever is larger. */
   readonly busy: number;
   /**
-   * The share of the last minute in which some process of the host waited for a processor or for memory, or all for the disk;
-   * the largest. It still grows where `busy` is 1.
+   * The share of the last minute in which some process of the host waited for a processor or for memory, or
+   * all for the disk; the largest. It still grows where `busy` is 1.
    */
   readonly pressure: number;
   /** The cost of fetching the image. */
@@ -107,8 +116,9 @@ export interface Explanation {
 export const MEMORY_FORMAT_LABEL = "memoryFormat";
 const AVAILABLE_DISK_GB_MIN = 1;
 /**
- * From this percentage of the last minute on in which all processes of a host waited for memory, it gets no new machine. The mean of
- * a minute neither rises with a single burst nor falls as soon as the host recovers, so a node is not admitted and excluded in turn.
+ * From this percentage of the last minute on in which all processes of a host waited for memory, it gets no
+ * new machine. The mean of a minute neither rises with a single burst nor falls as soon as the host recovers,
+ * so a node is not admitted and excluded in turn.
  */
 export const MEMORY_WAITS_MAX = 10;
 /** Nodes are filled evenly up to this share of their ceilings, and one after the other beyond. */
@@ -279,7 +289,10 @@ export function scoreOf(of: Case): Score {
   };
 }
 
-/** In percent. A process that only copies files waits for the disk all the time, so only waits of all processes count. */
+/**
+ * In percent. A process that only copies files waits for the disk all the time, so only waits of all
+ * processes count.
+ */
 const waitsOf = ({ pressure }: CandidateNode): number =>
   pressure === null ? 0 : Math.max(pressure.cpu.some, pressure.memory.some, pressure.io.full);
 
@@ -334,7 +347,10 @@ export interface LeavingMachine {
   readonly isActive: boolean;
 }
 
-/** The nodes for machines that leave a node, one after the other: each is placed as if those before it had moved. */
+/**
+ * The nodes for machines that leave a node, one after the other: each is placed as if those before it had
+ * moved.
+ */
 export function placeAll(
   nodes: readonly CandidateNode[],
   machines: readonly LeavingMachine[],
@@ -363,7 +379,10 @@ export function promise(node: CandidateNode, request: PlacementRequest, sign: 1 
   };
 }
 
-/** The same decision with every step. `homeId`: the node that has the machine's disk; a start there passes fewer filters. */
+/**
+ * The same decision with every step. `homeId`: the node that has the machine's disk; a start there passes
+ * fewer filters.
+ */
 export function explain(
   nodes: readonly CandidateNode[],
   request: PlacementRequest,

@@ -1,10 +1,11 @@
 /**
- * The choice for a burst of machines: `place` of place.ts, with the scores of nodes kept between choices, and with nodes passed over that other
- * starts are locking.
+ * The choice for a burst of machines: `place` of place.ts, with the scores of nodes kept between choices, and
+ * with nodes passed over that other starts are locking.
  *
  * Pure: facts of nodes and of the machine → a node.
  *
- * Always: kept scores change no choice. A node's facts are one immutable object; a node with another object is scored again.
+ * Always: kept scores change no choice. A node's facts are one immutable object; a node with another object
+ * is scored again.
  */
 import {
   type CandidateNode,
@@ -17,12 +18,16 @@ import {
   total,
 } from "./place.ts";
 
-/** A node is passed over for another whose score, but for packing, is worse by this at most: less than the cost of an image. */
+/**
+ * A node is passed over for another whose score, but for packing, is worse by this at most: less than the
+ * cost of an image.
+ */
 const DETOUR_COST = 0.1;
 
 /**
- * As `place`, but nodes of `contended` are passed over if another does almost as well. Starts on one node are written one after the
- * other, each waiting for a commit, and packing would choose the same node for all of a burst.
+ * As `place`, but nodes of `contended` are passed over if another does almost as well. Starts on one node are
+ * written one after the other, each waiting for a commit, and packing would choose the same node for all of a
+ * burst.
  */
 export function placeBeside(
   nodes: readonly CandidateNode[],
@@ -45,13 +50,14 @@ export function placeBeside(
 interface Beside {
   readonly overcommit: Overcommit;
   readonly contended: Pick<ReadonlySet<string>, "has">;
-  /** Of the same request and ceilings, kept from earlier choices. */
+  /** Scores for the same request and ceilings, kept from earlier choices. */
   readonly scores?: Scores;
 }
 
 /**
- * The scores of nodes for machines with the same needs, kept between choices: a node is scored again when its facts are another
- * object. A burst asks the same of a thousand nodes for each machine, and each placement changes one of them.
+ * The scores of nodes for machines with the same needs, kept between choices: a node is scored again when its
+ * facts are another object. A burst asks the same of a thousand nodes for each machine, and each placement
+ * changes one of them.
  */
 export class Scores {
   readonly request: PlacementRequest;
@@ -81,7 +87,10 @@ export class Scores {
     );
   }
 
-  /** The node with the lowest score that is not passed over; null: none fits. Reasons are not made: a fleet has many nodes. */
+  /**
+   * The node with the lowest score that is not passed over; null: none fits. Reasons are not made: a fleet
+   * has many nodes.
+   */
   best(nodes: readonly CandidateNode[], passedOver?: Pick<ReadonlySet<string>, "has">): CandidateNode | null {
     let best: CandidateNode | null = null;
     let lowest = Number.POSITIVE_INFINITY;

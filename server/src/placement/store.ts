@@ -5,8 +5,9 @@ import { type Queryable, sql } from "../db/database.ts";
 import type { CandidateNode } from "./place.ts";
 
 /**
- * From `n`, a row of nodes. Active machines count on their node, and on the node to which they are being moved to run there, as
- * `node_admits_start` counts. The sum is made for each node: one over all machines, joined to the nodes, takes twice as long.
+ * From `n`, a row of nodes. Active machines count on their node, and on the node to which they are being
+ * moved to run there, as `node_admits_start` counts. The sum is made for each node: one over all machines,
+ * joined to the nodes, takes twice as long.
  */
 const PROMISED = sql`(
   SELECT count(*)::int AS machines, coalesce(sum(m.cpus), 0)::int AS cpus, coalesce(sum(m.memory_mb), 0)::int AS memory_mb
@@ -26,7 +27,7 @@ const CANDIDATE_COLUMNS = sql`
 export const listCandidates = (db: Queryable): Promise<readonly CandidateNode[]> =>
   db.query<CandidateNode>(sql`SELECT ${CANDIDATE_COLUMNS} FROM nodes n CROSS JOIN LATERAL ${PROMISED} m`);
 
-/** Those of the nodes that exist. */
+/** Candidates of these nodes that exist. */
 export const findCandidates = (db: Queryable, ids: readonly string[]): Promise<readonly CandidateNode[]> =>
   db.query<CandidateNode>(sql`
     SELECT ${CANDIDATE_COLUMNS} FROM nodes n CROSS JOIN LATERAL ${PROMISED} m WHERE n.id = ANY(${ids}::text[])`);

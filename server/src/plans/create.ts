@@ -16,7 +16,9 @@ import {
   unsetDefaultPlan,
 } from "./store.ts";
 
-/** `newId`: used if the request names no id. A repetition with the same one returns the plan that was made. */
+/**
+ * `newId`: used if the request names no id. A repetition with the same one returns the plan that was made.
+ */
 export async function createPlan(context: Context, request: CreatePlanRequest, newId: string): Promise<PlanRow> {
   const id = request.id ?? newId;
   const createdAt = context.clock.now();

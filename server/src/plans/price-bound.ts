@@ -1,9 +1,9 @@
 /**
  * Refuses prices at which a tenant's month could not be summed exactly. Pure.
  *
- * Always: a month in which a tenant uses all that its plan allows costs at most MONTH_MICROS_MAX. Answers have micros as JSON
- * numbers, which are exact up to 2^53, so the sum of fifteen years of such months is exact, also of invoices that are not paid. A
- * test clock is at most ten years ahead.
+ * Always: a month in which a tenant uses all that its plan allows costs at most MONTH_MICROS_MAX. Answers
+ * have micros as JSON numbers, which are exact up to 2^53, so the sum of fifteen years of such months is
+ * exact, also of invoices that are not paid. A test clock is at most ten years ahead.
  */
 import { Refusal } from "@flotilla/contract/errors";
 

@@ -1,5 +1,6 @@
 /**
- * Every statement over `rates`, except the insert of each plan's first row, which is a trigger's, and which tenants a plan had.
+ * Every statement over `rates`, except the insert of each plan's first row, which is a trigger's, and which
+ * tenants a plan had.
  *
  * Always: a rate is never changed. The database refuses it.
  */
@@ -27,7 +28,10 @@ export const listRates = (db: Queryable, planId: string): Promise<readonly RateR
 export const findRate = (db: Queryable, id: string): Promise<RateRow | undefined> =>
   db.queryOne<RateRow>(sql`SELECT ${COLUMNS} FROM rates WHERE id = ${id}`);
 
-/** The tenants that were on the plan at any time of the period, in the order of their ids. Epoch milliseconds of billing time. */
+/**
+ * The tenants that were on the plan at any time of the period, in the order of their ids. Epoch milliseconds
+ * of billing time.
+ */
 export async function listTenantsOfPlan(
   db: Queryable,
   planId: string,

@@ -1,7 +1,8 @@
 /**
  * Sets a plan's prices from an instant on.
  *
- * Always: the instant is at least RATE_NOTICE_MS ahead, so that no usage was recorded at an older price by then.
+ * Always: the instant is at least RATE_NOTICE_MS ahead, so that no usage was recorded at an older price by
+ * then.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { type CreateRateRequest, RATE_NOTICE_MS } from "@flotilla/contract/plans";

@@ -2,14 +2,18 @@
  * Every statement that writes `plans`, and the reads of it.
  *
  * Always:
- * - Exactly one plan is the default. Making another one the default takes the mark from the old one in the same
- *   transaction, and notifies the other servers, because tenants that have no plan then have other ceilings.
+ * - Exactly one plan is the default. Making another one the default takes the mark from the old one in the
+ *   same transaction, and notifies the other servers, because tenants that have no plan then have other
+ *   ceilings.
  * - A plan is read with the prices that hold at an instant; rates-store.ts has them all.
  */
 import { type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 
-/** A tenant plan: ceilings, rates and budget. Money in micros, memory in MiB, disk in GiB, instants in epoch milliseconds. */
+/**
+ * A tenant plan: ceilings, rates and budget. Money in micros, memory in MiB, disk in GiB, instants in epoch
+ * milliseconds.
+ */
 export interface PlanRow {
   readonly id: string;
   readonly name: string;
@@ -71,8 +75,9 @@ export async function lockPlans(transaction: Queryable): Promise<void> {
 }
 
 /**
- * Waits for all transactions that have locked tenants, as each record of usage does, and keeps others from it: a new default plan locks its
- * tenants in the order of their ids, and a report those of its machines in another one.
+ * Waits for all transactions that have locked tenants, as each record of usage does, and keeps others from
+ * it: a new default plan locks its tenants in the order of their ids, and a report those of its machines in
+ * another one.
  */
 export async function lockTenants(transaction: Queryable): Promise<void> {
   await transaction.execute(sql`LOCK TABLE tenants IN EXCLUSIVE MODE`);
@@ -110,7 +115,10 @@ export async function insertPlan(db: Queryable, plan: PlanRow, madeAs: string): 
   return count === 1;
 }
 
-/** Writes what may change of a plan, and notifies the other servers. Whether it was written; false: the name is taken. */
+/**
+ * Writes what may change of a plan, and notifies the other servers. Whether it was written; false: the name
+ * is taken.
+ */
 export async function writePlan(transaction: Queryable, plan: PlanRow): Promise<boolean> {
   const written = await transaction.query(sql`
     UPDATE plans SET

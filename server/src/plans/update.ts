@@ -1,7 +1,9 @@
 /**
- * Changes a plan's name, ceilings and budget. They hold for all tenants of the plan from then on; what runs keeps running.
+ * Changes a plan's name, ceilings and budget. They hold for all tenants of the plan from then on; what runs
+ * keeps running.
  *
- * Always: a price is never changed here, because recorded usage refers to it; rates-store.ts adds prices for the future.
+ * Always: a price is never changed here, because recorded usage refers to it; rates-store.ts adds prices for
+ * the future.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { UpdatePlanRequest } from "@flotilla/contract/plans";
@@ -19,7 +21,8 @@ export async function updatePlan(context: Context, id: string, request: UpdatePl
     if (before === undefined) throw notFound("plan", id);
     refuseUnchangeable(before, request);
     const plan = changed(before, request);
-    // Prices of before the bound stay, so only larger totals are checked. A price of the future must fit them too.
+    // Prices of before the bound stay, so only larger totals are checked. A price of the future must fit them
+    // too.
     if (plan.maxTotalCpus > before.maxTotalCpus || plan.maxTotalMemoryMb > before.maxTotalMemoryMb) {
       for (const rate of (await listRates(transaction, id)).filter(({ activeFrom }) => activeFrom > now))
         refuseUnsummable({ ...plan, ...rate });

@@ -1,10 +1,12 @@
 /**
- * Moves the billing time of a tenant with a test clock forward. Machines that run are billed for the time in between.
+ * Moves the billing time of a tenant with a test clock forward. Machines that run are billed for the time in
+ * between.
  *
- * Always: billing time never goes back, and a tenant without a test clock has real time. The database refuses anything else.
+ * Always: billing time never goes back, and a tenant without a test clock has real time. The database refuses
+ * anything else.
  *
- * A crash leaves the clock where it was, or moved. The loops that make invoices final, write notices and stop machines are notified,
- * and run in their own time if the notification is lost.
+ * A crash leaves the clock where it was, or moved. The loops that make invoices final, write notices and stop
+ * machines are notified, and run in their own time if the notification is lost.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { TEST_CLOCK_AHEAD_MS_MAX } from "@flotilla/contract/limits";
@@ -13,7 +15,10 @@ import { parseInstant } from "../api/instant.ts";
 import { advanceClock, lockTenant, type TenantRow } from "./store.ts";
 import { notFound } from "../missing.ts";
 
-/** `to`: RFC 3339, in the tenant's billing time. Throws a Refusal when the tenant has no test clock or would go back. */
+/**
+ * `to`: RFC 3339, in the tenant's billing time. Throws a Refusal when the tenant has no test clock or would
+ * go back.
+ */
 export async function advanceTenant({ clock, db }: Context, id: string, to: string): Promise<TenantRow> {
   const target = parseInstant("to", to);
   const moved = await db.transaction(async (transaction) => {

@@ -1,7 +1,8 @@
 /**
  * Creates and changes tenants.
  *
- * Always: a change of status or plan takes effect on this server before the answer, on others within milliseconds.
+ * Always: a change of status or plan takes effect on this server before the answer, on others within
+ * milliseconds.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreateTenantRequest } from "@flotilla/contract/tenants";
@@ -17,7 +18,9 @@ import {
 } from "./store.ts";
 import { notFound } from "../missing.ts";
 
-/** `newId`: used if the request names no id. A repetition with the same one returns the tenant that was made. */
+/**
+ * `newId`: used if the request names no id. A repetition with the same one returns the tenant that was made.
+ */
 export async function createTenant(context: Context, request: CreateTenantRequest, newId: string): Promise<TenantRow> {
   const planId = request.planId ?? null;
   if (planId !== null) await requirePlan(context, planId);

@@ -55,7 +55,10 @@ export const findTenant = (db: Queryable, id: string): Promise<TenantRow | undef
 export const findTenantNamed = (db: Queryable, name: string): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t WHERE t.name = ${name}`);
 
-/** undefined: the id or the name is taken by a tenant with another `madeAs`. Fails when the plan does not exist. */
+/**
+ * undefined: the id or the name is taken by a tenant with another `madeAs`. Fails when the plan does not
+ * exist.
+ */
 export const insertTenant = (
   db: Queryable,
   tenant: {
@@ -104,8 +107,8 @@ export const lockTenant = (transaction: Queryable, id: string): Promise<TenantRo
   transaction.queryOne<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t WHERE t.id = ${id} FOR UPDATE OF t`);
 
 /**
- * Moves the test clock of a locked tenant to `aheadMs` ahead of real time, from `now` on; if machines run, from the last report
- * of their nodes on, so that what has been reported to run runs through the move.
+ * Moves the test clock of a locked tenant to `aheadMs` ahead of real time, from `now` on; if machines run,
+ * from the last report of their nodes on, so that what has been reported to run runs through the move.
  */
 export const advanceClock = (
   transaction: Queryable,

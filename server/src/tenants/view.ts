@@ -5,7 +5,9 @@ import type { TenantInfo } from "@flotilla/contract/tenants";
 import type { Static } from "@flotilla/contract/schema";
 import type { TenantRow } from "./store.ts";
 
-/** The billing time of a tenant with a test clock; null without one. `now`: epoch milliseconds of real time. */
+/**
+ * The billing time of a tenant with a test clock; null without one. `now`: epoch milliseconds of real time.
+ */
 export const testClockView = ({ hasTestClock, clockAheadMs }: TenantRow, now: number): string | null =>
   hasTestClock ? new Date(now + clockAheadMs).toISOString() : null;
 

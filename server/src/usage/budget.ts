@@ -3,8 +3,9 @@
  *
  * Always:
  * - A plan without a budget, or with a policy that only notifies, costs no query.
- * - What machines may still cost until they are checked again is held (holds-store.ts), and counts as used: a start is refused when
- *   what is spent, what is held and its own first window do not fit. The statement that starts a machine decides that again under a lock.
+ * - What machines may still cost until they are checked again is held (holds-store.ts), and counts as used: a
+ *   start is refused when what is spent, what is held and its own first window do not fit. The statement that
+ *   starts a machine decides that again under a lock.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { renderMicros } from "@flotilla/base/money";
@@ -17,8 +18,8 @@ export const hasBlockingBudget = ({ budgetPolicy, monthlyBudgetMicros }: Ceiling
   monthlyBudgetMicros !== null && (budgetPolicy === "block" || budgetPolicy === "stop");
 
 /**
- * Throws a Refusal when the plan's policy blocks at its budget and the budget is used up, or has no room for the machine that is to
- * be started.
+ * Throws a Refusal when the plan's policy blocks at its budget and the budget is used up, or has no room for
+ * the machine that is to be started.
  */
 export async function refuseOverBudget(
   { clock, db }: Pick<Context, "clock" | "db">,

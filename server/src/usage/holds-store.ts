@@ -1,11 +1,13 @@
 /**
- * Reads and renews holds: what active machines may still cost until they are checked again, of tenants whose budget blocks or stops.
+ * Reads and renews holds: what active machines may still cost until they are checked again, of tenants whose
+ * budget blocks or stops.
  *
  * Always, enforced by the database (migration 0052):
- * - A trigger of machines places a hold in the statement that lets a machine run, and ends it in the one that ends that.
+ * - A trigger of machines places a hold in the statement that lets a machine run, and ends it in the one that
+ *   ends that.
  * - A machine has at most one open hold. A hold ends once, as posted or voided, and does not change then.
- * - The micros of a hold are its range at the tenant's rates, rounded up: what is spent and held is never less than what is used
- *   when the range ends.
+ * - The micros of a hold are its range at the tenant's rates, rounded up: what is spent and held is never
+ *   less than what is used when the range ends.
  *
  * A renewal waits for no lock: what another transaction changes at that moment is renewed the next time.
  */
@@ -26,8 +28,9 @@ export const BUDGETED = sql`
       WHERE p.budget_policy IN ('block', 'stop') AND p.monthly_budget_micros IS NOT NULL)`;
 
 /**
- * Renews the holds of all tenants: ends those of tenants without such a budget, places missing ones, as after a change of a plan, and
- * moves the others to the window that begins where usage is counted. Those of nodes that do not report stay as they are. Returns how many it wrote.
+ * Renews the holds of all tenants: ends those of tenants without such a budget, places missing ones, as after
+ * a change of a plan, and moves the others to the window that begins where usage is counted. Those of nodes
+ * that do not report stay as they are. Returns how many it wrote.
  */
 export async function renewHolds(db: Queryable, now: number): Promise<number> {
   const at = sql`${instantOf(now)}::timestamptz`;
@@ -77,7 +80,10 @@ export interface Commitment {
   readonly nextMonth: number;
 }
 
-/** What a tenant's budget is taken by, at an instant of real time. `machine`: one that may be started; its own hold is not counted. */
+/**
+ * What a tenant's budget is taken by, at an instant of real time. `machine`: one that may be started; its own
+ * hold is not counted.
+ */
 export async function readCommitment(
   db: Queryable,
   {

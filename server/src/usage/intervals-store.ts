@@ -1,11 +1,12 @@
 /**
  * Reads recorded intervals of usage, summed for a period.
  *
- * Writes nothing: triggers (docs/decisions/0029-usage-intervals.md) write intervals together with runs and machines.
+ * Writes nothing: triggers (docs/decisions/0029-usage-intervals.md) write intervals together with runs and
+ * machines.
  *
  * Always:
- * - An open interval counts up to the last heartbeat of its node, so a silent node bills nothing and a later sum is never
- *   smaller.
+ * - An open interval counts up to the last heartbeat of its node, so a silent node bills nothing and a later
+ *   sum is never smaller.
  * - A change of rates during an open interval applies from its instant.
  */
 import type { Queryable, Statement } from "../db/database.ts";
@@ -28,7 +29,9 @@ interface SumRow {
 }
 
 interface ReadOptions extends Period {
-  /** Open intervals count at most up to now. Epoch milliseconds of real time; the period is in billing time. */
+  /**
+   * Open intervals count at most up to now. Epoch milliseconds of real time; the period is in billing time.
+   */
   readonly now: number;
 }
 
@@ -72,8 +75,8 @@ export async function readUsageOf(
 const TENANTS_PER_STATEMENT_MAX = 100;
 
 /**
- * As `readUsageOf`, for any number of tenants: some at a time, so that no statement reads the usage of an installation, and
- * other requests are served in between.
+ * As `readUsageOf`, for any number of tenants: some at a time, so that no statement reads the usage of an
+ * installation, and other requests are served in between.
  */
 export async function* eachUsageOf(
   db: Queryable,
@@ -85,7 +88,10 @@ export async function* eachUsageOf(
   }
 }
 
-/** What the usage of each tenant costs, in micros, by their ids, read as by `eachUsageOf`; those without usage are missing. */
+/**
+ * What the usage of each tenant costs, in micros, by their ids, read as by `eachUsageOf`; those without usage
+ * are missing.
+ */
 export async function costsOf(
   db: Queryable,
   options: ReadOptions & { readonly tenantIds: readonly string[] },

@@ -1,8 +1,8 @@
 /**
  * Finds tenants that may have reached a share of their budget, and writes the event of each share once.
  *
- * Always: one statement writes an event and its row of budget_notices, so neither exists without the other, and no server or
- * restart writes a second event.
+ * Always: one statement writes an event and its row of budget_notices, so neither exists without the other,
+ * and no server or restart writes a second event.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -12,9 +12,9 @@ import type { Budgeted, Notice } from "./notices.ts";
 const RECENT_MS = 24 * 60 * 60_000;
 
 /**
- * Tenants with a budget and a policy other than `none`, with recent usage, and with notices left this month, in the order of
- * their ids, after the named one. Each tenant's month is that of its billing time. `now`: real time. OFFSET 0 keeps PostgreSQL from
- * reading the usage of all tenants into a hash table.
+ * Tenants with a budget and a policy other than `none`, with recent usage, and with notices left this month,
+ * in the order of their ids, after the named one. Each tenant's month is that of its billing time. `now`:
+ * real time. OFFSET 0 keeps PostgreSQL from reading the usage of all tenants into a hash table.
  */
 export const listBudgeted = (
   db: Queryable,

@@ -13,7 +13,9 @@ export interface Budgeted {
   readonly tenantId: string;
   readonly policy: BudgetPolicy;
   readonly budgetMicros: number;
-  /** What running machines may still cost until they are checked again; 0 unless the policy blocks or stops. */
+  /**
+   * What running machines may still cost until they are checked again; 0 unless the policy blocks or stops.
+   */
   readonly heldMicros: number;
   /** How far its test clock is ahead, in milliseconds; 0 without one. */
   readonly clockAheadMs: number;

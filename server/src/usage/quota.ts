@@ -1,8 +1,8 @@
 /**
  * Ceilings of a tenant's plan, and the texts of refusals over them.
  *
- * Pure. Existing clients parse the texts of the count and the concurrency refusal: their form is fixed. The statements that
- * insert and start machines (machines/store.ts) do the counting, so that there is no race.
+ * Pure. Existing clients parse the texts of the count and the concurrency refusal: their form is fixed. The
+ * statements that insert and start machines (machines/store.ts) do the counting, so that there is no race.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { PlanLimit } from "@flotilla/contract/refusal-details";
@@ -18,12 +18,12 @@ export interface Ceilings {
   readonly maxTotalMemoryMb: number;
   /** Sum over all machines. */
   readonly maxTotalDiskGb: number;
-  /** For one machine. */
+  /** Ceilings of one machine. */
   readonly maxCpus: number;
   readonly maxMemoryMb: number;
   readonly maxDiskGb: number;
   readonly budgetPolicy: BudgetPolicy;
-  /** Of a calendar month in UTC; null: none. */
+  /** Budget of a calendar month in UTC; null: none. */
   readonly monthlyBudgetMicros: number | null;
 }
 
@@ -85,7 +85,10 @@ export function activeRefusal(
   return undefined;
 }
 
-/** Throws when the size exceeds the plan's ceiling for one machine. `asked`: the sizes that the request itself named. */
+/**
+ * Throws when the size exceeds the plan's ceiling for one machine. `asked`: the sizes that the request itself
+ * named.
+ */
 export function refuseOversize(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number },
   asked: { readonly cpus?: number | null; readonly memoryMb?: number | null } | null | undefined,

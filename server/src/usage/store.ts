@@ -38,14 +38,20 @@ export async function isSuspended(db: Queryable, tenantId: string): Promise<bool
   return (await db.queryOne(sql`SELECT id FROM tenants WHERE id = ${tenantId} AND status = 'suspended'`)) !== undefined;
 }
 
-/** The billing time of a tenant at an instant of real time, in epoch milliseconds: the same one without a test clock. */
+/**
+ * The billing time of a tenant at an instant of real time, in epoch milliseconds: the same one without a test
+ * clock.
+ */
 export async function readBillingTime(db: Queryable, tenantId: string, at: number): Promise<number> {
   const row = await db.queryOne<{ readonly at: number }>(sql`
     SELECT ms(billing_time(${tenantId}, ${instantOf(at)}::timestamptz)) AS at`);
   return row?.at ?? at;
 }
 
-/** Tenants with running machines whose plan stops machines when the budget is used up, with what is held at `now` (real time). */
+/**
+ * Tenants with running machines whose plan stops machines when the budget is used up, with what is held at
+ * `now` (real time).
+ */
 export const listStoppable = (db: Queryable, now: number): Promise<readonly Budgeted[]> =>
   db.query<Budgeted>(sql`
     SELECT t.id AS "tenantId", p.budget_policy AS policy, p.monthly_budget_micros AS "budgetMicros", t.clock_ahead_ms AS "clockAheadMs",

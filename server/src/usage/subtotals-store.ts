@@ -1,9 +1,11 @@
 /**
- * Writes usage_subtotals: what closed intervals of a tenant's month amount to, up to a cut, for tenants whose budget is checked at each start.
+ * Writes usage_subtotals: what closed intervals of a tenant's month amount to, up to a cut, for tenants whose
+ * budget is checked at each start.
  *
  * Always:
- * - A subtotal has exactly the closed intervals with a lower `closed_in` than its cut. It is written while the tenant's row is locked as for an
- *   invoice (billing/store.ts): the record of an end locks that row as well before it takes its number, so none with a lower one is to come.
+ * - A subtotal has exactly the closed intervals with a lower `closed_in` than its cut. It is written while
+ *   the tenant's row is locked as for an invoice (billing/store.ts): the record of an end locks that row as
+ *   well before it takes its number, so none with a lower one is to come.
  * - Closed intervals do not change, so a subtotal stays right, and the next one continues from it.
  * - The function spent_in_month, its only reader, returns the same without it.
  *
@@ -16,7 +18,10 @@ import { BUDGETED } from "./holds-store.ts";
 /** A tenant gets a subtotal when a check would read more than so many intervals without it. */
 const UNSUMMED_MAX = 1000;
 
-/** Tenants with a budget that is checked, whose checks read many intervals. `now`: real time. The OFFSETs end the count. */
+/**
+ * Tenants with a budget that is checked, whose checks read many intervals. `now`: real time. The OFFSETs end
+ * the count.
+ */
 export async function listUnsummed(
   db: Queryable,
   { now, limit }: { readonly now: number; readonly limit: number },
@@ -34,8 +39,8 @@ export async function listUnsummed(
 }
 
 /**
- * Sums what has been closed in the current month of a tenant. Returns whether it did: not while another transaction has locked the tenant, as
- * each does that records something of it.
+ * Sums what has been closed in the current month of a tenant. Returns whether it did: not while another
+ * transaction has locked the tenant, as each does that records something of it.
  */
 export const writeSubtotal = (
   db: Database,

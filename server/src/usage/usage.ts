@@ -11,7 +11,10 @@ import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { Static } from "@flotilla/contract/schema";
 import type { CostBreakdown, UsageResponse } from "@flotilla/contract/usage";
 
-/** The meters: time running, virtual processors, MiB of memory, GiB of disk. The CHECK of usage_intervals has the same. */
+/**
+ * The meters: time running, virtual processors, MiB of memory, GiB of disk. The CHECK of usage_intervals has
+ * the same.
+ */
 export const METERS = ["uptime", "cpu", "memory", "disk"] as const;
 export type Meter = (typeof METERS)[number];
 
@@ -84,7 +87,10 @@ export function usageResponse(usage: Usage): UsageResponse {
 /** The cost of lines in micros, to compare with a budget. Exact up to 2^53, which is more than any budget. */
 export const costOf = (lines: readonly UsageLine[]): number => lines.reduce((sum, line) => sum + lineMicros(line), 0);
 
-/** Throws InexactAmount when the total is beyond 2^53. Unpriced items are 0, because existing clients expect numbers. */
+/**
+ * Throws InexactAmount when the total is beyond 2^53. Unpriced items are 0, because existing clients expect
+ * numbers.
+ */
 export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   const cost = (meter: Meter): number =>
     lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);
@@ -95,7 +101,10 @@ export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   return { cpuMicros, memoryMicros, ...free, totalMicros, amountDueMicros: totalMicros };
 }
 
-/** As `costBreakdown`, for an answer about many tenants; null: beyond 2^53, which refuses no answer about others. */
+/**
+ * As `costBreakdown`, for an answer about many tenants; null: beyond 2^53, which refuses no answer about
+ * others.
+ */
 export function costOrNull(lines: readonly UsageLine[]): CostBreakdown | null {
   return Number.isSafeInteger(costOf(lines)) ? costBreakdown(lines) : null;
 }

@@ -1,12 +1,13 @@
 /**
  * Delivers for the webhooks that this server has leased.
  *
- * A lease is a turn: read new events into the queue, attempt what is due, record the outcomes, end the lease. Then the webhook
- * waits behind the others, so receivers that answer slowly delay no other webhook by more than their turns.
+ * A lease is a turn: read new events into the queue, attempt what is due, record the outcomes, end the lease.
+ * Then the webhook waits behind the others, so receivers that answer slowly delay no other webhook by more
+ * than their turns.
  *
  * Always:
- * - At most CONCURRENCY requests run for one webhook, and one for a receiver that is down; at most LEASES_MAX webhooks
- *   at a time.
+ * - At most CONCURRENCY requests run for one webhook, and one for a receiver that is down; at most LEASES_MAX
+ *   webhooks at a time.
  * - After SLICE_MS a turn begins no further attempt: it ends with those that are under way.
  * - Events of one resource are sent one after the other, each when the one before has been accepted.
  * - An outcome is recorded only while the lease lasts. A server that loses it cuts its requests off.
@@ -41,18 +42,21 @@ import { signatureOf } from "./sign.ts";
 import { type Attempt, attempt, openAgents, type SendOptions, type WebhookTargets } from "./target.ts";
 import { deliveryOf } from "./view.ts";
 
-/** How long receivers wait for the work of a dead server. A lease lost in a database outage costs repeated events. */
+/**
+ * How long receivers wait for the work of a dead server. A lease lost in a database outage costs repeated
+ * events.
+ */
 const LEASE_MS = 5_000;
 const LEASES_MAX = 64;
 const SLICE_MS = 5_000;
 const CONCURRENCY = 8;
-/** Of one resource, between two writes of outcomes. */
+/** Max deliveries of one resource between two writes of outcomes. */
 const CHAIN_MAX = 16;
 const DUE_MAX = 256;
 /** A due delivery this soon is awaited within the turn. */
 const PAUSE_MS = 50;
 
-/** Of the warning about webhooks that this server cannot sign for. */
+/** Interval of the warning about webhooks that this server cannot sign for. */
 const WARN_EVERY_MS = 10 * 60_000;
 /** No key has this name: a name is a part of a hash. */
 const NO_KEY = Buffer.alloc(8);
@@ -85,7 +89,10 @@ export class WebhookRunner {
     this.#options = options;
   }
 
-  /** Leases webhooks that are due and that this server can sign for, and begins to deliver for them. Returns how many. */
+  /**
+   * Leases webhooks that are due and that this server can sign for, and begins to deliver for them. Returns
+   * how many.
+   */
   async claim(): Promise<number> {
     const limit = this.#stopping.signal.aborted ? 0 : LEASES_MAX - this.#underWay.size;
     const leaseMs = this.#options.times?.leaseMs ?? LEASE_MS;
@@ -97,7 +104,10 @@ export class WebhookRunner {
     return claimed.length;
   }
 
-  /** Logs webhooks that only a server with another key can sign: if there is none, nothing is delivered for them. */
+  /**
+   * Logs webhooks that only a server with another key can sign: if there is none, nothing is delivered for
+   * them.
+   */
   async #warnOfOthers(keyName: Buffer): Promise<void> {
     const { clock, db, log } = this.#options.context;
     if (clock.monotonic() < this.#warnAgainAt) return;
@@ -198,7 +208,8 @@ class Turn {
       if (!isDown(this.#failures)) await this.#read();
       const due = await this.#listDue();
       if (due.length === 0) {
-        // Events and short retries follow each other; a short wait saves ending this lease and beginning another.
+        // Events and short retries follow each other; a short wait saves ending this lease and beginning
+        // another.
         if (pauses++ === 2) return;
         await clock.sleep(PAUSE_MS, this.#signal);
         continue;
@@ -235,7 +246,10 @@ class Turn {
     });
   }
 
-  /** Attempts each resource's deliveries in order, those of CONCURRENCY resources at the same time, until the turn is over. */
+  /**
+   * Attempts each resource's deliveries in order, those of CONCURRENCY resources at the same time, until the
+   * turn is over.
+   */
   async #attemptAll(due: readonly DueDelivery[]): Promise<void> {
     const chains = [...Map.groupBy(due, ({ resourceId }) => resourceId).values()];
     await mapAtMost(CONCURRENCY, chains, async (chain) => {

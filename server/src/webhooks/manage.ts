@@ -73,8 +73,8 @@ export async function changeWebhook(
 }
 
 /**
- * `keepPreviousHours` 0: the previous secret ends immediately. A repetition, with the secret that the webhook has already, changes
- * nothing: its receiver may still have only the previous one.
+ * `keepPreviousHours` 0: the previous secret ends immediately. A repetition, with the secret that the webhook
+ * has already, changes nothing: its receiver may still have only the previous one.
  */
 export async function rotate(
   { context, secrets }: WebhookParts,

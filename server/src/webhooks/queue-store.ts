@@ -2,7 +2,8 @@
  * The statements that deliver: leases of webhooks, the queue of their deliveries, and outcomes.
  *
  * Always:
- * - A worker's write names its `turn`. A server whose lease ended, and went to another one, writes nothing more.
+ * - A worker's write names its `turn`. A server whose lease ended, and went to another one, writes nothing
+ *   more.
  * - Events are copied from tenant_events and the cursor is moved in one statement, so that none is skipped.
  * - Events of one resource are attempted in the order of `sequence`; a failed one blocks those behind it.
  */
@@ -29,8 +30,8 @@ export interface LeasedWebhook {
 export type Lease = Pick<LeasedWebhook, "id" | "turn">;
 
 /**
- * The webhooks of active tenants that have something to deliver or to read, and that no other server has. `keyName`: only those
- * whose secret was sealed with the key of this name.
+ * The webhooks of active tenants that have something to deliver or to read, and that no other server has.
+ * `keyName`: only those whose secret was sealed with the key of this name.
  */
 export function claimWebhooks(
   { db, clock }: Context,
@@ -80,7 +81,10 @@ export interface EndOfLease {
   readonly kept: number;
 }
 
-/** Ends a lease: computes when the webhook is due again, and deletes the oldest ended deliveries beyond `kept`. */
+/**
+ * Ends a lease: computes when the webhook is due again, and deletes the oldest ended deliveries beyond
+ * `kept`.
+ */
 export async function releaseWebhook(db: Queryable, { id, turn }: Lease, end: EndOfLease): Promise<void> {
   const { changes, kept } = end;
   const now = instantOf(end.now);
@@ -111,8 +115,8 @@ export async function countPending(db: Queryable, webhookId: string): Promise<nu
 }
 
 /**
- * Copies events to the queue and moves the cursor from `from` to `to`. An event that is there already is delivered
- * again, behind all others. false: the lease has ended, or the cursor was moved by a replay.
+ * Copies events to the queue and moves the cursor from `from` to `to`. An event that is there already is
+ * delivered again, behind all others. false: the lease has ended, or the cursor was moved by a replay.
  */
 export async function enqueueEvents(
   db: Queryable,
@@ -183,8 +187,8 @@ export interface Health {
 }
 
 /**
- * Writes outcomes in the order of their attempts. A delivery that was queued again since keeps waiting. undefined: the
- * lease has ended, and nothing was written.
+ * Writes outcomes in the order of their attempts. A delivery that was queued again since keeps waiting.
+ * undefined: the lease has ended, and nothing was written.
  */
 export async function recordOutcomes(
   db: Queryable,

@@ -1,19 +1,20 @@
 /**
  * Resolves the hosts of webhooks without a thread of this process.
  *
- * The system's resolver keeps a thread until a name's servers answer, and the process has two for that. Tenants choose the
- * names, and one whose servers are silent takes 20 s: a dozen of them would make the deliveries of all tenants late, and the
- * server's own connections. So the DNS servers of /etc/resolv.conf are asked directly.
+ * The system's resolver keeps a thread until a name's servers answer, and the process has two for that.
+ * Tenants choose the names, and one whose servers are silent takes 20 s: a dozen of them would make the
+ * deliveries of all tenants late, and the server's own connections. So the DNS servers of /etc/resolv.conf
+ * are asked directly.
  *
- * Always: a name in /etc/hosts means what that says. Other sources of the system's resolver are not asked, nor are its search
- * domains. A name without an answer has no address.
+ * Always: a name in /etc/hosts means what that says. Other sources of the system's resolver are not asked,
+ * nor are its search domains. A name without an answer has no address.
  */
 import { Resolver } from "node:dns/promises";
 import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import type { Resolve, ResolvedAddress } from "@flotilla/base/checked-request";
 
-/** For the first try of each server. An attempt to deliver waits 15 s in all. */
+/** Time of the first try of each server. An attempt to deliver waits 15 s in all. */
 const TRY_MS = 2_000;
 const TRIES = 2;
 

@@ -1,8 +1,8 @@
 /**
  * The statements for webhooks themselves, made by their owners. Leases and deliveries are in queue-store.ts.
  *
- * Always: what makes something due also counts `changes`, so that a worker that ends at the same time does not
- * overwrite it. Instants are epoch milliseconds.
+ * Always: what makes something due also counts `changes`, so that a worker that ends at the same time does
+ * not overwrite it. Instants are epoch milliseconds.
  */
 import { type Database, type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -39,8 +39,8 @@ export const findWebhook = (db: Queryable, { tenantId, id }: WebhookName): Promi
   db.queryOne<WebhookRecord>(sql`SELECT ${COLUMNS} FROM webhooks w WHERE w.id = ${id} AND w.tenant_id = ${tenantId}`);
 
 /**
- * Inserts a webhook that receives events from now on, unless its tenant has `max`; false. A known id was inserted by
- * the first run of the same request.
+ * Inserts a webhook that receives events from now on, unless its tenant has `max`; false. A known id was
+ * inserted by the first run of the same request.
  */
 export function insertWebhook(db: Database, webhook: NewWebhook, max: number): Promise<boolean> {
   const { id, tenantId, now } = webhook;
@@ -75,8 +75,8 @@ export interface WebhookChange {
 }
 
 /**
- * Changes a webhook. A new address, or enabling it, ends its failures, and its waiting deliveries are due immediately,
- * each with all of its attempts. The lease of a server that delivers with the old values ends.
+ * Changes a webhook. A new address, or enabling it, ends its failures, and its waiting deliveries are due
+ * immediately, each with all of its attempts. The lease of a server that delivers with the old values ends.
  */
 export function updateWebhook(
   db: Queryable,
@@ -142,8 +142,9 @@ export async function rotateSecret(
 }
 
 /**
- * Moves a webhook back to just after the event at `cursor`; null: before the oldest. Waiting deliveries of later events
- * are removed, because these events are read again. `ahead`: the event was not read yet, so there is nothing to replay.
+ * Moves a webhook back to just after the event at `cursor`; null: before the oldest. Waiting deliveries of
+ * later events are removed, because these events are read again. `ahead`: the event was not read yet, so
+ * there is nothing to replay.
  */
 export function rewind(
   db: Database,

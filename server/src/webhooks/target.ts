@@ -2,12 +2,13 @@
  * Which addresses webhooks may be sent to, and one attempt to deliver.
  *
  * Always:
- * - The host's addresses are checked in the same step that resolves them, and the connection goes to a checked one
- *   (base/src/checked-request.ts). Addresses of the operator's networks are refused unless the operator listed them.
+ * - The host's addresses are checked in the same step that resolves them, and the connection goes to a
+ *   checked one (base/src/checked-request.ts). Addresses of the operator's networks are refused unless the
+ *   operator listed them.
  * - ATTEMPT_MS bounds an attempt as a whole: resolving, connecting, TLS, headers and body.
  * - Redirects are not followed. At most ANSWER_BYTES_MAX of an answer are read, and none are kept.
- * - Owners learn the status of an answer, or one of a few reasons why there was none. They do not learn what a name
- *   resolves to, or whether it resolves at all: that would show them the operator's network.
+ * - Owners learn the status of an answer, or one of a few reasons why there was none. They do not learn what
+ *   a name resolves to, or whether it resolves at all: that would show them the operator's network.
  */
 import { Agent as HttpAgent, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
@@ -124,7 +125,10 @@ function failureText(error: unknown, deadline: AbortSignal): string {
   return "could not be reached, or broke the connection";
 }
 
-/** Reads a short answer to its end, so that its connection can be used again; ends the connection of a longer one. */
+/**
+ * Reads a short answer to its end, so that its connection can be used again; ends the connection of a longer
+ * one.
+ */
 function discard(answer: IncomingMessage): Promise<void> {
   let bytes = 0;
   return new Promise((resolve) => {

@@ -1,6 +1,6 @@
 /**
- * The fence of a fake VM: a timer of this process, with its end in the VM's file, so that a VM whose agent was killed has ended as well
- * when the next one looks for it.
+ * The fence of a fake VM: a timer of this process, with its end in the VM's file, so that a VM whose agent
+ * was killed has ended as well when the next one looks for it.
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
 import type { FenceLease } from "../../host/fence-lease.ts";
@@ -89,7 +89,10 @@ export class FakeFence {
   }
 }
 
-/** The exit of a fake VM that was killed: its fence had ended it already if the agent was stopped, or waited long for its files. */
+/**
+ * The exit of a fake VM that was killed: its fence had ended it already if the agent was stopped, or waited
+ * long for its files.
+ */
 export function killed(fence: FakeFence | undefined): VmExit {
   const at = fence?.endedAt ?? null;
   return { kind: "killed", detail: "the fake VM was killed", ...(at === null ? {} : { at }) };

@@ -1,8 +1,9 @@
 /**
- * The files of a fake machine: a map from path to bytes, with the error codes of the real agent's file worker.
+ * The files of a fake machine: a map from path to bytes, with the error codes of the real agent's file
+ * worker.
  *
- * FAKE: for tests of the control plane. Kept in this process only, across stops and starts of the machine, except for
- * `/tmp`, `/run` and `/dev/shm`. Two variables of the machine's environment control it:
+ * FAKE: for tests of the control plane. Kept in this process only, across stops and starts of the machine,
+ * except for `/tmp`, `/run` and `/dev/shm`. Two variables of the machine's environment control it:
  *
  *     FAKE_LINK=/from:/to     a symbolic link            FAKE_DISK_BYTES=N    capacity of the disk
  */
@@ -46,7 +47,7 @@ export class FakeFiles {
     for (const [path, content] of Object.entries(saved)) this.append(path, Buffer.from(content, "base64"));
   }
 
-  /** For scripts. */
+  /** Reads a file for a script. */
   get(path: string): Uint8Array | undefined {
     return this.#files.get(path)?.content;
   }

@@ -102,7 +102,7 @@ export class FakeGuest implements Guest {
     return { exec, stdinOffset: Promise.resolve(0) };
   }
 
-  /** Those that a suspended machine has in its memory. */
+  /** Commands that a suspended machine has in its memory. */
   commands(): readonly FakeCommand[] {
     const running = [...this.#execs].flatMap(({ request }) => {
       const { resumeKey } = request;

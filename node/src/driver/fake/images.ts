@@ -1,8 +1,9 @@
 /**
  * Images without bytes, for the fake driver.
  *
- * FAKE: any reference exists unless it contains a key of FAULTS. `slow-<ms>` in a reference makes its pull take that long,
- * `broken` makes it fail; `too-large` makes an import fail on a full disk. Kept in memory: after a restart any digest is accepted as an image.
+ * FAKE: any reference exists unless it contains a key of FAULTS. `slow-<ms>` in a reference makes its pull
+ * take that long, `broken` makes it fail; `too-large` makes an import fail on a full disk. Kept in memory:
+ * after a restart any digest is accepted as an image.
  */
 import { createHash } from "node:crypto";
 import { orAborted } from "@flotilla/base/abort";

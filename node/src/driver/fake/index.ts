@@ -17,9 +17,9 @@
  *     FAKE_EXECS_MAX=N          limit of concurrent commands
  *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback; other ports are closed
  *
- * Owns `vm.json` in each boot's directory: a VM runs while the file exists, whether or not a node agent lives, so that
- * adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of a machine is refused and
- * logged as an error, because a real disk would be damaged.
+ * Owns `vm.json` in each boot's directory: a VM runs while the file exists, whether or not a node agent
+ * lives, so that adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of
+ * a machine is refused and logged as an error, because a real disk would be damaged.
  */
 import { dirname, join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";

@@ -1,8 +1,8 @@
 /**
  * The ports of a fake VM: programs on the host's loopback play the role of servers in the guest.
  *
- * FAKE: for tests of the control plane, which run such servers themselves. Nothing is published on the host. Always:
- * connections break when the VM ends, as with a real one.
+ * FAKE: for tests of the control plane, which run such servers themselves. Nothing is published on the host.
+ * Always: connections break when the VM ends, as with a real one.
  */
 import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";

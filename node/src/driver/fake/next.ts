@@ -8,8 +8,8 @@ import { type NextVm, NextVmLost, type Vm, type VmRecord } from "../driver.ts";
 export interface FakeNextOptions {
   readonly record: VmRecord;
   /**
-   * FAKE_REPLACE_FAIL: where it fails: `start`, `copy`, `take`, or `lost`, before it runs. At `hangPaused` the guest stays paused, at `hang`
-   * this VM has the guest and does not run it.
+   * FAKE_REPLACE_FAIL: where it fails: `start`, `copy`, `take`, or `lost`, before it runs. At `hangPaused`
+   * the guest stays paused, at `hang` this VM has the guest and does not run it.
    */
   readonly failsAt: string | undefined;
   /** Pauses the other VM, and writes the file of this one, paused. */

@@ -1,5 +1,6 @@
 /**
- * A fake VM that is paused at either end of a move, and one that waits for a guest. Memory is part of the devices' state.
+ * A fake VM that is paused at either end of a move, and one that waits for a guest. Memory is part of the
+ * devices' state.
  *
  * Always: `vm.json` says `isPaused`, so that tests see which node runs a machine.
  */

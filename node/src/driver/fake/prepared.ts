@@ -1,8 +1,8 @@
 /**
  * Prepared VMs without VMs, for the fake driver.
  *
- * Each has a `vm.json` in its directory, like a fake VM of a machine, so that prepared VMs are counted and swept like real
- * ones. Always: a VM is started at most once, and its file is removed with it.
+ * Each has a `vm.json` in its directory, like a fake VM of a machine, so that prepared VMs are counted and
+ * swept like real ones. Always: a VM is started at most once, and its file is removed with it.
  */
 import { mkdir, rename, rm } from "node:fs/promises";
 import type { BootRequest, PreparedVm, PrepareRequest, Vm, VmExit } from "../driver.ts";

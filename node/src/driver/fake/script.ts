@@ -1,19 +1,20 @@
 /**
  * The commands of a fake guest: a small language without processes or a kernel.
  *
- * FAKE: for tests of the control plane. Uses the given clock; a command buffers at most one chunk of output, and waits while
- * it is not read.
+ * FAKE: for tests of the control plane. Uses the given clock; a command buffers at most one chunk of output,
+ * and waits while it is not read.
  *
- *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd · hostname
- *     cat [FILE] (input to output) · rm -f FILE
- *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash
- *     full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
- *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
+ *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd ·
+ *     hostname cat [FILE] (input to output) · rm -f FILE sleep SECONDS · yes [word] (64 MiB at most) · head
+ *     -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash full-disk SECONDS (its VMM says that it has
+ *     paused the guest, which runs on) stty size (of the terminal) · sh (each line of the input, until `exit`
+ *     or its end)
  *
  * `python3 -` and other programs listed in the machine's FAKE_INTERPRETERS run their input like `sh -c`.
  *
- * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `>FILE`, `>>FILE`, `2>/dev/null`, `cd` (into anything but /gone…), `export`,
- * `unset`, `trap '…' EXIT`. Files are kept until the machine ends. Any other program is not found: 255, or 127 in `sh`.
+ * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `>FILE`, `>>FILE`, `2>/dev/null`, `cd` (into anything but
+ * /gone…), `export`, `unset`, `trap '…' EXIT`. Files are kept until the machine ends. Any other program is
+ * not found: 255, or 127 in `sh`.
  */
 import { posix } from "node:path";
 import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
@@ -241,7 +242,7 @@ function runIn([name = "", ...args]: readonly string[], state: Shell, world: Scr
 interface ShellCommand {
   /** With their quotes: what they mean is known when the command's turn has come. */
   readonly args: readonly string[];
-  /** Of the command before. */
+  /** Outcome of the command before. */
   readonly when: "always" | "success" | "failure";
 }
 

@@ -25,16 +25,21 @@ export interface VmFile {
   readonly endsAs: "poweroff" | "crashed";
   readonly configuration: FakeConfiguration | null;
   readonly hasWorkload: boolean;
-  /** For a move, or while another VMM takes its guest over. */
+  /** Paused for a move, or while another VMM takes its guest over. */
   readonly isPaused?: boolean;
-  /** By the clock: until then its VMM keeps the guest paused, because the host's disk is full. Written by tests. */
+  /**
+   * By the clock: until then its VMM keeps the guest paused, because the host's disk is full. Written by
+   * tests.
+   */
   readonly outOfSpaceUntil?: number;
   /** In milliseconds of `Clock.boottime`; null or absent: it is not fenced. */
   readonly fencedUntil?: number | null;
   readonly program?: string;
 }
 
-/** Waits until the guest answers. Throws GuestPaused when the signal is aborted while its VMM keeps it paused. */
+/**
+ * Waits until the guest answers. Throws GuestPaused when the signal is aborted while its VMM keeps it paused.
+ */
 export async function untilAnswers(
   { answersAt, outOfSpaceUntil = 0 }: VmFile,
   clock: Pick<Clock, "now" | "sleep">,

@@ -1,8 +1,8 @@
 /**
  * The workload of a fake guest: a script, whose output is received like a real one's.
  *
- * FAKE: lives in this process. A node agent that reconnects to a guest finds that its workload ran, and gets no more output
- * of it. Always: at most the window is unacknowledged; the script waits meanwhile.
+ * FAKE: lives in this process. A node agent that reconnects to a guest finds that its workload ran, and gets
+ * no more output of it. Always: at most the window is unacknowledged; the script waits meanwhile.
  */
 import { WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
 import type { GuestWorkload, GuestWorkloadRequest } from "../../guest/guest.ts";

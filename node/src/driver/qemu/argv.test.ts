@@ -1,5 +1,6 @@
 /**
- * The VMM's command line, as data: what protects the host, what templates depend on, and special characters in paths.
+ * The VMM's command line, as data: what protects the host, what templates depend on, and special characters
+ * in paths.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,8 +1,9 @@
 /**
- * The file behind a VM's bulk disk: created before the VMM starts, and opened by each connection to the guest.
+ * The file behind a VM's bulk disk: created before the VMM starts, and opened by each connection to the
+ * guest.
  *
- * Always: its directory belongs to the VMM's user while the node agent is root, so nothing about the file is trusted: it
- * is opened without following links, and must be a regular file of that user without other names.
+ * Always: its directory belongs to the VMM's user while the node agent is root, so nothing about the file is
+ * trusted: it is opened without following links, and must be a regular file of that user without other names.
  */
 import { constants } from "node:fs";
 import { open, rm } from "node:fs/promises";

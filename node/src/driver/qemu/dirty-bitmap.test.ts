@@ -1,5 +1,6 @@
 /**
- * The client of a VMM's NBD server, against one that is not what it should be. test/vm/moves.test.ts has a real one.
+ * The client of a VMM's NBD server, against one that is not what it should be. test/vm/moves.test.ts has a
+ * real one.
  */
 import assert from "node:assert/strict";
 import { duplexPair } from "node:stream";

@@ -1,8 +1,9 @@
 /**
- * Reads a dirty bitmap of a VMM, which QEMU offers over NBD only: a client of that protocol that asks for nothing else.
+ * Reads a dirty bitmap of a VMM, which QEMU offers over NBD only: a client of that protocol that asks for
+ * nothing else.
  *
- * Always: the VMM may have been taken over by its guest, so every length is bounded, and what is not expected is an error.
- * Wrong extents harm only the machine's own disk.
+ * Always: the VMM may have been taken over by its guest, so every length is bounded, and what is not expected
+ * is an error. Wrong extents harm only the machine's own disk.
  */
 import type { Duplex } from "node:stream";
 import { BytesReader, type Extent } from "../../images/blocks.ts";
@@ -21,7 +22,7 @@ const CHUNK_BLOCK_STATUS = 5;
 const IS_DIRTY = 1;
 const PAYLOAD_BYTES_MAX = 16 * 1024 * 1024;
 const OPTION_REPLIES_MAX = 64;
-/** Of one request: the protocol has 32 bits, and extents are multiples of blocks. */
+/** Max bytes of one request: the protocol has 32 bits, and extents are multiples of blocks. */
 const ASKED_BYTES_MAX = 2 ** 31;
 const DESCRIPTOR_BYTES = 8;
 /** More parts than this are not worth knowing. */
@@ -31,7 +32,7 @@ export interface DirtyBitmap {
   /** Names of the export and of its bitmap. */
   readonly exportName: string;
   readonly bitmap: string;
-  /** Of the export. */
+  /** Size of the export. */
   readonly bytes: number;
 }
 

@@ -1,11 +1,13 @@
 /**
- * Which parts of a disk's file a VMM writes, while its guest runs: a dirty bitmap of QEMU on the block node of the file itself, below
- * the format. So it has what the format writes too, and its offsets are those of the file.
+ * Which parts of a disk's file a VMM writes, while its guest runs: a dirty bitmap of QEMU on the block node
+ * of the file itself, below the format. So it has what the format writes too, and its offsets are those of
+ * the file.
  *
  * Always:
- * - A write is in the bitmap when it is complete. A reader of the file that has missed it finds it in the next `take`.
- * - Nothing on the disk changes. The bitmap ends with the VMM; one that a crashed agent left costs the VMM some KB, and the next
- *   watch replaces it.
+ * - A write is in the bitmap when it is complete. A reader of the file that has missed it finds it in the
+ *   next `take`.
+ * - Nothing on the disk changes. The bitmap ends with the VMM; one that a crashed agent left costs the VMM
+ *   some KB, and the next watch replaces it.
  * - A `take` that fails has lost what it took, so its caller must begin again.
  */
 import { rm } from "node:fs/promises";
@@ -23,7 +25,10 @@ import { connectWhenReady } from "./sockets.ts";
 import type { Vmm } from "./vmm.ts";
 
 const BITMAP = "written";
-/** A node of the file's size, whose bitmap is a copy: the file's own node cannot be exported while the guest may enlarge it. */
+/**
+ * A node of the file's size, whose bitmap is a copy: the file's own node cannot be exported while the guest
+ * may enlarge it.
+ */
 const COPY_NODE = "written";
 const SOCKET_NAME = "nbd.sock";
 /** A guest enlarges the file between two commands only when it writes to new clusters. */
@@ -70,7 +75,7 @@ class QemuDiskWatch implements DiskWatch {
     }
   }
 
-  /** Of a VM that is paused and will not run again, or whose guest has powered off. */
+  /** Takes the last changes of a VM that is paused and will not run again, or whose guest has powered off. */
   takeLast(): Promise<readonly Extent[]> {
     this.#last ??= this.take();
     return this.#last;
@@ -132,8 +137,8 @@ class QemuDiskWatch implements DiskWatch {
   }
 
   /**
-   * Also what an earlier agent left. The directory is the VMM's, which may make a directory of it a link to one of the host's
-   * meanwhile: so none is removed with what is in it.
+   * Also what an earlier agent left. The directory is the VMM's, which may make a directory of it a link to
+   * one of the host's meanwhile: so none is removed with what is in it.
    */
   async #removeCopy(qmp: Qmp): Promise<void> {
     await qmp.execute("nbd-server-stop").catch(() => undefined);

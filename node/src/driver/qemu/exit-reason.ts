@@ -1,5 +1,6 @@
 /**
- * Explains why a VM ended, from QMP's reason, the process's exit status, its log and the guest's console. Pure.
+ * Explains why a VM ended, from QMP's reason, the process's exit status, its log and the guest's console.
+ * Pure.
  *
  * Always: a guest's output is shortened and shown without control characters.
  */
@@ -65,7 +66,9 @@ export function shutdownReasonIn(consoleText: string): string {
   return /reboot: Power down/.test(consoleText) ? "guest-shutdown" : "guest-reset";
 }
 
-/** The most informative line: a kernel panic or a VMM's error, otherwise the last line. null if there is none. */
+/**
+ * The most informative line: a kernel panic or a VMM's error, otherwise the last line. null if there is none.
+ */
 export function lastMessage(text: string): string | null {
   const lines = text
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are removed

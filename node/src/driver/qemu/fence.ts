@@ -1,5 +1,6 @@
 /**
- * The fence of one VMM: a timer of the kernel that kills it at the end of the node's lease (node/native/fence.c). This renews it.
+ * The fence of one VMM: a timer of the kernel that kills it at the end of the node's lease
+ * (node/native/fence.c). This renews it.
  *
  * Always:
  * - What is sent is the lease's end itself, so a renewal that arrives late makes the timer no later.
@@ -49,7 +50,10 @@ export class VmmFence {
     return this.#confirmed !== null;
   }
 
-  /** The VMM was started with it. It is renewed from now on. `until`: as firstFence; 0: by an earlier agent, so it is unknown. */
+  /**
+   * The VMM was started with it. It is renewed from now on. `until`: as firstFence; 0: by an earlier agent,
+   * so it is unknown.
+   */
   inherit(until: number): void {
     this.#confirmed = until;
     this.#sent = until;

@@ -1,9 +1,11 @@
 /**
- * The files a guest boots from: Debian's kernel, and an initramfs with the guest agent and the kernel modules it loads.
+ * The files a guest boots from: Debian's kernel, and an initramfs with the guest agent and the kernel modules
+ * it loads.
  *
- * Owns `<cache>/guest/boot-<key>/`, made from what scripts/setup has put below `<cache>/guest/`. Always: the key covers
- * everything the files are made from, and a directory gets its name only when it is complete. So it is never changed, and
- * several node agents can share the cache. A crash leaves a `.new-` directory that nothing uses.
+ * Owns `<cache>/guest/boot-<key>/`, made from what scripts/setup has put below `<cache>/guest/`. Always: the
+ * key covers everything the files are made from, and a directory gets its name only when it is complete. So
+ * it is never changed, and several node agents can share the cache. A crash leaves a `.new-` directory that
+ * nothing uses.
  */
 import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -99,7 +101,10 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
   return { directory, kernelVersion, key };
 }
 
-/** Offsets in a bzImage: the number of sectors of its real-mode part, and of the 16-byte paragraphs that follow. */
+/**
+ * Offsets in a bzImage: the number of sectors of its real-mode part, and of the 16-byte paragraphs that
+ * follow.
+ */
 const SETUP_SECTORS_AT = 0x1f1;
 const PARAGRAPHS_AT = 0x1f4;
 const SECTOR_BYTES = 512;
@@ -130,7 +135,10 @@ async function newestKernel(directory: string): Promise<string> {
   return newest;
 }
 
-/** The same as agent_key in scripts/setup: the sources in order of their paths, without tests and build results. */
+/**
+ * The same as agent_key in scripts/setup: the sources in order of their paths, without tests and build
+ * results.
+ */
 async function agentKey(guestDirectory: string): Promise<string> {
   const files = await readdir(guestDirectory, { recursive: true, withFileTypes: true });
   const sources = files

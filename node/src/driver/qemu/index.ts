@@ -1,13 +1,13 @@
 /**
  * The driver that runs machines in QEMU: one unprivileged, jailed VMM per boot.
  *
- * Owns the VMM processes of one node directory, and in each boot's directory `qmp.sock`, `guest.sock`, `bulk` and
- * `vmm.log`. Leaves directories, journals and the limit of concurrent boots to machines/.
+ * Owns the VMM processes of one node directory, and in each boot's directory `qmp.sock`, `guest.sock`, `bulk`
+ * and `vmm.log`. Leaves directories, journals and the limit of concurrent boots to machines/.
  *
  * Always:
  * - a VMM has its own session and outlives this process;
- * - it is found again by its command line, which names machine, boot and node directory, so a crash between spawning it
- *   and writing its record loses nothing;
+ * - it is found again by its command line, which names machine, boot and node directory, so a crash between
+ *   spawning it and writing its record loses nothing;
  * - when `boot` rejects, its VMM has ended.
  */
 import { execFile } from "node:child_process";
@@ -205,7 +205,7 @@ type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> &
 
 interface Opening {
   readonly origin: Vm["origin"];
-  /** Of the VMM. */
+  /** What is known of the VMM. */
   readonly known: KnownVmm;
   readonly callerSignal: AbortSignal;
   /** Default: every command in the guest ends. */
@@ -304,7 +304,8 @@ class QemuDriver implements Driver {
   async #findVmm(request: BootRequest, record: VmRecord | null): Promise<Vmm | undefined> {
     const uid = this.#launcher.uidOf(request);
     const all = await this.#vmms.find();
-    // An agent was killed while it replaced this VMM. The other one does not run, but has the machine's disk open.
+    // An agent was killed while it replaced this VMM. The other one does not run, but has the machine's disk
+    // open.
     const others = all.filter(({ bootId, machineId }) => machineId === request.machineId && bootId !== request.bootId);
     for (const other of others) await this.#endNow(other);
     const found = all.find(
@@ -317,8 +318,8 @@ class QemuDriver implements Driver {
     if (found === undefined) return undefined;
     const { bootId, pid, startTime } = found;
     const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory);
-    // A prepared VM whose start was not recorded: it may lack its directory or disk, may be paused or half restored, and
-    // the machine was never reported as running.
+    // A prepared VM whose start was not recorded: it may lack its directory or disk, may be paused or half
+    // restored, and the machine was never reported as running.
     if (found.machineId !== PREPARED || record !== null) return vmm;
     await vmm.kill();
     return undefined;
@@ -442,7 +443,7 @@ class QemuDriver implements Driver {
       const prepared = await prepareVm(restored, this.#context(template, "template"), signal);
       return await prepared.start(request).catch(async (error: unknown) => {
         await prepared.discard();
-        // For the boot that follows.
+        // The boot that follows needs its directory.
         await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
         throw error;
       });

@@ -1,8 +1,9 @@
 /**
  * Writes the guest's initramfs: the agent as /init, the kernel modules it loads, and their list.
  *
- * Pure. The format is the kernel's `newc` cpio (a header of hexadecimal fields, name, data, each padded to four bytes),
- * which the kernel unpacks itself. It is not compressed, because under emulation decompressing costs more than reading.
+ * Pure. The format is the kernel's `newc` cpio (a header of hexadecimal fields, name, data, each padded to
+ * four bytes), which the kernel unpacks itself. It is not compressed, because under emulation decompressing
+ * costs more than reading.
  */
 
 export interface ArchiveEntry {
@@ -27,7 +28,8 @@ export function writeCpio(entries: readonly ArchiveEntry[]): Buffer {
 function cpioEntry(entry: ArchiveEntry, inode: number): Buffer[] {
   const name = Buffer.from(`${entry.name}\0`);
   const data = entry.data ?? new Uint8Array(0);
-  // inode, mode, uid, gid, links, mtime, size, four device numbers, length of the name, checksum (unused by newc)
+  // inode, mode, uid, gid, links, mtime, size, four device numbers, length of the name, checksum (unused by
+  // newc)
   const fields = [inode, entry.mode, 0, 0, 1, 0, data.length, 0, 0, 0, 0, name.length, 0];
   const header = `070701${fields.map((field) => field.toString(16).padStart(8, "0")).join("")}`;
   return [padded(Buffer.concat([Buffer.from(header), name])), padded(Buffer.from(data))];
@@ -51,8 +53,8 @@ export function moduleDependencies(module: Buffer): readonly string[] {
 }
 
 /**
- * Orders modules so that each follows its dependencies, which are added. Throws when one is missing or they are
- * circular.
+ * Orders modules so that each follows its dependencies, which are added. Throws when one is missing or they
+ * are circular.
  */
 export function inLoadOrder(
   wanted: readonly string[],

@@ -1,5 +1,6 @@
 /**
- * The launcher's command line, as data. What it does to a process is verified in node/test/jail.test.ts and test/vm.
+ * The launcher's command line, as data. What it does to a process is verified in node/test/jail.test.ts and
+ * test/vm.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

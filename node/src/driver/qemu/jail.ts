@@ -1,21 +1,22 @@
 /**
- * The command line that puts a VMM into its jail: launchers that replace themselves, the last of them node/native/jail.c.
- * Pure.
+ * The command line that puts a VMM into its jail: launchers that replace themselves, the last of them
+ * node/native/jail.c. Pure.
  *
  * A VMM gets:
  * - its own user, without privileges or a way to gain them;
- * - its own network namespace: with a network, the guest's interface and a closed uplink; otherwise only a loopback. A VMM that is to
- *   replace another one of its machine joins that one's namespace, with an interface that carries nothing yet;
+ * - its own network namespace: with a network, the guest's interface and a closed uplink; otherwise only a
+ *   loopback. A VMM that is to replace another one of its machine joins that one's namespace, with an
+ *   interface that carries nothing yet;
  * - its own IPC namespace, and resource limits;
- * - its own root directory with only what QEMU needs: its program, libraries and firmware, the guest's kernel, five
- *   devices, the memory of its template, and the boot's directory, the only one it can write to. Files elsewhere, such as
- *   its disk, are hard-linked into that directory (launcher.ts).
+ * - its own root directory with only what QEMU needs: its program, libraries and firmware, the guest's
+ *   kernel, five devices, the memory of its template, and the boot's directory, the only one it can write to.
+ *   Files elsewhere, such as its disk, are hard-linked into that directory (launcher.ts).
  *
- * Always: every launcher uses `exec`, so the spawned process becomes the VMM, with the same process id and start time. The
- * VMM keeps no root privilege and only the standard descriptors.
+ * Always: every launcher uses `exec`, so the spawned process becomes the VMM, with the same process id and
+ * start time. The VMM keeps no root privilege and only the standard descriptors.
  *
- * Without root the VMM runs as the caller in a user namespace with the same view. Machines are then protected from each
- * other's VMMs only by that view, not by users.
+ * Without root the VMM runs as the caller in a user namespace with the same view. Machines are then protected
+ * from each other's VMMs only by that view, not by users.
  */
 import type { NamespaceJoin, NamespaceSetup } from "../../network/rules.ts";
 import { inNamespaceOf } from "../../network/programs.ts";
@@ -34,11 +35,16 @@ export interface Jail {
   readonly bootDirectory: string;
   /** The file behind the guest's memory; null if there is none. */
   readonly memory: { readonly path: string; readonly isShared: boolean } | null;
-  /** The directory of images if it is on another file system, where hard links are impossible; null otherwise. */
+  /**
+   * The directory of images if it is on another file system, where hard links are impossible; null otherwise.
+   */
   readonly imagesDirectory: string | null;
   /** null: run as the caller, who is not root. */
   readonly uid: number | null;
-  /** Whether the VMM uses /dev/kvm. As root it gets one that its user may open, whatever the host's permissions. */
+  /**
+   * Whether the VMM uses /dev/kvm. As root it gets one that its user may open, whatever the host's
+   * permissions.
+   */
   readonly hasKvm: boolean;
   /** null: only a loopback. Otherwise requires root. */
   readonly network: NamespaceSetup | NamespaceJoin | null;
@@ -66,8 +72,8 @@ const KVM_DEVICE = ["/dev/kvm", 10, 232] as const;
 const TUN_DEVICE = ["/dev/net/tun", 10, 200] as const;
 
 /**
- * On the host's side. Descriptor 9 refers to the host's namespace. An earlier VMM of this user may still hold its veth pair,
- * because a namespace disappears shortly after its last process; it is deleted.
+ * On the host's side. Descriptor 9 refers to the host's namespace. An earlier VMM of this user may still hold
+ * its veth pair, because a namespace disappears shortly after its last process; it is deleted.
  */
 const WITH_NETWORK = [
   "set -e",
@@ -77,8 +83,8 @@ const WITH_NETWORK = [
 ].join("\n");
 
 /**
- * Inside: closed rules first, then the interfaces. Rejections go only to the guest, so the kernel need not rate-limit
- * them.
+ * Inside: closed rules first, then the interfaces. Rejections go only to the guest, so the kernel need not
+ * rate-limit them.
  */
 const NAMESPACE = [
   "set -e",

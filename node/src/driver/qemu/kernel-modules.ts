@@ -1,7 +1,8 @@
 /**
  * The modules of a guest's kernel: their files, and the order to load them in.
  *
- * A module of one kernel release can be built into the next (virtio_console in 6.12); it then has no file and needs none.
+ * A module of one kernel release can be built into the next (virtio_console in 6.12); it then has no file and
+ * needs none.
  */
 import { execFile } from "node:child_process";
 import { readdir, readFile } from "node:fs/promises";
@@ -12,8 +13,8 @@ import { inLoadOrder, moduleDependencies } from "./initramfs.ts";
 const MODULE_BYTES_MAX = 64 * 2 ** 20;
 
 /**
- * The `wanted` modules of the kernel in `directory` with their dependencies, decompressed, in load order, without built-in
- * ones. Throws when one is neither present nor built in.
+ * The `wanted` modules of the kernel in `directory` with their dependencies, decompressed, in load order,
+ * without built-in ones. Throws when one is neither present nor built in.
  */
 export async function readModules(directory: string, wanted: readonly string[]): Promise<ReadonlyMap<string, Buffer>> {
   const [paths, builtIn] = await Promise.all([modulePaths(directory), builtInModules(directory)]);

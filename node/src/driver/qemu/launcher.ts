@@ -1,9 +1,10 @@
 /**
- * Starts VMM processes in their jail and connects to their channels: the common part of booting, making a template and
- * preparing a VM.
+ * Starts VMM processes in their jail and connects to their channels: the common part of booting, making a
+ * template and preparing a VM.
  *
- * Always: a VMM has its own session and outlives this process. Its command line names boot and node directory, so it
- * can be found without any other record. Paths in a launch are the host's; the VMM gets them as its jail shows them.
+ * Always: a VMM has its own session and outlives this process. Its command line names boot and node
+ * directory, so it can be found without any other record. Paths in a launch are the host's; the VMM gets them
+ * as its jail shows them.
  */
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
@@ -119,7 +120,10 @@ export class Launcher {
     return this.isRoot ? launch.uid : (process.getuid?.() ?? NOBODY_UID);
   }
 
-  /** Gives `owned` files to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
+  /**
+   * Gives `owned` files to the VMM's user, and lets every user traverse, but not list, the directories on the
+   * way.
+   */
   async makeReachable(uid: number, owned: readonly string[], read: readonly string[]): Promise<void> {
     if (!this.isRoot) return;
     // A VMM may have put a link in place of a file in its directory.
@@ -137,9 +141,10 @@ export class Launcher {
   }
 
   /**
-   * Makes files of a machine visible to the VMM of a boot: hard-links them into the boot's directory and returns the paths
-   * in the jail. Works before or after the VMM starts; the links are removed with the directory. Rejects when a file other
-   * than an image is on a different file system than the node's directory.
+   * Makes files of a machine visible to the VMM of a boot: hard-links them into the boot's directory and
+   * returns the paths in the jail. Works before or after the VMM starts; the links are removed with the
+   * directory. Rejects when a file other than an image is on a different file system than the node's
+   * directory.
    */
   show(bootDirectory: string, paths: readonly string[]): Promise<readonly string[]> {
     return Promise.all(paths.map((path, index) => this.#show(bootDirectory, path, `file-${index}${extname(path)}`)));
@@ -229,7 +234,10 @@ export class Launcher {
     }
   }
 
-  /** Limits the files of a VMM whose disk was not known before. Not awaited: until then the limit is only too generous. */
+  /**
+   * Limits the files of a VMM whose disk was not known before. Not awaited: until then the limit is only too
+   * generous.
+   */
   limitDisk({ record }: Vmm, diskBytes: number): void {
     const argv = ["--pid", String(record.pid), `--fsize=${fileBytesMax(diskBytes)}`];
     promisify(execFile)("prlimit", argv).catch((error: unknown) => {
@@ -238,7 +246,10 @@ export class Launcher {
     });
   }
 
-  /** Connects to a VMM's control channel. `staysPaused`: a paused guest is not resumed, and one that runs is paused. */
+  /**
+   * Connects to a VMM's control channel. `staysPaused`: a paused guest is not resumed, and one that runs is
+   * paused.
+   */
   async control(
     vmm: Vmm,
     launch: Pick<Launch, "bootDirectory" | "uid">,
@@ -252,7 +263,9 @@ export class Launcher {
     return qmp;
   }
 
-  /** Connects to the guest and waits for its agent's hello. Without `keepsCommands` every command in it ends. */
+  /**
+   * Connects to the guest and waits for its agent's hello. Without `keepsCommands` every command in it ends.
+   */
   async guest(
     launch: Pick<Launch, "bootDirectory" | "uid">,
     signal: AbortSignal,
@@ -267,7 +280,9 @@ export class Launcher {
     return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, keepsCommands, bulk });
   }
 
-  /** The network of a running VMM; null if it has none. Closed when the VMM ends, or by the caller on release. */
+  /**
+   * The network of a running VMM; null if it has none. Closed when the VMM ends, or by the caller on release.
+   */
   attachNetwork(vmm: Vmm, uid: number): GuestNetwork | null {
     const guestNetwork = this.#options.network?.attach({ pid: vmm.record.pid, uid }) ?? null;
     void this.closesNetwork(vmm, guestNetwork);
@@ -369,7 +384,8 @@ export class Launcher {
       cpus,
       memoryMb,
       memory: memory.kind === "file" ? { ...memory, path: VIEW.memory } : memory,
-      // A restored VM has already booted: QEMU only allocates space for the kernel, and the head saves 14 MB per VMM.
+      // A restored VM has already booted: QEMU only allocates space for the kernel, and the head saves 14 MB
+      // per VMM.
       kernelPath: join(VIEW.guest, isIncoming ? RESTORE_KERNEL_NAME : KERNEL_NAME),
       initramfsPath: isIncoming ? null : join(VIEW.guest, INITRAMFS_NAME),
       disk: diskPath === undefined ? null : { path: diskPath, backingPaths },

@@ -14,7 +14,7 @@ const TASKS = 192;
 
 /** A VMM needs a few dozen open files. */
 const FILES_OPEN = 512;
-/** For a disk's metadata and other files. */
+/** Room for a disk's metadata and other files. */
 const FILE_SLACK_BYTES = 2 ** 30;
 
 export interface VmmLimits extends GroupLimits {
@@ -23,7 +23,10 @@ export interface VmmLimits extends GroupLimits {
   readonly filesOpen: number;
 }
 
-/** `diskBytes` is null if any disk may be attached later. `acceleratorMb`: overhead of its accelerator (tuning.ts). */
+/**
+ * `diskBytes` is null if any disk may be attached later. `acceleratorMb`: overhead of its accelerator
+ * (tuning.ts).
+ */
 export function vmmLimits(
   size: {
     readonly cpus: number;

@@ -1,9 +1,10 @@
 /**
- * The two ends of a move of a guest that runs (docs/decisions/0054-live-moves.md): the memory of a VMM is watched and read while its guest runs,
- * and a VMM on the other node waits for it.
+ * The two ends of a move of a guest that runs (docs/decisions/0054-live-moves.md): the memory of a VMM is
+ * watched and read while its guest runs, and a VMM on the other node waits for it.
  *
  * Always:
- * - Pages are written only before the state of the devices is loaded. QEMU translates and caches what it finds in memory afterwards.
+ * - Pages are written only before the state of the devices is loaded. QEMU translates and caches what it
+ *   finds in memory afterwards.
  * - Nothing is said to the guest before it is resumed.
  * - A VMM that waits is in no journal: the agent that started it ends it, or the next one does.
  */

@@ -1,11 +1,14 @@
 /**
- * The configuration of a guest before it belongs to a machine: while a template is made, and when a prepared VM mounts the
- * disk of a future machine. A machine's own configuration replaces all of it.
+ * The configuration of a guest before it belongs to a machine: while a template is made, and when a prepared
+ * VM mounts the disk of a future machine. A machine's own configuration replaces all of it.
  */
 import { randomBytes } from "node:crypto";
 import type { GuestConfiguration, GuestExecRequest } from "../../guest/guest.ts";
 
-/** The agent's own program, which exits at once with this argument: the only program before a root disk is mounted. */
+/**
+ * The agent's own program, which exits at once with this argument: the only program before a root disk is
+ * mounted.
+ */
 export const AGENT_COMMAND: GuestExecRequest = {
   argv: ["/init", "--end"],
   cwd: "/",

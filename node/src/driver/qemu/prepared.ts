@@ -1,13 +1,14 @@
 /**
  * A prepared VM: restored from a template, and paused until a machine needs it.
  *
- * Owns its boot directory. machines/prepared-vms.ts decides how many there are and for what; the tuning decides what else
- * is done before the pause.
+ * Owns its boot directory. machines/prepared-vms.ts decides how many there are and for what; the tuning
+ * decides what else is done before the pause.
  *
  * Always:
  * - it contains nothing of a machine before `start`, and is started at most once;
- * - one with a disk was configured as a throw-away machine on a fresh disk of the image. A machine takes disk and VM
- *   together and is configured like any other, which replaces the host name, the machine id and the random seed.
+ * - one with a disk was configured as a throw-away machine on a fresh disk of the image. A machine takes disk
+ *   and VM together and is configured like any other, which replaces the host name, the machine id and the
+ *   random seed.
  */
 import { rename, rm } from "node:fs/promises";
 import { orAborted } from "@flotilla/base/abort";

@@ -1,8 +1,9 @@
 /**
  * VMM processes in /proc: which exist, who owns them, and whether one is alive.
  *
- * Always: a process is identified by its id and start time, a pair that is never reused. A VMM is recognized by the value
- * of its `-name`, which contains machine, boot and node directory, so two Flotillas on one host never see each other's.
+ * Always: a process is identified by its id and start time, a pair that is never reused. A VMM is recognized
+ * by the value of its `-name`, which contains machine, boot and node directory, so two Flotillas on one host
+ * never see each other's.
  */
 import { readFileSync } from "node:fs";
 import { readdir, readFile, stat } from "node:fs/promises";
@@ -22,8 +23,9 @@ export interface FoundVmm extends VmRecord {
 }
 
 /**
- * Looks for the VMMs of a node directory. All who ask while it looks share the next look, which begins after that: when an agent starts,
- * each machine asks at the same time, and to look is to read a file of every process of the host.
+ * Looks for the VMMs of a node directory. All who ask while it looks share the next look, which begins after
+ * that: when an agent starts, each machine asks at the same time, and to look is to read a file of every
+ * process of the host.
  */
 export class VmmFinder {
   readonly #look: () => Promise<readonly FoundVmm[]>;

@@ -1,8 +1,9 @@
 /**
- * Which program a VMM runs: a hash of the content of QEMU, its libraries, and our launcher and library (docs/decisions/0065-new-vmms.md).
+ * Which program a VMM runs: a hash of the content of QEMU, its libraries, and our launcher and library
+ * (docs/decisions/0065-new-vmms.md).
  *
- * Always: a file that is installed again with the same content changes nothing. Files are read again only when one of them has another
- * inode, size or time.
+ * Always: a file that is installed again with the same content changes nothing. Files are read again only
+ * when one of them has another inode, size or time.
  */
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";

@@ -1,11 +1,12 @@
 /**
  * A client of QMP, the VMM's control channel: JSON lines over a Unix socket.
  *
- * Owns the socket. A VMM accepts one client at a time, so this one is kept for as long as the node agent holds the VM.
- * When the connection closes, the VMM has ended or is about to.
+ * Owns the socket. A VMM accepts one client at a time, so this one is kept for as long as the node agent
+ * holds the VM. When the connection closes, the VMM has ended or is about to.
  *
- * Always: the VMM may have been taken over by its guest, so lines are limited in length and anything unexpected ends the
- * connection. Every command is settled: by its result, its error, or the end of the connection.
+ * Always: the VMM may have been taken over by its guest, so lines are limited in length and anything
+ * unexpected ends the connection. Every command is settled: by its result, its error, or the end of the
+ * connection.
  */
 import type { Duplex } from "node:stream";
 import { messageOf } from "@flotilla/base/errors";
@@ -75,7 +76,9 @@ export class Qmp {
     }
   }
 
-  /** Resolves with the command's return value. Rejects with QEMU's description, or when the connection ends. */
+  /**
+   * Resolves with the command's return value. Rejects with QEMU's description, or when the connection ends.
+   */
   execute(command: string, parameters?: object): Promise<unknown> {
     this.#lastId += 1;
     const id = this.#lastId;

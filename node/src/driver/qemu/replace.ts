@@ -1,14 +1,19 @@
 /**
- * A VMM that takes over the guest of another VMM on this host (docs/decisions/0065-new-vmms.md), such as one of an older QEMU.
+ * A VMM that takes over the guest of another VMM on this host (docs/decisions/0065-new-vmms.md), such as one
+ * of an older QEMU.
  *
  * Always:
- * - At most one of the two has the disk open for writing, which QEMU's locks of the file ensure as well: the old VMM closes it when its
- *   devices are saved, and opens it again only when it continues. The new one opens it when they are loaded.
- * - The old VMM keeps the guest, paused, until the new one runs it. Every fault before that ends the new one and continues the old.
- * - Both are in one network namespace, each with its own interface. The guest's packets go to the interface that has the name in the rules.
+ * - At most one of the two has the disk open for writing, which QEMU's locks of the file ensure as well: the
+ *   old VMM closes it when its devices are saved, and opens it again only when it continues. The new one
+ *   opens it when they are loaded.
+ * - The old VMM keeps the guest, paused, until the new one runs it. Every fault before that ends the new one
+ *   and continues the old.
+ * - Both are in one network namespace, each with its own interface. The guest's packets go to the interface
+ *   that has the name in the rules.
  * - The state of the devices is that of the memory: nothing has changed in it since the state was saved.
  *
- * A crash leaves two VMMs, of which the machine's journal names one; the next agent ends the other before it continues that one.
+ * A crash leaves two VMMs, of which the machine's journal names one; the next agent ends the other before it
+ * continues that one.
  */
 import { execFile } from "node:child_process";
 import { readFile, rename, rm } from "node:fs/promises";
@@ -36,7 +41,7 @@ import type { Vmm } from "./vmm.ts";
 
 /** Copied between two turns of the event loop. */
 const BYTES_PER_TURN = 4 * 2 ** 20;
-/** Of memory that cannot be watched, so all of it is copied in the pause: 5 to 10 s. */
+/** Max memory that cannot be watched, so all of it is copied in the pause: 5 to 10 s. */
 const UNWATCHED_BYTES_MAX = 4 * 2 ** 30;
 const PAGE_BYTES = 4096;
 
@@ -81,7 +86,10 @@ export async function replaceVm(
   }
 }
 
-/** Makes the file from which the guest's memory differs one of the machine's own. Resolves with whether there is one. */
+/**
+ * Makes the file from which the guest's memory differs one of the machine's own. Resolves with whether there
+ * is one.
+ */
 async function keepBase(
   vmm: Vmm,
   range: MemoryRange,

@@ -1,6 +1,6 @@
 /**
- * Replaces the files under a running guest's disk device: QEMU's block node ROOT_NODE stays, and the node below it is
- * opened again. Also makes the disk of a guest that mounted it before it was saved.
+ * Replaces the files under a running guest's disk device: QEMU's block node ROOT_NODE stays, and the node
+ * below it is opened again. Also makes the disk of a guest that mounted it before it was saved.
  */
 import { chmod, chown, copyFile, rename, rm } from "node:fs/promises";
 import { syncToDisk } from "../../host/sync-to-disk.ts";
@@ -11,8 +11,8 @@ import type { Qmp } from "./qmp.ts";
 const DISK_NODE = "disk";
 
 /**
- * Attaches a disk: its file first, then its backing files, as the VMM sees them. The commands are sent together and run
- * in order.
+ * Attaches a disk: its file first, then its backing files, as the VMM sees them. The commands are sent
+ * together and run in order.
  */
 export async function attachDisk(qmp: Qmp, paths: readonly string[], bytes: number): Promise<void> {
   const options = [{ driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: DISK_NODE }];
@@ -37,8 +37,8 @@ export async function detachDisk(qmp: Qmp): Promise<void> {
 }
 
 /**
- * Replaces a disk that was never used with the disk of a template. A crash leaves either of them, complete, and `<path>.new`:
- * both hold the image's files and nothing else.
+ * Replaces a disk that was never used with the disk of a template. A crash leaves either of them, complete,
+ * and `<path>.new`: both hold the image's files and nothing else.
  */
 export async function copyDisk(
   from: string,

@@ -1,6 +1,6 @@
 /**
- * The host's files that QEMU needs to run: its program, the directories of its libraries, and its firmware. A jail contains
- * only these, so they are determined first.
+ * The host's files that QEMU needs to run: its program, the directories of its libraries, and its firmware. A
+ * jail contains only these, so they are determined first.
  */
 import { execFile } from "node:child_process";
 import { readdir, readlink, realpath } from "node:fs/promises";

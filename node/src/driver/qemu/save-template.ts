@@ -1,10 +1,12 @@
 /**
- * Makes the files of a template in a directory: boots a guest, or restores one and mounts a new disk, and saves it.
+ * Makes the files of a template in a directory: boots a guest, or restores one and mounts a new disk, and
+ * saves it.
  *
- * Owns the directory until it resolves, and the VMM in it, whose boot directory is `boot`. template.ts owns the directory's
- * name, and removes it when this rejects.
+ * Owns the directory until it resolves, and the VMM in it, whose boot directory is `boot`. template.ts owns
+ * the directory's name, and removes it when this rejects.
  *
- * Always: when it resolves, the VMM has ended, and every file is on the disk, belongs to root and is read-only.
+ * Always: when it resolves, the VMM has ended, and every file is on the disk, belongs to root and is
+ * read-only.
  */
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -34,7 +36,10 @@ import type { Vmm } from "./vmm.ts";
 const STATE_BYTES_MAX = 16 * 2 ** 20;
 const MAKE_DEADLINE_MS = 120_000;
 const POLL_MS = 5;
-/** Commands run in the guest before it is saved, so that the template contains the kernel's allocations for them. */
+/**
+ * Commands run in the guest before it is saved, so that the template contains the kernel's allocations for
+ * them.
+ */
 const WARM_UP_COMMANDS = 3;
 
 /** The part of a machine's size that a template depends on. */
@@ -47,7 +52,10 @@ export interface Template {
   readonly directory: string;
   readonly memoryPath: string;
   readonly statePath: string;
-  /** A disk that its guest has mounted, of the same moment as the memory; a machine gets a copy. null: it has none. */
+  /**
+   * A disk that its guest has mounted, of the same moment as the memory; a machine gets a copy. null: it has
+   * none.
+   */
   readonly diskPath: string | null;
 }
 
@@ -69,7 +77,9 @@ export interface Mounting {
   readonly tuning: Pick<Tuning, "inBackground">;
 }
 
-/** Boots a guest whose memory is a file, and saves it; boots again where its kernel has mismeasured its timer. */
+/**
+ * Boots a guest whose memory is a file, and saves it; boots again where its kernel has mismeasured its timer.
+ */
 export function saveBooted(saving: Saving): Promise<void> {
   const options = { tolerances: TEMPLATE_TOLERANCES, log: saving.launcher.log };
   return withGoodTimer((timerTolerance) => saveOneBoot(saving, timerTolerance), options);
@@ -97,9 +107,9 @@ async function saveOneBoot(
 }
 
 /**
- * Restores a guest of a template, which mounts a copy of a new disk, and saves both: memory and disk are of the same moment.
- * Of the image only the shell runs, without its scripts and unable to write files (guest/warm.c): what it left would be the
- * same in all machines.
+ * Restores a guest of a template, which mounts a copy of a new disk, and saves both: memory and disk are of
+ * the same moment. Of the image only the shell runs, without its scripts and unable to write files
+ * (guest/warm.c): what it left would be the same in all machines.
  */
 export async function saveMounted(saving: Saving, { base, disk, rootDevice, tuning }: Mounting): Promise<void> {
   const { launcher, directory } = saving;
@@ -190,7 +200,8 @@ interface SavingState {
 }
 
 /**
- * QEMU writes the devices' state to a socket of ours. The memory needs no copy, because it is shared with its file.
+ * QEMU writes the devices' state to a socket of ours. The memory needs no copy, because it is shared with its
+ * file.
  */
 async function saveState(qmp: Qmp, { launcher, bootDirectory, uid, statePath, signal }: SavingState): Promise<void> {
   const socketPath = join(bootDirectory, "state.sock");
@@ -234,7 +245,10 @@ export async function restore(qmp: Qmp, { template, ...loading }: Restoring): Pr
   await qmp.execute("cont");
 }
 
-/** Loads the state of a guest's devices into a VMM that waits for it. Returns the VMM's status: it does not run yet. */
+/**
+ * Loads the state of a guest's devices into a VMM that waits for it. Returns the VMM's status: it does not
+ * run yet.
+ */
 export async function loadState(
   qmp: Qmp,
   state: Buffer,

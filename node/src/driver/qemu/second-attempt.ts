@@ -10,8 +10,8 @@ import type { Clock } from "@flotilla/base/clock";
 export const FIRST_BOOT_MS = 30_000;
 
 /**
- * Runs `attempt`, cancels it after `firstMs` and then runs it once more without that limit. Rejects as the last attempt
- * did; an attempt that fails by itself, or after `signal` was aborted, is the last.
+ * Runs `attempt`, cancels it after `firstMs` and then runs it once more without that limit. Rejects as the
+ * last attempt did; an attempt that fails by itself, or after `signal` was aborted, is the last.
  */
 export async function withSecondAttempt<T>(
   attempt: (signal: AbortSignal) => Promise<T>,

@@ -2,9 +2,9 @@
  * Connects to the Unix sockets that a VMM creates.
  *
  * Always:
- * - a socket's directory belongs to the VMM's user while the node agent is root, so the path is not trusted: it is opened
- *   without following links, checked to be a socket of that user, and connected to through the checked descriptor. This
- *   also avoids the limit of 107 characters of a socket address;
+ * - a socket's directory belongs to the VMM's user while the node agent is root, so the path is not trusted:
+ *   it is opened without following links, checked to be a socket of that user, and connected to through the
+ *   checked descriptor. This also avoids the limit of 107 characters of a socket address;
  * - a returned socket always has an error listener, because a VMM that ends can break it at any time.
  */
 import { constants } from "node:fs";
@@ -25,8 +25,8 @@ export interface SocketPath {
 }
 
 /**
- * Waits until the socket exists. Rejects when the signal is aborted, or at once if it is not a socket of the VMM's
- * user.
+ * Waits until the socket exists. Rejects when the signal is aborted, or at once if it is not a socket of the
+ * VMM's user.
  */
 export async function connectWhenReady(place: SocketPath, clock: Clock, signal: AbortSignal): Promise<Socket> {
   for (;;) {

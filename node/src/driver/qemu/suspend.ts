@@ -1,17 +1,20 @@
 /**
  * Saves the memory of a machine's VM, and continues it in a new VMM (docs/decisions/0045-suspend.md).
  *
- * Owns in the machine's directory `memory` (the pages that the guest has changed, and the devices' state) and `memory-base`, a
- * second name of the template's memory from which the pages differ; a VM that was booted has none.
+ * Owns in the machine's directory `memory` (the pages that the guest has changed, and the devices' state) and
+ * `memory-base`, a second name of the template's memory from which the pages differ; a VM that was booted has
+ * none.
  *
  * Always:
- * - Memory and disk are of the same moment: both are on stable storage before `saveMemory` resolves, and `resumeVm` refuses the
- *   memory when the disk has changed since. The guest does not run between `used` and the save.
+ * - Memory and disk are of the same moment: both are on stable storage before `saveMemory` resolves, and
+ *   `resumeVm` refuses the memory when the disk has changed since. The guest does not run between `used` and
+ *   the save.
  * - `memory` gets its name only when it is complete. It can be read by root only, and no VMM sees it.
- * - A VMM may have been taken over by its guest. It can harm only its own memory: its pages are read from and written to its own
- *   process, and its state is loaded into a VMM with the same jail.
+ * - A VMM may have been taken over by its guest. It can harm only its own memory: its pages are read from and
+ *   written to its own process, and its state is loaded into a VMM with the same jail.
  *
- * A crash leaves `memory.new`, which the next agent removes, and a paused VM, which it resumes or kills (machines/plan.ts).
+ * A crash leaves `memory.new`, which the next agent removes, and a paused VM, which it resumes or kills
+ * (machines/plan.ts).
  */
 import { constants } from "node:fs";
 import { type FileHandle, link, open, readFile, rename, rm, stat, statfs } from "node:fs/promises";
@@ -50,7 +53,10 @@ const DEVICES_BYTES_MAX = 16 * MIB;
 const FREE_BYTES_KEPT = 512 * MIB;
 /** What QEMU's file begins with: its magic and version. */
 const QEMU_MAGIC = Buffer.from([0x51, 0x45, 0x56, 0x4d, 0, 0, 0, 3]);
-/** A section that QEMU requires before the devices and leaves out when it saves only them: the name of the machine type. */
+/**
+ * A section that QEMU requires before the devices and leaves out when it saves only them: the name of the
+ * machine type.
+ */
 const CONFIGURATION = Buffer.from([7, 0, 0, 0, 7, ...Buffer.from("microvm")]);
 
 const GLOBAL_STATE = "globalstate";
@@ -190,8 +196,8 @@ export async function openPages(vmm: Vmm, range: MemoryRange): Promise<ProcessPa
 }
 
 /**
- * Keeps the file from which the guest's memory differs, and returns its identity; null: there is none. A template may be removed
- * while its VMs run or are suspended; a second name keeps its content.
+ * Keeps the file from which the guest's memory differs, and returns its identity; null: there is none. A
+ * template may be removed while its VMs run or are suspended; a second name keeps its content.
  */
 export async function baseOf(vmm: Vmm, range: MemoryRange, context: BaseContext): Promise<string | null> {
   const found = await findBase(vmm, range, context);
@@ -237,7 +243,10 @@ export async function memoryBase(
   return await findBase(vmm, await guestMemory(vmm.control, memoryMb), context);
 }
 
-/** The inode of the file that a process has mapped at an address, 0: none; and the mapping's name in /proc/PID/map_files. Pure. */
+/**
+ * The inode of the file that a process has mapped at an address, 0: none; and the mapping's name in
+ * /proc/PID/map_files. Pure.
+ */
 export function mappingAt(maps: string, address: number): { readonly inode: bigint; readonly name: string } {
   for (const line of maps.split("\n")) {
     const [, from, to, inode] = /^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)/.exec(line) ?? [];
@@ -254,8 +263,9 @@ async function identityOf(path: string): Promise<string> {
 }
 
 /**
- * The devices' state of a paused guest, as a VMM loads it. The file is in a directory of the VMM, so it is not trusted. `releasesDisk`: the
- * VMM closes the disk for writing, once, until it continues the guest, so that another one may open it.
+ * The devices' state of a paused guest, as a VMM loads it. The file is in a directory of the VMM, so it is
+ * not trusted. `releasesDisk`: the VMM closes the disk for writing, once, until it continues the guest, so
+ * that another one may open it.
  */
 export async function devicesState(qmp: Qmp, bootDirectory: string, { releasesDisk = false } = {}): Promise<Buffer> {
   const path = join(bootDirectory, DEVICES_NAME);
@@ -280,8 +290,9 @@ export async function devicesState(qmp: Qmp, bootDirectory: string, { releasesDi
 }
 
 /**
- * Replaces the run state in the devices' state by `paused`: QEMU leaves there what it had at the last migration, which is
- * `running` in a VM that was booted. A VMM that loads `running` resumes the guest at once.
+ * Replaces the run state in the devices' state by `paused`: QEMU leaves there what it had at the last
+ * migration, which is `running` in a VM that was booted. A VMM that loads `running` resumes the guest at
+ * once.
  */
 function pauseInState(saved: Buffer): void {
   const at = saved.indexOf(GLOBAL_STATE);
@@ -363,7 +374,10 @@ export async function memoryFiles({ directory, diskPath }: MemoryPlace): Promise
   return { disk: await identityOf(diskPath), base };
 }
 
-/** The file of the memory's base. Throws with the reason when the memory does not fit the machine, its disk or this node. */
+/**
+ * The file of the memory's base. Throws with the reason when the memory does not fit the machine, its disk or
+ * this node.
+ */
 async function checkedBase(
   header: Partial<MemoryHeader> | null,
   { cpus, memoryMb, diskPath }: BootRequest,
@@ -377,8 +391,9 @@ async function checkedBase(
 }
 
 /**
- * The file of the memory's base; null: it has none. Throws when a file is not the one with which the memory was saved. Of memory
- * that came from another node, `moved` says what the files became whose content was compared when they arrived.
+ * The file of the memory's base; null: it has none. Throws when a file is not the one with which the memory
+ * was saved. Of memory that came from another node, `moved` says what the files became whose content was
+ * compared when they arrived.
  */
 async function checkFiles(
   header: Partial<MemoryHeader> | null,

@@ -1,21 +1,23 @@
 /**
- * Templates: saved VMs with a booted guest, so that a machine can start without booting. One for each size, whose guest is
- * unconfigured, and one for each image that is used often, whose guest has mounted a new disk of it
- * (docs/decisions/0009-templates.md).
+ * Templates: saved VMs with a booted guest, so that a machine can start without booting. One for each size,
+ * whose guest is unconfigured, and one for each image that is used often, whose guest has mounted a new disk
+ * of it (docs/decisions/0009-templates.md).
  *
- * Owns `<node directory>/templates/<key>/` with `memory` (the guest's RAM, sparse), `state` (its devices), `disk` (with an
- * image) and `template.json`. The key covers everything a template depends on: kernel, agent and command line (by the guest files'
- * key and RECIPE), QEMU's version, accelerator, clock rate, size; with KVM also the host's processor and kernel; with an image its file system and the
- * disk's size.
+ * Owns `<node directory>/templates/<key>/` with `memory` (the guest's RAM, sparse), `state` (its devices),
+ * `disk` (with an image) and `template.json`. The key covers everything a template depends on: kernel, agent
+ * and command line (by the guest files' key and RECIPE), QEMU's version, accelerator, clock rate, size; with
+ * KVM also the host's processor and kernel; with an image its file system and the disk's size.
  *
  * Always:
- * - A template contains nothing of any machine: its guest has no identity, has read no disk but one that no machine had, and
- *   its random pool is reseeded when a machine is configured (GUEST-PROTOCOL.md, configure).
- * - Memory and disk are of the same moment. A machine gets a copy of the disk, together with the memory or alone.
- * - A directory gets its name only when it is complete, and is never changed: its files belong to root and are
- *   read-only, also for VMMs (node/native/template-memory.c).
- * - There are at most TEMPLATES_MAX; the least recently used is removed. Templates with other ingredients, such as from an
- *   earlier version, are removed at start. The memory of one that running VMMs have mapped stays for as long as they do.
+ * - A template contains nothing of any machine: its guest has no identity, has read no disk but one that no
+ *   machine had, and its random pool is reseeded when a machine is configured (GUEST-PROTOCOL.md, configure).
+ * - Memory and disk are of the same moment. A machine gets a copy of the disk, together with the memory or
+ *   alone.
+ * - A directory gets its name only when it is complete, and is never changed: its files belong to root and
+ *   are read-only, also for VMMs (node/native/template-memory.c).
+ * - There are at most TEMPLATES_MAX; the least recently used is removed. Templates with other ingredients,
+ *   such as from an earlier version, are removed at start. The memory of one that running VMMs have mapped
+ *   stays for as long as they do.
  *
  * A crash leaves `<key>.new`, which the next agent removes, and a VMM, which it kills.
  */
@@ -52,13 +54,13 @@ const FORGET_AGE_MS_MIN = 60 * 60_000;
 const RETRY_MS = 15 * 60_000;
 /** A disk with more is still growing in the background when its guest is ready (guest/grow.c). */
 const MOUNTED_BYTES_MAX = 256 * 2 ** 30;
-/** Of an ext4 file system. */
+/** Offset of the superblock of an ext4 file system. */
 const SUPERBLOCK_AT = 1024;
 const SUPERBLOCK_BYTES = 1024;
 
 /**
- * What a template depends on besides its size, as one string. Emulated processors differ between hosts only in their
- * clock rate.
+ * What a template depends on besides its size, as one string. Emulated processors differ between hosts only
+ * in their clock rate.
  */
 export function templateIngredients(facts: {
   readonly qemuVersion: string;
@@ -122,8 +124,8 @@ export class Templates {
   }
 
   /**
-   * The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails or the first
-   * caller's signal is aborted; the VMM has ended then.
+   * The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails
+   * or the first caller's signal is aborted; the VMM has ended then.
    */
   async ensure({ cpus, memoryMb }: VmSize, signal: AbortSignal): Promise<Template> {
     const size = { cpus, memoryMb };
@@ -135,8 +137,9 @@ export class Templates {
   }
 
   /**
-   * The template of a size whose guest has mounted such a disk; makes it in seconds if there is none. Undefined when it
-   * cannot be made, which is logged: the template of the size works too. Rejects when the signal is aborted.
+   * The template of a size whose guest has mounted such a disk; makes it in seconds if there is none.
+   * Undefined when it cannot be made, which is logged: the template of the size works too. Rejects when the
+   * signal is aborted.
    */
   async ensureMounted(
     { cpus, memoryMb }: VmSize,
@@ -207,7 +210,9 @@ export class Templates {
     return `${cpus}x${memoryMb}-${ofDisk === undefined ? "" : `${MOUNTED}${ofDisk}-`}${this.format}`;
   }
 
-  /** The template of a size if it exists or is being made, because a boot of one's own would not be faster. */
+  /**
+   * The template of a size if it exists or is being made, because a boot of one's own would not be faster.
+   */
   async findOrAwait(size: VmSize): Promise<Template | undefined> {
     return (await this.find(size)) ?? this.#making.get(this.#key(size))?.catch(() => undefined);
   }
@@ -232,8 +237,8 @@ export class Templates {
   }
 
   /**
-   * Removes the templates of a size, except those that are less than an hour old, so that guests cannot cause constant
-   * remaking.
+   * Removes the templates of a size, except those that are less than an hour old, so that guests cannot cause
+   * constant remaking.
    */
   async forget({ cpus, memoryMb }: VmSize): Promise<void> {
     for (const name of await readdir(this.directory)) {
@@ -247,8 +252,8 @@ export class Templates {
   }
 
   /**
-   * No VMM starts from it any more. The memory of running VMMs differs from its memory, which therefore keeps a name until none of them
-   * has it: a removed file would use the same space.
+   * No VMM starts from it any more. The memory of running VMMs differs from its memory, which therefore keeps
+   * a name until none of them has it: a removed file would use the same space.
    */
   async #discard(name: string): Promise<void> {
     const directory = join(this.directory, name);
@@ -284,7 +289,9 @@ export class Templates {
     }
   }
 
-  /** Whether the image that the template's disk is based on is still on the node; true for one without a disk. */
+  /**
+   * Whether the image that the template's disk is based on is still on the node; true for one without a disk.
+   */
   async #hasImage(name: string): Promise<boolean> {
     if (!name.includes(MOUNTED)) return true;
     try {
@@ -342,8 +349,9 @@ async function isMapped(nodeDirectory: string, inode: bigint): Promise<boolean> 
 }
 
 /**
- * Identifies a disk that was never used. The file system's superblock holds its random id and the time it was made: an image
- * that was removed and unpacked again has other blocks in other places. Rejects when the image is gone.
+ * Identifies a disk that was never used. The file system's superblock holds its random id and the time it was
+ * made: an image that was removed and unpacked again has other blocks in other places. Rejects when the image
+ * is gone.
  */
 async function diskKey({ bytes, backingPaths }: MountedDisk): Promise<string> {
   const [rootPath = ""] = backingPaths;

@@ -1,6 +1,6 @@
 /**
- * The differences between accelerators, as one object. Under KVM only the choice of the processor differs (KVM_TUNING);
- * everything that only emulated VMMs need is in tcg/.
+ * The differences between accelerators, as one object. Under KVM only the choice of the processor differs
+ * (KVM_TUNING); everything that only emulated VMMs need is in tcg/.
  */
 import { availableParallelism } from "node:os";
 import type { PreparedDisk, ConcurrentStartsMax } from "../driver.ts";
@@ -22,9 +22,14 @@ export interface Tuning {
   /** Additional steps of node/native/jail.c. */
   jailSteps(vmm: { readonly isRestored: boolean }): readonly (readonly string[])[];
   readonly concurrentStartsMax: ConcurrentStartsMax;
-  /** Runs `work`, which prepares a VM in the background. Rejects as `work` does, or when the VMM has ended. */
+  /**
+   * Runs `work`, which prepares a VM in the background. Rejects as `work` does, or when the VMM has ended.
+   */
   inBackground<T>(vmm: Vmm, work: () => Promise<T>): Promise<T>;
-  /** Runs in a restored guest what a machine's start and first command will run. Rejects when the guest has ended. */
+  /**
+   * Runs in a restored guest what a machine's start and first command will run. Rejects when the guest has
+   * ended.
+   */
   warmUp(restored: RestoredGuest): Promise<void>;
   /** Whether images that are used often get templates whose guests have mounted a disk (template.ts). */
   readonly savesMountedGuests: boolean;
@@ -46,8 +51,8 @@ export interface RestoredGuest {
 }
 
 /**
- * The host's processor without nested virtualization, which would expose the host kernel's nested paths to every tenant,
- * and without performance counters, whose registers a restored guest might lack.
+ * The host's processor without nested virtualization, which would expose the host kernel's nested paths to
+ * every tenant, and without performance counters, whose registers a restored guest might lack.
  */
 export const KVM_TUNING: Tuning = {
   processor: ["-accel", "kvm", "-cpu", "host,svm=off,vmx=off,pmu=off"],

@@ -1,6 +1,6 @@
 /**
- * What a VMM that was taken over by its guest puts into its boot directory harms no file of the host, although the node agent
- * is root.
+ * What a VMM that was taken over by its guest puts into its boot directory harms no file of the host,
+ * although the node agent is root.
  */
 import assert from "node:assert/strict";
 import { mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";

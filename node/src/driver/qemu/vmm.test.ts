@@ -1,6 +1,6 @@
 /**
- * A VMM that was taken over by its guest, and so answers what no QEMU would: a process that does nothing, whose control
- * channel is scripted.
+ * A VMM that was taken over by its guest, and so answers what no QEMU would: a process that does nothing,
+ * whose control channel is scripted.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -18,7 +18,9 @@ import { Vmm } from "./vmm.ts";
 const log: Log = { error() {}, warn() {}, info() {}, debug() {}, child: () => log };
 const NO_TEXT = '{"toString": 1, "valueOf": 1}';
 
-/** The end of a VMM that announces its shutdown with this reason, and whose console is this. Both are JSON. */
+/**
+ * The end of a VMM that announces its shutdown with this reason, and whose console is this. Both are JSON.
+ */
 async function endOf(t: TestContext, shutdown: { readonly reason: string; readonly console: string }): Promise<VmExit> {
   const child = spawn("cat", { stdio: ["pipe", "ignore", "ignore"] });
   t.after(() => child.kill());

@@ -6,10 +6,10 @@
  * Always:
  * - `exited` resolves once, when the process is gone;
  * - after `release` nothing more happens here, and the process lives on;
- * - a guest that powers off leaves its VMM paused, so that even an agent that was not running learns of it; the VMM is
- *   ended from here after its console was read;
- * - a full disk of the host pauses the guest at the failed write. The guest is resumed once there is more space than the
- *   database needs, and the write is repeated: a full disk costs time but no data.
+ * - a guest that powers off leaves its VMM paused, so that even an agent that was not running learns of it;
+ *   the VMM is ended from here after its console was read;
+ * - a full disk of the host pauses the guest at the failed write. The guest is resumed once there is more
+ *   space than the database needs, and the write is repeated: a full disk costs time but no data.
  */
 import type { ChildProcess } from "node:child_process";
 import { constants } from "node:fs";
@@ -91,7 +91,9 @@ export class Vmm {
     this.exited = this.#watch();
   }
 
-  /** Starts using the control channel. Resolves when the VM's state is known and the reaction to it has begun. */
+  /**
+   * Starts using the control channel. Resolves when the VM's state is known and the reaction to it has begun.
+   */
   async attach(qmp: Qmp, { staysPaused = false } = {}): Promise<void> {
     this.#qmp = qmp;
     this.fence.connected();
@@ -100,8 +102,8 @@ export class Vmm {
     const status = await statusOf(qmp);
     if (status === "io-error") void this.#resumeLater();
     if (status === "shutdown" && this.#shutdownReason === null) await this.#end(null);
-    // An earlier agent ended while it saved or loaded the guest's memory. Memory that is saved or not loaded completely is in
-    // the machine's journal, and its VMM is killed instead (machines/plan.ts).
+    // An earlier agent ended while it saved or loaded the guest's memory. Memory that is saved or not loaded
+    // completely is in the machine's journal, and its VMM is killed instead (machines/plan.ts).
     if (status === "paused" && !staysPaused) await qmp.execute("cont");
     if (status === "running" && staysPaused) await this.#stop(qmp);
   }
@@ -176,8 +178,8 @@ export class Vmm {
   }
 
   /**
-   * Has `work` do something with the guest paused. Leaves it paused when `work` resolves; otherwise the guest runs on, unless it was
-   * paused before. Rejects with SuspendRefused when the guest does not run.
+   * Has `work` do something with the guest paused. Leaves it paused when `work` resolves; otherwise the guest
+   * runs on, unless it was paused before. Rejects with SuspendRefused when the guest does not run.
    */
   async pauseFor(work: (qmp: Qmp) => Promise<void>): Promise<void> {
     const qmp = this.control;
@@ -235,7 +237,10 @@ export class Vmm {
     });
   }
 
-  /** For a process that is not our child: its control channel ends with it, and /proc shows when it is gone. */
+  /**
+   * Waits for a process that is not our child: its control channel ends with it, and /proc shows when it is
+   * gone.
+   */
   async #untilGone(): Promise<void> {
     for (let quickPolls = 0; isAlive(this.record); ) {
       if (!this.#ending.signal.aborted) {

@@ -2,7 +2,8 @@
  * Runs a VMM that is being prepared at idle priority for a while
  * (docs/decisions/0015-emulated-processors.md).
  *
- * Not applied to the VMM's launcher: it may hold locks that others need, such as the kernel's lock for interfaces.
+ * Not applied to the VMM's launcher: it may hold locks that others need, such as the kernel's lock for
+ * interfaces.
  */
 import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";
@@ -27,9 +28,9 @@ export async function inBackground<T>(vmm: Vmm, clock: Clock, work: () => Promis
 }
 
 /**
- * Sets a VMM's CPU priority: idle class, or the batch class it starts with. If the kernel schedules groups of processes, the
- * idle class applies only within a group, so the group of the VMM's session also gets the least weight (sched(7), "The
- * autogroup feature").
+ * Sets a VMM's CPU priority: idle class, or the batch class it starts with. If the kernel schedules groups of
+ * processes, the idle class applies only within a group, so the group of the VMM's session also gets the
+ * least weight (sched(7), "The autogroup feature").
  */
 async function schedule({ record, group }: Vmm, share: "background" | "normal"): Promise<void> {
   const { pid } = record;

@@ -1,11 +1,13 @@
 /**
- * Runs in a restored guest what a machine's start and first command run, so that this code is translated before a machine
- * waits for it.
+ * Runs in a restored guest what a machine's start and first command run, so that this code is translated
+ * before a machine waits for it.
  *
- * A guest that has mounted a future machine's disk is configured once more as another machine, and runs shells. A guest
- * without a disk gets a temporary one, which it mounts in the namespaces of a child that ends (guest/warm.c).
+ * A guest that has mounted a future machine's disk is configured once more as another machine, and runs
+ * shells. A guest without a disk gets a temporary one, which it mounts in the namespaces of a child that ends
+ * (guest/warm.c).
  *
- * Always: nothing of it remains for the machine: the temporary disk is removed, and the placeholder is attached again.
+ * Always: nothing of it remains for the machine: the temporary disk is removed, and the placeholder is
+ * attached again.
  */
 import { rm } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";
@@ -15,7 +17,10 @@ import { AGENT_COMMAND, placeholderConfiguration } from "../placeholder-machine.
 
 /** How most first commands start. */
 const SHELL: GuestExecRequest = { ...AGENT_COMMAND, argv: ["sh", "-lc", "true"], cwd: null };
-/** Commands run through the channel, like a machine's. A third one runs hardly any code that is not translated. */
+/**
+ * Commands run through the channel, like a machine's. A third one runs hardly any code that is not
+ * translated.
+ */
 const COMMANDS = 2;
 
 export async function warmUp(restored: RestoredGuest, clock: Clock): Promise<void> {
