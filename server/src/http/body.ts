@@ -64,7 +64,7 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
       });
     const tooLarge = (headers: Readonly<Record<string, string>>): Refusal => {
       const text = `the request body is larger than the ${maxBytes} bytes this endpoint accepts`;
-      return new Refusal("body_too_large", text, headers);
+      return new Refusal("body_too_large", text, { headers });
     };
     const take = (chunk: Buffer): void => {
       size += chunk.length;
