@@ -48,7 +48,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       webhooks: ["api", "events", "secrets.ts"],
       machines: ["api", "auth", "events", "http", "link", "placement", "secrets.ts", "services.ts", "usage"],
       moves: ["api", "auth", "link", "machines", "operations", "placement"],
-      ingress: ["api", "auth", "http", "link", "machines"],
+      ingress: ["api", "auth", "http", "link", "machines", "status"],
       tokens: ["api", "link"],
       volumes: ["api"],
       pools: ["api", "auth", "machines"],

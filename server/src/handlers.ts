@@ -7,7 +7,7 @@ import { hostname } from "node:os";
 import type { Resolve } from "@flotilla/base/checked-request";
 import { LINK_VERSION } from "@flotilla/contract/link/version";
 import { RELEASE } from "@flotilla/contract/release";
-import type { ConnectTokenAuthenticator, NodeAuthenticator } from "./auth/authenticate.ts";
+import type { NodeAuthenticator } from "./auth/authenticate.ts";
 import type { KeyCache } from "./auth/key-cache.ts";
 import type { ServerSettings } from "./config.ts";
 import type { Context } from "./context.ts";
@@ -22,7 +22,6 @@ import { statusHandlers } from "./status/routes.ts";
 import { FairSemaphore } from "./fairness/semaphore.ts";
 import type { FindTarget } from "./api/exchange.ts";
 import type { AnyHandlers, Handlers } from "./api/handler.ts";
-import type { Ingress } from "./api/ingress.ts";
 import { imagePullWorker } from "./images/pull.ts";
 import { imageHandlers } from "./images/routes.ts";
 import { codeHandlers } from "./machines/code/routes.ts";
@@ -36,7 +35,7 @@ import type { Fleet } from "./link/reach.ts";
 import { logHandlers } from "./machines/logs/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
-import { MachineIngress } from "./ingress/ingress.ts";
+import type { IngressServices } from "./ingress/admit.ts";
 import { requireMachine } from "./machines/running.ts";
 import { type MachineServices, openMachineServices } from "./machines/services.ts";
 import { shareHandlers } from "./ingress/share/routes.ts";
@@ -101,8 +100,7 @@ export interface AssemblyOptions {
 export interface Assembly {
   readonly handlers: AnyHandlers;
   readonly nodes: NodeAuthenticator;
-  readonly connectTokens: ConnectTokenAuthenticator;
-  readonly ingress: Ingress;
+  readonly ingress: IngressServices;
   readonly findTarget: FindTarget;
   readonly semaphore: FairSemaphore;
   readonly audit: AuditRecorder;
@@ -148,7 +146,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...sessionHandlers(machines, answers),
     ...terminalHandlers(machines),
     ...fileHandlers(machines),
-    ...connectHandlers({ ...machines, idle }),
+    ...connectHandlers(context),
     ...moveHandlers(machines),
     ...logHandlers(machines),
     ...shareHandlers(machines),
@@ -164,8 +162,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     // Each handler was checked against the contract above; the pipeline calls them all the same way.
     handlers: handlers as unknown as AnyHandlers,
     nodes: nodeAuthenticator(context, settings.joinToken),
-    connectTokens: connectTokenAuthenticator(context),
-    ingress: new MachineIngress({ ...machines, access, idle }),
+    ingress: { ...machines, access, idle, connectTokens: connectTokenAuthenticator(context) },
     semaphore,
     audit,
     fleet: services.fleet,

@@ -19,8 +19,6 @@ import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { countBuffersWithHeap } from "@flotilla/base/garbage";
 import type { Log } from "@flotilla/base/log";
-import type { EndpointName } from "@flotilla/contract/endpoints";
-import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import { AccessWatch } from "./auth/access-watch.ts";
 import { KeyCache } from "./auth/key-cache.ts";
 import { LastUsed } from "./auth/last-used.ts";
@@ -28,26 +26,19 @@ import { type IngressSettings, readIngressSettings, settingsOrExit } from "./con
 import type { Context } from "./context.ts";
 import { openDatabase } from "./db/postgres.ts";
 import { createMetrics } from "./status/metrics.ts";
-import { statusHandlers } from "./status/routes.ts";
+import { readiness } from "./status/ready.ts";
+import type { RequestSeen } from "./status/request-counts.ts";
 import { Admission } from "./fairness/admission.ts";
-import { NO_AUDIT } from "./api/audit-sink.ts";
 import { FairSemaphore } from "./fairness/semaphore.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./fairness/bounds.ts";
-import type { AnyHandlers } from "./api/handler.ts";
-import { apiService } from "./api/handle.ts";
-import { IdempotencyUse } from "./api/idempotency-use.ts";
-import { LargeJson } from "./api/large-json.ts";
-import { LastReaders } from "./api/last-readers.ts";
 import { requestIds } from "./http/request-id.ts";
-import { buildRouteTable } from "./api/route-table.ts";
-import { makeRouter } from "./api/router.ts";
 import { startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { AccessTable } from "./ingress/access.ts";
-import { connectHandlers } from "./ingress/connect/routes.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
-import { MachineIngress } from "./ingress/ingress.ts";
+import { probeService } from "./ingress/probes.ts";
+import { ingressService } from "./ingress/serve.ts";
 import { FleetConnections } from "./link/fleet-connections.ts";
 import { startFleetListener } from "./link/fleet-listener.ts";
 import { IngressTrust } from "./link/ingress-trust.ts";
@@ -62,8 +53,6 @@ import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 export interface RunningIngress {
   /** `http://host:port`. */
   readonly url: string;
-  /** What it serves of the contract, besides the addresses of machines. */
-  readonly endpoints: readonly EndpointName[];
   /** Lets running requests finish, then stops everything that was started. */
   stop(options?: StopOptions): Promise<void>;
 }
@@ -89,14 +78,14 @@ export async function startIngress(settings: IngressOptions): Promise<RunningIng
     undo.push(() => db.close());
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
     const bounds = connectionBounds(await descriptorLimit(), settings.connectionsPerAddress);
-    const { http, addresses, endpoints } = await serve(settings, { context, bounds, undo });
+    const { http, addresses } = await serve(settings, { context, bounds, undo });
     const { host, port } = http.address;
     const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
     addresses.listensAt(url);
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
     undo.push(({ delayMs = 0, hurry }) => http.delayStop({ ms: delayMs, hurry }));
     log.info({ url }, "serving machines");
-    return { url, endpoints, stop: (options) => undo.run(options) };
+    return { url, stop: (options) => undo.run(options) };
   } catch (error) {
     await undo.run();
     throw error;
@@ -129,50 +118,35 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   const idle = new IdleConnections(clock, bounds.idleToGuests);
   undo.push(() => idle.close());
   const addresses = new MachineAddresses(settings);
-  const services = { context, link, cache, activity, idle, addresses, access: new AccessTable(context) };
-  const { getLiveness, getReadiness, getMetrics } = statusHandlers(context, {
-    metrics,
-    version: API_VERSION,
-    openapi: openApiDocument(),
-    count: async () => ({ nodesTotal: 0, nodesReady: 0, poolsTotal: 0 }),
-    isStopping: () => undo.hasBegun,
-    hasNode: null,
-    isDiskFull: () => false,
-  });
-  const { createConnectToken: _, ...bridge } = connectHandlers(services);
-  // Each handler was checked against the contract where it was made.
-  const handlers = { getLiveness, getReadiness, getMetrics, ...bridge } as unknown as AnyHandlers;
-  const isServed = ({ routes }: ReturnType<typeof buildRouteTable>[number]): boolean =>
-    Object.values(routes).some(({ handler }) => handler !== undefined);
   const shared = {
     context,
-    admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
-    requestIds: requestIds(randomBytes),
-  };
-  const service = apiService({
-    ...shared,
-    find: makeRouter(buildRouteTable(handlers, { checkAnswers: false }).filter(isServed)),
     keys,
-    access,
     lastUsed,
-    nodes: { authenticate: async () => undefined },
-    connectTokens: connectTokenAuthenticator(context),
-    ingress: new MachineIngress(services),
+    admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
     semaphore: new FairSemaphore(clock),
-    largeJson: new LargeJson(),
-    readers: new LastReaders(),
-    idempotency: new IdempotencyUse(context),
-    findTarget: () => undefined,
-    // It serves no call that changes anything.
-    audit: NO_AUDIT,
-    observe: (seen) => metrics.observeRequest(seen),
+    requestIds: requestIds(randomBytes),
+    observe: (seen: RequestSeen) => metrics.observeRequest(seen),
+  };
+  const ready = { isStopping: () => undo.hasBegun, isDiskFull: () => false, hasNode: null };
+  const probes = probeService({
+    ...shared,
+    metrics,
+    isDatabaseUp: () => db.isListening(),
+    checkReady: readiness(context, ready),
   });
+  const ways = {
+    addresses,
+    access: new AccessTable(context),
+    connectTokens: connectTokenAuthenticator(context),
+    rights: access,
+  };
+  const service = ingressService({ ...shared, ...ways, link, cache, activity, idle }, probes);
   const connections = { max: bounds.connections, perAddress: bounds.perAddress };
   const http = await startHttp({ listen: settings.listen, connections, nodeListens: [] }, { ...shared, service });
   await listenForNodes(settings, { context, fleet, undo });
   activity.start();
   lastUsed.start();
-  return { http, addresses, endpoints: Object.keys(handlers) as EndpointName[] };
+  return { http, addresses };
 }
 
 /** What is needed to reach nodes on other hosts. */

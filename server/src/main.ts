@@ -22,6 +22,7 @@ import type { ListenAddress } from "@flotilla/contract/setting-values";
 import { AccessWatch } from "./auth/access-watch.ts";
 import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
 import { KeyCache } from "./auth/key-cache.ts";
+import { LastReaders } from "./auth/last-readers.ts";
 import { LastUsed } from "./auth/last-used.ts";
 import { refusePending } from "./backup/pending.ts";
 import { readSettings, type ServerSettings, settingsOrExit } from "./config.ts";
@@ -41,12 +42,12 @@ import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./fair
 import { apiService } from "./api/handle.ts";
 import { IdempotencyUse } from "./api/idempotency-use.ts";
 import { LargeJson } from "./api/large-json.ts";
-import { LastReaders } from "./api/last-readers.ts";
 import { requestIds } from "./http/request-id.ts";
 import { buildRouteTable } from "./api/route-table.ts";
 import { makeRouter } from "./api/router.ts";
 import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
+import { ingressService } from "./ingress/serve.ts";
 import { createLog } from "./log.ts";
 import { type FleetListener, serverAnnouncer, startFleetListener } from "./link/fleet-listener.ts";
 import { countRunMismatches } from "./machines/run-store.ts";
@@ -195,12 +196,13 @@ async function serve(options: ServerOptions, { assembly, metrics, bounds, ...res
   const table = buildRouteTable(assembly.handlers, { checkAnswers: options.checkAnswers ?? false });
   const connections = { max: bounds.connections, perAddress: bounds.perAddress };
   const shared = {
-    context,
-    admission: new Admission({ context, bounds, trustedProxies: options.trustedProxies }),
-    requestIds: requestIds(randomBytes),
-  };
-  const service = apiService({
     ...rest,
+    admission: new Admission({ context, bounds, trustedProxies: options.trustedProxies }),
+    semaphore: assembly.semaphore,
+    requestIds: requestIds(randomBytes),
+    observe: (seen: RequestSeen) => metrics.observeRequest(seen),
+  };
+  const api = apiService({
     ...assembly,
     ...shared,
     find: makeRouter([...table, ...documentationPages]),
@@ -208,8 +210,11 @@ async function serve(options: ServerOptions, { assembly, metrics, bounds, ...res
     readers: new LastReaders(),
     idempotency: new IdempotencyUse(context),
     processingMs: options.processingMs,
-    observe: (seen: RequestSeen) => metrics.observeRequest(seen),
   });
+  const service = ingressService(
+    { ...assembly.ingress, ...shared, rights: rest.access, access: assembly.ingress.access },
+    api,
+  );
   return startHttp({ ...options, connections, nodeListens: nodeListensOf(options) }, { ...shared, service });
 }
 

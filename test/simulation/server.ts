@@ -157,8 +157,6 @@ export class SimulatedServer {
       log,
       newId: (kind) => madeId ?? ids.make(kind),
       secretBytes: randomBytes,
-      // No handler that is called here reads it.
-      raw: null as unknown as AnyRequest["raw"],
     };
   }
 }

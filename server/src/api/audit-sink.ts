@@ -9,6 +9,3 @@ export interface AuditSink {
   /** Records it soon; a crash may lose it. */
   note(tenantId: string | null, record: AuditRecord): void;
 }
-
-/** For a server without calls that change anything. */
-export const NO_AUDIT: AuditSink = { record: () => Promise.resolve(), note: () => undefined };

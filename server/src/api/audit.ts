@@ -16,7 +16,8 @@ import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
 import { holdsOwnCredential } from "../auth/keys.ts";
 import type { Outgoing } from "../http/answer.ts";
-import { callerOf, type Exchange, type HandleParts } from "./exchange.ts";
+import { callerOf } from "../http/request.ts";
+import type { Exchange, HandleParts } from "./exchange.ts";
 import { refusal } from "../http/failure.ts";
 import { type Route, routeOf } from "./route-table.ts";
 
@@ -28,9 +29,9 @@ const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
 /** The answer to send: a promise only if the call has to be recorded first. */
 export function audited(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Outgoing | Promise<Outgoing> {
   const { entry, message } = exchange;
-  if (exchange.isForMachine || entry === undefined || !("routes" in entry)) return outgoing;
+  if (entry === undefined || !("routes" in entry)) return outgoing;
   const route = routeOf(entry, message.method);
-  if (route === undefined || route.endpoint.isBridge === true) return outgoing;
+  if (route === undefined) return outgoing;
   const errorCode = outgoing.headers["x-error-code"] ?? null;
   const key = keyOf(parts, exchange, errorCode) ?? nodeActor(exchange, route);
   if (key === undefined) return outgoing;

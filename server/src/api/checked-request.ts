@@ -8,9 +8,8 @@ import type { IdKind } from "@flotilla/contract/ids";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { CallerPresence } from "../http/caller-presence.ts";
-import { type Exchange, type HandleParts, rawOf } from "./exchange.ts";
+import type { Exchange, HandleParts } from "./exchange.ts";
 import type { AnyRequest } from "./handler.ts";
-import type { RawRequest } from "../http/answer.ts";
 import { bytesFromSeed, idFromSeed } from "./once.ts";
 
 export class CheckedRequest implements AnyRequest {
@@ -19,7 +18,6 @@ export class CheckedRequest implements AnyRequest {
   readonly query: unknown;
   readonly body: unknown;
   readonly headers: AnyRequest["headers"];
-  readonly #parts: HandleParts;
   readonly #exchange: Exchange;
   readonly #presence: CallerPresence;
   readonly #context: Context;
@@ -40,7 +38,6 @@ export class CheckedRequest implements AnyRequest {
     this.query = query;
     this.body = body;
     this.headers = message.headers;
-    this.#parts = parts;
     this.#exchange = exchange;
     this.#presence = presence;
     this.#context = parts.context;
@@ -50,10 +47,6 @@ export class CheckedRequest implements AnyRequest {
 
   get signal(): AbortSignal {
     return this.#presence.signal;
-  }
-
-  get raw(): RawRequest {
-    return rawOf(this.#parts, this.#exchange);
   }
 
   get log(): Log {

@@ -6,12 +6,11 @@
  * - An answer that the contract does not declare is a server fault.
  */
 import { Readable } from "node:stream";
-import { type Outgoing, passOn, type PassedReply } from "../http/answer.ts";
+import type { Outgoing } from "../http/answer.ts";
 import type { AnyReply } from "./handler.ts";
 import type { Route } from "./route-table.ts";
 
 export function encode(route: Route, reply: AnyReply): Outgoing {
-  if (route.endpoint.isBridge === true) return passOn(reply as PassedReply);
   const answer = route.endpoint.answers[reply.status];
   if (answer === undefined)
     throw new Error(`${route.name} answered ${reply.status}, which the contract does not declare`);

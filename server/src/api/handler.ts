@@ -10,7 +10,6 @@ import type { IdKind } from "@flotilla/contract/ids";
 import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
-import type { PassedReply, RawRequest, SendAnswer } from "../http/answer.ts";
 import type { UpgradeHandler } from "../http/upgrade.ts";
 
 type CallerOf<E extends Endpoint> = E["access"] extends "public"
@@ -45,8 +44,6 @@ export interface Request<E extends Endpoint = Endpoint> {
   newId(kind: IdKind): string;
   /** Random bytes for a secret. A repetition under the same idempotency key gets the same, call for call. */
   readonly secretBytes: (size: number) => Buffer;
-  /** The request as it arrived, for handlers that forward it. */
-  readonly raw: RawRequest;
 }
 
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
@@ -61,11 +58,7 @@ type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly 
     : { readonly body?: undefined };
 
 /** One of the answers that the contract declares for the endpoint. */
-export type Reply<E extends Endpoint = Endpoint> = E extends { readonly isBridge: true }
-  ? PassedReply
-  : DeclaredReply<E>;
-
-type DeclaredReply<E extends Endpoint> = {
+export type Reply<E extends Endpoint = Endpoint> = {
   [Status in keyof E["answers"]]: {
     readonly status: Status;
     readonly headers?: Readonly<Record<string, string>>;
@@ -75,9 +68,14 @@ type DeclaredReply<E extends Endpoint> = {
 /** A promise, unless the answer is known without waiting. */
 export type Handler<E extends Endpoint = Endpoint> = (request: Request<E>) => Promise<Reply<E>> | Reply<E>;
 
-/** A handler for every endpoint that is not pending. */
+/** The endpoints that pass a request on to a machine as it is: ingress/ serves them. */
+type BridgeEndpoint = {
+  [Name in EndpointName]: Endpoints[Name] extends { readonly isBridge: true } ? Name : never;
+}[EndpointName];
+
+/** A handler for every other endpoint that is not pending. */
 export type Handlers = {
-  readonly [Name in Exclude<EndpointName, PendingEndpoint>]: Handler<Endpoints[Name]>;
+  readonly [Name in Exclude<EndpointName, PendingEndpoint | BridgeEndpoint>]: Handler<Endpoints[Name]>;
 };
 
 /** The handlers of some endpoints: what one family's routes.ts returns. */
@@ -94,7 +92,6 @@ export interface AnyRequest {
   readonly log: Log;
   newId(kind: IdKind): string;
   readonly secretBytes: (size: number) => Buffer;
-  readonly raw: RawRequest;
 }
 
 export interface AnyReply {
@@ -106,7 +103,6 @@ export interface AnyReply {
   readonly contentType?: string;
   /** With status 101. */
   readonly upgrade?: UpgradeHandler;
-  readonly sendAnswer?: SendAnswer;
 }
 
 export type AnyHandler = (request: AnyRequest) => Promise<AnyReply> | AnyReply;

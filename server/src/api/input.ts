@@ -8,8 +8,9 @@ import { Refusal } from "@flotilla/contract/errors";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import type { KnownKey } from "../auth/key-cache.ts";
 import { hasBody, joined, readBody } from "../http/body.ts";
-import { BRIDGE_SILENCE_MS_MAX, STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } from "../fairness/bounds.ts";
-import { type Exchange, type HandleParts, searchOf } from "./exchange.ts";
+import { STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } from "../fairness/bounds.ts";
+import { searchOf } from "../http/request.ts";
+import type { Exchange, HandleParts } from "./exchange.ts";
 import { checkBody, parseJson } from "./json.ts";
 import { LARGE_JSON_BYTES } from "./large-json.ts";
 import { coerceQuery } from "./query.ts";
@@ -61,12 +62,10 @@ export function receiveBody(
   params: Readonly<Record<string, string>>,
 ): Promise<Input> | Input {
   const { message, key } = exchange;
-  const { body: declared, isBridge } = route.endpoint;
-  // A bridge's body is the guest's.
-  if (declared !== undefined && isBridge !== true) checkEncoding(message);
-  if (declared?.kind === "bytes" || isBridge === true) {
-    const silenceMs = isBridge === true ? BRIDGE_SILENCE_MS_MAX : STREAM_SILENCE_MS_MAX;
-    if (hasBody(message)) parts.admission.bodies.streamed(message, silenceMs);
+  const { body: declared } = route.endpoint;
+  if (declared !== undefined) checkEncoding(message);
+  if (declared?.kind === "bytes") {
+    if (hasBody(message)) parts.admission.bodies.streamed(message, STREAM_SILENCE_MS_MAX);
     return STREAMED;
   }
   if (!hasBody(message)) return inputOf([], route, exchange, parts);

@@ -17,14 +17,10 @@ const INSIDE: Partial<Record<Scope, string>> = {
 export const isOperation = (access: Access): boolean => typeof access !== "string" && access.includes("admin");
 
 /** `machineId`: the machine that the path names; undefined when it names none. */
-export function rightOf(
-  { access, isBridge }: Pick<Endpoint, "access" | "isBridge">,
-  key: KnownKey,
-  machineId: string | undefined,
-): Right {
+export function rightOf({ access }: Pick<Endpoint, "access">, key: KnownKey, machineId: string | undefined): Right {
   const [scope] = typeof access === "string" ? [] : access;
   const isInside = scope !== undefined && machineId !== undefined;
-  const inside = isBridge === true ? "the connection" : isInside ? INSIDE[scope] : undefined;
+  const inside = isInside ? INSIDE[scope] : undefined;
   return {
     what: inside ?? "the request",
     keyId: key.keyId,

@@ -1,7 +1,8 @@
 /**
  * From the contract to the router: for each path its endpoints by method, with compiled checks.
  *
- * Always: every endpoint of the contract is in the table, whether it is served yet or not.
+ * Always: every endpoint of the contract is in the table, whether it is served yet or not, except the bridge to machines,
+ * which ingress/ serves.
  */
 import type { Answer, Endpoint } from "@flotilla/contract/endpoint";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
@@ -27,8 +28,6 @@ export interface PathEntry {
   /** In the router's form: `/v1/machines/:id/files/*`. */
   readonly url: string;
   readonly routes: Readonly<Record<string, Route>>;
-  /** For methods that are not in `routes`: a bridge forwards them all, and the description has no name for most. */
-  readonly others: Route | undefined;
   /** For the `Allow` header. */
   readonly allow: string;
 }
@@ -39,6 +38,7 @@ export function buildRouteTable(
 ): readonly PathEntry[] {
   const byUrl = new Map<string, Record<string, Route>>();
   for (const [name, endpoint] of endpointList) {
+    if (endpoint.isBridge === true) continue;
     for (const path of [endpoint.path, ...(endpoint.aliases ?? [])]) {
       const url = path.replace(/\{[a-z_]+\.\.\.\}/g, "*").replace(/\{([a-z_]+)\}/g, ":$1");
       let routes = byUrl.get(url);
@@ -52,15 +52,11 @@ export function buildRouteTable(
       if (endpoint.method === "GET") routes["HEAD"] ??= route;
     }
   }
-  return [...byUrl].map(([url, routes]) => {
-    const others = Object.values(routes).find(({ endpoint }) => endpoint.isBridge && endpoint.body !== undefined);
-    return { url, routes, others, allow: Object.keys(routes).join(", ") };
-  });
+  return [...byUrl].map(([url, routes]) => ({ url, routes, allow: Object.keys(routes).join(", ") }));
 }
 
 /** What serves a method under a path; undefined: nothing does. */
-export const routeOf = ({ routes, others }: PathEntry, method: string | undefined): Route | undefined =>
-  routes[method ?? ""] ?? others;
+export const routeOf = ({ routes }: PathEntry, method: string | undefined): Route | undefined => routes[method ?? ""];
 
 function makeRoute(
   name: EndpointName,

@@ -4,15 +4,16 @@
  * Always: at most READERS_MAX, the latest, in memory; used only for endpoints with `worksWithoutDatabase` and only while
  * the database does not answer. A key that another server revokes meanwhile can read them until the database is back.
  */
-import type { KnownKey } from "../auth/key-cache.ts";
-import { hashedName } from "../auth/keys.ts";
+import { DatabaseUnavailable } from "../db/database.ts";
+import type { KnownKey } from "./key-cache.ts";
+import { hashedName } from "./keys.ts";
 
 const READERS_MAX = 100;
 
 export class LastReaders {
   readonly #readers = new Map<string, KnownKey>();
 
-  note(bearer: string, key: KnownKey): void {
+  #note(bearer: string, key: KnownKey): void {
     const name = hashedName(bearer);
     this.#readers.delete(name);
     this.#readers.set(name, key);
@@ -21,8 +22,21 @@ export class LastReaders {
     if (!oldest.done) this.#readers.delete(oldest.value);
   }
 
+  /** The key that was asked for; while the database does not answer, one that has read before. Rejects as `asked`. */
+  async orLast(bearer: string, asked: KnownKey | Promise<KnownKey>, now: () => number): Promise<KnownKey> {
+    try {
+      const key = await asked;
+      this.#note(bearer, key);
+      return key;
+    } catch (error) {
+      const known = error instanceof DatabaseUnavailable ? this.#find(bearer, now()) : undefined;
+      if (known === undefined) throw error;
+      return known;
+    }
+  }
+
   /** undefined: it has not read before, or has expired. `now` in epoch milliseconds. */
-  find(bearer: string, now: number): KnownKey | undefined {
+  #find(bearer: string, now: number): KnownKey | undefined {
     const key = this.#readers.get(hashedName(bearer));
     return key === undefined || (key.expiresAt !== null && key.expiresAt <= now) ? undefined : key;
   }

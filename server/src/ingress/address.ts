@@ -1,0 +1,187 @@
+/**
+ * Requests to machines by their public address, mostly from browsers: decides who has access, then forwards like bridge.ts.
+ *
+ * A public machine is open to everyone. Any other needs its share link, which is immediately exchanged for a cookie so that
+ * the token is in no history and no `Referer`, or a key of its tenant with `machine:exec`.
+ *
+ * Always:
+ * - a caller without access learns nothing, not even whether the machine exists: 401, or 404 with a key of another tenant;
+ * - access is checked for every request (access.ts limits how old it may be); a revoked link opens nothing, and what it
+ *   opened ends;
+ * - the cookie of a share link opens nothing for pages of other hosts (page-origin.ts), except by a link that is followed;
+ * - no credential of Flotilla reaches the guest.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { grants } from "@flotilla/contract/scopes";
+import type { Right } from "../auth/access-watch.ts";
+import { authenticateKey, bearerOf } from "../auth/authenticate.ts";
+import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../auth/keys.ts";
+import { forHolder } from "../db/holder.ts";
+import { addressCaller } from "../fairness/semaphore.ts";
+import { type Outgoing, passOn } from "../http/answer.ts";
+import { beginWork, callerOf, guardOf, type OpenRequest, rawOf, searchOf } from "../http/request.ts";
+import type { Route } from "../machines/addresses.ts";
+import type { MachineAccess } from "./access-store.ts";
+import { shareCookie, shareCookies } from "./cookies.ts";
+import { forward } from "./forward.ts";
+import { withoutCredential } from "./head.ts";
+import { isFromOtherPage } from "./page-origin.ts";
+import { admit, type IngressParts, takeRequest } from "./admit.ts";
+
+/** The parameter that holds a share token, and the one that holds a key on a WebSocket handshake. */
+const SHARE_PARAMETER = "t";
+const KEY_PARAMETER = "access_token";
+
+const OTHER_PAGE =
+  "a page of another host sent this request, and the cookie of a share link gives access only to its own host's pages; open the machine's address in a tab, or send a key with machine:exec";
+
+/** The credential that gave access; all null for a public machine. */
+type Credential = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
+
+/** The share tokens of a request: `token` is the query's, `links` are all. */
+interface Links {
+  readonly route: Route;
+  readonly token: string | undefined;
+  readonly links: readonly string[];
+}
+
+/** The request's address, and the path and query that follow its origin. */
+interface Addressed {
+  readonly address: Route;
+  readonly target: string;
+}
+
+/** Throws a Refusal. */
+export async function answerAddress(parts: IngressParts, request: OpenRequest, to: Addressed): Promise<Outgoing> {
+  const { presence, startedAt: now } = request;
+  const from = callerOf(parts, request);
+  const { admission } = parts;
+  await admission.takeFromAddress(from, { now, presence });
+  const { address: route, target } = to;
+  const path = target.slice(route.prefix.length);
+  // Relative links of the guest's pages resolve below its root.
+  if (route.by === "path" && !path.startsWith("/")) return redirect(308, `${route.prefix}/${path}`);
+  await admission.unauthenticated.charge(from, presence);
+  const refund = (): void => admission.unauthenticated.refund(from);
+  return await forHolder(addressCaller(from.address).name, () => visit(parts, request, { route, path, refund }));
+}
+
+interface Visit {
+  readonly route: Route;
+  readonly path: string;
+  /** Returns what was charged to a caller that has access. */
+  readonly refund: () => void;
+}
+
+async function visit(parts: IngressParts, request: OpenRequest, { route, path, refund }: Visit): Promise<Outgoing> {
+  const { message, upgrade } = request;
+  const token = searchOf(path).getAll(SHARE_PARAMETER).find(hasShareTokenForm);
+  const links = [...(token === undefined ? [] : [token]), ...shareCookies(message.headers.cookie)];
+  const access = known(parts, route.name, links) ?? (await find(parts, request, { name: route.name, links }));
+  const { method = "GET" } = message;
+  const isPage = (method === "GET" || method === "HEAD") && upgrade === undefined;
+  // A public machine needs no link, so one that has ended does no harm.
+  if (token !== undefined && isPage && !(access?.isPublic === true && !opens(access, token))) {
+    const redirected = exchanged({ access, route, path, token });
+    refund();
+    return redirected;
+  }
+  const credential = await credentialOf(parts, request, { access, route, token, links });
+  if (access === undefined) throw new Refusal("missing_key", "");
+  refund();
+  if (access.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
+  const side = request.key === undefined ? "ingress" : "api";
+  await takeRequest(parts, request, { owner: request.key ?? access, side });
+  const { tenantId, id: machineId } = access;
+  const right = { ...credential, what: "the connection", tenantId, machineId };
+  await admit(parts, request, { right, owner: access, side });
+  const reply = await forward(parts, {
+    machine: access,
+    port: null,
+    raw: rawOf(parts, request),
+    path: withoutCredential(withoutCredential(path, SHARE_PARAMETER), KEY_PARAMETER),
+    prefix: route.prefix,
+    signal: request.presence.signal,
+  });
+  return passOn(reply);
+}
+
+/** undefined: the database is to be asked. */
+function known({ access: table }: IngressParts, name: string, links: readonly string[]): MachineAccess | undefined {
+  const access = table.known(name);
+  return access === undefined || mayBeOld(access, links) ? undefined : access;
+}
+
+/** Asks the database. Until it is known whose machine it is, the request counts for its address. */
+async function find(
+  parts: IngressParts,
+  request: OpenRequest,
+  { name, links }: { readonly name: string; readonly links: readonly string[] },
+): Promise<MachineAccess | undefined> {
+  await beginWork(parts, request, addressCaller(callerOf(parts, request).address));
+  const access = await parts.access.find(name);
+  return access !== undefined && mayBeOld(access, links) ? await parts.access.findNewer(name) : access;
+}
+
+async function credentialOf(
+  parts: IngressParts,
+  request: OpenRequest,
+  { access, route, token, links }: Links & { readonly access: MachineAccess | undefined },
+): Promise<Credential> {
+  if (access?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
+  const { upgrade, url } = request;
+  const { headers, method } = request.message;
+  const link = links.find((each) => access !== undefined && opens(access, each));
+  // Browsers add a cookie by themselves, but not a token in the query.
+  const isOtherPage =
+    link !== undefined &&
+    link !== token &&
+    isFromOtherPage({ headers, method, by: route.by, isUpgrade: upgrade !== undefined });
+  if (link !== undefined && !isOtherPage) return { keyId: null, expiresAt: null, shareHash: hashedName(link) };
+  const inQuery = upgrade === undefined ? null : searchOf(url).get(KEY_PARAMETER);
+  const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
+  // Any other kind of `Authorization` is for the guest, which this caller cannot reach.
+  if (bearer === undefined || !hasKeyForm(bearer))
+    throw isOtherPage ? new Refusal("unknown_key", OTHER_PAGE) : new Refusal("missing_key", "");
+  const key = await authenticateKey(parts, bearer, guardOf(parts, request));
+  request.key = key;
+  if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
+  // The same answer for another tenant's machine and for none, so that callers cannot tell which machines exist.
+  if (access?.tenantId !== key.tenantId) throw new Refusal("not_found", "your tenant has no machine at this address");
+  return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
+}
+
+/** Compares hashes, so that the time it takes reveals nothing about the token. */
+const opens = ({ shareHash }: MachineAccess, token: string): boolean =>
+  hasShareTokenForm(token) && shareHash !== null && hashKey(token).equals(shareHash);
+
+/** A link that another server has just made may not be in memory yet. */
+const mayBeOld = (access: MachineAccess, links: readonly string[]): boolean =>
+  !access.isPublic && links.length > 0 && !links.some((link) => opens(access, link));
+
+interface Exchange {
+  readonly access: MachineAccess | undefined;
+  readonly route: Route;
+  readonly path: string;
+  readonly token: string;
+}
+
+/** Sets the token as a cookie and redirects to the address without it. */
+function exchanged({ access, route, path, token }: Exchange): Outgoing {
+  if (access === undefined || !opens(access, token))
+    throw new Refusal(
+      "unknown_key",
+      "this share link does not work any more: it was revoked or replaced; ask its owner for a new one",
+    );
+  const cookie = shareCookie(token, { path: `${route.prefix}/`, isEncrypted: route.isEncrypted });
+  // One slash at the start: after two, a browser reads the rest as another host.
+  const clean = withoutCredential(path, SHARE_PARAMETER).replace(/^[/\\]+/, "/");
+  const answer = redirect(302, `${route.prefix}${clean}`);
+  return { ...answer, headers: { ...answer.headers, "set-cookie": cookie } };
+}
+
+const redirect = (status: number, location: string): Outgoing => ({
+  status,
+  headers: { location, "referrer-policy": "no-referrer" },
+  body: "",
+});
