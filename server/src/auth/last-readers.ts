@@ -1,8 +1,9 @@
 /**
- * Remembers keys that read endpoints such as metrics, so that they can read them while the database is unavailable.
+ * Remembers keys that read endpoints such as metrics, so that they can read them while the database is
+ * unavailable.
  *
- * Always: at most READERS_MAX, the latest, in memory; used only for endpoints with `worksWithoutDatabase` and only while
- * the database does not answer. A key that another server revokes meanwhile can read them until the database is back.
+ * Always: at most READERS_MAX, the latest, in memory; used only while the database does not answer.
+ * A key that another server revokes meanwhile can read them until the database is back.
  */
 import { DatabaseUnavailable } from "../db/database.ts";
 import type { KnownKey } from "./key-cache.ts";
@@ -22,7 +23,7 @@ export class LastReaders {
     if (!oldest.done) this.#readers.delete(oldest.value);
   }
 
-  /** The key that was asked for; while the database does not answer, one that has read before. Rejects as `asked`. */
+  /** The key; while the database does not answer, one that has read before. Rejects as `asked`. */
   async orLast(bearer: string, asked: KnownKey | Promise<KnownKey>, now: () => number): Promise<KnownKey> {
     try {
       const key = await asked;
