@@ -1,6 +1,6 @@
 /**
- * Many machines at the same time: all are created at once, and each is started and given a command as soon as it
- * exists. Reports how long the slowest took and that all succeeded.
+ * Many machines at the same time: all are created at once, and each is started and given a command as soon as
+ * it exists. Reports how long the slowest took and that all succeeded.
  *
  * Before, as many have been made and removed, so that the node has seen such a demand and prepared for it.
  */

@@ -1,9 +1,10 @@
 /**
- * What the control plane itself costs: create, start, exec, stop and delete with the fake driver, whose machines take no time,
- * one after another.
+ * What the control plane itself costs: create, start, exec, stop and delete with the fake driver, whose
+ * machines take no time, one after another.
  *
- * With FLOTILLA_BENCH_OTHER, the directory of another checkout with its packages installed, the same is measured there, in
- * turns, so that a host that gets slower does not favour one of them: what a change costs on the path of a start.
+ * With FLOTILLA_BENCH_OTHER, the directory of another checkout with its packages installed, the same is
+ * measured there, in turns, so that a host that gets slower does not favour one of them: what a change costs
+ * on the path of a start.
  */
 import { existsSync } from "node:fs";
 import path from "node:path";

@@ -1,10 +1,10 @@
 /**
- * Create, start and the first exec of a machine of the default size, each through the public API, one machine after
- * another; against a container engine's `run` of the same program, where one works.
+ * Create, start and the first exec of a machine of the default size, each through the public API, one machine
+ * after another; against a container engine's `run` of the same program, where one works.
  *
- * The two alternate, so that a host that gets slower during the run does not favour one of them. Before the first
- * sample the image is cached on the node and the node has had time to prepare VMs; the machines report how many of
- * the samples used one. Deleting a machine is not timed.
+ * The two alternate, so that a host that gets slower during the run does not favour one of them. Before the
+ * first sample the image is cached on the node and the node has had time to prepare VMs; the machines report
+ * how many of the samples used one. Deleting a machine is not timed.
  */
 import { Containers } from "./support/container.ts";
 import { BenchFlotilla, IMAGE, type Made } from "./support/flotilla.ts";

@@ -1,7 +1,8 @@
 /**
- * What Flotilla adds to an exec: `true` through the public API (HTTP, server, link, node agent, guest channel)
- * against the guest channel alone of a machine of the same kind, in turns. The figure is that of a plain kept-alive
- * connection; the SDK's, which uses `fetch`, is beside it, because the client's own cost is not Flotilla's.
+ * What Flotilla adds to an exec: `true` through the public API (HTTP, server, link, node agent, guest
+ * channel) against the guest channel alone of a machine of the same kind, in turns. The figure is that of a
+ * plain kept-alive connection; the SDK's, which uses `fetch`, is beside it, because the client's own cost is
+ * not Flotilla's.
  */
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";
@@ -13,8 +14,8 @@ import { atMost, summarize } from "./support/statistics.ts";
 import type { Guest } from "../node/src/guest/guest.ts";
 
 /**
- * Emulated code is translated when it first runs, and ours is compiled when it has run often: the samples begin after
- * that.
+ * Emulated code is translated when it first runs, and ours is compiled when it has run often: the samples
+ * begin after that.
  */
 const WARM_UPS = 1500;
 const TOGETHER = 50;

@@ -1,12 +1,14 @@
 /**
- * A control plane with 1,000 nodes and 100,000 running machines of 1,000 tenants: reads of a machine, lists of a tenant's hundred
- * machines and placements while every node reports every 5 s, then a restart of the server.
+ * A control plane with 1,000 nodes and 100,000 running machines of 1,000 tenants: reads of a machine, lists
+ * of a tenant's hundred machines and placements while every node reports every 5 s, then a restart of the
+ * server.
  *
- * The nodes are simulated by one program, which takes processor time from what is measured. Rows are written directly.
- * PostgreSQL has the durability of production. Ceilings are configured, so each placement locks its node.
+ * The nodes are simulated by one program, which takes processor time from what is measured. Rows are written
+ * directly. PostgreSQL has the durability of production. Ceilings are configured, so each placement locks its
+ * node.
  *
- * Baselines of the same run: the same reads and lists with one node and its hundred machines, without reports; and single inserts,
- * which is what the database commits on this host.
+ * Baselines of the same run: the same reads and lists with one node and its hundred machines, without
+ * reports; and single inserts, which is what the database commits on this host.
  */
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -30,7 +32,7 @@ import { end, firstLine, start, urlOf } from "./support/programs.ts";
 import type { Finding, Series } from "./support/report.ts";
 import { atLeast, atMost, type Summary, summarize } from "./support/statistics.ts";
 
-/** Of ten calls nine read a machine. */
+/** How many of ten calls read a machine. */
 const READS_EACH = 9;
 const CALLS = 500;
 const WARM_UP_MS = 5_000;
@@ -78,7 +80,7 @@ export async function fleetSize(seconds: number): Promise<Finding> {
 interface Control {
   readonly db: Database;
   readonly postgresPid: number;
-  /** Of a server. */
+  /** Environment of a server. */
   readonly environment: Readonly<Record<string, string>>;
   /** What was started and must be ended. */
   readonly programs: Program[];
@@ -187,7 +189,10 @@ interface Placed {
   readonly refused: Readonly<Record<string, number>>;
 }
 
-/** Starts machines of many tenants in turns, on kept-alive connections; each answer means that a durable write chose a node. */
+/**
+ * Starts machines of many tenants in turns, on kept-alive connections; each answer means that a durable write
+ * chose a node.
+ */
 async function placeMachines(url: string, keys: readonly string[]): Promise<Placed> {
   const latencies: number[] = [];
   const refused: Record<string, number> = {};
@@ -215,7 +220,7 @@ async function placeMachines(url: string, keys: readonly string[]): Promise<Plac
   return { summary: summarize(latencies), perSecond, refused };
 }
 
-/** Of the tenants whose machines are started. */
+/** Keys of the tenants whose machines are started. */
 async function keysOf(admin: Flotilla): Promise<readonly string[]> {
   const keys: string[] = [];
   for (let tenant = 2; tenant <= STARTING_TENANTS; tenant++)

@@ -1,9 +1,9 @@
 /**
- * The first machines of a Flotilla that was just started: create, start, first exec and delete, one after another
- * without a pause, so that few of them find a prepared VM.
+ * The first machines of a Flotilla that was just started: create, start, first exec and delete, one after
+ * another without a pause, so that few of them find a prepared VM.
  *
- * The templates are made before the first sample, as on any node that has run before. Unlike `create-to-exec`, it does
- * not wait for prepared VMs. The machines report how many of the samples used one.
+ * The templates are made before the first sample, as on any node that has run before. Unlike
+ * `create-to-exec`, it does not wait for prepared VMs. The machines report how many of the samples used one.
  */
 import { BenchFlotilla, IMAGE, type Made } from "./support/flotilla.ts";
 import type { Finding } from "./support/report.ts";

@@ -1,10 +1,10 @@
 /**
- * The cost of idle machines: private memory and processor time of each VMM, and how quickly commands are answered
- * while they all run.
+ * The cost of idle machines: private memory and processor time of each VMM, and how quickly commands are
+ * answered while they all run.
  *
- * Machines are started one after the other, as prepared VMs become ready, until the requested number runs or memory
- * is short; the figures say how many there were. Processor time is that of all of a VMM's threads over a quiet period
- * after all have settled.
+ * Machines are started one after the other, as prepared VMs become ready, until the requested number runs or
+ * memory is short; the figures say how many there were. Processor time is that of all of a VMM's threads over
+ * a quiet period after all have settled.
  */
 import { sleep, timed } from "./support/clock.ts";
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";

@@ -2,8 +2,8 @@
  * What access by a machine's address adds: requests to a small web server in a real machine by its public URL
  * (server, link, node agent), against the same requests to the same port dialed on the node, in the same run.
  *
- * The node publishes the port on loopback for the second half, so both go through the node agent; the clients keep
- * their connections alive on both sides. The two alternate.
+ * The node publishes the port on loopback for the second half, so both go through the node agent; the clients
+ * keep their connections alive on both sides. The two alternate.
  */
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";

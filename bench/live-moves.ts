@@ -1,9 +1,10 @@
 /**
- * What users notice of many moves of one machine that runs, back and forth between two nodes of this host: `downtimeMs` of each, how
- * many were not handed over while they ran and why, and how many of the short commands failed that ran in it one after the other.
+ * What users notice of many moves of one machine that runs, back and forth between two nodes of this host:
+ * `downtimeMs` of each, how many were not handed over while they ran and why, and how many of the short
+ * commands failed that ran in it one after the other.
  *
- * The machine was restored from a template. It has random content in its memory, which is compared after each move, and a process that
- * writes new content all the time.
+ * The machine was restored from a template. It has random content in its memory, which is compared after each
+ * move, and a process that writes new content all the time.
  */
 import type { Flotilla, Operation } from "@flotilla/sdk/client";
 import { machineOfTemplate, moved, removeMachine, SIZE } from "./support/moves.ts";

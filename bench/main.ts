@@ -1,10 +1,10 @@
 /**
- * `npm run bench -- <name… | all> [--n N] [--json]`: measures Flotilla and what it is compared with in the same run,
- * and prints both, their ratio and the target.
+ * `npm run bench -- <name… | all> [--n N] [--json]`: measures Flotilla and what it is compared with in the
+ * same run, and prints both, their ratio and the target.
  *
- * Always: the number of samples is bounded, so that a typing error does not cost hours. Whatever happens, Ctrl-C
- * included, the machines and directories of a run are removed. With `all`, a benchmark that cannot run says why and
- * the others continue.
+ * Always: the number of samples is bounded, so that a typing error does not cost hours. Whatever happens,
+ * Ctrl-C included, the machines and directories of a run are removed. With `all`, a benchmark that cannot run
+ * says why and the others continue.
  */
 import { parseArgs } from "node:util";
 import { ownMessageOf } from "@flotilla/base/errors";
@@ -34,7 +34,10 @@ interface Bench {
   readonly samplesMax: number;
 }
 
-/** `--n` counts machines for `burst` and `idle`, seconds for `fleet-size`, alternations of seconds for the loads, samples for the others. */
+/**
+ * `--n` counts machines for `burst` and `idle`, seconds for `fleet-size`, alternations of seconds for the
+ * loads, samples for the others.
+ */
 const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },

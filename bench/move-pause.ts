@@ -1,8 +1,9 @@
 /**
- * How long a running machine is down while it moves between two nodes of this host, back and forth: `downtimeMs` of the operation.
+ * How long a running machine is down while it moves between two nodes of this host, back and forth:
+ * `downtimeMs` of the operation.
  *
- * The machine was restored from a template. Where nothing is written on its disk its first two moves are not counted: they carry what
- * the nodes have from then on.
+ * The machine was restored from a template. Where nothing is written on its disk its first two moves are not
+ * counted: they carry what the nodes have from then on.
  */
 import type { Flotilla } from "@flotilla/sdk/client";
 import { sleep } from "./support/clock.ts";
@@ -56,7 +57,10 @@ export async function movePause(n: number, { writtenGb }: MovePauseOptions): Pro
   };
 }
 
-/** The same random bytes again and again, each time after a number, so that no two blocks are alike and a guest writes them fast. */
+/**
+ * The same random bytes again and again, each time after a number, so that no two blocks are alike and a
+ * guest writes them fast.
+ */
 async function write(client: Flotilla, id: string, gib: number): Promise<void> {
   const fill = `i=0; while [ $i -lt ${(gib * GIB) / WRITE_BYTES} ]; do echo $i; cat /dev/shm/random; i=$((i+1)); done >/workspace/written`;
   const all = `head -c ${WRITE_BYTES} /dev/urandom >/dev/shm/random; ${fill}; sync; rm /dev/shm/random; touch /workspace/done`;

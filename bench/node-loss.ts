@@ -1,9 +1,10 @@
 /**
- * Loss of nodes in a fleet of 1,000, with 1,000 machines that wait in pools: how long after a cut everything that was on the silent nodes
- * waits elsewhere, for one node and for 5 %; and that of 60 % nothing is replaced.
+ * Loss of nodes in a fleet of 1,000, with 1,000 machines that wait in pools: how long after a cut everything
+ * that was on the silent nodes waits elsewhere, for one node and for 5 %; and that of 60 % nothing is
+ * replaced.
  *
- * The nodes are simulated by one program (support/simulated-nodes.ts), which stops their heartbeats and refuses calls to them. Nothing of
- * the server is hurried: the times are those of a fleet.
+ * The nodes are simulated by one program (support/simulated-nodes.ts), which stops their heartbeats and
+ * refuses calls to them. Nothing of the server is hurried: the times are those of a fleet.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
@@ -103,7 +104,10 @@ async function measure(db: Database, client: Flotilla, cutOff: (nodes: number) =
   };
 }
 
-/** Cuts the first nodes off, and waits until as many machines as before wait on the others. They are back afterwards. */
+/**
+ * Cuts the first nodes off, and waits until as many machines as before wait on the others. They are back
+ * afterwards.
+ */
 async function lose(
   db: Database,
   cutOff: (nodes: number) => void,
@@ -171,7 +175,10 @@ async function fill(db: Database, client: Flotilla): Promise<number> {
   return monotonic() - startedAt;
 }
 
-/** As if they had registered. Their first report is in the future, so that none is found silent before it reports. */
+/**
+ * As if they had registered. Their first report is in the future, so that none is found silent before it
+ * reports.
+ */
 async function writeNodes(db: Database, port: number): Promise<void> {
   const nodes = Array.from({ length: NODES }, (_, index) => index + 1).map((n) => ({
     ...{ id: nodeId(n), address: `http://${hostOf(n)}:${port}` },

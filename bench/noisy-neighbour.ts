@@ -1,10 +1,10 @@
 /**
  * How much a flooding tenant slows down another one: with request bodies, streams, or image pulls.
  *
- * Each kind begins with a flooded period that is not part of the result, because the server compiles its code for that kind
- * of call then. After it quiet and flooded periods alternate. The flooder has the default plan, the lowest priority, and its
- * own process; the measured tenant has no rate limit. The fake driver is used, so that no machine's own time is included:
- * images are pulled without being built.
+ * Each kind begins with a flooded period that is not part of the result, because the server compiles its code
+ * for that kind of call then. After it quiet and flooded periods alternate. The flooder has the default plan,
+ * the lowest priority, and its own process; the measured tenant has no rate limit. The fake driver is used,
+ * so that no machine's own time is included: images are pulled without being built.
  */
 import { Flotilla } from "@flotilla/sdk/client";
 import { sleep } from "./support/clock.ts";

@@ -1,5 +1,6 @@
 /**
- * A claim from a pool in which machines wait, and its first exec, against create and start of the same machine.
+ * A claim from a pool in which machines wait, and its first exec, against create and start of the same
+ * machine.
  *
  * The pool is full before the first sample, and refills while it is measured. Claims and starts take turns.
  */

@@ -1,10 +1,10 @@
 /**
- * The throughput of one server process: execs of machines without a VM (the fake driver) and reads of a machine, each
- * against node:http and the same router with an empty handler.
+ * The throughput of one server process: execs of machines without a VM (the fake driver) and reads of a
+ * machine, each against node:http and the same router with an empty handler.
  *
- * Ours and the empty one alternate every few seconds in the same run; rates are the median of the turns. Before that
- * each is called until its code is fully compiled. The processor time of each answer is printed as well: it depends
- * less than the rate on the host's other load.
+ * Ours and the empty one alternate every few seconds in the same run; rates are the median of the turns.
+ * Before that each is called until its code is fully compiled. The processor time of each answer is printed
+ * as well: it depends less than the rate on the host's other load.
  */
 import { BenchFlotilla } from "./support/flotilla.ts";
 import { startEmptyHttp } from "./support/empty-http.ts";

@@ -1,8 +1,9 @@
 /**
- * Start of a stopped machine until it is ready: the wait of a user who returns to a machine with its own disk.
+ * Start of a stopped machine until it is ready: the wait of a user who returns to a machine with its own
+ * disk.
  *
- * One machine is stopped and started repeatedly; the VM that it takes waits without a disk, and the node has time to
- * prepare the next one before each sample.
+ * One machine is stopped and started repeatedly; the VM that it takes waits without a disk, and the node has
+ * time to prepare the next one before each sample.
  */
 import { monotonic, sleep } from "./support/clock.ts";
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";

@@ -1,9 +1,9 @@
 /**
- * Throughput between host and guest: a file into a machine and out of it, and the output of a command, through the
- * API against the guest channel alone of a machine of the same kind, in turns.
+ * Throughput between host and guest: a file into a machine and out of it, and the output of a command,
+ * through the API against the guest channel alone of a machine of the same kind, in turns.
  *
- * Files are on the machine's disk. Content is random, so that zeros cannot be compressed or skipped on the way;
- * received bytes are counted. Rates are in units of 10^6 bytes.
+ * Files are on the machine's disk. Content is random, so that zeros cannot be compressed or skipped on the
+ * way; received bytes are counted. Rates are in units of 10^6 bytes.
  */
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -24,11 +24,14 @@ const OUTPUT_BYTES = 64 * 1024 * 1024;
 const CHUNK_BYTES = 256 * 1024;
 const PATH = "/workspace/bench.bin";
 /**
- * Streams before those that are measured. QEMU translates the guest's code, and V8 compiles the programs', in the first gigabyte
- * or so; the same on both sides.
+ * Streams before those that are measured. QEMU translates the guest's code, and V8 compiles the programs', in
+ * the first gigabyte or so; the same on both sides.
  */
 const WARM_UP_STREAMS = 12;
-/** A turn that takes longer has stopped: the benchmark ends with an error instead of waiting for a command's time limit. */
+/**
+ * A turn that takes longer has stopped: the benchmark ends with an error instead of waiting for a command's
+ * time limit.
+ */
 const TURN_MS_MAX = 60_000;
 const RATE_MB_MIN = 100;
 const RATIO_MIN = 0.7;

@@ -1,6 +1,6 @@
 /**
- * Generates the SDK's methods and types from the contract: one method for each endpoint, one TypeScript type for each
- * shape. Runs under `npm run golden`; a test compares the committed file with the generated one.
+ * Generates the SDK's methods and types from the contract: one method for each endpoint, one TypeScript type
+ * for each shape. Runs under `npm run golden`; a test compares the committed file with the generated one.
  *
  * Always:
  * - The same contract gives the same text, byte for byte.

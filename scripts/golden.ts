@@ -1,11 +1,11 @@
 /**
  * `npm run golden`: regenerates every generated file; with `--check` it only lists the stale ones.
  *
- * Generated files are committed, so that readers find them and changes to them are reviewed like code. One function
- * returns the whole text of each file; this file only knows the paths.
+ * Generated files are committed, so that readers find them and changes to them are reviewed like code. One
+ * function returns the whole text of each file; this file only knows the paths.
  *
- * The counts of `npm run tidy`'s phrases are lowered here as well. `--check` leaves them out, because a count that could
- * be lower is not an error.
+ * The counts of `npm run tidy`'s phrases are lowered here as well. `--check` leaves them out, because a count
+ * that could be lower is not an error.
  */
 import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";

@@ -1,5 +1,6 @@
 /**
- * `npm run openapi`: prints the API's description, as a server serves it at `/openapi.json`, for generators of clients.
+ * `npm run openapi`: prints the API's description, as a server serves it at `/openapi.json`, for generators
+ * of clients.
  */
 import { openApiDocument } from "@flotilla/contract/openapi";
 

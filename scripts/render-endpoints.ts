@@ -1,6 +1,6 @@
 /**
- * Generates docs/endpoints.md, the index of the API, from the contract. Runs under `npm run golden`; a test compares
- * the committed page with the generated one, so a change of the API's surface is reviewed there.
+ * Generates docs/endpoints.md, the index of the API, from the contract. Runs under `npm run golden`; a test
+ * compares the committed page with the generated one, so a change of the API's surface is reviewed there.
  */
 import type { Access, Endpoint } from "@flotilla/contract/endpoint";
 import { endpointList } from "@flotilla/contract/endpoints";

@@ -1,9 +1,9 @@
 /**
- * Generates docs/states.md from the tables of the code: the phases of a machine on the server, what users see of
- * them, the states of a node, the next actions of a move, and those of the node agent.
+ * Generates docs/states.md from the tables of the code: the phases of a machine on the server, what users see
+ * of them, the states of a node, the next actions of a move, and those of the node agent.
  *
- * Always: it calls the functions that the programs use, over all combinations of facts, and copies no table, so the
- * page cannot differ from the code. Runs under `npm run golden`.
+ * Always: it calls the functions that the programs use, over all combinations of facts, and copies no table,
+ * so the page cannot differ from the code. Runs under `npm run golden`.
  */
 import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link/link";
 import { MACHINE_STATES } from "@flotilla/contract/machines";

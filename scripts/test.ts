@@ -1,6 +1,6 @@
 /**
- * `npm test` after set-up, and `npm run check`: runs the static checks and the layers of tests, then prints the
- * slowest tests, the skipped ones and why, the failed ones, and as its last line `N passed, N failed`.
+ * `npm test` after set-up, and `npm run check`: runs the static checks and the layers of tests, then prints
+ * the slowest tests, the skipped ones and why, the failed ones, and as its last line `N passed, N failed`.
  *
  *     node scripts/test.ts                    static checks and every layer except on-demand ones
  *     node scripts/test.ts check              static checks and the pure layer: under a minute

@@ -1,8 +1,8 @@
 /**
  * `npm run tidy`: the project rules that no compiler, formatter or linter knows, checked over the whole tree.
  *
- * Each rule is a pure function from the tree to findings (scripts/tidy/*.ts) and has a test that shows it failing.
- * oxlint checks the rest (`.oxlintrc.json`): floating promises, size of functions, import cycles.
+ * Each rule is a pure function from the tree to findings (scripts/tidy/*.ts) and has a test that shows it
+ * failing. oxlint checks the rest (`.oxlintrc.json`): floating promises, size of functions, import cycles.
  *
  * Runs in under three seconds: it reads every file once and starts only git.
  */

@@ -1,9 +1,10 @@
 /**
- * The same work in two machines of the same kind: in one through the API, in the other on its guest channel alone.
+ * The same work in two machines of the same kind: in one through the API, in the other on its guest channel
+ * alone.
  *
- * The node agent holds a machine's channel while it runs, so the second machine belongs to a second Flotilla, which is stopped: that
- * leaves the machine running. So both sides can take turns, on hosts whose speed changes within seconds. At the end the second one is
- * started again and deletes its machine.
+ * The node agent holds a machine's channel while it runs, so the second machine belongs to a second Flotilla,
+ * which is stopped: that leaves the machine running. So both sides can take turns, on hosts whose speed
+ * changes within seconds. At the end the second one is started again and deletes its machine.
  */
 import type { Guest } from "../../node/src/guest/guest.ts";
 import { channelBelow } from "./vm.ts";
@@ -68,7 +69,7 @@ export interface Side {
 }
 
 export interface Measured {
-  /** Of the work that warms up, in its order. */
+  /** Times of the work that warms up, in its order. */
   readonly beforeMs: number[];
   readonly tookMs: number[];
   readonly used: Used;
@@ -78,7 +79,9 @@ export interface Turns {
   /** How often each side does its work, after it has warmed up. */
   readonly count: number;
   readonly warmUps: number;
-  /** How often in each turn: short work has long turns, because reading processor times takes longer than it. */
+  /**
+   * How often in each turn: short work has long turns, because reading processor times takes longer than it.
+   */
   readonly together: number;
 }
 

@@ -1,9 +1,9 @@
 /**
- * A container engine on the same host, for comparison: `podman run` with runc of the same busybox, from a local
- * image, without a network.
+ * A container engine on the same host, for comparison: `podman run` with runc of the same busybox, from a
+ * local image, without a network.
  *
- * Always: images and containers are in a directory of this run and nowhere else. Where podman cannot run a container
- * the reason is kept, and benchmarks print it instead of figures.
+ * Always: images and containers are in a directory of this run and nowhere else. Where podman cannot run a
+ * container the reason is kept, and benchmarks print it instead of figures.
  */
 import { execFile } from "node:child_process";
 import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
@@ -18,8 +18,8 @@ const RUN_DEADLINE_MS = 30_000;
 const BUSYBOX = "/bin/busybox";
 const IMAGE = "localhost/flotilla-bench";
 /**
- * runc without the limits on processes and files that podman sets: a host whose root may not raise limits refuses the
- * container because of them. Costs a shell and a sed, a few milliseconds.
+ * runc without the limits on processes and files that podman sets: a host whose root may not raise limits
+ * refuses the container because of them. Costs a shell and a sed, a few milliseconds.
  */
 const RUNC_WITHOUT_LIMITS = `#!/bin/sh
 for word in "$@"; do
@@ -99,8 +99,8 @@ export class Containers implements AsyncDisposable {
     this.#forget();
     await this.#podman("rm", "--all", "--force", "--time", "0").catch(() => {});
     await this.#podman("rmi", "--all", "--force").catch(() => {});
-    // podman mounts this directory onto itself and leaves it so. (`podman system reset` would also remove networks
-    // that are not ours.)
+    // podman mounts this directory onto itself and leaves it so. (`podman system reset` would also remove
+    // networks that are not ours.)
     await run("umount", [path.join(this.#directory, "store", "overlay")]).catch(() => {});
     await rm(this.#directory, { recursive: true, force: true });
   }

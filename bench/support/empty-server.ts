@@ -1,6 +1,7 @@
 /**
- * The least that node:http with the server's router does for a request: a separate process with handlers that do nothing,
- * for the routes that benchmarks request. It also acts as a program in a machine: an upload to `/` is read and discarded.
+ * The least that node:http with the server's router does for a request: a separate process with handlers that
+ * do nothing, for the routes that benchmarks request. It also acts as a program in a machine: an upload to
+ * `/` is read and discarded.
  *
  * Prints its address on one line and ends with its parent.
  */

@@ -1,5 +1,6 @@
 /**
- * Writes the rows of `fleet-size` directly: nodes, tenants, machines that have run for a day, their runs and usage.
+ * Writes the rows of `fleet-size` directly: nodes, tenants, machines that have run for a day, their runs and
+ * usage.
  */
 import { createHash } from "node:crypto";
 import { type Database, sql } from "../../server/src/db/database.ts";
@@ -19,7 +20,8 @@ const NODES_AT_A_TIME = 100;
 
 /** The last report of each node is in the future, so that none is found silent while rows are written. */
 export async function writeFleet(db: Database, rows: FleetRows): Promise<void> {
-  // Building the constraint against overlapping intervals takes minutes, and only writers of overlaps need it.
+  // Building the constraint against overlapping intervals takes minutes, and only writers of overlaps need
+  // it.
   await db.execute(sql`ALTER TABLE usage_intervals DROP CONSTRAINT IF EXISTS nothing_twice`);
   for (let from = rows.from; from <= rows.to; from += NODES_AT_A_TIME)
     await writePart(db, { ...rows, from, to: Math.min(rows.to, from + NODES_AT_A_TIME - 1) });

@@ -1,6 +1,6 @@
 /**
- * The calls of a flood: many concurrent workers, each making one call after another, until they are stopped or have
- * made too many.
+ * The calls of a flood: many concurrent workers, each making one call after another, until they are stopped
+ * or have made too many.
  *
  * Always: answers are counted by status; what breaks is started again, at most once per RETRY_MS.
  */

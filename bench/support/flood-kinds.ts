@@ -1,5 +1,6 @@
 /**
- * Ways in which a tenant may flood a server. Each prepares its data, and begins when the returned function is called.
+ * Ways in which a tenant may flood a server. Each prepares its data, and begins when the returned function is
+ * called.
  */
 import { EXEC_BODY_BYTES_MAX, EXEC_STDIN_BYTES_MAX, JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import type { Calls, FloodName } from "./flood-calls.ts";

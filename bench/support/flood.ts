@@ -1,9 +1,9 @@
 /**
  * One flood, as a separate program, so that its processor time is measured separately.
  *
- * Its only argument is a FloodOrder as JSON. Prints a line when it is ready, floods from the first byte of its input
- * to the end of it, then prints a FloodCount and ends. Always: it floods for DEADLINE_MS at most, makes a bounded
- * number of calls, and ends with its parent.
+ * Its only argument is a FloodOrder as JSON. Prints a line when it is ready, floods from the first byte of
+ * its input to the end of it, then prints a FloodCount and ends. Always: it floods for DEADLINE_MS at most,
+ * makes a bounded number of calls, and ends with its parent.
  */
 import { once } from "node:events";
 import { Calls, type FloodOrder } from "./flood-calls.ts";

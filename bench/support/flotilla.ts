@@ -1,10 +1,11 @@
 /**
- * A whole Flotilla for a benchmark: `flotilla up` as a user starts it, with its own data directory and a port chosen
- * by the system, used through the SDK; or, where FLOTILLA_URL and FLOTILLA_API_KEY name one, that.
+ * A whole Flotilla for a benchmark: `flotilla up` as a user starts it, with its own data directory and a port
+ * chosen by the system, used through the SDK; or, where FLOTILLA_URL and FLOTILLA_API_KEY name one, that.
  *
  * Always:
  * - Logs are quiet, so that writing them is not measured.
- * - `stop` leaves machines running, as it does for users, and another `start` on the same directory adopts them.
+ * - `stop` leaves machines running, as it does for users, and another `start` on the same directory adopts
+ *   them.
  * - `remove` deletes all machines that were made here, and the directory.
  * - In an existing Flotilla only machines with this run's label are touched.
  */
@@ -92,7 +93,7 @@ export class BenchFlotilla implements AsyncDisposable {
     return this.#client;
   }
 
-  /** For a client that is not the SDK. */
+  /** Access for a client that is not the SDK. */
   get access(): { readonly url: string; readonly headers: Readonly<Record<string, string>> } {
     return { url: this.#url, headers: { authorization: `Bearer ${this.#apiKey}`, "content-type": "application/json" } };
   }
@@ -185,8 +186,9 @@ export class BenchFlotilla implements AsyncDisposable {
   }
 
   /**
-   * Makes and removes as many machines, so that the node sees the demand, then waits until as many VMs are prepared,
-   * or until the node prepares no more. Returns how many are prepared; null where that cannot be seen.
+   * Makes and removes as many machines, so that the node sees the demand, then waits until as many VMs are
+   * prepared, or until the node prepares no more. Returns how many are prepared; null where that cannot be
+   * seen.
    */
   async warmUp(count: number): Promise<number | null> {
     await inTurns(Array.from({ length: count }), async () => {
@@ -220,8 +222,8 @@ export class BenchFlotilla implements AsyncDisposable {
   }
 
   /**
-   * Waits until one VM is prepared, for as long as preparing some takes. One may still be in preparation, so it waits
-   * for two directories.
+   * Waits until one VM is prepared, for as long as preparing some takes. One may still be in preparation, so
+   * it waits for two directories.
    */
   async untilOneWaits(): Promise<void> {
     const deadline = monotonic() + SETTLED_MS + 2 * PREPARE_MS;
@@ -245,7 +247,9 @@ export class BenchFlotilla implements AsyncDisposable {
     throw new Error(`the benchmark's Flotilla runs no ${program}`);
   }
 
-  /** Removes the default plan's limits, which a load would measure otherwise. Only for a Flotilla of this run. */
+  /**
+   * Removes the default plan's limits, which a load would measure otherwise. Only for a Flotilla of this run.
+   */
   async liftLimits(): Promise<void> {
     if (!this.isOwn) return;
     const [rate, total] = [1_000_000, 1_000_000_000];

@@ -1,7 +1,7 @@
 /*
- * The smallest web server that keeps connections alive: answers every request on port 80 with two bytes. One thread, so
- * that what it costs in an emulated guest is mostly the kernel's part. A request that asks for `Connection: close` gets it.
- * Requests have no body. For benchmarks.
+ * The smallest web server that keeps connections alive: answers every request on port 80 with two bytes. One
+ * thread, so that what it costs in an emulated guest is mostly the kernel's part. A request that asks for
+ * `Connection: close` gets it. Requests have no body. For benchmarks.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -23,7 +23,7 @@ export async function processorMs(pid: number): Promise<number> {
   return (await statOf(pid)).ownMs;
 }
 
-/** Of the process and of its children, also those that have ended. */
+/** Processor time of the process and of its children, also those that have ended. */
 export async function processorMsOfAll(pid: number): Promise<number> {
   const processes = (await readdir("/proc")).map(Number).filter((number) => number > 0);
   // Others end at any time.
@@ -35,7 +35,7 @@ export async function processorMsOfAll(pid: number): Promise<number> {
 interface ProcessStat {
   readonly parent: number;
   readonly ownMs: number;
-  /** Of its children that have ended. */
+  /** Processor time of its children that have ended. */
   readonly endedMs: number;
 }
 
@@ -51,8 +51,8 @@ async function statOf(pid: number): Promise<ProcessStat> {
 const LEAST = 19;
 
 /**
- * Gives the process, which leads a session, the lowest priority: it should affect others as if it ran on another
- * host. Linux may share processors between sessions first, and then their priority counts.
+ * Gives the process, which leads a session, the lowest priority: it should affect others as if it ran on
+ * another host. Linux may share processors between sessions first, and then their priority counts.
  */
 export async function giveLeftovers(pid: number): Promise<void> {
   setPriority(pid, LEAST);

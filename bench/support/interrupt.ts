@@ -1,6 +1,6 @@
 /**
- * Clean-up when a user stops a benchmark with Ctrl-C: each thing that is made registers its removal, and a signal
- * removes them all, the latest first, before the process ends.
+ * Clean-up when a user stops a benchmark with Ctrl-C: each thing that is made registers its removal, and a
+ * signal removes them all, the latest first, before the process ends.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 

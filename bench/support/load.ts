@@ -2,8 +2,8 @@
  * Sends the same request to a server repeatedly on a number of kept-alive connections, with as little work as
  * possible: the processors are shared with what is measured.
  *
- * Always: each connection has one outstanding request; answers have a content-length; an answer other than 200 counts
- * as failed and has no time.
+ * Always: each connection has one outstanding request; answers have a content-length; an answer other than
+ * 200 counts as failed and has no time.
  */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";

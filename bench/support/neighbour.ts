@@ -1,6 +1,6 @@
 /**
- * The tenant whose calls are measured: a few kinds of calls in turns, at fixed moments, however long others take. So
- * when a server answers nothing for a while, every call in that period records it.
+ * The tenant whose calls are measured: a few kinds of calls in turns, at fixed moments, however long others
+ * take. So when a server answers nothing for a while, every call in that period records it.
  */
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
@@ -52,7 +52,8 @@ export class Neighbour {
     const askedAt = monotonic();
     const headers = body === "" ? this.#headers : { ...this.#headers, "content-length": Buffer.byteLength(body) };
     const request = httpRequest(`${this.#url}${path}`, { method, headers, agent: this.#agent });
-    // A server that is stopped in the middle of an answer would end the bench before it has removed its processes.
+    // A server that is stopped in the middle of an answer would end the bench before it has removed its
+    // processes.
     request.on("error", () => undefined);
     request.end(body);
     const [response] = (await once(request, "response")) as [IncomingMessage];

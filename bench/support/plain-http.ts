@@ -1,6 +1,7 @@
 /**
- * A client for benches of many small requests, on kept-alive connections: it writes the text of a request and reads the status, so it takes
- * less of the processors from what is measured than an HTTP library. It understands answers with a content-length only.
+ * A client for benches of many small requests, on kept-alive connections: it writes the text of a request and
+ * reads the status, so it takes less of the processors from what is measured than an HTTP library. It
+ * understands answers with a content-length only.
  */
 import { once } from "node:events";
 import { createConnection, type Socket } from "node:net";

@@ -1,9 +1,9 @@
 /**
- * Prints the results of a benchmark: the environment, then each series and the target, as text or as one line of
- * JSON.
+ * Prints the results of a benchmark: the environment, then each series and the target, as text or as one line
+ * of JSON.
  *
- * Always: figures come with the environment they were measured in, including the host's load, because they mean
- * nothing without it.
+ * Always: figures come with the environment they were measured in, including the host's load, because they
+ * mean nothing without it.
  */
 import { cpus, loadavg, release, totalmem } from "node:os";
 import type { DriverFacts } from "../../node/src/driver/driver.ts";

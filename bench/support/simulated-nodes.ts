@@ -1,11 +1,12 @@
 /**
- * Simulates the agents of a fleet: each sends a heartbeat every 5 s, in which one of its machines has become ready, or has stopped
- * being ready, and each answers a requested state at once as reached.
+ * Simulates the agents of a fleet: each sends a heartbeat every 5 s, in which one of its machines has become
+ * ready, or has stopped being ready, and each answers a requested state at once as reached.
  *
- * A program whose argument is the number of nodes; with a second one, `idle`, they have no machines at first. It prints the port at which
- * all of them listen, each at its own loopback address. The first line on its standard input is the address of the server, to which it sends
- * heartbeats from then on. Each further line is a number: so many nodes, the first ones, are cut off from now on. On SIGTERM it prints
- * the number of answers by status, and ends.
+ * A program whose argument is the number of nodes; with a second one, `idle`, they have no machines at first.
+ * It prints the port at which all of them listen, each at its own loopback address. The first line on its
+ * standard input is the address of the server, to which it sends heartbeats from then on. Each further line
+ * is a number: so many nodes, the first ones, are cut off from now on. On SIGTERM it prints the number of
+ * answers by status, and ends.
  */
 import { once } from "node:events";
 import { Agent, createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";

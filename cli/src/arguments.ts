@@ -1,6 +1,6 @@
 /**
- * Parses command line values: sizes, durations, pairs. Pure. Commander calls these functions while it parses; a value
- * that cannot be read ends the command with exit code 2 and the expected form.
+ * Parses command line values: sizes, durations, pairs. Pure. Commander calls these functions while it parses;
+ * a value that cannot be read ends the command with exit code 2 and the expected form.
  */
 import { InvalidArgumentError } from "commander";
 

@@ -18,11 +18,16 @@ export interface World {
   readonly directory: string;
   readonly clock: Clock;
   readonly streams: Streams;
-  /** Calls back at each stop request (Ctrl-C, SIGTERM, closed terminal) until the returned function is called. */
+  /**
+   * Calls back at each stop request (Ctrl-C, SIGTERM, closed terminal) until the returned function is called.
+   */
   readonly onStopSignal: (stop: () => void) => () => void;
   /** From then on, output that cannot be written does not end the process. */
   readonly continueWithoutOutput: () => void;
-  /** From then on, the process ends with its command, also with a connection that is open and with output that is not read. */
+  /**
+   * From then on, the process ends with its command, also with a connection that is open and with output that
+   * is not read.
+   */
   readonly endWithCommand: () => void;
 }
 

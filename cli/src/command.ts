@@ -1,9 +1,9 @@
 /**
- * Adds verbs to the command tree: usage, options and help immediately, code only when the verb is called, so that
- * `flotilla machine ls` loads nothing that only `flotilla up` needs.
+ * Adds verbs to the command tree: usage, options and help immediately, code only when the verb is called, so
+ * that `flotilla machine ls` loads nothing that only `flotilla up` needs.
  *
- * Always: every verb that talks to a server has the same four connection options, under their own heading of the
- * help.
+ * Always: every verb that talks to a server has the same four connection options, under their own heading of
+ * the help.
  */
 import type { Command } from "commander";
 import { Call, type CommonOptions, type VerbModule, type World } from "./call.ts";

@@ -1,11 +1,12 @@
 /**
  * Which server a command talks to, and with which key.
  *
- * The address: --url, then FLOTILLA_URL, then what `flotilla login` saved, then http://127.0.0.1:8080. The key:
- * --api-key-file, then FLOTILLA_API_KEY, then the saved one, then the admin key of a data directory on this machine.
+ * The address: --url, then FLOTILLA_URL, then what `flotilla login` saved, then http://127.0.0.1:8080. The
+ * key: --api-key-file, then FLOTILLA_API_KEY, then the saved one, then the admin key of a data directory on
+ * this machine.
  *
- * Always: a saved key is sent only to the address it was saved with, and a local admin key only to this machine.
- * Another server never receives a key that is not for it.
+ * Always: a saved key is sent only to the address it was saved with, and a local admin key only to this
+ * machine. Another server never receives a key that is not for it.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -36,8 +37,8 @@ export function savedPath(environment: Environment): string {
 }
 
 /**
- * Throws a Failure when a file that was named explicitly cannot be read, when a saved one that is needed cannot be read or
- * has something else in it, and for an address or a key that cannot be one.
+ * Throws a Failure when a file that was named explicitly cannot be read, when a saved one that is needed
+ * cannot be read or has something else in it, and for an address or a key that cannot be one.
  */
 export function resolveConnection(environment: Environment, options: ConnectionOptions): Connection {
   const isNamed = options.url !== undefined || Boolean(environment[settings.serverUrl.env]);
@@ -144,7 +145,10 @@ function readKey(path: string): string | null {
   }
 }
 
-/** null when there is none. Without its address the call would go to another server, so one that cannot be read is a Failure then. */
+/**
+ * null when there is none. Without its address the call would go to another server, so one that cannot be
+ * read is a Failure then.
+ */
 function readSaved(path: string, isNamed: boolean): Saved | null {
   let text: string;
   try {

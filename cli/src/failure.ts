@@ -1,9 +1,10 @@
 /**
- * Why a command failed, in two lines: what happened, and what to do about it, in terms of commands and options.
+ * Why a command failed, in two lines: what happened, and what to do about it, in terms of commands and
+ * options.
  *
  * Always:
- * - A Failure and a refusal by the server end the command with exit code 1, a usage error with 2. Any other thrown
- *   error is a bug of ours and keeps its stack.
+ * - A Failure and a refusal by the server end the command with exit code 1, a usage error with 2. Any other
+ *   thrown error is a bug of ours and keeps its stack.
  * - No text shows a key.
  */
 import { errorOf } from "@flotilla/base/errors";
@@ -51,7 +52,10 @@ export function fileErrorText(error: unknown): string | undefined {
   return code === undefined ? undefined : FILE_ERRORS[code];
 }
 
-/** No file is found by a name that was read from a directory and was not UTF-8: parts of it are replaced. Empty for another path. */
+/**
+ * No file is found by a name that was read from a directory and was not UTF-8: parts of it are replaced.
+ * Empty for another path.
+ */
 export const undecodedText = (path: string): string =>
   path.includes("\ufffd") ? "its name is not UTF-8, and such a file cannot be copied" : "";
 
@@ -70,8 +74,8 @@ export interface ConnectionFacts {
 }
 
 /**
- * Any error as a Failure; null when it is a bug of ours. `names`: the options and operands of the command, for texts
- * of the server that name fields.
+ * Any error as a Failure; null when it is a bug of ours. `names`: the options and operands of the command,
+ * for texts of the server that name fields.
  */
 export function failureOf(
   error: unknown,

@@ -1,5 +1,6 @@
 /**
- * Tenants and plans by their names, which are unique. Ids are recognized by their form, so that no list is read for them.
+ * Tenants and plans by their names, which are unique. Ids are recognized by their form, so that no list is
+ * read for them.
  */
 import type { Flotilla } from "@flotilla/sdk";
 import { Failure } from "./failure.ts";

@@ -1,10 +1,11 @@
 /**
- * The `flotilla` command: passes the process's arguments, environment and streams to the command tree and ends with
- * its exit code. The only file of the command line that touches the process.
+ * The `flotilla` command: passes the process's arguments, environment and streams to the command tree and
+ * ends with its exit code. The only file of the command line that touches the process.
  *
- * Always: the process does not exit before its output is written. A reader that closes the pipe (`| head`) ends it
- * silently, as with other programs; output that cannot be written for another reason ends it with an error. Neither ends
- * a program that says it does not need its output. A command that was stopped waits for nothing.
+ * Always: the process does not exit before its output is written. A reader that closes the pipe (`| head`)
+ * ends it silently, as with other programs; output that cannot be written for another reason ends it with an
+ * error. Neither ends a program that says it does not need its output. A command that was stopped waits for
+ * nothing.
  */
 import { systemClock } from "@flotilla/base/clock";
 import { STOP_SIGNALS } from "@flotilla/base/stop-signals";

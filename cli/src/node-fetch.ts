@@ -1,10 +1,12 @@
 /**
- * `fetch` over Node's own HTTP modules: the transport of verbs that send or receive much, or wait long. Node's `fetch` reads 64 KiB at
- * a time and copies each piece twice, which is most of the cost of reading a command's output (docs/streams.md).
+ * `fetch` over Node's own HTTP modules: the transport of verbs that send or receive much, or wait long.
+ * Node's `fetch` reads 64 KiB at a time and copies each piece twice, which is most of the cost of reading a
+ * command's output (docs/streams.md).
  *
  * Always:
  * - It supports what the SDK needs: a method, headers, a body of text, bytes or a stream, and a signal.
- * - An answer may take as long as it likes to begin, and between its pieces. Node's `fetch` fails after 300 s.
+ * - An answer may take as long as it likes to begin, and between its pieces. Node's `fetch` fails after 300
+ *   s.
  * - A body that is a stream is cancelled when the call has ended before it was sent.
  * - A redirect is not followed here: the global `fetch` makes the call again and follows it.
  * - At most two pieces of an answer, each of at most READ_BYTES, are held for a reader that does not read.
@@ -16,7 +18,10 @@ import { Readable } from "node:stream";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** A reader that is behind its sender gets as much at a time. Not over TLS, where a piece is a record of 16 KiB. */
+/**
+ * A reader that is behind its sender gets as much at a time. Not over TLS, where a piece is a record of 16
+ * KiB.
+ */
 const READ_BYTES = 256 * 1024;
 /** Detects a peer that vanished silently although nothing is being sent. */
 const KEEP_ALIVE_MS = 30_000;
@@ -73,7 +78,10 @@ function send(url: string, options: RequestOptions): ClientRequest {
   return http.request(url, hasProxy ? options : { ...options, agent: PLAIN });
 }
 
-/** Node's parser copies what it hands on, so the same memory is read into as long as the parser takes what was read immediately. */
+/**
+ * Node's parser copies what it hands on, so the same memory is read into as long as the parser takes what was
+ * read immediately.
+ */
 function connectLarge(to: NetConnectOpts): Socket {
   let bytes = Buffer.allocUnsafeSlow(READ_BYTES);
   let isHeld = false;

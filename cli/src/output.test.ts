@@ -1,5 +1,6 @@
 /**
- * What a command's output does with text of others: nothing of it may move the cursor or change other text on the terminal.
+ * What a command's output does with text of others: nothing of it may move the cursor or change other text on
+ * the terminal.
  */
 import assert from "node:assert/strict";
 import { PassThrough } from "node:stream";

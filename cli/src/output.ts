@@ -1,5 +1,6 @@
 /**
- * A command's output: results to standard output, everything else (progress, notes, errors) to standard error.
+ * A command's output: results to standard output, everything else (progress, notes, errors) to standard
+ * error.
  *
  * Always:
  * - With --json, standard output holds the API's JSON and nothing else.
@@ -75,8 +76,8 @@ export class Output {
   }
 
   /**
-   * Prints a long list page by page: as a table, or as one JSON array. Columns are as wide as in the pages so far. Resolves when
-   * everything was written; a slow reader slows the pages.
+   * Prints a long list page by page: as a table, or as one JSON array. Columns are as wide as in the pages so
+   * far. Resolves when everything was written; a slow reader slows the pages.
    */
   async pages<T>(
     heads: readonly string[],

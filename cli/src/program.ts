@@ -26,7 +26,7 @@ import { addPoolCommands } from "./pool/commands.ts";
 import { addTokenCommands } from "./token/commands.ts";
 import { addWebhookCommands } from "./webhook/commands.ts";
 
-/** So many nouns are named for a verb without one. The most used ones come first. */
+/** How many nouns are named for a verb without one. The most used ones come first. */
 const NOUNS_MAX = 2;
 
 export function buildProgram(tree: Tree): Command {
@@ -134,7 +134,10 @@ function refuseVerbAlone(root: Command, verb: string): void {
   if (nouns.length > 0) root.on("command:*", () => root.error(lines.join("\n"), { code: "commander.unknownCommand" }));
 }
 
-/** `help`, `help machine` and `machine help`, as other programs have them, are `--help`. A noun has no command of that name. */
+/**
+ * `help`, `help machine` and `machine help`, as other programs have them, are `--help`. A noun has no command
+ * of that name.
+ */
 function withHelp(root: Command, argv: readonly string[]): readonly string[] {
   const [first = "", second] = argv;
   if (first === "help") return [...argv.slice(1), "--help"];

@@ -1,9 +1,9 @@
 /**
- * Asks a server again that does not answer for a moment, as while it restarts. For commands that wait or follow: their first call is
- * not repeated, so that a wrong address is reported at once.
+ * Asks a server again that does not answer for a moment, as while it restarts. For commands that wait or
+ * follow: their first call is not repeated, so that a wrong address is reported at once.
  *
- * Always: each attempt ends after ASK_MS_MAX, since a connection that died unnoticed would give no answer for minutes, although the server
- * answers on a new one.
+ * Always: each attempt ends after ASK_MS_MAX, since a connection that died unnoticed would give no answer for
+ * minutes, although the server answers on a new one.
  */
 import { FlotillaError } from "@flotilla/sdk";
 import type { Call } from "./call.ts";
@@ -15,7 +15,10 @@ const ASK_MS_MAX = 30_000;
 const AWAY_MAX_MS = 30_000;
 const AWAY_STATUSES: readonly number[] = [502, 503, 504];
 
-/** The first answer of `ask`. Throws what it throws for another reason, when the server is away for too long, and once `signal` is aborted. */
+/**
+ * The first answer of `ask`. Throws what it throws for another reason, when the server is away for too long,
+ * and once `signal` is aborted.
+ */
 export async function whileAway<T>(
   { world }: Call,
   ask: (limit: { readonly timeoutMs: number }) => Promise<T>,

@@ -1,5 +1,6 @@
 /**
- * Work that ends in order when the program is asked to stop (Ctrl-C, SIGTERM), so that it leaves nothing half done.
+ * Work that ends in order when the program is asked to stop (Ctrl-C, SIGTERM), so that it leaves nothing half
+ * done.
  */
 import type { Call } from "./call.ts";
 

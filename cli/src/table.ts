@@ -1,8 +1,8 @@
 /**
  * Formats text for people: tables, lists of facts, sizes and ages. Pure.
  *
- * Always: text from a server, a guest or another user is cleaned of control characters first, so that it can neither
- * move the cursor nor change other text on the terminal.
+ * Always: text from a server, a guest or another user is cleaned of control characters first, so that it can
+ * neither move the cursor nor change other text on the terminal.
  */
 
 /** The text on one line, without control characters. */
@@ -13,7 +13,10 @@ export function clean(text: string): string {
     .replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+/g, " ");
 }
 
-/** As JSON.stringify, but a terminal that prints it obeys nothing in it: what JSON leaves as it is, and `clean` removes, is escaped. */
+/**
+ * As JSON.stringify, but a terminal that prints it obeys nothing in it: what JSON leaves as it is, and
+ * `clean` removes, is escaped.
+ */
 export const jsonText = (value: unknown, indent = 0): string =>
   JSON.stringify(value, null, indent).replace(
     /[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g,

@@ -1,9 +1,9 @@
 /**
- * The server's refusals in the terms of the command line: the server names its calls and the fields of its bodies, a
- * user of the command line knows commands and options. Pure.
+ * The server's refusals in the terms of the command line: the server names its calls and the fields of its
+ * bodies, a user of the command line knows commands and options. Pure.
  *
- * Always: what is replaced is what the refusal's details name; its text is not interpreted. A field is renamed only where
- * the command has an option or an operand for it.
+ * Always: what is replaced is what the refusal's details name; its text is not interpreted. A field is
+ * renamed only where the command has an option or an operand for it.
  */
 import type { RefusalDetails } from "@flotilla/sdk";
 
@@ -25,7 +25,10 @@ const COMMANDS: Readonly<Record<string, string>> = {
   "POST /v1/plans/ID/rates": "plan rate ID",
 };
 
-/** Fields whose option or operand has another name. For all others it follows from the field's: `autoStopSeconds`, `--auto-stop`. */
+/**
+ * Fields whose option or operand has another name. For all others it follows from the field's:
+ * `autoStopSeconds`, `--auto-stop`.
+ */
 const RENAMED: Readonly<Record<string, readonly string[]>> = {
   activeFrom: ["from"],
   cidrs: ["allow-cidr"],
@@ -93,7 +96,10 @@ function amountText(amount: number, unit: string): string {
   return `${amount / seconds}${letter}`;
 }
 
-/** The option or operand for a field, which may be a path: `labels.team` is `--label team`. undefined: there is none. */
+/**
+ * The option or operand for a field, which may be a path: `labels.team` is `--label team`. undefined: there
+ * is none.
+ */
 function nameOf(path: string, names: readonly string[]): string | undefined {
   const parts = path.split(".");
   for (let at = parts.length - 1; at >= 0; at--) {

@@ -1,6 +1,6 @@
 /**
- * `flotilla bench` against a real server with machines of the fake driver: what it prints, and that no machine is
- * left.
+ * `flotilla bench` against a real server with machines of the fake driver: what it prints, and that no
+ * machine is left.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * `flotilla machine cp` where something breaks in the middle: the connection, a file of this machine, or what the
- * destination is.
+ * `flotilla machine cp` where something breaks in the middle: the connection, a file of this machine, or what
+ * the destination is.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

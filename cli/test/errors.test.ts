@@ -1,6 +1,6 @@
 /**
- * What a newcomer reads when something is wrong: one line that says what, one that says what to do, in terms of
- * commands and options, and never a stack or a key.
+ * What a newcomer reads when something is wrong: one line that says what, one that says what to do, in terms
+ * of commands and options, and never a stack or a key.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

@@ -1,6 +1,6 @@
 /**
- * `flotilla machine logs` and `machine events` against a real server and a scripted guest: what is printed where, and
- * when following ends.
+ * `flotilla machine logs` and `machine events` against a real server and a scripted guest: what is printed
+ * where, and when following ends.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

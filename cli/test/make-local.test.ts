@@ -1,5 +1,6 @@
 /**
- * `flotilla image make-local` that is stopped while Debian's packages are fetched, with another program as mmdebstrap.
+ * `flotilla image make-local` that is stopped while Debian's packages are fetched, with another program as
+ * mmdebstrap.
  */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";

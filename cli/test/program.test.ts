@@ -1,6 +1,6 @@
 /**
- * The command tree as a whole: every command is documented, describes its options, and supports the options that all
- * of them share.
+ * The command tree as a whole: every command is documented, describes its options, and supports the options
+ * that all of them share.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

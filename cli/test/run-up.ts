@@ -111,8 +111,8 @@ export function commandLine(pid: number): string {
 }
 
 /**
- * The processes of a data directory: Flotilla's programs, found by their environment, and PostgreSQL, found by its
- * working directory.
+ * The processes of a data directory: Flotilla's programs, found by their environment, and PostgreSQL, found
+ * by its working directory.
  */
 export function processesOf(dataDirectory: string): string[] {
   const database = statSync(join(dataDirectory, "postgres", "data"), { throwIfNoEntry: false });

@@ -1,9 +1,9 @@
 /**
- * `npm start` stopped during set-up: nothing remains, and the next start continues. Also set-up that cannot create a
- * user.
+ * `npm start` stopped during set-up: nothing remains, and the next start continues. Also set-up that cannot
+ * create a user.
  *
- * apt-get, dpkg and the npm called by set-up are fakes: they wait where the real ones fetch or install. The npm that
- * starts set-up is real, and so is all of set-up, in a directory with nothing else of the checkout.
+ * apt-get, dpkg and the npm called by set-up are fakes: they wait where the real ones fetch or install. The
+ * npm that starts set-up is real, and so is all of set-up, in a directory with nothing else of the checkout.
  */
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";

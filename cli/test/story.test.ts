@@ -109,7 +109,7 @@ test("a node is listed, drained with progress shown, and starts nothing then", a
   assert.deepEqual([drained.code, String(drained.output)], [0, `${id}\n`], drained.errors);
   assert.match(String((await up.cli("node", "ls")).output), / drained /);
   assert.match((await up.cli("machine", "start", "one")).errors, /is drained/);
-  // Of a drained node, `uncordon` says what opens it.
+  // `uncordon` says what opens a drained node.
   assert.match(
     (await up.cli("node", "uncordon", id)).errors,
     new RegExp(`is drained.*flotilla node cancel-drain ${id}`),

@@ -1,6 +1,6 @@
 /**
- * What `flotilla up` does with its programs: waits for them, restarts them, stops them in time, and ends them when it
- * dies.
+ * What `flotilla up` does with its programs: waits for them, restarts them, stops them in time, and ends them
+ * when it dies.
  *
  * The programs are small test programs, run as real processes.
  */

@@ -1,5 +1,6 @@
 /**
- * A start of Flotilla with obstacles: the programs of a killed one still run, or the database dies during the start.
+ * A start of Flotilla with obstacles: the programs of a killed one still run, or the database dies during the
+ * start.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -8,7 +9,10 @@ import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import { makeDirectory, START_MS, startUp } from "./run-up.ts";
 
-/** What a restart may take beyond a first start. A server that drained a start for a dead node took 27 s longer. */
+/**
+ * What a restart may take beyond a first start. A server that drained a start for a dead node took 27 s
+ * longer.
+ */
 const LONGER_MS = 10_000;
 
 test("an up that is killed while a machine starts can be started again within seconds", async (t) => {

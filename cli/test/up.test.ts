@@ -1,6 +1,6 @@
 /**
- * `flotilla up` as a whole, with a real server, database and node, and machines of the fake driver: its printed lines
- * work, crashed programs are restarted, and a stop leaves no program.
+ * `flotilla up` as a whole, with a real server, database and node, and machines of the fake driver: its
+ * printed lines work, crashed programs are restarted, and a stop leaves no program.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

@@ -1,6 +1,6 @@
 /**
- * The command line against a test server: what it sends, what it prints and how it ends, where a real server would
- * not show it (an answer of exact bytes, a refusal of every kind, a start that takes too long).
+ * The command line against a test server: what it sends, what it prints and how it ends, where a real server
+ * would not show it (an answer of exact bytes, a refusal of every kind, a start that takes too long).
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

@@ -1,5 +1,6 @@
 /**
- * Apps: replicated instances of an image with a rollout strategy. `/v1/groups` is a newer name of the same routes.
+ * Apps: replicated instances of an image with a rollout strategy. `/v1/groups` is a newer name of the same
+ * routes.
  */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
 import { int32, int64, nullable, oneOf, optional, Type, text, timestamp } from "./schema.ts";

@@ -1,8 +1,8 @@
 /**
  * The audit log: who changed what, and which calls were refused.
  *
- * Always: rows are never changed. Each has the hash of the row before it, so a missing or changed row shows. No row
- * holds a secret, a body or an answer.
+ * Always: rows are never changed. Each has the hash of the row before it, so a missing or changed row shows.
+ * No row holds a secret, a body or an answer.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { anotherTenant, int32, int64, nullable, pageQuery, type Static, text, Type } from "./schema.ts";

@@ -1,7 +1,8 @@
 /**
  * Invoices: one for each tenant and calendar month in UTC. Money is integer micros of the currency unit.
  *
- * Always: the lines of an invoice follow from recorded intervals and rates alone, so any client can compute them again.
+ * Always: the lines of an invoice follow from recorded intervals and rates alone, so any client can compute
+ * them again.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { Labels } from "./machines.ts";
@@ -22,7 +23,8 @@ import {
 } from "./schema.ts";
 
 /**
- * `draft`: the month has not ended. `grace`: it has ended, and late reports still change it. `finalized`: nothing changes it any more.
+ * `draft`: the month has not ended. `grace`: it has ended, and late reports still change it. `finalized`:
+ * nothing changes it any more.
  */
 export const INVOICE_STATUSES = ["draft", "grace", "finalized"] as const;
 export type InvoiceStatus = (typeof INVOICE_STATUSES)[number];
@@ -30,7 +32,10 @@ export type InvoiceStatus = (typeof INVOICE_STATUSES)[number];
 /** What intervals measure. As the CHECK of usage_intervals. */
 export const INVOICE_METERS = ["uptime", "cpu", "memory", "disk"] as const;
 
-/** Why a line is on the invoice: the month's own usage, or a change of an earlier month that became known later. */
+/**
+ * Why a line is on the invoice: the month's own usage, or a change of an earlier month that became known
+ * later.
+ */
 export const LINE_KINDS = ["usage", "adjustment"] as const;
 
 const micros = (description?: string) =>
@@ -144,7 +149,10 @@ export type InvoiceCost = Static<typeof InvoiceCost>;
 export const LEDGER_KINDS = ["invoice", "credit", "adjustment"] as const;
 /** As the CHECK of ledger_entries. */
 export const LEDGER_ACCOUNTS = ["balance", "usage", "adjustment", "credit"] as const;
-/** What a machine may still cost until it is checked again is held of its tenant's budget: from `budget` to `held`. Not posted yet. */
+/**
+ * What a machine may still cost until it is checked again is held of its tenant's budget: from `budget` to
+ * `held`. Not posted yet.
+ */
 const HOLD_KIND = "hold";
 const HOLD_ACCOUNTS = ["budget", "held"] as const;
 /** Ten million units of the currency in one posting. */

@@ -1,8 +1,8 @@
 /**
  * How an endpoint is declared: everything about it except its code.
  *
- * Validation, the handlers' types, OpenAPI, the SDK's methods and the surface tests are derived from these records,
- * so each fact about an endpoint is in one place.
+ * Validation, the handlers' types, OpenAPI, the SDK's methods and the surface tests are derived from these
+ * records, so each fact about an endpoint is in one place.
  */
 import type { ErrorCode } from "./errors.ts";
 import type { TSchema } from "./schema.ts";
@@ -11,8 +11,8 @@ import type { Scope } from "./scopes.ts";
 export type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS";
 
 /**
- * Who may call: anyone; any valid key; a key with one of the scopes; a node with a join token (or its credential); a
- * node with its credential.
+ * Callers of the endpoint: anyone; any valid key; a key with one of the scopes; a node with a join token (or
+ * its credential); a node with its credential.
  */
 export type Access = "public" | "anyKey" | readonly Scope[] | "joinToken" | "nodeCredential";
 
@@ -24,7 +24,10 @@ export type Body =
       readonly maxBytes?: number;
       /** The string of the body that may be long: the handler gets it as UTF-8 bytes when it is. */
       readonly longText?: string;
-      /** The handler reads it with the schemas of the link, which repair text that cannot be stored. Otherwise such a body is refused. */
+      /**
+       * The handler reads it with the schemas of the link, which repair text that cannot be stored. Otherwise
+       * such a body is refused.
+       */
       readonly isRepaired?: true;
     }
   /** Streamed to the handler, never held whole. */
@@ -35,7 +38,10 @@ export type Answer =
       readonly kind: "json";
       readonly schema: TSchema;
       readonly description?: string;
-      /** The content type of a stream that replaces the JSON when the caller asks for it, and how: `orStreamWhen`. */
+      /**
+       * The content type of a stream that replaces the JSON when the caller asks for it, and how:
+       * `orStreamWhen`.
+       */
       readonly orStream?: string;
       /** Such as "with `stream: true` in the body, the events of `exec/stream`". */
       readonly orStreamWhen?: string;
@@ -77,11 +83,14 @@ export interface Endpoint {
   /** Answered by a WebSocket upgrade. */
   readonly isUpgrade?: true;
   /**
-   * Forwards the request to the machine `{id}`: the machine's answer is returned unchanged, with any status, and
-   * upgrades too. A connect token of the machine is accepted like a key.
+   * Forwards the request to the machine `{id}`: the machine's answer is returned unchanged, with any status,
+   * and upgrades too. A connect token of the machine is accepted like a key.
    */
   readonly isBridge?: true;
-  /** Part of the specification's description, but not a supported part of the service: answers have `x-unsupported` with the family. */
+  /**
+   * Part of the specification's description, but not a supported part of the service: answers have
+   * `x-unsupported` with the family.
+   */
   readonly isUnsupported?: true;
 }
 

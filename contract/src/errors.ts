@@ -1,8 +1,8 @@
 /**
  * The registry of all refusals of the API: code, HTTP status and who can act on it.
  *
- * Domain code throws `Refusal(code, text)` for what a caller may see. Any other error is a 500 whose message is only
- * logged. The mapping to HTTP is in server/src/http and nowhere else.
+ * Domain code throws `Refusal(code, text)` for what a caller may see. Any other error is a 500 whose message
+ * is only logged. The mapping to HTTP is in server/src/http and nowhere else.
  *
  * Texts are one plain sentence: operation, reason, identifier; lower case; then what the caller can do.
  */
@@ -55,8 +55,8 @@ export const ERRORS = {
 export type ErrorCode = keyof typeof ERRORS;
 
 /**
- * Why an image is unavailable, when a retry changes nothing. A node sends the code with its text; a failure without a
- * code may be temporary. The table's CHECK has the same list.
+ * Why an image is unavailable, when a retry changes nothing. A node sends the code with its text; a failure
+ * without a code may be temporary. The table's CHECK has the same list.
  */
 export const IMAGE_FAULTS = [
   "image_not_found",
@@ -79,7 +79,8 @@ export class Refusal extends Error {
   readonly details: RefusalDetails;
 
   constructor(code: ErrorCode, text: string, { headers = {}, ...details }: RefusalFacts = {}) {
-    // A refusal is an answer, and its stack is never read: collecting one took a third of a refused request's processor time.
+    // A refusal is an answer, and its stack is never read: collecting one took a third of a refused request's
+    // processor time.
     const { stackTraceLimit } = Error;
     Error.stackTraceLimit = 0;
     super(text);

@@ -1,8 +1,9 @@
 /**
- * The framed stream of a command's output: what server and SDK must agree on. docs/streams.md describes it for everybody.
+ * The framed stream of a command's output: what server and SDK must agree on. docs/streams.md describes it
+ * for everybody.
  *
- * A frame is a head of EXEC_FRAME_HEAD_BYTES (its kind, three zero bytes, the length of its payload in big endian) and the
- * payload. This is the head that container engines use for the same purpose.
+ * A frame is a head of EXEC_FRAME_HEAD_BYTES (its kind, three zero bytes, the length of its payload in big
+ * endian) and the payload. This is the head that container engines use for the same purpose.
  */
 
 /** The content type of the stream. A caller that accepts it gets it instead of Server-Sent Events. */

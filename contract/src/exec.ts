@@ -1,8 +1,8 @@
 /**
  * Running commands in a machine: exec, code, sessions and the interactive terminal.
  *
- * What happens in the guest is answered with 200 and an exit code: 124 for a timeout, 255 for a program that does not
- * exist. Refusals are for errors outside the guest.
+ * What happens in the guest is answered with 200 and an exit code: 124 for a timeout, 255 for a program that
+ * does not exist. Refusals are for errors outside the guest.
  */
 import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";

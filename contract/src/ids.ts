@@ -1,6 +1,6 @@
 /**
- * The prefixes of all identifiers. An id is `<prefix>-<32 hex>`, so that a log line shows what kind of thing it
- * names.
+ * The prefixes of all identifiers. An id is `<prefix>-<32 hex>`, so that a log line shows what kind of thing
+ * it names.
  */
 export const ID_PREFIXES = {
   machine: "mach",

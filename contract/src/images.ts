@@ -1,6 +1,7 @@
 /**
- * Images cached on nodes. References resolve as container engines do (`alpine` is `docker.io/library/alpine:latest`);
- * `local/<name>[:tag]` names an image made or imported on a node and is never pulled.
+ * Images cached on nodes. References resolve as container engines do (`alpine` is
+ * `docker.io/library/alpine:latest`); `local/<name>[:tag]` names an image made or imported on a node and is
+ * never pulled.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";

@@ -4,15 +4,19 @@
 
 /** JSON bodies. `code` of 1 MiB, escaped, would not fit: exec and code have their own limit. */
 export const JSON_BODY_BYTES_MAX = 1024 * 1024;
-/** exec and code bodies: stdin of 16 MiB as JSON text, where a control character takes six bytes at worst in practice. */
+/**
+ * exec and code bodies: stdin of 16 MiB as JSON text, where a control character takes six bytes at worst in
+ * practice.
+ */
 export const EXEC_BODY_BYTES_MAX = 24 * 1024 * 1024;
 /** The most that exec passes to a command's standard input. */
 export const EXEC_STDIN_BYTES_MAX = 16 * 1024 * 1024;
 /** The specification's cap for `stdout` and `stderr` as text. */
 export const EXEC_TEXT_BYTES_MAX = 1024 * 1024;
 /**
- * What a synchronous exec keeps of each stream for `stdoutB64` and `stderrB64`. Clients expect these byte-exact and
- * untruncated; a server must bound them, and reports truncation with the flags. Streaming has no cap.
+ * What a synchronous exec keeps of each stream for `stdoutB64` and `stderrB64`. Clients expect these
+ * byte-exact and untruncated; a server must bound them, and reports truncation with the flags. Streaming has
+ * no cap.
  */
 export const EXEC_B64_BYTES_MAX = 16 * 1024 * 1024;
 export const EXEC_TIMEOUT_DEFAULT_SECONDS = 600;
@@ -22,11 +26,16 @@ export const EXIT_CODE_TIMEOUT = 124;
 /** Exit code of an argv whose program does not exist in the machine. */
 export const EXIT_CODE_NOT_FOUND = 255;
 
-/** The whole environment of a machine or an exec; the guest kernel refuses more than 2 MiB of argv and env. */
+/**
+ * The whole environment of a machine or an exec; the guest kernel refuses more than 2 MiB of argv and env.
+ */
 export const ENV_BYTES_MAX = 512 * 1024;
 /** The kernel's limit for one argument or one `NAME=value`. */
 export const ARGUMENT_BYTES_MAX = 128 * 1024;
-/** The guest's agent takes 8192 variables and 16384 arguments (guest/machine.h, guest/exec.c), with those of the image and of a shell around the command. */
+/**
+ * The guest's agent takes 8192 variables and 16384 arguments (guest/machine.h, guest/exec.c), with those of
+ * the image and of a shell around the command.
+ */
 export const VARIABLES_MAX = 8_000;
 export const ARGUMENTS_MAX = 16_000;
 
@@ -45,12 +54,15 @@ export const PORTS_PER_MACHINE_DEFAULT = 4;
 export const LABELS_MAX = 32;
 
 /**
- * How long one request to a node waits for the desired state. A start is asked about again until it has ended; a stop
- * that takes longer answers 503 and continues.
+ * How long one request to a node waits for the desired state. A start is asked about again until it has
+ * ended; a stop that takes longer answers 503 and continues.
  */
 export const NODE_WAIT_MS = 28_000;
 
-/** How far the billing time of a tenant with a test clock may be ahead: ten years, of which each month is an invoice. */
+/**
+ * How far the billing time of a tenant with a test clock may be ahead: ten years, of which each month is an
+ * invoice.
+ */
 export const TEST_CLOCK_AHEAD_MS_MAX = 3650 * 24 * 60 * 60_000;
 
 /** How many webhooks a tenant may have. */
@@ -60,7 +72,10 @@ export const WEBHOOK_PENDING_MAX = 1000;
 /** How many deliveries that ended are kept for each webhook. */
 export const WEBHOOK_DELIVERIES_KEPT = 1000;
 
-/** How many pools a tenant may have, and how many machines may wait in each. Its plan's ceilings bound what they use. */
+/**
+ * How many pools a tenant may have, and how many machines may wait in each. Its plan's ceilings bound what
+ * they use.
+ */
 export const POOLS_MAX = 100;
 export const POOL_SIZE_MAX = 100;
 
@@ -71,7 +86,9 @@ export const VOLUMES_MAX = 1000;
 export const LOG_TAIL_MAX = 10_000;
 export const LOG_TAIL_DEFAULT = 100;
 
-/** The share of a host's memory that stays free for the node itself, and for running machines to grow into. */
+/**
+ * The share of a host's memory that stays free for the node itself, and for running machines to grow into.
+ */
 const MEMORY_KEPT_SHARE = 0.04;
 const MEMORY_KEPT_MB_MIN = 256;
 

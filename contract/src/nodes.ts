@@ -96,7 +96,10 @@ export const NodeInfo = Type.Object({
 });
 export type NodeInfo = Static<typeof NodeInfo>;
 
-/** Which versions of the link between server and nodes a side works with; a node that names none has version 1. */
+/**
+ * Which versions of the link between server and nodes a side works with; a node that names none has version
+ * 1.
+ */
 export const LinkVersions = Type.Object({ version: int32({ minimum: 1 }), lowest: int32({ minimum: 1 }) });
 
 /** Lenient: clients send whole NodeInfo records; fields that the server itself determines are ignored. */

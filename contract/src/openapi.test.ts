@@ -1,6 +1,6 @@
 /**
- * What the API's description contains besides the shapes of bodies, and what it leaves out so that typed clients
- * work.
+ * What the API's description contains besides the shapes of bodies, and what it leaves out so that typed
+ * clients work.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

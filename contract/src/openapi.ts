@@ -2,9 +2,10 @@
  * The contract as an OpenAPI 3.1 document. Pure: the same endpoints give the same document.
  *
  * Always:
- * - Every endpoint is described once, under its first path. `x-aliases` lists the others, which would only duplicate
- *   the methods of generated clients.
- * - Every possible refusal is listed by status: a reference to the answer of that status, described by its codes.
+ * - Every endpoint is described once, under its first path. `x-aliases` lists the others, which would only
+ *   duplicate the methods of generated clients.
+ * - Every possible refusal is listed by status: a reference to the answer of that status, described by its
+ *   codes.
  * - Schemas with a name (shapes.ts) are components; all others are inline.
  */
 import type { Access, Answer, Endpoint } from "./endpoint.ts";
@@ -41,7 +42,8 @@ refusals, have \`RateLimit-*\` headers.`;
 /** The refusals that an endpoint may give without declaring them. */
 export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal"];
-  // Also where no body is declared: one is read and ignored. Streamed bodies have no limit, and end with their connection.
+  // Also where no body is declared: one is read and ignored. Streamed bodies have no limit, and end with
+  // their connection.
   if (!isStreamed(endpoint) && endpoint.method !== "GET") codes.push("body_too_large", "body_too_slow");
   if (endpoint.body !== undefined && endpoint.isBridge !== true) codes.push("unsupported_encoding");
   if (endpoint.query !== undefined) codes.push("invalid_body");
@@ -224,7 +226,9 @@ function refusalAnswer(status: string): JsonObject {
   };
 }
 
-/** A guest may answer anything; refusals of the server are listed by status, and only they have the header. */
+/**
+ * A guest may answer anything; refusals of the server are listed by status, and only they have the header.
+ */
 function guestAnswers({ method }: Endpoint): JsonObject {
   const description = "the guest's answer; a refusal of the server has `x-error-code`";
   return {
@@ -272,8 +276,8 @@ function response(endpoint: Endpoint, answer: Answer): Json {
 }
 
 /**
- * Where the caller may ask for an event stream instead of JSON, only the JSON is declared: generated clients would make
- * a union of both, in which every caller has to cast.
+ * Where the caller may ask for an event stream instead of JSON, only the JSON is declared: generated clients
+ * would make a union of both, in which every caller has to cast.
  */
 function describe({ description = "success", ...answer }: Exclude<Answer, { kind: "empty" }>): string {
   if (answer.kind === "stream" || answer.orStream === undefined) return description;

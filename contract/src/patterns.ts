@@ -10,7 +10,7 @@ export const LABEL_NAME = "^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$";
 export const SESSION_ID = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$";
 export const NODE_ID = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
 export const NODE_LABEL_NAME = "^[^\\u0000]+$";
-/** Of tenants and plans. */
+/** Ids of tenants and plans. */
 export const RECORD_ID = "^[A-Za-z0-9_-]{1,64}$";
 /** By what the lines of an invoice are grouped. */
 export const INVOICE_GROUP = "^(machine|app|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$";

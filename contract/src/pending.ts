@@ -1,6 +1,6 @@
 /**
- * The endpoints that are declared but not served yet: they answer 501, and the description says so. The list only
- * shrinks; a test compares it with what the server serves.
+ * The endpoints that are declared but not served yet: they answer 501, and the description says so. The list
+ * only shrinks; a test compares it with what the server serves.
  */
 import type { EndpointName } from "./endpoints.ts";
 

@@ -9,7 +9,10 @@ import { int32, int64, nullable, oneOf, optional, PageQuery, type Static, text, 
 export const BUDGET_POLICIES = ["none", "notify", "block", "stop"] as const;
 export type BudgetPolicy = (typeof BUDGET_POLICIES)[number];
 
-/** 1000 units of the currency an hour. What a plan's totals cost in a month is bounded too (server/src/plans/price-bound.ts). */
+/**
+ * 1000 units of the currency an hour. What a plan's totals cost in a month is bounded too
+ * (server/src/plans/price-bound.ts).
+ */
 export const RATE_MICROS_MAX = 1_000_000_000;
 const price = (description?: string) =>
   int64({ maximum: RATE_MICROS_MAX, ...(description === undefined ? {} : { description }) });
@@ -87,7 +90,10 @@ export const UpdatePlanRequest = Type.Object({
 });
 export type UpdatePlanRequest = Static<typeof UpdatePlanRequest>;
 
-/** How long before its time a price is made at the latest, so that nothing is recorded at an older one meanwhile. */
+/**
+ * How long before its time a price is made at the latest, so that nothing is recorded at an older one
+ * meanwhile.
+ */
 export const RATE_NOTICE_MS = 60_000;
 
 export const RateInfo = Type.Object({

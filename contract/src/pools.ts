@@ -7,7 +7,10 @@ import { CPUS_MAX, MEMORY_MB_MAX, MEMORY_MB_MIN, POOL_SIZE_MAX } from "./limits.
 import { MachineInfo } from "./machines.ts";
 import { int32, int64, nullable, oneOf, optional, PageQuery, text, timestamp, Type } from "./schema.ts";
 
-/** `degraded`: the last machine could not be made or started, `error` says why. `ready`: as many wait as are wanted. */
+/**
+ * `degraded`: the last machine could not be made or started, `error` says why. `ready`: as many wait as are
+ * wanted.
+ */
 export const POOL_STATUSES = ["filling", "ready", "degraded"] as const;
 
 const IDLE_SECONDS_MAX = 365 * 24 * 3600;

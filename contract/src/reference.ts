@@ -1,12 +1,13 @@
 /**
  * Image references: what `alpine`, `127.0.0.1:5000/team/app:v2` or `local/busybox` name.
  *
- * They are read as container engines read them: no registry means docker.io, a single segment there means `library/`,
- * no tag means `latest`; a first segment is a registry only if it has a dot, a colon, or is `localhost`. `local/…` is
- * ours: an image made or imported on the node, which is never requested from a registry.
+ * They are read as container engines read them: no registry means docker.io, a single segment there means
+ * `library/`, no tag means `latest`; a first segment is a registry only if it has a dot, a colon, or is
+ * `localhost`. `local/…` is ours: an image made or imported on the node, which is never requested from a
+ * registry.
  *
- * Pure. Every error has a text for the user who typed the reference. A tag beside a digest is dropped, because the
- * digest alone determines what is fetched.
+ * Pure. Every error has a text for the user who typed the reference. A tag beside a digest is dropped,
+ * because the digest alone determines what is fetched.
  */
 
 export interface Reference {
@@ -64,7 +65,9 @@ export function parseReference(text: string): Reference {
   return { name, registry, repository, target, digest, isLocal };
 }
 
-/** The canonical name, for comparing stored references; text that is not a reference is returned unchanged. */
+/**
+ * The canonical name, for comparing stored references; text that is not a reference is returned unchanged.
+ */
 export function canonicalReference(text: string): string {
   try {
     return parseReference(text).name;

@@ -1,8 +1,8 @@
 /**
  * What programs read of a refusal, so that none reads its text.
  *
- * Always: a refusal's text has the field and the call in the same letters, so that a client can put its own in their
- * place. Each part is present where it applies.
+ * Always: a refusal's text has the field and the call in the same letters, so that a client can put its own
+ * in their place. Each part is present where it applies.
  */
 import { oneOf, type Static, Type } from "./schema.ts";
 

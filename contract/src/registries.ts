@@ -1,12 +1,13 @@
 /**
  * Which image registries are allowed: the operator's list, and what an entry of it allows.
  *
- * An entry is `*` (every registry), `*.suffix` (every host below it) or `host[:port]`; `host:*` is every port.
- * Without a port it is the default one.
+ * An entry is `*` (every registry), `*.suffix` (every host below it) or `host[:port]`; `host:*` is every
+ * port. Without a port it is the default one.
  *
- * Always: `*`, `*.suffix` and the entries of DEFAULT_REGISTRIES allow public addresses only. Only an entry with a
- * full host, written by the operator, may have a private address, because only then did the operator name that host.
- * Mirrors and insecure registries are also written by the operator, and count as such entries.
+ * Always: `*`, `*.suffix` and the entries of DEFAULT_REGISTRIES allow public addresses only. Only an entry
+ * with a full host, written by the operator, may have a private address, because only then did the operator
+ * name that host. Mirrors and insecure registries are also written by the operator, and count as such
+ * entries.
  *
  * Pure. The server uses it to refuse early; the node, which connects, decides.
  */
@@ -69,7 +70,10 @@ function parseEntry(text: string): Entry {
   return { host: DOCKER_HUB_NAMES.has(host) ? "docker.io" : host, port: port ?? null };
 }
 
-/** A registry as references name it: in lower case, docker.io by its usual name. Throws an Error for a pattern or an address. */
+/**
+ * A registry as references name it: in lower case, docker.io by its usual name. Throws an Error for a pattern
+ * or an address.
+ */
 export function parseRegistry(text: string): string {
   const { host, port } = parseEntry(text.toLowerCase());
   if (host.startsWith("*") || port === "*") throw new Error("expected one host, with or without a port");
@@ -80,7 +84,9 @@ export function parseRegistry(text: string): string {
 export class RegistryList {
   readonly #listed: readonly Entry[];
   readonly #public: readonly Entry[];
-  /** Named by the operator in other settings: registries that have a mirror, the mirrors, and insecure ones. */
+  /**
+   * Named by the operator in other settings: registries that have a mirror, the mirrors, and insecure ones.
+   */
   readonly #named: ReadonlySet<string>;
 
   constructor({ allowed, mirrors, insecure }: RegistryRules) {
@@ -121,8 +127,8 @@ function authorityOfMirror(mirror: string): string {
 }
 
 /**
- * `host` for https on its default port, else `host:port`: two URLs have the same authority exactly when they reach
- * the same server.
+ * `host` for https on its default port, else `host:port`: two URLs have the same authority exactly when they
+ * reach the same server.
  */
 export function authorityOf(url: URL): string {
   return url.protocol === "http:" && url.port === "" ? `${url.hostname}:80` : url.host;

@@ -1,8 +1,8 @@
 /**
  * The schema functions in which every request and answer of the API is declared.
  *
- * One value is validator, TypeScript type and JSON Schema: TypeBox builds plain JSON Schema objects, the server
- * compiles them with ajv, OpenAPI prints them.
+ * One value is validator, TypeScript type and JSON Schema: TypeBox builds plain JSON Schema objects, the
+ * server compiles them with ajv, OpenAPI prints them.
  *
  * Always:
  * - An optional request field also accepts `null`, because existing clients send it for "absent".
@@ -37,8 +37,8 @@ export const text = (
 ) => Type.String({ pattern: NO_NUL, ...options });
 
 /**
- * For lists: a maximum number of items, after the last item of the previous page. A `Link` header with `rel="next"`
- * has the next page.
+ * Query of lists: a maximum number of items, after the last item of the previous page. A `Link` header with
+ * `rel="next"` has the next page.
  */
 export const pageQuery = {
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
@@ -46,7 +46,7 @@ export const pageQuery = {
 };
 export const PageQuery = Type.Object(pageQuery);
 
-/** For lists and records of one tenant: the caller's own, or another's for an operator. */
+/** The tenant of lists and records: the caller's own, or another's for an operator. */
 export const anotherTenant = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
 export const TenantPageQuery = Type.Object({ ...pageQuery, tenantId: anotherTenant });
 

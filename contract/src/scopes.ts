@@ -32,7 +32,8 @@ export const SCOPE_ALIASES: Readonly<Record<string, Scope>> = {
 };
 
 /**
- * Whether the held scopes include `scope`: directly, or through `*` or `admin`. `admin` itself needs `admin` or `*`.
+ * Whether the held scopes include `scope`: directly, or through `*` or `admin`. `admin` itself needs `admin`
+ * or `*`.
  */
 export function grants(held: readonly string[], scope: Scope): boolean {
   return held.includes(scope) || held.includes("*") || held.includes("admin");

@@ -87,7 +87,10 @@ export function parseNetworks(value: string): readonly string[] {
   return networks;
 }
 
-/** What the word `private` means: the private addresses of IPv4 (RFC 1918), and those shared by customers of a provider (RFC 6598). */
+/**
+ * What the word `private` means: the private addresses of IPv4 (RFC 1918), and those shared by customers of a
+ * provider (RFC 6598).
+ */
 const PRIVATE_NETWORKS = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"] as const;
 
 /** Addresses and networks as parseNetworks takes them, of which one may be the word `private`. */

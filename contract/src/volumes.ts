@@ -1,6 +1,6 @@
 /**
- * Records of volumes. The API lists them, but they have no storage: a machine that mounts one starts without it. Every
- * answer to a key says so with the header `x-unsupported: volumes`.
+ * Records of volumes. The API lists them, but they have no storage: a machine that mounts one starts without
+ * it. Every answer to a key says so with the header `x-unsupported: volumes`.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { int64, nullable, optional, PageQuery, text, timestamp, Type } from "./schema.ts";

@@ -1,8 +1,8 @@
 /**
  * The node agent's settings: flags and environment → one frozen, validated object.
  *
- * The only file of the node agent that reads the process's environment. contract/src/settings.ts defines the settings; this
- * file adds the paths below the data directory.
+ * The only file of the node agent that reads the process's environment. contract/src/settings.ts defines the
+ * settings; this file adds the paths below the data directory.
  */
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";

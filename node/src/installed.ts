@@ -1,8 +1,9 @@
 /**
- * The program that is installed on this host where the agent was started from: another release, once its files were replaced.
+ * The program that is installed on this host where the agent was started from: another release, once its
+ * files were replaced.
  *
- * Always: it has been run once, to say its release, before the agent ends for it. So an installation that is broken or
- * incomplete ends no agent.
+ * Always: it has been run once, to say its release, before the agent ends for it. So an installation that is
+ * broken or incomplete ends no agent.
  */
 import { execFile } from "node:child_process";
 import { access, constants } from "node:fs/promises";
@@ -48,8 +49,9 @@ function reasonIn(error: unknown): string {
 }
 
 /**
- * Ends this process, or replaces it by the installed program. Under a program that starts it again (`flotilla up`) it exits;
- * otherwise it keeps its process id, arguments and environment, so a service manager notices nothing.
+ * Ends this process, or replaces it by the installed program. Under a program that starts it again (`flotilla
+ * up`) it exits; otherwise it keeps its process id, arguments and environment, so a service manager notices
+ * nothing.
  */
 export function becomeInstalled(): never {
   if (process.send === undefined && process.execve !== undefined)

@@ -1,8 +1,8 @@
 /**
  * The node agent's log: one JSON object per line on standard error.
  *
- * Always: a line contains `time` (RFC 3339), `level`, `message` and the logger's fields; an Error in a field becomes its
- * message and stack. Secrets are not filtered here: callers must not log them.
+ * Always: a line contains `time` (RFC 3339), `level`, `message` and the logger's fields; an Error in a field
+ * becomes its message and stack. Secrets are not filtered here: callers must not log them.
  */
 import { writeSync } from "node:fs";
 import type { Clock } from "@flotilla/base/clock";

@@ -1,10 +1,11 @@
 /**
  * The node agent as a process: its signals, its lock and its exit. agent.ts is what runs in it.
  *
- * Machines outlive it. SIGTERM, SIGINT or SIGHUP stop it, or the end of the program that started it with an IPC channel
- * (`flotilla up`). It then releases the machines' VMs, which continue to run, and kills all others. A stop that takes longer
- * than STOP_DEADLINE_MS, or a second request, kills those VMs and exits without waiting for anything else. A crash needs
- * none of this: adopt.ts adopts whatever it finds. A restart in place (installed.ts) is a stop, and then the installed program.
+ * Machines outlive it. SIGTERM, SIGINT or SIGHUP stop it, or the end of the program that started it with an
+ * IPC channel (`flotilla up`). It then releases the machines' VMs, which continue to run, and kills all
+ * others. A stop that takes longer than STOP_DEADLINE_MS, or a second request, kills those VMs and exits
+ * without waiting for anything else. A crash needs none of this: adopt.ts adopts whatever it finds. A restart
+ * in place (installed.ts) is a stop, and then the installed program.
  */
 import { mkdir, rm } from "node:fs/promises";
 import { systemClock } from "@flotilla/base/clock";
@@ -25,9 +26,15 @@ import { checkSetUp, openNodeBackends } from "./node-backends.ts";
 
 /** After this time the process exits without closing the rest; machines do not depend on it. */
 const STOP_DEADLINE_MS = 8_000;
-/** How long to wait for an agent that is still stopping because its parent was killed; longer than a stop takes. */
+/**
+ * How long to wait for an agent that is still stopping because its parent was killed; longer than a stop
+ * takes.
+ */
 const LOCK_WAIT_MS = 12_000;
-/** Signals within this time count as one: npm forwards a signal that the terminal has already sent to every process. */
+/**
+ * Signals within this time count as one: npm forwards a signal that the terminal has already sent to every
+ * process.
+ */
 const SAME_SIGNAL_MS = 1_000;
 
 async function run(config: NodeConfig, log: Log, errors: LastError): Promise<void> {
@@ -64,7 +71,10 @@ interface Stopping {
   readonly isRestart: () => boolean;
 }
 
-/** The signal is aborted when the agent should stop. Calls `forceStop` when that takes too long or is requested again. */
+/**
+ * The signal is aborted when the agent should stop. Calls `forceStop` when that takes too long or is
+ * requested again.
+ */
 function stopOnSignals(log: Log, forceStop: () => void): Stopping {
   const stop = new AbortController();
   let requestedAt = 0;
@@ -89,7 +99,9 @@ function stopOnSignals(log: Log, forceStop: () => void): Stopping {
   return { signal: stop.signal, request, isRestart: () => isRestart };
 }
 
-/** Before the journals are read it is unknown which VMs belong to machines; the next agent kills the others. */
+/**
+ * Before the journals are read it is unknown which VMs belong to machines; the next agent kills the others.
+ */
 function killOthersAndExit(fleet: Fleet | undefined, log: Log, exit: () => never): void {
   void Promise.resolve(fleet?.endUnknownVms())
     .catch((error: unknown) => log.error({ error }, "the VMs without a machine could not be killed"))

@@ -1,9 +1,10 @@
 /**
- * A separate program, for the host: asks the node agent of this host to suspend or shut down its machines, because the host goes
- * down (`suspend`), or to run them again (`resume`). Prints its answer as JSON.
+ * A separate program, for the host: asks the node agent of this host to suspend or shut down its machines,
+ * because the host goes down (`suspend`), or to run them again (`resume`). Prints its answer as JSON.
  *
- * `flotilla node suspend` and `resume` run it; the command line does not import the node agent. It needs no key: the agent's
- * socket is its user's. Exits with 1 when the agent does not answer, with 2 when an argument or a setting is invalid.
+ * `flotilla node suspend` and `resume` run it; the command line does not import the node agent. It needs no
+ * key: the agent's socket is its user's. Exits with 1 when the agent does not answer, with 2 when an argument
+ * or a setting is invalid.
  */
 import { once } from "node:events";
 import { type IncomingMessage, request } from "node:http";

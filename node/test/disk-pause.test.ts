@@ -1,5 +1,6 @@
 /**
- * Machines whose VMM pauses them because the host's disk is full, with the fake driver: what is reported, and how often.
+ * Machines whose VMM pauses them because the host's disk is full, with the fake driver: what is reported, and
+ * how often.
  */
 import assert from "node:assert/strict";
 import { join } from "node:path";

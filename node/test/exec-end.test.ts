@@ -1,5 +1,6 @@
 /**
- * The end of a command on the link when its last output and its exit arrive at the same moment: the order must be kept.
+ * The end of a command on the link when its last output and its exit arrive at the same moment: the order
+ * must be kept.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

@@ -1,5 +1,6 @@
 /**
- * When the output of a command is written to the server: large pieces are gathered for a moment, on a clock that the test moves.
+ * When the output of a command is written to the server: large pieces are gathered for a moment, on a clock
+ * that the test moves.
  */
 import assert from "node:assert/strict";
 import type { ServerResponse } from "node:http";
@@ -37,7 +38,9 @@ interface Scene extends Partial<LinkExecOptions> {
   readonly exec?: GuestExec;
 }
 
-/** A command that has begun. `written`: kinds and bytes of the frames that the response was given until now. */
+/**
+ * A command that has begun. `written`: kinds and bytes of the frames that the response was given until now.
+ */
 async function scene(t: TestContext, { first, ...options }: Scene = {}) {
   const scripted = scriptedExec(options.exec?.kill);
   const exec = options.exec ?? scripted.exec;

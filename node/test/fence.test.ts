@@ -1,5 +1,6 @@
 /**
- * Fenced machines: their VMs end when no server acknowledges heartbeats, and only then, whatever the agent does.
+ * Fenced machines: their VMs end when no server acknowledges heartbeats, and only then, whatever the agent
+ * does.
  */
 import assert from "node:assert/strict";
 import { glob, stat } from "node:fs/promises";
@@ -14,7 +15,10 @@ import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from ".
 const A = machineIdOf("a");
 const B = machineIdOf("b");
 
-/** A host whose clocks jump when a test says so. Timers are those of the system: `wake` lets those fire that are due. */
+/**
+ * A host whose clocks jump when a test says so. Timers are those of the system: `wake` lets those fire that
+ * are due.
+ */
 class Host {
   #aheadMs = 0;
   readonly #timers = new Set<{ at: number; callback: () => void }>();
@@ -172,7 +176,9 @@ test("the VM of an agent that was restarted keeps its fence, and runs on when a 
   await until(() => next.fleet.observe(A).lastRun !== null, { what: "the VM to end" });
 });
 
-/** From this call on what is asked about the file of an image waits until `open`. `reached`: something waits. */
+/**
+ * From this call on what is asked about the file of an image waits until `open`. `reached`: something waits.
+ */
 function holdRootFor(node: TestNode, call: number): { readonly reached: Promise<void>; open(): void } {
   const [reached, opened] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const rootFor = node.images.rootFor.bind(node.images);

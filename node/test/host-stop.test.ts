@@ -1,5 +1,6 @@
 /**
- * A host that is about to go down: what runs is suspended or shut down, nothing starts, and the next agent runs it again.
+ * A host that is about to go down: what runs is suspended or shut down, nothing starts, and the next agent
+ * runs it again.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,5 +1,6 @@
 /**
- * Files of machines that come from other nodes: requests that fall silent or fail at the start, and machines that are removed as they arrive.
+ * Files of machines that come from other nodes: requests that fall silent or fail at the start, and machines
+ * that are removed as they arrive.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

@@ -1,9 +1,9 @@
 /**
  * What servers that hang or are faulty leave behind in a node agent: memory, descriptors, files, commands.
  *
- * Every route of the link is called with bodies that are slow, too long, endless or abandoned, and each that lasts is held
- * open, not read, and abandoned. The list is the link's: a new route is called without a change here, except that HOLDS must
- * say whether it lasts.
+ * Every route of the link is called with bodies that are slow, too long, endless or abandoned, and each that
+ * lasts is held open, not read, and abandoned. The list is the link's: a new route is called without a change
+ * here, except that HOLDS must say whether it lasts.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

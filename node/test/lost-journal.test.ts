@@ -1,5 +1,6 @@
 /**
- * Machines whose journal is missing, damaged or of another version: with the fake driver, whose disks and VMs are files.
+ * Machines whose journal is missing, damaged or of another version: with the fake driver, whose disks and VMs
+ * are files.
  */
 import assert from "node:assert/strict";
 import { appendFile, chown, readFile, rm, truncate, writeFile } from "node:fs/promises";

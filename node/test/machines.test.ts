@@ -1,6 +1,6 @@
 /**
- * Machines on a node, with the fake driver: requests, observed state, what stays on the disk, and what an agent finds after
- * an earlier one died at any moment.
+ * Machines on a node, with the fake driver: requests, observed state, what stays on the disk, and what an
+ * agent finds after an earlier one died at any moment.
  */
 import assert from "node:assert/strict";
 import { mkdir, readFile, rm, stat, writeFile } from "node:fs/promises";
@@ -429,8 +429,8 @@ test("an unreadable journal does not prevent others from starting, and unknown f
 });
 
 /**
- * The answer is on the disk shortly afterwards: an agent that died in between would have continued from the older
- * state.
+ * The answer is on the disk shortly afterwards: an agent that died in between would have continued from the
+ * older state.
  */
 async function journalsAreWritten(directory: string): Promise<void> {
   const read = async (id: string): Promise<Journal> =>

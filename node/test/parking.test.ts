@@ -1,5 +1,6 @@
 /**
- * Connections that are parked at a server which closes them, on a clock whose pauses end when the test says so.
+ * Connections that are parked at a server which closes them, on a clock whose pauses end when the test says
+ * so.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -68,7 +69,8 @@ test("a server that closes connections at once is tried again later each time, a
     for (const socket of opened) socket.destroy();
     server.close();
   });
-  // Each of the four at the beginning may be the one that counts, until the pauses before have seen them all closed.
+  // Each of the four at the beginning may be the one that counts, until the pauses before have seen them all
+  // closed.
   for (const [before, ms] of [200, 400, 800, 1_600, 3_000, 3_000].entries()) {
     pauses.at(-1)?.end();
     await until(() => pauses.length > before || opened.length > 50, { what: "a pause" });

@@ -1,6 +1,6 @@
 /**
- * The VMM of a running machine is replaced by one of the installed program: the machine runs on as the same boot, and whatever ends in the
- * middle, it runs once.
+ * The VMM of a running machine is replaced by one of the installed program: the machine runs on as the same
+ * boot, and whatever ends in the middle, it runs once.
  */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";

@@ -210,7 +210,7 @@ test("after a failure everything is reported again, and events keep their number
 
 test("a large report may take as long as a slow line needs for it", async () => {
   await using directory = await temporaryDirectory();
-  /** Of deadlines, in milliseconds. */
+  /** Timers of deadlines, in milliseconds. */
   const timers = new Map<() => void, number>();
   const clock: Clock = {
     ...systemClock,

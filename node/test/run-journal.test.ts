@@ -1,5 +1,6 @@
 /**
- * The journal of runs: what a crash at any point leaves of it, what it reports, and what each end of a machine writes there.
+ * The journal of runs: what a crash at any point leaves of it, what it reports, and what each end of a
+ * machine writes there.
  */
 import assert from "node:assert/strict";
 import { appendFile, mkdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";

@@ -1,6 +1,6 @@
 /**
- * Workloads that print more than the log takes: how much of their output the node agent holds, and that it is all stored, in
- * order and once, also by several agents in turn.
+ * Workloads that print more than the log takes: how much of their output the node agent holds, and that it is
+ * all stored, in order and once, also by several agents in turn.
  */
 import assert from "node:assert/strict";
 import { join } from "node:path";

@@ -1,5 +1,6 @@
 /**
- * Workloads on a node, with the fake driver: the content of a machine's log, and the report of a workload's end.
+ * Workloads on a node, with the fake driver: the content of a machine's log, and the report of a workload's
+ * end.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

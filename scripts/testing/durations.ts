@@ -1,8 +1,8 @@
 /**
  * How long test files took on this host, wall clock and processor, so that the longest can begin first.
  *
- * Owns `test-durations` in the cache directory: a line for each file that passed, appended as it ends; the last line of
- * a file counts.
+ * Owns `test-durations` in the cache directory: a line for each file that passed, appended as it ends; the
+ * last line of a file counts.
  *
  * Always: a run without the file works, and one that is killed leaves complete lines.
  */

@@ -2,10 +2,10 @@
  * The layers of tests, and which of them run at the same time.
  *
  * Always:
- * - Every *.test.ts of the repository belongs to exactly one layer, the first whose pattern matches, so no test file
- *   is missed.
- * - Stages run one after the other. The files of a stage's layers run at the same time, in the order of schedule.ts. Deadlines
- *   grow with the host's load (test/support/until.ts).
+ * - Every *.test.ts of the repository belongs to exactly one layer, the first whose pattern matches, so no
+ *   test file is missed.
+ * - Stages run one after the other. The files of a stage's layers run at the same time, in the order of
+ *   schedule.ts. Deadlines grow with the host's load (test/support/until.ts).
  */
 import { globSync } from "node:fs";
 
@@ -24,7 +24,10 @@ export interface Layer {
   readonly isOnDemand?: boolean;
   /** What its files print is part of the result, also when nothing failed. */
   readonly isShown?: boolean;
-  /** On a host without other load. A test file is ended and fails after this time, unless FLOTILLA_TEST_FILE_MINUTES says otherwise. */
+  /**
+   * On a host without other load. A test file is ended and fails after this time, unless
+   * FLOTILLA_TEST_FILE_MINUTES says otherwise.
+   */
   readonly fileTimeoutMs: number;
 }
 
@@ -91,7 +94,10 @@ export const LAYERS: readonly Layer[] = [
   },
 ];
 
-/** The layers of each stage, quick and informative ones first; their patterns above are tried in their own order. */
+/**
+ * The layers of each stage, quick and informative ones first; their patterns above are tried in their own
+ * order.
+ */
 export const STAGES: readonly (readonly string[])[] = [
   ["pure"],
   ["programs", "simulation", "crash", "vm"],

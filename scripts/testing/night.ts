@@ -1,5 +1,6 @@
 /**
- * `npm test -- night`: the test files of which every run plays a part, each with the settings that make it long.
+ * `npm test -- night`: the test files of which every run plays a part, each with the settings that make it
+ * long.
  */
 export type Environment = Readonly<Record<string, string>>;
 

@@ -1,9 +1,9 @@
 /**
- * The PostgreSQL of a place in which test files run one after the other: so a file gets a database in milliseconds, and need
- * not start a server.
+ * The PostgreSQL of a place in which test files run one after the other: so a file gets a database in
+ * milliseconds, and need not start a server.
  *
- * Owns a socket, of which a file reads the connection, and the program behind it (server/test/support/lent-cluster.ts), which
- * starts with the first file that asks.
+ * Owns a socket, of which a file reads the connection, and the program behind it
+ * (server/test/support/lent-cluster.ts), which starts with the first file that asks.
  *
  * Always: a file has it alone, and finds only the template. It ends with this process, however that ends.
  */
@@ -43,7 +43,9 @@ export class LentPostgres {
     this.#server.listen(this.address);
   }
 
-  /** Removes what the last file made. A cluster that does not answer is replaced for the next file that asks. */
+  /**
+   * Removes what the last file made. A cluster that does not answer is replaced for the next file that asks.
+   */
   async clear(): Promise<void> {
     if (this.#cluster === undefined) return;
     try {

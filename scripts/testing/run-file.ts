@@ -2,16 +2,18 @@
  * Runs one test file in its own process, or several in one, and returns how each ended.
  *
  * Always:
- * - The file fails when a test fails, when no test ran, when the process ends with an error, or at its timeout.
- * - However it ends, no process that it started survives. As root it runs in its own PID and mount namespaces, and
- *   the kernel ends every process of a namespace with its first one, including those in other sessions, such as VMMs,
- *   node agents' children and PostgreSQL. Without root, where no VM runs, only its process group is ended.
+ * - The file fails when a test fails, when no test ran, when the process ends with an error, or at its
+ *   timeout.
+ * - However it ends, no process that it started survives. As root it runs in its own PID and mount
+ *   namespaces, and the kernel ends every process of a namespace with its first one, including those in other
+ *   sessions, such as VMMs, node agents' children and PostgreSQL. Without root, where no VM runs, only its
+ *   process group is ended.
  *
- * - Each of several files counts as if it had run alone: when their process does not end as its tests say, they are run again
- *   one by one, so the failure has the name of its file.
+ * - Each of several files counts as if it had run alone: when their process does not end as its tests say,
+ *   they are run again one by one, so the failure has the name of its file.
  *
- * Node's own runner (`node --test`, `run()`) is not used across files, because it ignores the exit code of a file
- * whose tests passed and does not end a file that hangs.
+ * Node's own runner (`node --test`, `run()`) is not used across files, because it ignores the exit code of a
+ * file whose tests passed and does not end a file that hangs.
  */
 import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -30,14 +32,14 @@ export interface FileResult {
   readonly problem: string | null;
   /** Both output streams of the process, in order of arrival. */
   readonly output: string;
-  /** For one of several files the processor time is its share of theirs, by wall clock. */
+  /** Duration of the file. Processor time of one of several files is its share of theirs, by wall clock. */
   readonly duration: Duration;
 }
 
 /**
- * The first process of a file is a shell. In a namespace it reaps orphans, as a host's init does, and signals have their
- * usual effect on the test below it. At the end it writes what the kernel knows of each process that is left, and of
- * those that they have waited for, into the file named by its argument zero.
+ * The first process of a file is a shell. In a namespace it reaps orphans, as a host's init does, and signals
+ * have their usual effect on the test below it. At the end it writes what the kernel knows of each process
+ * that is left, and of those that they have waited for, into the file named by its argument zero.
  */
 const isInNamespace = process.getuid?.() === 0;
 const FIRST: readonly [string, ...string[]] = isInNamespace
@@ -45,10 +47,16 @@ const FIRST: readonly [string, ...string[]] = isInNamespace
   : ["sh"];
 const LEFT = isInNamespace ? "/proc/[0-9]*/stat" : "/proc/$$/stat";
 const SCRIPT = `"$@"; code=$?; cat ${LEFT} >"$0" 2>/dev/null; exit $code`;
-/** The kernel counts processor time in hundredths of a second; the four times of a process follow its name by so many fields. */
+/**
+ * The kernel counts processor time in hundredths of a second; the four times of a process follow its name by
+ * so many fields.
+ */
 const TICK_MS = 10;
 const TIMES = [11, 15] as const;
-/** Where Node keeps compiled modules between files and runs: loading the server takes less than half of the time with them. */
+/**
+ * Where Node keeps compiled modules between files and runs: loading the server takes less than half of the
+ * time with them.
+ */
 const COMPILED =
   process.env["NODE_COMPILE_CACHE"] ??
   path.join(parseSettings(["cacheDirectory"], process.env).cacheDirectory, "compiled");

@@ -1,6 +1,6 @@
 /**
- * Runs the test files of the layers of one stage, and prints a line for each as it ends; for a failed file also its failures
- * and all its output; at the end how long each layer's files took.
+ * Runs the test files of the layers of one stage, and prints a line for each as it ends; for a failed file
+ * also its failures and all its output; at the end how long each layer's files took.
  */
 import { availableParallelism } from "node:os";
 import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
@@ -22,13 +22,16 @@ export interface Outcome {
   readonly durations: readonly { readonly name: string; readonly ms: number }[];
 }
 
-/** For long runs on demand: of each file instead of its layer's time. */
+/** Time limit of each file in long runs on demand, instead of its layer's. */
 const FILE_MINUTES = Number(process.env["FLOTILLA_TEST_FILE_MINUTES"] ?? 0);
 
 /** How many files the summary of a layer names. */
 const LONGEST_SHOWN = 5;
 
-/** Runs the files of a stage's layers; `root` is the checkout, files are relative to it. `isNight`: in full length. */
+/**
+ * Runs the files of a stage's layers; `root` is the checkout, files are relative to it. `isNight`: in full
+ * length.
+ */
 export async function runStage(
   root: string,
   files: ReadonlyMap<Layer, readonly string[]>,
@@ -39,7 +42,7 @@ export async function runStage(
   const running = new Map<Job, Promise<void>>();
   const outcomes: Outcome[] = [];
   const took = new Map<Layer, Map<string, Duration>>();
-  /** Of places in which no file runs. */
+  /** Clusters of places in which no file runs. */
   const free: LentPostgres[] = [];
   const run = async (job: Job): Promise<void> => {
     const postgres = free.pop() ?? new LentPostgres();

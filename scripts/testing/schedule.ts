@@ -2,8 +2,8 @@
  * Which test files run at the same time: as many as keep the processors busy, the longest first.
  *
  * Always:
- * - A job is one file, or several in one process. Its load is the number of processors that its last run kept busy, so what
- *   waits a lot (programs killed at random moments) runs beside what computes.
+ * - A job is one file, or several in one process. Its load is the number of processors that its last run kept
+ *   busy, so what waits a lot (programs killed at random moments) runs beside what computes.
  * - A job for which there is no room waits while a shorter one that fits begins. Alone, every job has room.
  */
 import type { Duration } from "./durations.ts";
@@ -16,9 +16,9 @@ export interface Job {
   readonly load: number;
 }
 
-/** Of a file that was never recorded: it may be long, so it begins first. */
+/** Duration of a file that was never recorded: it may be long, so it begins first. */
 const UNKNOWN_MS = 120_000;
-/** Of a file of which many share a process. */
+/** Duration of a file of which many share a process. */
 const UNKNOWN_SHARED_MS = 100;
 /** Waiting for a disk, and for each other's processors, leaves some of them free. */
 const OVERLOAD = 1.25;

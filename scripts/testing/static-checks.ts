@@ -1,7 +1,8 @@
 /**
  * The checks that start no test: format, lint, types, project rules and stale generated files.
  *
- * They run at the same time, because none of them uses all processors; a check's output is shown only when it failed.
+ * They run at the same time, because none of them uses all processors; a check's output is shown only when it
+ * failed.
  */
 import { spawn } from "node:child_process";
 import path from "node:path";

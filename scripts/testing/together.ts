@@ -1,5 +1,6 @@
 /**
- * Runs the test files named by its arguments in this process, each as a suite of its name: run-file.ts starts it.
+ * Runs the test files named by its arguments in this process, each as a suite of its name: run-file.ts starts
+ * it.
  */
 import { describe } from "node:test";
 import { pathToFileURL } from "node:url";

@@ -14,9 +14,62 @@ const WITHOUT_NOUN = /^(?:\/\*\*?|\/\/|--)[\s*]*(Of|For|So|Those|Who)\b/;
 /** A row of a table, or text that is indented as a whole, such as a list of routes. */
 const AS_IS = /^\s*(?:\*|\/\/|--)(?: {4,}|\t| \|)/;
 
-/** Members whose comments are checked. */
-const CHECKED =
-  /^(?:base|sdk|guest|node\/native|node\/src\/(?:driver|images|disks|network|guest|host|memory|doctor)|server\/src\/(?:embedded-postgres|backup|usage|billing|webhooks|auth|placement|tenants|plans|operations))\//;
+/** Rooms and files with comments from before the rule. The list only shrinks: rewrite the comments, then delete the line. */
+const OLD: readonly string[] = [
+  "cli/src/doctor/",
+  "cli/test/doctor.test.ts",
+  "contract/src/endpoints.ts",
+  "contract/src/event-types.ts",
+  "contract/src/events.ts",
+  "contract/src/guest/",
+  "contract/src/link/",
+  "contract/src/loops.ts",
+  "contract/src/machines.ts",
+  "contract/src/shapes.ts",
+  "contract/src/webhooks.ts",
+  "guest/channel.h",
+  "guest/host.c",
+  "guest/killed.c",
+  "guest/killed.h",
+  "guest/main.c",
+  "guest/protocol.h",
+  "guest/test/agent.ts",
+  "guest/test/codec.test.ts",
+  "guest/test/hostile.test.ts",
+  "guest/test/killed.test.ts",
+  "node/src/agent.ts",
+  "node/src/driver/",
+  "node/src/guest/",
+  "node/src/link/",
+  "node/src/machines/",
+  "node/src/moves/",
+  "node/src/network/",
+  "node/src/node-backends.ts",
+  "node/test/hand-over.test.ts",
+  "node/test/killed.test.ts",
+  "scripts/generate-link.ts",
+  "server/src/api/",
+  "server/src/auth/",
+  "server/src/db/",
+  "server/src/events/",
+  "server/src/handlers.ts",
+  "server/src/http/",
+  "server/src/ingress-main.ts",
+  "server/src/ingress/",
+  "server/src/machines/",
+  "server/src/main.ts",
+  "server/src/moves/",
+  "server/src/nodes/",
+  "server/src/pools/",
+  "server/src/reconcilers/",
+  "server/src/status/",
+  "server/src/usage/",
+  "server/src/webhooks/",
+  "server/test/reconcilers.test.ts",
+  "server/test/resources.test.ts",
+  "test/simulation/server.ts",
+  "test/vm/qemu.test.ts",
+];
 
 /** Generated files, and the tests of the rules, which quote what is refused. */
 const NOT_CHECKED = /(?:^|\/)generated\.ts$|^scripts\/tidy(?:\/|\.test\.ts$)/;
@@ -25,7 +78,7 @@ const NOT_CHECKED = /(?:^|\/)generated\.ts$|^scripts\/tidy(?:\/|\.test\.ts$)/;
 export function checkComments(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   for (const [path, text] of tree.files) {
-    if (!/\.(?:ts|c|h|sql)$/.test(path) || NOT_CHECKED.test(path) || !CHECKED.test(path)) continue;
+    if (!/\.(?:ts|c|h|sql)$/.test(path) || NOT_CHECKED.test(path) || OLD.some((old) => path.startsWith(old))) continue;
     for (const { line, text: comment } of commentsOf(tree, path, text)) {
       const [, first] = WITHOUT_NOUN.exec(comment) ?? [];
       if (first !== undefined)

@@ -1,8 +1,8 @@
 /**
  * The server's settings, parsed once from flags and environment into a frozen object.
  *
- * Always: no other file of the server reads the environment or the command line. contract/src/settings.ts documents
- * each setting.
+ * Always: no other file of the server reads the environment or the command line. contract/src/settings.ts
+ * documents each setting.
  */
 import { parseArgs } from "node:util";
 import { ownMessageOf } from "@flotilla/base/errors";
@@ -35,7 +35,7 @@ const NAMES = [
   "webhookHttp",
 ] as const satisfies readonly SettingName[];
 
-/** Of the ingress as its own process. */
+/** Settings of the ingress as its own process. */
 const INGRESS_NAMES = [
   "listen",
   "nodeListen",
@@ -53,7 +53,10 @@ type SettingsOf<Names extends readonly SettingName[]> = { readonly [Name in Name
 export type ServerSettings = SettingsOf<typeof NAMES>;
 export type IngressSettings = SettingsOf<typeof INGRESS_NAMES>;
 
-/** Reads `process.env` and the given arguments. Throws an Error for users at the first bad value or unknown flag. */
+/**
+ * Reads `process.env` and the given arguments. Throws an Error for users at the first bad value or unknown
+ * flag.
+ */
 export const readSettings = (argv: readonly string[]): ServerSettings => read(NAMES, argv);
 /** The same, for the ingress. */
 export const readIngressSettings = (argv: readonly string[]): IngressSettings => read(INGRESS_NAMES, argv);
@@ -70,7 +73,10 @@ function read<const Names extends readonly SettingName[]>(names: Names, argv: re
 
 const EXIT_USAGE = 2;
 
-/** What `read` returns. A setting that cannot be read ends the process, which is `flotilla <program>`, as for every command. */
+/**
+ * What `read` returns. A setting that cannot be read ends the process, which is `flotilla <program>`, as for
+ * every command.
+ */
 export function settingsOrExit<T>(program: string, read: () => T): T {
   try {
     return read();
@@ -80,7 +86,7 @@ export function settingsOrExit<T>(program: string, read: () => T): T {
   }
 }
 
-/** Of `flotilla backup` and `flotilla restore`, with their own options. */
+/** Settings of `flotilla backup` and `flotilla restore`, with their own options. */
 export interface OperatorSettings extends SettingsOf<typeof OPERATOR_NAMES> {
   /** The verb, then the file. */
   readonly operands: readonly string[];

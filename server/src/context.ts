@@ -1,8 +1,8 @@
 /**
  * The dependencies that every part of the server gets: database, clock, log, ids and randomness.
  *
- * Always: time and randomness come from here, never from `Date.now()` or `Math.random()`, so that a test or a seeded
- * simulation can control the whole server.
+ * Always: time and randomness come from here, never from `Date.now()` or `Math.random()`, so that a test or a
+ * seeded simulation can control the whole server.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";

@@ -1,5 +1,6 @@
 /**
- * Generates identifiers: `<prefix>-<32 hex digits>`, 128 random bits, so that ids from several servers never collide.
+ * Generates identifiers: `<prefix>-<32 hex digits>`, 128 random bits, so that ids from several servers never
+ * collide.
  */
 import { ID_PREFIXES } from "@flotilla/contract/ids";
 import type { Ids } from "./context.ts";

@@ -2,13 +2,15 @@
  * The destination of the log's lines: a file descriptor, written to without blocking requests.
  *
  * Always:
- * - Lines are written in order. Those of one turn of the event loop, or that arrive during a write, are written together.
- * - A line that cannot be written (a full disk, a closed terminal), or for which WAITING_MAX has no room because the reader
- *   is slow, is dropped. So a log that cannot be written neither fills the memory nor keeps the process from ending.
+ * - Lines are written in order. Those of one turn of the event loop, or that arrive during a write, are
+ *   written together.
+ * - A line that cannot be written (a full disk, a closed terminal), or for which WAITING_MAX has no room
+ *   because the reader is slow, is dropped. So a log that cannot be written neither fills the memory nor
+ *   keeps the process from ending.
  * - When the process ends, what waits is written, for at most LAST_MS if the reader is slow.
  *
- * It replaces pino's own destination, which keeps every line that it could not write, and at the end of the process
- * tries again forever.
+ * It replaces pino's own destination, which keeps every line that it could not write, and at the end of the
+ * process tries again forever.
  */
 import { write, writeSync } from "node:fs";
 import { systemClock } from "@flotilla/base/clock";

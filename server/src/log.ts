@@ -1,14 +1,14 @@
 /**
  * The structured log: one JSON object per line on standard error.
  *
- * Always: neither secrets nor bodies are logged, and of an error nothing but its texts, its code and its causes. A request's
- * lines contain its `requestId`.
+ * Always: neither secrets nor bodies are logged, and of an error nothing but its texts, its code and its
+ * causes. A request's lines contain its `requestId`.
  */
 import type { Log } from "@flotilla/base/log";
 import { type DestinationStream, pino } from "pino";
 import { LogOutput } from "./log-output.ts";
 
-/** Of one line, each the cause of the one before. */
+/** Max causes of one line, each the cause of the one before. */
 const CAUSES_MAX = 8;
 
 /** One for all logs of the process, so that their lines are not mixed. */
@@ -31,7 +31,10 @@ export function createLog(level: LogLevel, destination: DestinationStream = stan
   );
 }
 
-/** An error's texts and code alone: other properties may hold what a line must not have, those of PostgreSQL's errors a whole row. */
+/**
+ * An error's texts and code alone: other properties may hold what a line must not have, those of PostgreSQL's
+ * errors a whole row.
+ */
 function describe(error: unknown, causesMax: number): unknown {
   if (!(error instanceof Error)) return error;
   const { name: type, message, code, stack, cause, errors } = error as Error & { code?: unknown; errors?: unknown };

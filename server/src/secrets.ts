@@ -1,11 +1,12 @@
 /**
- * Encrypts secrets for the database (secret variables of machines, secrets of webhooks): AES-256-GCM with a key of this
- * installation, bound to the id of their owner.
+ * Encrypts secrets for the database (secret variables of machines, secrets of webhooks): AES-256-GCM with a
+ * key of this installation, bound to the id of their owner.
  *
  * Form: 8 bytes that name the key, 12 of nonce, 16 of tag, then the ciphertext of a JSON object.
  *
- * Always: the key is in a file that its owner alone can read, and not in the database; it is made for the first
- * secret, and on the disk before that. Servers of one database need the same file. A crash while it is made leaves no file, or a whole one.
+ * Always: the key is in a file that its owner alone can read, and not in the database; it is made for the
+ * first secret, and on the disk before that. Servers of one database need the same file. A crash while it is
+ * made leaves no file, or a whole one.
  */
 import { createCipheriv, createDecipheriv, hash } from "node:crypto";
 import { closeSync, fsyncSync, linkSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -53,7 +54,10 @@ export class Secrets {
     return JSON.parse(Buffer.concat([cipher.update(rest), cipher.final()]).toString()) as Values;
   }
 
-  /** The first bytes of everything that this server can open; null: it has no key yet. Throws when the key's file cannot be read. */
+  /**
+   * The first bytes of everything that this server can open; null: it has no key yet. Throws when the key's
+   * file cannot be read.
+   */
   get keyName(): Buffer | null {
     const key = this.#key ?? this.#readKey();
     return key === undefined ? null : nameOf(key);

@@ -2,8 +2,9 @@
  * What every family uses besides the context: the link to nodes, placement, ceilings, allowed registries, and
  * background work.
  *
- * Made once per server, by `openServices`. A family that needs more extends it (machines/services.ts), so that this
- * file imports no family that imports it. Functions declare the part they use: `Pick<Services, "link">`.
+ * Made once per server, by `openServices`. A family that needs more extends it (machines/services.ts), so
+ * that this file imports no family that imports it. Functions declare the part they use: `Pick<Services,
+ * "link">`.
  */
 import { join } from "node:path";
 import { NODE_WAIT_MS } from "@flotilla/contract/limits";
@@ -30,7 +31,10 @@ export interface Services {
   readonly registries: RegistryList;
   /** The address that is named by refusals over a ceiling; null: none. */
   readonly plansUrl: string | null;
-  /** How long one request to a node waits, and how long a stop is awaited before the answer says that it continues. */
+  /**
+   * How long one request to a node waits, and how long a stop is awaited before the answer says that it
+   * continues.
+   */
   readonly nodeWaitMs: number;
   readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
   /** Runs work that no request waits for; it is finished before the server ends. Its failure is logged. */
@@ -38,7 +42,9 @@ export interface Services {
 }
 
 export interface OpenServices extends Services {
-  /** Waits for the running work, at most STOP_WAIT_MS for work that waits for a node, then closes everything. */
+  /**
+   * Waits for the running work, at most STOP_WAIT_MS for work that waits for a node, then closes everything.
+   */
   stop(): Promise<void>;
 }
 

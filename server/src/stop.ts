@@ -1,15 +1,18 @@
 /**
  * How the server stops: the signals that request it, and the steps that undo its start.
  *
- * Always: signals that arrive within a second are one, because npm forwards what the terminal has sent to the whole
- * process group. A later signal hurries the stop: then only the database's step is still awaited.
+ * Always: signals that arrive within a second are one, because npm forwards what the terminal has sent to the
+ * whole process group. A later signal hurries the stop: then only the database's step is still awaited.
  */
 import { systemClock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import { STOP_SIGNALS } from "@flotilla/base/stop-signals";
 
 export interface StopOptions {
-  /** How long requests are still accepted first, in milliseconds, while the server is not ready. Not set: not at all. */
+  /**
+   * How long requests are still accepted first, in milliseconds, while the server is not ready. Not set: not
+   * at all.
+   */
   readonly delayMs?: number;
   /** How long requests may finish, in milliseconds. */
   readonly deadlineMs?: number;
@@ -82,7 +85,8 @@ export function stopSignals(): { readonly ask: AbortSignal; readonly hurry: Abor
     ask.abort(new Error("asked to stop"));
   };
   for (const name of STOP_SIGNALS) process.on(name, onSignal);
-  // Under `flotilla up`, whose end stops this process. It never hurries: a program that was asked to stop continues.
+  // Under `flotilla up`, whose end stops this process. It never hurries: a program that was asked to stop
+  // continues.
   process.on("disconnect", () => {
     if (!ask.signal.aborted) onSignal();
   });

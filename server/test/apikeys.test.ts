@@ -1,6 +1,6 @@
 /**
- * API keys: what they permit, who may make and revoke them, and that revoking takes effect immediately, on every
- * server.
+ * API keys: what they permit, who may make and revoke them, and that revoking takes effect immediately, on
+ * every server.
  */
 import assert from "node:assert/strict";
 import { readFile, rm, stat, writeFile } from "node:fs/promises";

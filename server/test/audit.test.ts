@@ -1,6 +1,6 @@
 /**
- * The audit log: every change and refusal is recorded before it is answered, in a chain that shows any change of it,
- * and holds no secret.
+ * The audit log: every change and refusal is recorded before it is answered, in a chain that shows any change
+ * of it, and holds no secret.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

@@ -1,5 +1,6 @@
 /**
- * Backups of an external database, and restores into another: what is refused, what ends access, what is moved on.
+ * Backups of an external database, and restores into another: what is refused, what ends access, what is
+ * moved on.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

@@ -1,7 +1,7 @@
 /**
- * The cost of the whole surface for a server: every endpoint that takes a body or forwards one, called by clients
- * that are slow, send too much, never end, or vanish. The server is a separate process, whose memory and descriptors
- * are measured.
+ * The cost of the whole surface for a server: every endpoint that takes a body or forwards one, called by
+ * clients that are slow, send too much, never end, or vanish. The server is a separate process, whose memory
+ * and descriptors are measured.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -20,7 +20,7 @@ import { head, type Wire, wire } from "../../test/support/wire.ts";
 
 const SERVER_MAIN = new URL("../src/main.ts", import.meta.url).pathname;
 const MIB = 1024 * 1024;
-/** For one endpoint, by each kind of client. */
+/** Callers of one endpoint, by each kind of client. */
 const CALLERS = 2;
 const SENT_BYTES = 2 * MIB;
 const MEMORY_MAX = 300 * MIB;

@@ -1,9 +1,10 @@
 /**
- * A start when memory is short: refused before anything changes, with what to do; and served as soon as there is
- * some.
+ * A start when memory is short: refused before anything changes, with what to do; and served as soon as there
+ * is some.
  *
- * A second server reads the node for the first time when its memory is short, so it cannot have an older cache. The
- * node agent is stopped by then; its last report may still be on the way, so a trigger keeps what the test says.
+ * A second server reads the node for the first time when its memory is short, so it cannot have an older
+ * cache. The node agent is stopped by then; its last report may still be on the way, so a trigger keeps what
+ * the test says.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

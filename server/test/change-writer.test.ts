@@ -1,5 +1,6 @@
 /**
- * Changes of machines that are written together: ceilings hold within one statement, and no caller fails or waits for what is another's.
+ * Changes of machines that are written together: ceilings hold within one statement, and no caller fails or
+ * waits for what is another's.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,5 +1,6 @@
 /**
- * A server whose clock was a month ahead, and was set back: what it had postponed then is done now, and not in a month.
+ * A server whose clock was a month ahead, and was set back: what it had postponed then is done now, and not
+ * in a month.
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

@@ -1,5 +1,6 @@
 /**
- * Code over HTTP, through a real node agent and a scripted guest whose interpreters run a script of its shell.
+ * Code over HTTP, through a real node agent and a scripted guest whose interpreters run a script of its
+ * shell.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,5 +1,6 @@
 /**
- * That a tenant whose statements wait in the database keeps no other one from it: over HTTP, on a real PostgreSQL.
+ * That a tenant whose statements wait in the database keeps no other one from it: over HTTP, on a real
+ * PostgreSQL.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -45,6 +46,6 @@ test("a tenant whose statements wait for a lock leaves connections to others, an
     release.resolve();
     await lock;
   }
-  // Those that waited for longer than for a connection of the pool are refused.
+  // Calls that waited for longer than for a connection of the pool are refused.
   for (const { status } of await Promise.all(calls)) assert.ok(status === 200 || status === 503, String(status));
 });

@@ -1,5 +1,6 @@
 /**
- * Costs by machine, API key and label: recorded when a run begins, kept when the machine is gone, and exact parts of the invoice.
+ * Costs by machine, API key and label: recorded when a run begins, kept when the machine is gone, and exact
+ * parts of the invoice.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -135,7 +136,9 @@ async function pass(): Promise<string> {
   return instantOf(instant);
 }
 
-/** The parts of each line add up to it, in every division and month. Returns how many lines were adjustments. */
+/**
+ * The parts of each line add up to it, in every division and month. Returns how many lines were adjustments.
+ */
 async function assertWhole(tenant: string, months: readonly string[], asOf: string | null = null): Promise<number> {
   let adjustments = 0;
   for (const month of months) {

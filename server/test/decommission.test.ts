@@ -56,7 +56,7 @@ test("a node that is lost leaves although it did not confirm deletions, and its 
   assert.equal((await client.delete("/v1/nodes/lost/credential")).status, 204);
   assert.equal((await client.delete("/v1/nodes/lost")).status, 409);
   assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
-  // Of a machine that moved away, and whose former copy the node has not confirmed to be gone.
+  // The copy of a machine that moved away, which the node has not confirmed to be gone.
   await context.db.execute(sql`INSERT INTO machine_copies (machine_id, node_id) VALUES ('mach-moved', 'lost')`);
   assert.equal((await client.delete("/v1/nodes/lost")).status, 204);
   assert.deepEqual(await context.db.query(sql`SELECT machine_id FROM machine_copies`), []);

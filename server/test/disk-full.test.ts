@@ -1,5 +1,6 @@
 /**
- * A server whose disk is full: it reports that with a reason, loses nothing, starts, and works again once there is room.
+ * A server whose disk is full: it reports that with a reason, loses nothing, starts, and works again once
+ * there is room.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

@@ -1,7 +1,9 @@
 /**
- * Draining a node: what may start, what is moved, what is stopped and when, what stays on it, and how it becomes ready again.
+ * Draining a node: what may start, what is moved, what is stopped and when, what stays on it, and how it
+ * becomes ready again.
  *
- * The first tests have one node, so nothing can be moved; node-b joins later. test/cluster/moves.test.ts kills the server meanwhile.
+ * The first tests have one node, so nothing can be moved; node-b joins later. test/cluster/moves.test.ts
+ * kills the server meanwhile.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

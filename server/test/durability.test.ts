@@ -1,5 +1,6 @@
 /**
- * Which writes wait for the disk: all but two, whose facts a node reports again. What is acknowledged to a node is on the disk.
+ * Which writes wait for the disk: all but two, whose facts a node reports again. What is acknowledged to a
+ * node is on the disk.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -25,7 +26,9 @@ const { db } = context;
 const register = { id: "ghost", address: "http://127.0.0.1:9", totalCpus: 8 };
 assert.equal((await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", register)).status, 200);
 
-/** What a node's answer to a start, or to a stop, changes: the machine runs, and a run of it has ended before. */
+/**
+ * What a node's answer to a start, or to a stop, changes: the machine runs, and a run of it has ended before.
+ */
 async function observed(): Promise<{ readonly id: string; readonly change: Change; readonly run: ReportedRun }> {
   const id = await createMachine(client);
   await db.execute(sql`UPDATE machines SET node_id = 'ghost' WHERE id = ${id}`);

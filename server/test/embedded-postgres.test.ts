@@ -1,6 +1,6 @@
 /**
- * The embedded PostgreSQL: starting, adopting, restarting and stopping it. test/crash/database.test.ts tests what
- * kill -9 does to data.
+ * The embedded PostgreSQL: starting, adopting, restarting and stopping it. test/crash/database.test.ts tests
+ * what kill -9 does to data.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

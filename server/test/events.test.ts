@@ -1,6 +1,6 @@
 /**
- * Events of tenants: they outlive their machine, other tenants do not see them, and a follower misses none, whatever
- * order their transactions commit in.
+ * Events of tenants: they outlive their machine, other tenants do not see them, and a follower misses none,
+ * whatever order their transactions commit in.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * Streamed commands over HTTP, through a real node agent and a scripted guest: framing, status codes, readers that
- * are slow, never read or disconnect.
+ * Streamed commands over HTTP, through a real node agent and a scripted guest: framing, status codes, readers
+ * that are slow, never read or disconnect.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

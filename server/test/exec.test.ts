@@ -253,13 +253,14 @@ test("each verb makes few round trips to the database", async () => {
       delete: await countStatements(db, () => client.delete(`/v1/machines/${id}`)),
     };
   };
-  // A stop reads, writes the desired state and writes the observed one; no request waits for that second write of a
-  // delete. A start makes two writes, reads the nodes when the cache is older than a second, and when it takes long, one
-  // more write says that it is under way.
+  // A stop reads, writes the desired state and writes the observed one; no request waits for that second
+  // write of a delete. A start makes two writes, reads the nodes when the cache is older than a second, and
+  // when it takes long, one more write says that it is under way.
   const expected = { create: 1, start: 4, exec: 0, get: 0, events: 1, stop: 3, delete: 1 };
   type Counts = Record<keyof typeof expected, number>;
   const verbs = Object.keys(expected) as (keyof Counts)[];
-  // On a busy host the node's own report is often faster than its answer, and its statements are counted here.
+  // On a busy host the node's own report is often faster than its answer, and its statements are counted
+  // here.
   let least: Counts = await round();
   for (let more = 0; more < 60 && verbs.some((verb) => least[verb] > expected[verb]); more += 1) {
     const counts = await round();

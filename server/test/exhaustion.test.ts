@@ -1,6 +1,6 @@
 /**
- * Resources of a server that callers may hold: bodies, connections, open requests and queries, each up to its bound,
- * and released afterwards.
+ * Resources of a server that callers may hold: bodies, connections, open requests and queries, each up to its
+ * bound, and released afterwards.
  */
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";

@@ -108,7 +108,8 @@ test("content that is longer or shorter than its facts say is never taken for th
       response.end();
     });
   assert.equal(await saying("he", "llo"), "hello");
-  // A caller that expects five bytes would take the rest for the beginning of the next answer on its connection.
+  // A caller that expects five bytes would take the rest for the beginning of the next answer on its
+  // connection.
   for (const pieces of [["hello", "HTTP/1.1 200 OK"], ["hello!"], ["hell"], []])
     await assert.rejects(saying(...pieces), CUT_OFF, pieces.join());
 });

@@ -1,6 +1,7 @@
 /**
- * Certificates of nodes and servers over time, with a server whose clock the test sets: renewal long before expiry, expired
- * certificates, and clocks that differ. OpenSSL verifies with the host's clock, which is the nodes' here.
+ * Certificates of nodes and servers over time, with a server whose clock the test sets: renewal long before
+ * expiry, expired certificates, and clocks that differ. OpenSSL verifies with the host's clock, which is the
+ * nodes' here.
  */
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";

@@ -92,7 +92,8 @@ test("a registration whose answer was lost is repeated, and uses the token once"
   assert.equal(refused.status, 401);
   assert.match(refused.text, /node late cannot register: the join token is used up; create another one/);
   assert.equal((await client.delete("/v1/nodes/twice/credential")).status, 204);
-  // Its open connection is cut; on the next one it reads the refusal. Nor does it come back by repeating its registration.
+  // Its open connection is cut; on the next one it reads the refusal. Nor does it come back by repeating its
+  // registration.
   const refuses = (call: () => Promise<{ status: number }>) => async () => (await call()).status === 401;
   await until(
     refuses(() => node.beat(credential)),

@@ -1,5 +1,6 @@
 /**
- * Heartbeats of many nodes that are recorded by one statement: each node gets its own, and none waits long for another's lock.
+ * Heartbeats of many nodes that are recorded by one statement: each node gets its own, and none waits long
+ * for another's lock.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * Thousands of random histories of tenants, on the server's triggers, constraints and statements: every sum and every
- * invoice line is what the history makes, to the micro.
+ * Thousands of random histories of tenants, on the server's triggers, constraints and statements: every sum
+ * and every invoice line is what the history makes, to the micro.
  *
  * FLOTILLA_TEST_HISTORIES is how many, FLOTILLA_SEED repeats a failed run.
  */
@@ -17,7 +17,10 @@ import { freshDatabase } from "./support/server.ts";
 const BATCH = 500;
 /** Batches at the same time, each in its own database: enough for two processors. */
 const SIDES = 4;
-/** In one database: its index against overlaps is slower the more it holds, and to make one costs as much as a hundred histories. */
+/**
+ * In one database: its index against overlaps is slower the more it holds, and to make one costs as much as a
+ * hundred histories.
+ */
 const BATCHES_PER_DATABASE = 10;
 const HISTORIES = Number(process.env["FLOTILLA_TEST_HISTORIES"] ?? 10_000);
 const SEED = Number(process.env["FLOTILLA_SEED"] ?? randomInt(2 ** 31));

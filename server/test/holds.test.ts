@@ -1,6 +1,6 @@
 /**
- * Holds: what running machines may still cost is held of budgets that block or stop, to the micro. On the statements and triggers of the
- * server at chosen instants; then over HTTP, on two servers.
+ * Holds: what running machines may still cost is held of budgets that block or stop, to the micro. On the
+ * statements and triggers of the server at chosen instants; then over HTTP, on two servers.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

@@ -1,6 +1,6 @@
 /**
- * Connections between a server and a node of another host that were idle, or on which an answer has no end, with the node's end played
- * by the test.
+ * Connections between a server and a node of another host that were idle, or on which an answer has no end,
+ * with the node's end played by the test.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

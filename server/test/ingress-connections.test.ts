@@ -1,5 +1,6 @@
 /**
- * Connections to guests that carry more than one request: when they are used again, when they are not, and what is sent twice.
+ * Connections to guests that carry more than one request: when they are used again, when they are not, and
+ * what is sent twice.
  */
 import assert from "node:assert/strict";
 import { request as httpRequest, type IncomingMessage } from "node:http";
@@ -35,7 +36,10 @@ function visit(id: string, { method = "GET", path = "/", body = "" } = {}): Prom
   });
 }
 
-/** A guest that reads heads of requests and answers each with what `answer` gives; null: it says nothing itself. */
+/**
+ * A guest that reads heads of requests and answers each with what `answer` gives; null: it says nothing
+ * itself.
+ */
 async function scripted(answer: (head: string, socket: Socket, count: number) => string | null) {
   const heads: string[] = [];
   const guest = await rawGuest((socket) => {

@@ -1,5 +1,6 @@
 /**
- * Invoices and the ledger over HTTP and on the command line: drafts, final ones, adjustments, and what was known at an earlier time.
+ * Invoices and the ledger over HTTP and on the command line: drafts, final ones, adjustments, and what was
+ * known at an earlier time.
  *
  * That their sums are right after any history is tested in usage.test.ts.
  */
@@ -458,7 +459,8 @@ test("tenants whose usage takes too long to read together become final in smalle
       IF (SELECT count(*) FROM added) > 30 THEN RAISE query_canceled; END IF; RETURN NULL; END $$`);
   await db.execute(sql`
     CREATE TRIGGER cancels AFTER INSERT ON invoices REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION cancel_many()`);
-  // The connection of a canceled statement is closed, and until the database notices its tenants are locked and passed over.
+  // The connection of a canceled statement is closed, and until the database notices its tenants are locked
+  // and passed over.
   await until(
     async () => {
       const { errors } = await loop.activate(signal);

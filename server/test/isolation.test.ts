@@ -1,9 +1,9 @@
 /**
- * Tenants never see each other, on every endpoint of the contract: another tenant's resource is answered exactly like one
- * that does not exist, for every kind of key, and no list names it.
+ * Tenants never see each other, on every endpoint of the contract: another tenant's resource is answered
+ * exactly like one that does not exist, for every kind of key, and no list names it.
  *
- * A new endpoint cannot escape: one with a parameter in its path, or a query parameter that these tables do not know,
- * fails until the table says what it names.
+ * A new endpoint cannot escape: one with a parameter in its path, or a query parameter that these tables do
+ * not know, fails until the table says what it names.
  */
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";

@@ -1,6 +1,6 @@
 /**
- * Reports that arrive late: one that waited for a server which was stopped says nothing of what came to the node meanwhile, and one that
- * was overtaken brings no boot back.
+ * Reports that arrive late: one that waited for a server which was stopped says nothing of what came to the
+ * node meanwhile, and one that was overtaken brings no boot back.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

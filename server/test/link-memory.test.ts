@@ -1,5 +1,6 @@
 /**
- * What requests to a node leave in this process's memory: next to nothing. The node's end is played by a worker, which has its own.
+ * What requests to a node leave in this process's memory: next to nothing. The node's end is played by a
+ * worker, which has its own.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -69,6 +70,7 @@ test("young collections keep little of connections that were closed", async () =
     socket.end("sent");
     await once(socket, "close");
   });
-  // They kept about 10,000 when all that a connection had referred to stayed with it, and cannot keep less than Node does of a stream.
+  // They kept about 10,000 when all that a connection had referred to stayed with it, and cannot keep less
+  // than Node does of a stream.
   assert.ok(bytes < 3_000, `${Math.round(bytes)} bytes of each connection`);
 });

@@ -1,9 +1,9 @@
 /**
- * A server and a node whose versions of the link differ: neighbours work together; others refuse each other and say what to
- * do.
+ * A server and a node whose versions of the link differ: neighbours work together; others refuse each other
+ * and say what to do.
  *
- * The other side is played with contract/vectors/link-v1.json, which was recorded from programs of version 1. It names a
- * version after this one that still works with it, and sends a field that only that version knows.
+ * The other side is played with contract/vectors/link-v1.json, which was recorded from programs of version 1.
+ * It names a version after this one that still works with it, and sends a field that only that version knows.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";

@@ -1,6 +1,6 @@
 /**
- * Statements that lock several rows lock them in one order: two that come together, also on two servers, do not wait for each other
- * in a circle.
+ * Statements that lock several rows lock them in one order: two that come together, also on two servers, do
+ * not wait for each other in a circle.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -28,7 +28,10 @@ async function machinesOfNode(): Promise<readonly string[]> {
   return ids;
 }
 
-/** Whether the last of the rows can be locked while `work` waits for the first one: it has locked none out of order. */
+/**
+ * Whether the last of the rows can be locked while `work` waits for the first one: it has locked none out of
+ * order.
+ */
 async function locksInOrder(
   { first, last }: Readonly<Record<"first" | "last", (transaction: Queryable) => Promise<unknown>>>,
   work: () => Promise<unknown>,

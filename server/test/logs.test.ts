@@ -1,6 +1,6 @@
 /**
- * Logs of machines over HTTP, through a real node agent and a scripted guest: framing, tails, stopped machines, and
- * followers: across stops, across a killed node agent, until the end.
+ * Logs of machines over HTTP, through a real node agent and a scripted guest: framing, tails, stopped
+ * machines, and followers: across stops, across a killed node agent, until the end.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

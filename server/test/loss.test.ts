@@ -1,7 +1,9 @@
 /**
- * Nodes that are lost: what waits in pools is made elsewhere once, what users have is kept, and nothing is replaced when too many are silent.
+ * Nodes that are lost: what waits in pools is made elsewhere once, what users have is kept, and nothing is
+ * replaced when too many are silent.
  *
- * Nodes of the fake driver, whose agents are killed, and nodes that the test plays. That 30 s have passed is written into their rows.
+ * Nodes of the fake driver, whose agents are killed, and nodes that the test plays. That 30 s have passed is
+ * written into their rows.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -24,7 +26,10 @@ type Name = keyof typeof ID;
 const loops = () =>
   [server.context, second.context].map((each) => nodeReconciler(each, 30_000, each.clock.monotonic() - 60_000));
 
-/** Two servers look at the nodes at the same time. Those under test do so as well, when they have run for 30 s. */
+/**
+ * Two servers look at the nodes at the same time. Those under test do so as well, when they have run for 30
+ * s.
+ */
 async function decide(): Promise<void> {
   await Promise.all(loops().map((loop) => loop.activate(AbortSignal.timeout(10_000))));
 }
@@ -196,7 +201,8 @@ test("a claim lifts the fence, also when its server died before, and a claimed m
   await fenced(pool);
   const [other] = (await rowsOf(pool)).filter(({ fence }) => fence === "on");
   assert.ok(other);
-  // What a server leaves that dies after the claim's statement; and its node is cut off before any other server calls it.
+  // What a server leaves that dies after the claim's statement; and its node is cut off before any other
+  // server calls it.
   await ID[other.nodeId].kill();
   await db.execute(sql`
     WITH taken AS (DELETE FROM machine_owners WHERE machine_id = ${other.id} RETURNING machine_id, id)

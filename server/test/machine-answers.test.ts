@@ -2,8 +2,8 @@
  * Every answer that the contract documents for an endpoint of machines is produced here once, and no other.
  *
  * The contract determines what is tried: a test for each code covers all endpoints that document it, so a new
- * endpoint is tried automatically, and there are no exceptions: the contract does not document an answer that cannot
- * be produced here.
+ * endpoint is tried automatically, and there are no exceptions: the contract does not document an answer that
+ * cannot be produced here.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -24,7 +24,10 @@ import { sampleBody, samplePath } from "./support/sample.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
-/** Endpoints that are newer than this test: what they lack is printed and does not fail it. Remove them one by one. */
+/**
+ * Endpoints that are newer than this test: what they lack is printed and does not fail it. Remove them one by
+ * one.
+ */
 const NEWCOMERS: readonly EndpointName[] = [
   "createBranch",
   "createBranches",
@@ -115,8 +118,8 @@ const call = (name: EndpointName, parts?: CallParts, as: Client = client): Promi
   ledger.call(as, name, asked(name, parts));
 
 /**
- * Tries the code with every endpoint, and returns which of those that document it answered otherwise. The others'
- * answers are in the ledger as well.
+ * Tries the code with every endpoint, and returns which of those that document it answered otherwise. The
+ * others' answers are in the ledger as well.
  */
 async function provoke(code: ErrorCode, how: (name: EndpointName) => Promise<Answer | undefined>): Promise<void> {
   const otherwise: string[] = [];
@@ -271,7 +274,7 @@ test("names in use, and ceilings that are reached", async () => {
   });
 });
 
-/** For limits per machine. */
+/** Holds as many as possible, for limits per machine. */
 async function holdAsManyAsPossible(id: string): Promise<void> {
   const { db } = server.context;
   await db.execute(sql`

@@ -1,8 +1,8 @@
 /**
  * Reads of a machine that are answered from memory: what they may show, and that they make no query.
  *
- * Two servers share a database; the second one's connection to it can be cut. The tests do not wait for an answer to
- * age: the first server's clock can be set ahead.
+ * Two servers share a database; the second one's connection to it can be cut. The tests do not wait for an
+ * answer to age: the first server's clock can be set ahead.
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

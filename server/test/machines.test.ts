@@ -1,5 +1,6 @@
 /**
- * Machines over HTTP: create, read, list, start, stop, delete, events, usage; with a real node agent without VMs.
+ * Machines over HTTP: create, read, list, start, stop, delete, events, usage; with a real node agent without
+ * VMs.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -403,8 +404,8 @@ test("refusals over a plan's ceilings have the documented texts", async () => {
   assert.match(oversize.text, /your Tiny plan allows 2 vCPUs per machine.*https:\/\/flotilla\.example\/plans/);
   assert.equal((await tiny.post("/v1/machines", { source, resources: { memoryMb: 2048 } })).status, 422);
   assert.equal((await tiny.post("/v1/machines", { source, resources: { diskGb: 11 } })).status, 422);
-  // Omitted resources have the default, and are refused where the plan allows less; only the disk's default is
-  // reduced to the plan's limit.
+  // Omitted resources have the default, and are refused where the plan allows less; only the disk's default
+  // is reduced to the plan's limit.
   const omitted = await tiny.post("/v1/machines", { source });
   assert.equal(omitted.status, 422);
   assert.match(omitted.text, /allows 2 vCPUs per machine, and 4 is the default; name resources\.cpus/);

@@ -66,7 +66,7 @@ async function untilEvent(id: string, text: RegExp): Promise<void> {
   await until(async () => (await lines()).some(({ message }) => text.test(message)), { what: `${text}`, ...PATIENT });
 }
 
-/** Of a machine that is stopped before its files are sent. */
+/** Environment of a machine that is stopped before its files are sent. */
 const UNWATCHED = { FAKE_UNWATCHED: "1" };
 
 /** Has the target be away, so that the move waits in its copy. For UNWATCHED machines. */

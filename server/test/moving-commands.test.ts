@@ -1,8 +1,9 @@
 /**
- * Commands whose machine moves: they continue where the move ends, also for callers of a server that does not move the machine.
- * In the pause they end with their authorization, and new commands wait.
+ * Commands whose machine moves: they continue where the move ends, also for callers of a server that does not
+ * move the machine. In the pause they end with their authorization, and new commands wait.
  *
- * The scripted guest begins a kept command again and leaves out what was received. test/vm/moving-commands.test.ts moves real ones.
+ * The scripted guest begins a kept command again and leaves out what was received.
+ * test/vm/moving-commands.test.ts moves real ones.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

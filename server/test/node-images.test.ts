@@ -1,6 +1,6 @@
 /**
- * Nodes report their images, and a machine that depends on one is started on a node that has it without a question to any.
- * A list asks the nodes, a few at a time.
+ * Nodes report their images, and a machine that depends on one is started on a node that has it without a
+ * question to any. A list asks the nodes, a few at a time.
  */
 import assert from "node:assert/strict";
 import { createServer } from "node:http";

@@ -1,5 +1,6 @@
 /**
- * The statements that change a node's status follow the table of its states, for every status and every event.
+ * The statements that change a node's status follow the table of its states, for every status and every
+ * event.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

@@ -1,5 +1,6 @@
 /**
- * A machine that its VMM has paused, because the disk of its host is full: users see why, and calls say it instead of hanging.
+ * A machine that its VMM has paused, because the disk of its host is full: users see why, and calls say it
+ * instead of hanging.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

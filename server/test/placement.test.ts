@@ -39,7 +39,7 @@ async function playNode(
   assert.equal(reported.status, 200, reported.text);
 }
 
-/** Of a machine with this id, or of one with these fields. */
+/** Explains a machine with this id, or one with these fields. */
 const explain = async ({ client }: TestServer, of: string | object) => {
   const answer =
     typeof of === "string"
@@ -56,7 +56,10 @@ const explain = async ({ client }: TestServer, of: string | object) => {
   };
 };
 
-/** Makes the machines and starts all of them at once, over all replicas. Resolves to the reasons of those that were refused. */
+/**
+ * Makes the machines and starts all of them at once, over all replicas. Resolves to the reasons of those that
+ * were refused.
+ */
 async function startAll(server: TestServer, cpuOvercommit: number): Promise<readonly string[]> {
   const ids = [];
   for (let n = 0; n < MACHINES; n += 1)
@@ -241,7 +244,8 @@ test("an explanation of a machine with a disk says what its own node admits, and
   await context.db.execute(sql`
     UPDATE machines SET desired_state = 'stopped', observed_state = 'stopped', observed_generation = generation`);
   const starts = "the machine is stopped, and its disk is on node home, so it starts there";
-  // Its disk holds programs of the architecture on which it ran. A cordon is only for machines without a disk there.
+  // Its disk holds programs of the architecture on which it ran. A cordon is only for machines without a disk
+  // there.
   for (const verb of ["uncordon", "cordon"]) {
     await client.post(`/v1/nodes/home/${verb}`);
     assert.deepEqual(await said(), [starts, null, { home: null, other: "architecture" }]);

@@ -1,5 +1,6 @@
 /**
- * The body of an answer that is poured to a slow reader: it is paused, and continues whatever the size of its pieces.
+ * The body of an answer that is poured to a slow reader: it is paused, and continues whatever the size of its
+ * pieces.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

@@ -1,6 +1,6 @@
 /**
- * How the connections of callers and of nodes are probed while they are silent: what this program asks of the system for each, since
- * the system's answer takes half a minute.
+ * How the connections of callers and of nodes are probed while they are silent: what this program asks of the
+ * system for each, since the system's answer takes half a minute.
  */
 import assert from "node:assert/strict";
 import { connect, Socket } from "node:net";
@@ -23,7 +23,10 @@ Socket.prototype.setKeepAlive = function (this: Socket, ...how: unknown[]) {
 const server = await startTestServer({ nodeListen: { host: "127.0.0.1", port: 0 } });
 const fleet = new URL(server.nodeUrls.find((each) => each.startsWith("https:")) ?? "");
 
-/** Until the system ends a connection after the first probe without an answer; what Node does by itself: a second, ten times. */
+/**
+ * Until the system ends a connection after the first probe without an answer; what Node does by itself: a
+ * second, ten times.
+ */
 function patienceOf(socket: Socket): number {
   const [isOn, , periodMs = 1_000, count = 10] = probing.get(socket) as [boolean, number, number?, number?];
   return isOn ? (count - 1) * periodMs : Number.NaN;

@@ -1,6 +1,6 @@
 /**
- * Thousands of writers over fifty connections, which record overlapping usage of a few boots: nothing is recorded twice.
- * FLOTILLA_TEST_WRITERS is how many each test has.
+ * Thousands of writers over fifty connections, which record overlapping usage of a few boots: nothing is
+ * recorded twice. FLOTILLA_TEST_WRITERS is how many each test has.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -23,7 +23,9 @@ const server = await startTestServer({ invoiceGraceHours: 1_000_000 });
 const { db } = server.context;
 const from = Date.UTC(2026, 6, 1);
 
-/** Calls `write` for each writer, always CONNECTIONS of them at the same time. Returns how many were refused. */
+/**
+ * Calls `write` for each writer, always CONNECTIONS of them at the same time. Returns how many were refused.
+ */
 async function race(write: (writer: number) => Promise<unknown>): Promise<number> {
   const writers = Array.from({ length: WRITERS }, (_, writer) => writer).values();
   let refused = 0;

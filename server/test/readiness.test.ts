@@ -1,6 +1,6 @@
 /**
- * Readiness over HTTP, through a real node agent: a machine without ports is ready when it runs, one with ports when
- * one of them accepts connections.
+ * Readiness over HTTP, through a real node agent: a machine without ports is ready when it runs, one with
+ * ports when one of them accepts connections.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

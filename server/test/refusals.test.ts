@@ -1,5 +1,6 @@
 /**
- * Callers who are refused again and again, or ask without reading: what they cost the server, and what they hide.
+ * Callers who are refused again and again, or ask without reading: what they cost the server, and what they
+ * hide.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * Creates under an idempotency key whose server died between the write and the answer: a repetition finds what was
- * created, and answers as the first request would have.
+ * Creates under an idempotency key whose server died between the write and the answer: a repetition finds
+ * what was created, and answers as the first request would have.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * Connections end with their authorization: every kind of long answer, on two servers of one database, for every way
- * in which access ends.
+ * Connections end with their authorization: every kind of long answer, on two servers of one database, for
+ * every way in which access ends.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -18,8 +18,8 @@ import { startTestServer, type TestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
 /**
- * The promise is one second; the rest is for a host that is busy with other tests. Without a notification everything
- * is checked after 5 s.
+ * The promise is one second; the rest is for a host that is busy with other tests. Without a notification
+ * everything is checked after 5 s.
  */
 const deadlineMs = 2_500;
 const MIB = 1024 * 1024;
@@ -165,7 +165,8 @@ async function allOver(opens: readonly Open[]): Promise<void> {
     for (const open of opens) (open as { resume?: () => void }).resume?.();
   };
   const left = (): readonly string[] => opens.filter(({ isOver }) => !isOver).map(({ name }) => name);
-  // A reader that does not read does not see the end either, so it reads once the connection should have ended.
+  // A reader that does not read does not see the end either, so it reads once the connection should have
+  // ended.
   const others = opens.filter((open) => !("resume" in open));
   await until(() => others.every(({ isOver }) => isOver), { deadlineMs }).catch((error: unknown) => {
     throw new Error(`still open: ${left().join(", ")}`, { cause: error });

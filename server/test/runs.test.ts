@@ -1,6 +1,7 @@
 /**
- * Runs as their node reports them: each is written once with the node's times, whatever the order and the number of reports,
- * and whatever happened to the server, the node or the machine in between. Usage is computed from them.
+ * Runs as their node reports them: each is written once with the node's times, whatever the order and the
+ * number of reports, and whatever happened to the server, the node or the machine in between. Usage is
+ * computed from them.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -272,7 +273,8 @@ test("open runs that a node does not know any more end at its last report before
   await beat(changes(lost.open, kept.open, later.open));
   const lastReport = lost.open.startedAt + 10 * MINUTE;
   await db.execute(sql`UPDATE nodes SET last_heartbeat_at = ${new Date(lastReport)} WHERE id = 'ghost'`);
-  // The node's journal is new, and it registers again; its report was written before the last of the runs was recorded.
+  // The node's journal is new, and it registers again; its report was written before the last of the runs was
+  // recorded.
   ghost = await register();
   const report: RunReport = { sequence: later.open.sequence - 1, isComplete: true, runs: [kept.open] };
   assert.equal((await beat({ isComplete: true, runs: report })).acknowledgedRuns, report.sequence);

@@ -1,6 +1,6 @@
 /**
- * Secrets of machines: their programs have them, no answer shows them, the database has them encrypted, and nothing
- * is left once a machine is deleted.
+ * Secrets of machines: their programs have them, no answer shows them, the database has them encrypted, and
+ * nothing is left once a machine is deleted.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

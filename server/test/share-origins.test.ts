@@ -1,5 +1,6 @@
 /**
- * The cookie of a share link, in requests that browsers send for pages of the machine itself and of other hosts.
+ * The cookie of a share link, in requests that browsers send for pages of the machine itself and of other
+ * hosts.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";

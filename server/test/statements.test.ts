@@ -1,6 +1,6 @@
 /**
- * PostgreSQL accepts every statement of the server for the current schema: a renamed column or a type that does not
- * fit shows here, also in statements that no other test runs.
+ * PostgreSQL accepts every statement of the server for the current schema: a renamed column or a type that
+ * does not fit shows here, also in statements that no other test runs.
  *
  * Statements that are not sql`…` (in db/ and embedded-postgres/) run whenever a server starts.
  */

@@ -1,6 +1,6 @@
 /**
- * A server that stops: with a delay it serves on while it is not ready; endless answers end with an explanation, and
- * nothing waits for them.
+ * A server that stops: with a delay it serves on while it is not ready; endless answers end with an
+ * explanation, and nothing waits for them.
  */
 import assert from "node:assert/strict";
 import { Agent, get } from "node:http";

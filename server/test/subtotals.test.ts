@@ -1,5 +1,6 @@
 /**
- * Subtotals of a month: what a tenant has spent is the same with one and without, to the micro, whatever is recorded before and after.
+ * Subtotals of a month: what a tenant has spent is the same with one and without, to the micro, whatever is
+ * recorded before and after.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

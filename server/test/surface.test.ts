@@ -1,9 +1,9 @@
 /**
- * The whole surface: every endpoint of the contract without a key, without scope, and with bad input. Other tenants:
- * isolation.test.ts.
+ * The whole surface: every endpoint of the contract without a key, without scope, and with bad input. Other
+ * tenants: isolation.test.ts.
  *
- * These tests do not know what an endpoint does. They check of each answer: the right status, never a 500, and a
- * request id.
+ * These tests do not know what an endpoint does. They check of each answer: the right status, never a 500,
+ * and a request id.
  */
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";
@@ -41,7 +41,10 @@ function isForNodes({ access }: Endpoint): boolean {
 
 let calls = 0;
 
-/** Calls the endpoint with a valid body, for an id that does not exist. From another address each time: so many refusals of one come later. */
+/**
+ * Calls the endpoint with a valid body, for an id that does not exist. From another address each time: so
+ * many refusals of one come later.
+ */
 async function call(client: Client, endpoint: Endpoint, options: CallOptions & { id?: string } = {}): Promise<Answer> {
   calls += 1;
   const { id, headers, ...rest } = options;

@@ -1,6 +1,6 @@
 /**
- * Suspended machines: what a stop that keeps memory, a start, a stop, a delete and a move do, alone and at the same time, and
- * what is billed.
+ * Suspended machines: what a stop that keeps memory, a start, a stop, a delete and a move do, alone and at
+ * the same time, and what is billed.
  *
  * test/vm/suspend.test.ts suspends real machines.
  */

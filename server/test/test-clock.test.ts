@@ -1,5 +1,6 @@
 /**
- * Tenants with a test clock: months are rehearsed by moving their billing time, and no other tenant is affected.
+ * Tenants with a test clock: months are rehearsed by moving their billing time, and no other tenant is
+ * affected.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

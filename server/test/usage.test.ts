@@ -1,5 +1,6 @@
 /**
- * What is recorded as used, and what it costs: compared with sums that are computed here from the history itself.
+ * What is recorded as used, and what it costs: compared with sums that are computed here from the history
+ * itself.
  *
  * The histories write runs, machines, plans and rates as the server's statements do, at chosen instants.
  */
@@ -202,7 +203,9 @@ class Play {
     if (!this.isSilent) await this.beat();
   }
 
-  /** Compares the draft with the history, and makes it final if its month has ended: without a grace period. */
+  /**
+   * Compares the draft with the history, and makes it final if its month has ended: without a grace period.
+   */
   private async invoice(): Promise<void> {
     const tenantId = this.pick([...this.history.tenants.keys()]) ?? "";
     const month = this.next.get(tenantId);

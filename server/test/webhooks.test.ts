@@ -1,6 +1,6 @@
 /**
- * Webhooks: events arrive signed, at least once and in the order of each machine; a receiver that fails, is slow or is
- * down delays no other; addresses of the operator's network are refused.
+ * Webhooks: events arrive signed, at least once and in the order of each machine; a receiver that fails, is
+ * slow or is down delays no other; addresses of the operator's network are refused.
  */
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";

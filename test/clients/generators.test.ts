@@ -1,10 +1,10 @@
 /**
- * Clients generated from the API's OpenAPI document compile in strict mode, together with a program that a user would
- * write against each.
+ * Clients generated from the API's OpenAPI document compile in strict mode, together with a program that a
+ * user would write against each.
  *
- * Always: the programs have no casts, and mark lines that must not compile as expected errors, so types that are too
- * wide fail as well. The generated files are in a folder of this run, beside the packages they import. A killed run
- * leaves that folder behind; git ignores it.
+ * Always: the programs have no casts, and mark lines that must not compile as expected errors, so types that
+ * are too wide fail as well. The generated files are in a folder of this run, beside the packages they
+ * import. A killed run leaves that folder behind; git ignores it.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

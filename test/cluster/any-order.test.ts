@@ -1,10 +1,10 @@
 /**
- * Machines used in random order and concurrently, through one of two servers, with crashes of VMs and of the node
- * agent: every answer must be one that docs/states.md and the API promise. test/support/history.ts checks the
- * answers.
+ * Machines used in random order and concurrently, through one of two servers, with crashes of VMs and of the
+ * node agent: every answer must be one that docs/states.md and the API promise. test/support/history.ts
+ * checks the answers.
  *
- * fast-check shrinks a failed run and names seed and path in its error; FLOTILLA_SEED and FLOTILLA_PATH repeat it,
- * FLOTILLA_PLAYS makes more runs.
+ * fast-check shrinks a failed run and names seed and path in its error; FLOTILLA_SEED and FLOTILLA_PATH
+ * repeat it, FLOTILLA_PLAYS makes more runs.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * Nodes on other hosts: a server in one network namespace, and two nodes in others, which can only dial out. Cables are
- * pulled, packets and connections are lost, and agents are killed and stopped.
+ * Nodes on other hosts: a server in one network namespace, and two nodes in others, which can only dial out.
+ * Cables are pulled, packets and connections are lost, and agents are killed and stopped.
  */
 import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";

@@ -1,6 +1,6 @@
 /**
- * An operator suspends the machines of a host before it goes down, with the command line: what the server shows meanwhile, and that
- * they run again with the next agent.
+ * An operator suspends the machines of a host before it goes down, with the command line: what the server
+ * shows meanwhile, and that they run again with the next agent.
  */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";

@@ -1,6 +1,6 @@
 /**
- * The ingress as its own process beside a server, on the same database, with no more rights there than the documentation
- * gives it.
+ * The ingress as its own process beside a server, on the same database, with no more rights there than the
+ * documentation gives it.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -102,7 +102,8 @@ test("an ingress process serves machines and no API, revocation takes effect the
   await until(async () => (await statusOf(cookie)) === 401, { what: "the link's end", deadlineMs: REVOKED_MS });
   await until(() => open.readableEnded || open.destroyed, { what: "the connection's end", deadlineMs: REVOKED_MS });
 
-  // The ingress writes activity up to a quarter of a second after it happened; its kill would lose what it has not written.
+  // The ingress writes activity up to a quarter of a second after it happened; its kill would lose what it
+  // has not written.
   const lastActivityAt = async () => (await client.get(`/v1/machines/${id}`)).json.lastActivityAt;
   await until(async () => (await lastActivityAt()) !== null, { what: "what the ingress noted" });
 
@@ -167,7 +168,8 @@ test("an ingress process reaches machines on a node of another host, and nothing
   const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
   const visit = () => fetch(`${url}/proxy/${id}/page`, { headers: { cookie: `flotilla_share=${token}` } });
   assert.equal(await (await visit()).text(), "guest /page");
-  // The node comes back after a restart of the ingress, which has another key then, and is not reached once it is revoked.
+  // The node comes back after a restart of the ingress, which has another key then, and is not reached once
+  // it is revoked.
   await ingress.kill();
   await ingress.start();
   const next = await until(async () => ((await urlOf(ingress)) === url ? undefined : await urlOf(ingress)), {

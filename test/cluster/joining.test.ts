@@ -1,6 +1,6 @@
 /**
- * Nodes that join from another host, at two servers: over TLS, with a join token, by connections that they open themselves.
- * The nodes reach the second server through a proxy of the test.
+ * Nodes that join from another host, at two servers: over TLS, with a join token, by connections that they
+ * open themselves. The nodes reach the second server through a proxy of the test.
  */
 import assert from "node:assert/strict";
 import { readFile, stat } from "node:fs/promises";

@@ -1,6 +1,7 @@
 /**
- * Connections to ports of a guest from the server to the guest's agent: the real agent on a socket pair, the node's link and the
- * server's stream, without a VM. The node agent is lost again and again, and no byte may be.
+ * Connections to ports of a guest from the server to the guest's agent: the real agent on a socket pair, the
+ * node's link and the server's stream, without a VM. The node agent is lost again and again, and no byte may
+ * be.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";

@@ -1,5 +1,6 @@
 /**
- * Whole stories of machines: a server and a node agent as processes, through the public API, with the fake driver.
+ * Whole stories of machines: a server and a node agent as processes, through the public API, with the fake
+ * driver.
  */
 import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";

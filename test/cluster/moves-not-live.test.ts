@@ -1,6 +1,6 @@
 /**
- * Machines whose memory cannot be sent while they run, by themselves or because one of the two nodes has an older release: their
- * moves suspend them, and their processes continue.
+ * Machines whose memory cannot be sent while they run, by themselves or because one of the two nodes has an
+ * older release: their moves suspend them, and their processes continue.
  */
 import assert from "node:assert/strict";
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";

@@ -1,6 +1,6 @@
 /**
- * Moves of machines between nodes with the fake driver, while programs are killed: what was on the disk is on the new node, the
- * machine's processes continue there, and one node at most runs the machine.
+ * Moves of machines between nodes with the fake driver, while programs are killed: what was on the disk is on
+ * the new node, the machine's processes continue there, and one node at most runs the machine.
  */
 import assert from "node:assert/strict";
 import { open, readdir, readFile, stat, writeFile } from "node:fs/promises";
@@ -124,7 +124,8 @@ test("a machine moves with its disk and its memory, while the server, its node o
       await using file = await open(path, "r+");
       let written = 0;
       const isRunning = async () => (await flotilla.client().get(`/v1/operations/${operation}`)).json.steps[1].status;
-      // The fake driver takes FAKE_SUSPEND_MS until it looks at the disk for the last time. Meanwhile a quarter can be written.
+      // The fake driver takes FAKE_SUSPEND_MS until it looks at the disk for the last time. Meanwhile a
+      // quarter can be written.
       for (let at = 8; (await isRunning()) === "pending"; at = (at + 5 * 64 * 1024) % (DISK_BYTES / 4)) {
         content.writeUInt32LE((written += 1), at);
         await file.write(content, at, 4, at);

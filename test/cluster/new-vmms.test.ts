@@ -1,5 +1,6 @@
 /**
- * Nodes are upgraded together with the VMMs of their machines, as the owners permit it: server and nodes with the fake driver.
+ * Nodes are upgraded together with the VMMs of their machines, as the owners permit it: server and nodes with
+ * the fake driver.
  */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * Node agents and servers that die and come back, with the fake driver: machines keep running, and the programs
- * reconnect.
+ * Node agents and servers that die and come back, with the fake driver: machines keep running, and the
+ * programs reconnect.
  */
 import assert from "node:assert/strict";
 import { readFile, rm, writeFile } from "node:fs/promises";

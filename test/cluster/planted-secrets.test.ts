@@ -1,5 +1,6 @@
 /**
- * Secrets that are given to a server and a node, and those that they make, are in no log, event, error, audit row or webhook.
+ * Secrets that are given to a server and a node, and those that they make, are in no log, event, error, audit
+ * row or webhook.
  *
  * Logs are read at the level `debug`, which is the most that the programs write.
  */

@@ -1,6 +1,7 @@
 /**
- * Two servers and a node on a PostgreSQL with a synchronous standby, which is promoted while the primary is dead, or frozen:
- * everything that was acknowledged is there once, machines run on, and the old primary is not used again.
+ * Two servers and a node on a PostgreSQL with a synchronous standby, which is promoted while the primary is
+ * dead, or frozen: everything that was acknowledged is there once, machines run on, and the old primary is
+ * not used again.
  */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
@@ -23,7 +24,10 @@ const startTwo = async (databaseUrl: string): Promise<Flotilla> =>
     serverEnvironment: () => ({ FLOTILLA_WEBHOOK_NETWORKS: "127.0.0.0/8", FLOTILLA_WEBHOOK_HTTP: "yes" }),
   });
 
-/** Callers that create, start, use and delete machines through both servers, and repeat what was not acknowledged. */
+/**
+ * Callers that create, start, use and delete machines through both servers, and repeat what was not
+ * acknowledged.
+ */
 class Load {
   /** Machines that must be there, and run, by name. */
   readonly kept = new Map<string, string>();

@@ -1,6 +1,6 @@
 /**
- * A control plane that is backed up under writes, changes, is destroyed and restored, while the machines of its node run on. The
- * rows of the table in docs/decisions/0044-backup-and-restore.md, in their order.
+ * A control plane that is backed up under writes, changes, is destroyed and restored, while the machines of
+ * its node run on. The rows of the table in docs/decisions/0044-backup-and-restore.md, in their order.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";

@@ -46,7 +46,7 @@ test("concurrent starts and stops of one machine through both servers end in one
 test("a fetch whose server dies during it is finished by the other", async () => {
   await using flotilla = await startTwo();
   const deadlineMs = 60_000;
-  // So that server 1 works on it.
+  // Server 1 works on it then.
   await flotilla.servers[0]?.kill();
   const asked = await flotilla.client(1).post("/v1/images/pull", { reference: `team/slow-${onThisHost(2_000)}` });
   const read = async (server: number) => (await flotilla.client(server).get(`/v1/operations/${asked.json.id}`)).json;

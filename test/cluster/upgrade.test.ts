@@ -1,5 +1,6 @@
 /**
- * Nodes that are upgraded in place: their program is a copy whose files are replaced by another release, as an operator would.
+ * Nodes that are upgraded in place: their program is a copy whose files are replaced by another release, as
+ * an operator would.
  */
 import assert from "node:assert/strict";
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";

@@ -1,8 +1,10 @@
 /**
- * Bills of real machines while every process is killed: VMMs, node agent, server, PostgreSQL and the supervisor.
+ * Bills of real machines while every process is killed: VMMs, node agent, server, PostgreSQL and the
+ * supervisor.
  *
- * An observer records when each VMM process ran. Afterwards each billed run is compared with the lifetime of its VMM, within the
- * bounds of docs/billing.md, and every answer about usage and money with the sum of the runs, exactly.
+ * An observer records when each VMM process ran. Afterwards each billed run is compared with the lifetime of
+ * its VMM, within the bounds of docs/billing.md, and every answer about usage and money with the sum of the
+ * runs, exactly.
  *
  *     FLOTILLA_TEST_BILLED_MACHINES=10 FLOTILLA_TEST_BILLED_SECONDS=200 npm test -- test/crash/bill.test.ts
  */
@@ -29,7 +31,10 @@ import { LifetimeObserver, type VmmLifetime } from "../support/vmm-lifetimes.ts"
 
 const MACHINES = Number(process.env["FLOTILLA_TEST_BILLED_MACHINES"] ?? 3);
 const CHAOS_MS = Number(process.env["FLOTILLA_TEST_BILLED_SECONDS"] ?? 0) * 1000;
-/** From the end of a VMM until its agent notices: it looks once a second when the control channel says nothing. */
+/**
+ * From the end of a VMM until its agent notices: it looks once a second when the control channel says
+ * nothing.
+ */
 const NOTICED_MS = 1_000;
 /** How old the stamp of the last agent may be (node/src/machines/alive-file.ts). */
 const STAMP_MS = 5_000;
@@ -80,7 +85,7 @@ class Fleet {
     return new Client(this.#up?.url ?? "", key);
   }
 
-  /** Of the tenant that is billed. */
+  /** Client of the tenant that is billed. */
   get client(): Client {
     return this.admin.withKey(this.#tenantKey);
   }
@@ -91,7 +96,10 @@ class Fleet {
     this.#tenantKey = (await this.admin.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key;
   }
 
-  /** Resolves when the victim is dead and, if it is the supervisor, runs again. The supervisor restarts the others. */
+  /**
+   * Resolves when the victim is dead and, if it is the supervisor, runs again. The supervisor restarts the
+   * others.
+   */
   async kill(victim: Exclude<Victim, "vmm">): Promise<void> {
     const pid = this.#pidOf(victim);
     if (pid !== null) process.kill(pid, "SIGKILL");
@@ -140,7 +148,10 @@ class Chaos {
     }
   }
 
-  /** Kills each kind at least once, then at random until the time is over. A machine answers between two kills. */
+  /**
+   * Kills each kind at least once, then at random until the time is over. A machine answers between two
+   * kills.
+   */
   async kill(): Promise<void> {
     const first: Victim[] = ["vmm", "node", "database", "server", "supervisor", "vmm"];
     const later: Victim[] = ["vmm", "vmm", "vmm", "node", "server", "database", "supervisor"];
@@ -286,8 +297,8 @@ function compareRuns(intervals: readonly Interval[], observer: LifetimeObserver)
 }
 
 /**
- * When the agent before the one that found the VMM's end had ended. null: the VMM ended while the agent that had started it, or
- * adopted it, ran, and that ran for `noticedMs` longer.
+ * When the agent before the one that found the VMM's end had ended. null: the VMM ended while the agent that
+ * had started it, or adopted it, ran, and that ran for `noticedMs` longer.
  */
 function lastStampBefore(vmm: VmmLifetime, { agents }: LifetimeObserver, noticedMs: number): number | null {
   const endedAt = vmm.endedAt ?? Number.NaN;
@@ -299,7 +310,9 @@ function lastStampBefore(vmm: VmmLifetime, { agents }: LifetimeObserver, noticed
   return isAdopting ? (before.at(-2)?.endedAt ?? null) : null;
 }
 
-/** A machine that answered was billed then, or until the last time at which its agent noted that it was alive. */
+/**
+ * A machine that answered was billed then, or until the last time at which its agent noted that it was alive.
+ */
 function assertBilledWhenUsed(
   proofs: readonly Proof[],
   intervals: readonly Interval[],

@@ -1,10 +1,10 @@
 /**
- * Running commands, streams, terminals and uploads on real machines, while PostgreSQL, a VMM, the node agent and the
- * server are killed in turn: every client learns of its end soon; none hangs.
+ * Running commands, streams, terminals and uploads on real machines, while PostgreSQL, a VMM, the node agent
+ * and the server are killed in turn: every client learns of its end soon; none hangs.
  *
- * Afterwards: no part of an upload is visible in a guest and no process of a command is left there; the machines keep
- * running, or are in error and start again; at the end nothing of them is on the host. A VMM's end does not affect
- * clients of other machines, and PostgreSQL's end affects no client.
+ * Afterwards: no part of an upload is visible in a guest and no process of a command is left there; the
+ * machines keep running, or are in error and start again; at the end nothing of them is on the host. A VMM's
+ * end does not affect clients of other machines, and PostgreSQL's end affects no client.
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";
@@ -40,7 +40,9 @@ const skip = process.getuid?.() === 0 ? false : "needs root: the qemu driver run
 interface Under {
   readonly kind: "exec" | "stream" | "terminal" | "upload";
   readonly machine: string;
-  /** Resolves with how the client learned of the end: a status and code, an event, a close code, or `broken`. */
+  /**
+   * Resolves with how the client learned of the end: a status and code, an event, a close code, or `broken`.
+   */
   readonly end: Promise<string>;
   isOver: boolean;
   readonly leave: () => void;

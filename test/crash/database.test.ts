@@ -1,6 +1,6 @@
 /**
- * kill -9 of the server, of its embedded PostgreSQL, and of both, at random moments during writes: nothing that was
- * acknowledged is lost, and the service recovers by itself.
+ * kill -9 of the server, of its embedded PostgreSQL, and of both, at random moments during writes: nothing
+ * that was acknowledged is lost, and the service recovers by itself.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -16,7 +16,10 @@ import { until } from "../support/until.ts";
 
 const KILLS_MAX = 50;
 const WRITERS = 4;
-/** Of each writer; then it revokes its oldest key for each new one, because a tenant may have so many and no more. */
+/**
+ * Max keys of each writer; then it revokes its oldest key for each new one, because a tenant may have so many
+ * and no more.
+ */
 const KEYS_MAX = 20;
 const PAUSE_MS_MAX = 200;
 /** On a busy machine fewer kills fit; the diagnostic line has the number. */
@@ -54,7 +57,10 @@ async function kill(child: ChildProcess): Promise<void> {
 
 const killed = new Set<number>();
 
-/** The postmaster that serves now; right after a kill its file names a dead one, and later perhaps one that fails. */
+/**
+ * The postmaster that serves now; right after a kill its file names a dead one, and later perhaps one that
+ * fails.
+ */
 const postgresPid = (): Promise<number> =>
   until(
     async () => {
@@ -157,7 +163,8 @@ test("kills of server and database under writes lose nothing that was acknowledg
   for (let count = 0; count < KILLS_MAX; count++) {
     if (count >= KILLS_MIN && performance.now() - startedAt > BUDGET_MS) break;
     const before = writers.acknowledged;
-    // PostgreSQL flushes each file of its directory before it recovers, which takes long on a disk that others write to.
+    // PostgreSQL flushes each file of its directory before it recovers, which takes long on a disk that
+    // others write to.
     const hasWritten = (): boolean => writers.acknowledged > before || hasServerEnded();
     await until(hasWritten, { deadlineMs: 60_000, what: "a write after the last kill" });
     assert.ok(!hasServerEnded(), "the server ended by itself");

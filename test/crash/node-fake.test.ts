@@ -1,6 +1,6 @@
 /**
- * The node agent is killed repeatedly while machines are started and stopped, with the fake driver: many kills in
- * little time. node-qemu.test.ts does the same with real VMs.
+ * The node agent is killed repeatedly while machines are started and stopped, with the fake driver: many
+ * kills in little time. node-qemu.test.ts does the same with real VMs.
  */
 import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";

@@ -1,10 +1,11 @@
 /**
- * Real VMs while server, node agent or both are killed at random moments, in a loop of starts, execs and stops.
+ * Real VMs while server, node agent or both are killed at random moments, in a loop of starts, execs and
+ * stops.
  *
- * Afterwards: every machine that was running still runs and is adopted, no check found one running twice, none is
- * orphaned, every acknowledged write is on its disk. Prepared VMs belong to the agent that made them: the next agent
- * ends them, no two machines have the same, and none outlives a stopped agent. At the end no file, process, interface
- * or rule is left. Prints the counts.
+ * Afterwards: every machine that was running still runs and is adopted, no check found one running twice,
+ * none is orphaned, every acknowledged write is on its disk. Prepared VMs belong to the agent that made them:
+ * the next agent ends them, no two machines have the same, and none outlives a stopped agent. At the end no
+ * file, process, interface or rule is left. Prints the counts.
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";
@@ -18,7 +19,10 @@ import { claimOf, faultsOfWaiting, networkOf, type VmmProcess, vmmsOf } from "..
 import { monotonic, pause, until } from "../support/until.ts";
 
 const CHAOS_MS = 50_000;
-/** On a busy machine little fits into that: then it continues until there were ENOUGH kills and commands, at most for this long. */
+/**
+ * On a busy machine little fits into that: then it continues until there were ENOUGH kills and commands, at
+ * most for this long.
+ */
 const CHAOS_MS_MAX = 200_000;
 const ENOUGH = 5;
 const MACHINES = 3;
@@ -50,8 +54,8 @@ function sharedIn(running: readonly VmmProcess[]): readonly string[] {
 }
 
 /**
- * Files below the node's directory that no machine owns and that no agent keeps for later: templates and what is made
- * once per image and size stay, if they are complete; so does the journal of runs.
+ * Files below the node's directory that no machine owns and that no agent keeps for later: templates and what
+ * is made once per image and size stay, if they are complete; so does the journal of runs.
  */
 async function nodeFiles(flotilla: Flotilla): Promise<readonly string[]> {
   const files = await readdir(flotilla.nodeDirectory(), { recursive: true });
@@ -88,8 +92,9 @@ class Chaos {
     swept: 0,
   };
   /**
-   * The numbers of each machine whose write was acknowledged after a sync. They are appended: a command that was
-   * interrupted, as its server was killed, may run later than the next one, or leave a file empty that it has truncated.
+   * The numbers of each machine whose write was acknowledged after a sync. They are appended: a command that
+   * was interrupted, as its server was killed, may run later than the next one, or leave a file empty that it
+   * has truncated.
    */
   readonly written = new Map<string, string[]>();
   readonly shared = new Set<string>();
@@ -229,7 +234,9 @@ async function story(flotilla: Flotilla, before: readonly string[]): Promise<voi
   );
 }
 
-/** A running machine keeps its VM, although that was started under another name; a stopped one keeps its disk. */
+/**
+ * A running machine keeps its VM, although that was started under another name; a stopped one keeps its disk.
+ */
 async function survivesLostJournals(flotilla: Flotilla, running: string, stopped: string): Promise<void> {
   await flotilla.exec(stopped, "echo kept > /workspace/kept");
   await flotilla.stop(stopped);
@@ -285,8 +292,8 @@ async function untilNothingIsLeft(flotilla: Flotilla, before: readonly string[])
 }
 
 /**
- * The machines shown as started, once these are exactly those with a VMM: a server killed during a stop learns of its
- * end from the node's next report.
+ * The machines shown as started, once these are exactly those with a VMM: a server killed during a stop
+ * learns of its end from the node's next report.
  */
 async function untilAgreed(flotilla: Flotilla, machines: readonly MachineView[]): Promise<readonly string[]> {
   const ask = async (): Promise<readonly string[]> => {

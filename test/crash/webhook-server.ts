@@ -1,6 +1,6 @@
 /**
- * A server for the test of webhooks under kill -9: times of seconds are milliseconds. Takes the database's address and
- * the data directory; prints its own address.
+ * A server for the test of webhooks under kill -9: times of seconds are milliseconds. Takes the database's
+ * address and the data directory; prints its own address.
  */
 import { startServer } from "../../server/src/main.ts";
 

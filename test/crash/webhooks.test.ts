@@ -1,6 +1,7 @@
 /**
- * kill -9 of a server that delivers, again and again: a receiver that fails one in three gets every event, and the
- * events of each machine in order. With many events two servers share the work, and one of them is killed at a time.
+ * kill -9 of a server that delivers, again and again: a receiver that fails one in three gets every event,
+ * and the events of each machine in order. With many events two servers share the work, and one of them is
+ * killed at a time.
  *
  *     FLOTILLA_WEBHOOK_EVENTS=100000 FLOTILLA_WEBHOOK_KILLS=20 npm test -- test/crash/webhooks.test.ts
  */

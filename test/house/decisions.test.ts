@@ -1,5 +1,6 @@
 /**
- * The pages of decisions are a map, not a log: few, short, each with a status, all listed in order in their README.
+ * The pages of decisions are a map, not a log: few, short, each with a status, all listed in order in their
+ * README.
  */
 import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";

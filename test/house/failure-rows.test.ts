@@ -1,5 +1,6 @@
 /**
- * The tables of what is billed when something fails (docs/decisions/0029 and 0031): each row names a test that exists.
+ * The tables of what is billed when something fails (docs/decisions/0029 and 0031): each row names a test
+ * that exists.
  */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";

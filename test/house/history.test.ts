@@ -39,7 +39,7 @@ const started = ["start", 200, { state: "started" }] as const;
 const stopped = ["stop", 200, { state: "stopped" }] as const;
 const wrote = ["put", 200, { subject: "/workspace/a", content: "one" }] as const;
 
-/** So many that the machine is not restarted. */
+/** Crashes after which the machine is not restarted. */
 const CRASHES = Array.from({ length: RESTARTS_MAX + 1 }, () => ["crash", 200] as const);
 
 test("promised answers are not faults", () => {

@@ -1,6 +1,6 @@
 /**
- * Every relative link in every Markdown file of the repository leads to an existing file or folder, and to a heading
- * where it names one; no link names a line, because lines move. Comments name existing files too.
+ * Every relative link in every Markdown file of the repository leads to an existing file or folder, and to a
+ * heading where it names one; no link names a line, because lines move. Comments name existing files too.
  */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, statSync } from "node:fs";
@@ -52,7 +52,10 @@ function leadsSomewhere(file: string, link: string): boolean {
   return statSync(absolute).isFile() && headingsOf(readFileSync(absolute, "utf8")).includes(anchor);
 }
 
-/** Anchors as the usual renderers make them: `## Files and their roles` → `files-and-their-roles`. A line has none. */
+/**
+ * Anchors as the usual renderers make them: `## Files and their roles` → `files-and-their-roles`. A line has
+ * none.
+ */
 function headingsOf(text: string): string[] {
   return [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
     (heading ?? "")

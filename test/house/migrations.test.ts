@@ -1,6 +1,6 @@
 /**
- * Migrations are applied in the order of their numbers, while servers of the release before still run. Their files are
- * also the description of the schema: each table and column has a comment.
+ * Migrations are applied in the order of their numbers, while servers of the release before still run. Their
+ * files are also the description of the schema: each table and column has a comment.
  */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * The page of planned features (docs/where-things-go.md) agrees with the table of rooms: each room has a place there, and
- * imports only rooms that are before it.
+ * The page of planned features (docs/where-things-go.md) agrees with the table of rooms: each room has a
+ * place there, and imports only rooms that are before it.
  */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";

@@ -19,8 +19,8 @@ const execute = promisify(execFile);
 const anyArch = { arch: null, tenantId: null };
 const MB = 1024 * 1024;
 /**
- * Each test image uses 8 MB: 4 of content, which are known when it is pulled, and the overhead of a file system as
- * large as the default disk.
+ * Each test image uses 8 MB: 4 of content, which are known when it is pulled, and the overhead of a file
+ * system as large as the default disk.
  */
 const ROOM_FOR_TWO = 18 * MB;
 const ROOM_FOR_ONE = 11 * MB;

@@ -33,7 +33,7 @@ after(async () => {
   await registry[Symbol.asyncDispose]();
 });
 
-/** Of the two blobs, the layer is the large one. */
+/** Requests for the layer, the larger of the two blobs. */
 const layersOf = (seen: FaultyProxy["seen"]) => seen.filter((item) => isLayer(item) && item.sentBytes > 10_000);
 const isFirstLayer = (item: FaultyProxy["seen"][number], layer: string) => item.path === layer && item.earlier === 0;
 

@@ -1,6 +1,7 @@
 /**
- * Registries that try to make the node send requests to other servers: by address, by redirect, by token server and
- * by DNS. The `internal` service represents everything on the node's network; it must never receive a request.
+ * Registries that try to make the node send requests to other servers: by address, by redirect, by token
+ * server and by DNS. The `internal` service represents everything on the node's network; it must never
+ * receive a request.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

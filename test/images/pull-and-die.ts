@@ -1,6 +1,6 @@
 /**
- * A node agent reduced to its images: pulls one and prints its progress, so that crash.test.ts can kill it at any
- * step.
+ * A node agent reduced to its images: pulls one and prints its progress, so that crash.test.ts can kill it at
+ * any step.
  *
  *     node pull-and-die.ts DIRECTORY REFERENCE
  */

@@ -1,6 +1,6 @@
 /**
- * A program for the emulated host: makes changes on a running Flotilla and prints each one that was acknowledged, or checks
- * that they are all there.
+ * A program for the emulated host: makes changes on a running Flotilla and prints each one that was
+ * acknowledged, or checks that they are all there.
  *
  *     node acknowledged.ts make                     prints a Fact for each change, one JSON value a line, until it is ended
  *     FACTS=<base64> node acknowledged.ts check     prints what is missing; exit code 1 if anything is

@@ -1,15 +1,16 @@
 /**
- * A host that has KVM, wherever the tests run: QEMU emulates an AMD processor with SVM, and machines run in it as
- * they do under hardware virtualization.
+ * A host that has KVM, wherever the tests run: QEMU emulates an AMD processor with SVM, and machines run in
+ * it as they do under hardware virtualization.
  *
  *     await using host = await EmulatedHost.make();
  *     await host.boot();
  *     const { code, output } = await host.run("uname -a");
  *
- * Always: the host's disk outlives its boots, like a real one's, and is deleted by `dispose`. A boot ends only by a
- * power cut: what the host's kernel had not written is lost. With `forgetsUnflushed` the disk also loses what was written
- * and not flushed, like one whose write cache has no battery: nbdkit's cache filter keeps it until a flush, and is killed
- * with the host. With `hasNetwork` it can open connections to this host's loopback, at THIS_HOST, and nothing can connect to it.
+ * Always: the host's disk outlives its boots, like a real one's, and is deleted by `dispose`. A boot ends
+ * only by a power cut: what the host's kernel had not written is lost. With `forgetsUnflushed` the disk also
+ * loses what was written and not flushed, like one whose write cache has no battery: nbdkit's cache filter
+ * keeps it until a flush, and is killed with the host. With `hasNetwork` it can open connections to this
+ * host's loopback, at THIS_HOST, and nothing can connect to it.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -34,7 +35,9 @@ export const skipReason: string | false =
         ? "no mmdebstrap on this host, which makes the emulated one's disk"
         : false;
 
-/** Five-level page tables and fast string copies are expensive for an emulator, and machines do not need them. */
+/**
+ * Five-level page tables and fast string copies are expensive for an emulator, and machines do not need them.
+ */
 const PROCESSOR = "max,la57=off,erms=off";
 /** The same processor after an update that hides an instruction, as microcode and kernels do. */
 export const OTHER_PROCESSOR = `${PROCESSOR},rdrand=off`;
@@ -55,18 +58,22 @@ export interface HostOptions {
   readonly hasNetwork?: boolean;
 }
 
-/** Of one boot, on a host without other load. */
+/** Deadline of one boot, on a host without other load. */
 const BOOT_DEADLINE_MS = 90_000;
 const BOOTS_MAX = 3;
 const DISK_DEADLINE_MS = 10_000;
 const MEMORY_MB = 3072;
 /**
- * How much slower than real time the emulated clock runs. Everything takes many times longer in it than on a real
- * host, so deadlines made for real hosts would end healthy work. A higher value makes real pauses longer.
+ * How much slower than real time the emulated clock runs. Everything takes many times longer in it than on a
+ * real host, so deadlines made for real hosts would end healthy work. A higher value makes real pauses
+ * longer.
  */
 const CLOCK_SLOWDOWN = 3;
 const USUAL_TSC_KHZ = 2_000_000;
-/** The clock is assumed to be steady, because an emulated one cannot be checked; mitigations against guests are off. */
+/**
+ * The clock is assumed to be steady, because an emulated one cannot be checked; mitigations against guests
+ * are off.
+ */
 const KERNEL_ARGUMENTS =
   "console=ttyS0 panic=-1 reboot=t quiet mitigations=off no_timer_check tsc=reliable nokaslr init_on_alloc=0 nowatchdog";
 
@@ -103,8 +110,8 @@ export class EmulatedHost implements AsyncDisposable {
   }
 
   /**
-   * Switches it on and waits until it accepts commands. An emulated kernel was seen to hang before that, both its processors in
-   * interrupts; then the power is cut and it is switched on again, as an operator would.
+   * Switches it on and waits until it accepts commands. An emulated kernel was seen to hang before that, both
+   * its processors in interrupts; then the power is cut and it is switched on again, as an operator would.
    */
   async boot(processor = PROCESSOR): Promise<void> {
     for (let attempt = 1; ; attempt += 1) {
@@ -144,8 +151,8 @@ export class EmulatedHost implements AsyncDisposable {
   }
 
   /**
-   * Runs a shell line in the checkout. `onOutput` gets the output as it arrives. Throws when the host ends, or the line takes
-   * too long: then the host is off.
+   * Runs a shell line in the checkout. `onOutput` gets the output as it arrives. Throws when the host ends,
+   * or the line takes too long: then the host is off.
    */
   async run(
     line: string,
@@ -214,7 +221,7 @@ export class EmulatedHost implements AsyncDisposable {
     await until(() => existsSync(socketPath), { what: "the disk to be served", deadlineMs: DISK_DEADLINE_MS });
   }
 
-  /** For a `-drive` of QEMU. */
+  /** File for a `-drive` of QEMU. */
   #diskFile(): string {
     if (!this.#forgetsUnflushed) return `file=${escaped(join(this.#directory, "disk"))},format=qcow2`;
     const socket = escaped(join(this.#directory, `disk-${this.#boots}.sock`));

@@ -1,9 +1,9 @@
 /**
- * The power of hosts of a fleet is cut: a server here, and two emulated hosts that have joined it, with machines under KVM, on disks
- * that lose what was not flushed. The hosts can only dial out.
+ * The power of hosts of a fleet is cut: a server here, and two emulated hosts that have joined it, with
+ * machines under KVM, on disks that lose what was not flushed. The hosts can only dial out.
  *
- * Always: a line counts as acknowledged when the answer of the command that wrote and synced it has arrived. Each acknowledged line
- * is in its machine afterwards, once and in order, and each machine runs on one host.
+ * Always: a line counts as acknowledged when the answer of the command that wrote and synced it has arrived.
+ * Each acknowledged line is in its machine afterwards, once and in order, and each machine runs on one host.
  *
  *     FLOTILLA_CUTS=5 npm test -- test/kvm/fleet-power-cut.test.ts      # more cuts in moves
  */

@@ -1,9 +1,10 @@
 /**
- * The files that an emulated host boots from: its disk, its kernel and first program, and a disk with this checkout.
- *
- * Owns `<cache>/kvm-host/`: a disk for each kernel and list of packages, made once (test/kvm/make-disk) and never
- * written again: each host writes to an overlay file. The rest is made for each run, because it contains the
+ * The files that an emulated host boots from: its disk, its kernel and first program, and a disk with this
  * checkout.
+ *
+ * Owns `<cache>/kvm-host/`: a disk for each kernel and list of packages, made once (test/kvm/make-disk) and
+ * never written again: each host writes to an overlay file. The rest is made for each run, because it
+ * contains the checkout.
  */
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -54,7 +55,10 @@ const UNUSED = /\/node_modules\/(@biomejs|@?oxlint|@types|@?typescript|node-linu
 /** Raise it when the way the disk is made changes. */
 const RECIPE = "1";
 
-/** Makes what is missing in `directory` and in the cache. Takes two minutes the first time, seconds afterwards. */
+/**
+ * Makes what is missing in `directory` and in the cache. Takes two minutes the first time, seconds
+ * afterwards.
+ */
 export async function makeHostFiles(directory: string, cacheDirectory: string): Promise<HostFiles> {
   const guest = await ensureGuestFiles({ cacheDirectory, repositoryDirectory: ROOT });
   const kernel = join(cacheDirectory, "guest", "kernel", guest.kernelVersion);
@@ -94,7 +98,10 @@ function makeInitramfs(modulesDirectory: string, busyboxPath: string): Buffer {
   return writeCpio(entries);
 }
 
-/** A file system with `checkout/`, as it is now, and `cache/`, the part of the cache directory that machines need. */
+/**
+ * A file system with `checkout/`, as it is now, and `cache/`, the part of the cache directory that machines
+ * need.
+ */
 async function makeCheckout(path: string, cacheDirectory: string, guestNames: readonly string[]): Promise<void> {
   const tree = `${path}.tree`;
   const isUsed = (source: string): boolean => !UNUSED.test(source) && basename(source) !== ".git";
@@ -111,9 +118,9 @@ async function makeCheckout(path: string, cacheDirectory: string, guestNames: re
 }
 
 /**
- * Node strips types with a WebAssembly program, which takes an emulated processor seconds for each process, and which
- * the emulated V8 sometimes ends with a failed internal check. So types are stripped here, and test/kvm/stripped.mjs
- * loads the results.
+ * Node strips types with a WebAssembly program, which takes an emulated processor seconds for each process,
+ * and which the emulated V8 sometimes ends with a failed internal check. So types are stripped here, and
+ * test/kvm/stripped.mjs loads the results.
  */
 function stripTypes(checkout: string): void {
   for (const entry of readdirSync(checkout, { withFileTypes: true })) {

@@ -2,7 +2,8 @@
  * Machines under KVM: the tests of real machines, and the state after a host's power cut and with a changed
  * processor.
  *
- * The host is emulated, so its figures say nothing about a real one's speed; docs/kvm.md lists other differences.
+ * The host is emulated, so its figures say nothing about a real one's speed; docs/kvm.md lists other
+ * differences.
  */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * The power of a host that runs all of Flotilla is cut while it creates, writes and bills: `flotilla up` with its database,
- * server, node and a machine under KVM, on a disk that loses what was not flushed.
+ * The power of a host that runs all of Flotilla is cut while it creates, writes and bills: `flotilla up` with
+ * its database, server, node and a machine under KVM, on a disk that loses what was not flushed.
  *
  *     FLOTILLA_CUTS=5 npm test -- test/kvm/power-cut.test.ts      # more cuts
  */
@@ -13,7 +13,7 @@ import { EmulatedHost, skipReasonUnflushed } from "./emulated-host.ts";
 
 const CUTS = Number(process.env["FLOTILLA_CUTS"] ?? 1);
 const UP_DEADLINE_MS = 900_000;
-/** So many changes are acknowledged before a cut, at least. */
+/** How many changes are acknowledged before a cut, at least. */
 const FACTS_MIN = 16;
 const FACTS_MORE = 12;
 /** Up to this time after the last of them, so that the cut comes in the middle of anything. */

@@ -1,6 +1,6 @@
 /**
- * A program for tests: the servers of the outside. HTTP at every given address, which reports the caller's address;
- * names over UDP at port 53, from a file that the test replaces (TTL 0).
+ * A program for tests: the servers of the outside. HTTP at every given address, which reports the caller's
+ * address; names over UDP at port 53, from a file that the test replaces (TTL 0).
  *
  * Takes the names' file, the name server's address, the HTTP port and the addresses; prints `listening`.
  */

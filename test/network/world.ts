@@ -1,9 +1,9 @@
 /**
  * A small world for tests of the network: a host, and an outside with servers, in separate namespaces.
  *
- * `enterWorld` (namespaces.ts) runs the test file again in new namespaces: there the test is a host that no other program
- * sees, with its own /run and resolv.conf, and everything made there ends with it in any case. No packet leaves it: the
- * outside is another namespace, with the addresses of OUTSIDE.
+ * `enterWorld` (namespaces.ts) runs the test file again in new namespaces: there the test is a host that no
+ * other program sees, with its own /run and resolv.conf, and everything made there ends with it in any case.
+ * No packet leaves it: the outside is another namespace, with the addresses of OUTSIDE.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, realpathSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -50,7 +50,7 @@ export interface TestMachine {
 export class World implements AsyncDisposable {
   readonly place: NodePlace;
   readonly events: string[] = [];
-  /** For machines that are started afterwards. */
+  /** Whether machines that are started afterwards publish on the loopback. */
   publishOnLoopback = false;
   /** The same. */
   blockedNetworks: readonly string[] = [];

@@ -2,8 +2,10 @@
  * Calls of a client that uses both servers, one after the other, and counts how they end.
  *
  * Always:
- * - A call ends with an answer, with a broken connection, or is counted as hung: it is then cut after HUNG_MS.
- * - An answer with 500, a refusal without a code or a text, and one with `unavailable` that does not say when to try again are faults.
+ * - A call ends with an answer, with a broken connection, or is counted as hung: it is then cut after
+ *   HUNG_MS.
+ * - An answer with 500, a refusal without a code or a text, and one with `unavailable` that does not say when
+ *   to try again are faults.
  */
 import type { Answer, Client } from "../../server/test/support/client.ts";
 import { onThisHost, pause, until } from "../support/until.ts";

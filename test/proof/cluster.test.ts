@@ -1,15 +1,17 @@
 /**
- * A fleet that must stay up, proven on one host: two servers, a primary PostgreSQL with a synchronous standby, and three nodes with
- * real machines, each in its own network namespace. Each cable is pulled, and each process killed and stopped, in turn
- * (faults.ts), while clients create, use, move and delete machines through both servers (load.ts).
+ * A fleet that must stay up, proven on one host: two servers, a primary PostgreSQL with a synchronous
+ * standby, and three nodes with real machines, each in its own network namespace. Each cable is pulled, and
+ * each process killed and stopped, in turn (faults.ts), while clients create, use, move and delete machines
+ * through both servers (load.ts).
  *
  * After each fault everything heals within HEAL_MS without a person's help. Then:
  * - every acknowledged line is in its machine, once;
- * - seen from outside, each machine runs once, on the node that both servers name, and no other VMM and no other disk is there;
+ * - seen from outside, each machine runs once, on the node that both servers name, and no other VMM and no
+ *   other disk is there;
  * - no operation runs; every node is ready; the standby streams;
  * - no call hung, none was answered with 500, and each refusal has a reason.
- * At every moment no machine ran twice and no node ran more machines than its ceiling. At the end the audit log and final invoices
- * verify, and nothing is left of the machines.
+ * At every moment no machine ran twice and no node ran more machines than its ceiling. At the end the audit
+ * log and final invoices verify, and nothing is left of the machines.
  *
  *     FLOTILLA_PROOF_FAULTS='node-1|primary' npm test -- proof      # only the faults whose names match
  */

@@ -1,9 +1,10 @@
 /**
- * A cluster of a fleet on one host: two servers, a primary PostgreSQL with a standby, and three nodes with real machines, each in
- * its own network namespace, with a cable to one bridge.
+ * A cluster of a fleet on one host: two servers, a primary PostgreSQL with a standby, and three nodes with
+ * real machines, each in its own network namespace, with a cable to one bridge.
  *
- * Every process is started by a supervisor, as a host's init does: the one who kills a program here starts it again. The cluster
- * itself repairs nothing else, except for `failOver`, which promotes the standby of a lost primary.
+ * Every process is started by a supervisor, as a host's init does: the one who kills a program here starts it
+ * again. The cluster itself repairs nothing else, except for `failOver`, which promotes the standby of a lost
+ * primary.
  *
  * Always: everything that it started ends with its `close`, and in any case with the namespaces of the test.
  */
@@ -82,7 +83,9 @@ export class Cluster {
   }
 }
 
-/** Everything runs, and every node is ready, when this resolves. Call it once, in the test's own namespaces. */
+/**
+ * Everything runs, and every node is ready, when this resolves. Call it once, in the test's own namespaces.
+ */
 export async function startCluster(context: Pick<TestContext, "after">): Promise<Cluster> {
   openLan();
   const openHost = (name: string, number: number): FarHost => new FarHost(name, number, { isOpen: true });

@@ -1,9 +1,9 @@
 /**
  * What is done to the cluster, one after the other.
  *
- * A killed program is started again by its supervisor at once. The standby of a killed primary is promoted, and the killed one
- * becomes its standby. A stopped program continues, and a pulled cable is plugged in, after a time. No fault is repaired in any
- * other way.
+ * A killed program is started again by its supervisor at once. The standby of a killed primary is promoted,
+ * and the killed one becomes its standby. A stopped program continues, and a pulled cable is plugged in,
+ * after a time. No fault is repaired in any other way.
  */
 import { type Cluster, DATABASES, NODES, SERVERS } from "./cluster.ts";
 

@@ -1,5 +1,6 @@
 /**
- * The memory of a real machine that moves while it runs: what was written before the move, and what a command writes all the time.
+ * The memory of a real machine that moves while it runs: what was written before the move, and what a command
+ * writes all the time.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

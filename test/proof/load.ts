@@ -1,9 +1,11 @@
 /**
  * Light load on a cluster, through both servers.
  *
- * - Each lasting machine has a writer. It appends numbered lines to a file and syncs it, and stops and starts the machine now and then.
+ * - Each lasting machine has a writer. It appends numbered lines to a file and syncs it, and stops and starts
+ *   the machine now and then.
  * - One worker creates, starts, uses and deletes a machine again and again.
- * - One worker moves a lasting machine, or drains a node and opens it again; it waits for the end of each operation.
+ * - One worker moves a lasting machine, or drains a node and opens it again; it waits for the end of each
+ *   operation.
  *
  * Always: a number is sent once, so a line that is there twice was written by a command that ran twice.
  */

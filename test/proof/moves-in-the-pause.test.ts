@@ -1,9 +1,9 @@
 /**
- * Faults in the pause of a real machine that moves while it runs: its agents and the server that moves it are killed, and the move is
- * canceled, between the source's record of the pause and the end of the move.
+ * Faults in the pause of a real machine that moves while it runs: its agents and the server that moves it are
+ * killed, and the move is canceled, between the source's record of the pause and the end of the move.
  *
- * Afterwards the machine runs in one place, in the same boot, with all that was in its memory. Its runs do not overlap, and they are as
- * long as its guest's clock says, which does not run while the guest is paused.
+ * Afterwards the machine runs in one place, in the same boot, with all that was in its memory. Its runs do
+ * not overlap, and they are as long as its guest's clock says, which does not run while the guest is paused.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -192,7 +192,8 @@ describe("a fault in the pause of a machine that moves while it runs", { skip: s
         await pausedOn(from);
         await flotilla.nodes[from]?.kill();
         await flotilla.startNode(from);
-        // Killed before it paused the guest, which then runs until the next agent does: that time is not counted.
+        // Killed before it paused the guest, which then runs until the next agent does: that time is not
+        // counted.
       },
       { awayMs: AGENT_AWAY_MS },
     ));

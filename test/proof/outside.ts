@@ -1,6 +1,6 @@
 /**
- * What a cluster is like, seen from outside its programs: from processes and files of the nodes; and whether that is what the
- * servers say.
+ * What a cluster is like, seen from outside its programs: from processes and files of the nodes; and whether
+ * that is what the servers say.
  */
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
@@ -13,15 +13,22 @@ import type { Load } from "./load.ts";
 const LOOK_EVERY_MS = 200;
 /** An idle guest uses more between two looks, under emulation and under KVM; a paused one uses nothing. */
 const EXECUTED_NS_MIN = 300_000n;
-/** What the threads of virtual processors use in all before their guest executes, at most: they were seen to use 0.9 to 1.3 ms. */
+/**
+ * What the threads of virtual processors use in all before their guest executes, at most: they were seen to
+ * use 0.9 to 1.3 ms.
+ */
 const BEGINNING_NS_MAX = 3_000_000n;
-/** A move pauses one VM and continues the other between two looks, so that both have executed since the look before, once. */
+/**
+ * A move pauses one VM and continues the other between two looks, so that both have executed since the look
+ * before, once.
+ */
 const LOOKS_OF_TWO_MIN = 2;
 
 /**
  * Looks at the VMMs of all nodes until it is disposed of, and keeps what must never be.
  *
- * A live move has a VM at each end, of which one is always paused: a machine runs twice only when both execute its guest.
+ * A live move has a VM at each end, of which one is always paused: a machine runs twice only when both
+ * execute its guest.
  */
 export class Watch implements Disposable {
   /** Looks that saw a machine execute. */
@@ -67,7 +74,7 @@ export class Watch implements Disposable {
     }
   }
 
-  /** Those whose guests have executed since the last look. */
+  /** VMMs whose guests have executed since the last look. */
   #executed(running: readonly SeenVmm[]): readonly SeenVmm[] {
     const used = new Map(running.map(({ bootId, pid }) => [bootId, executedNs(pid)]));
     const before = this.#used;
@@ -90,12 +97,12 @@ export class Watch implements Disposable {
 
 /** In the flags of a task: it is ending (include/linux/sched.h). */
 const PF_EXITING = 0x4;
-/** Of the fields of a task's stat after its name. */
+/** Index in the fields of a task's stat after its name. */
 const FLAGS_AT = 6;
 
 /**
- * What the virtual processors of a VMM have used, in nanoseconds. One that is ending executes no guest: it uses some milliseconds to give
- * back the memory, also when the VM was paused.
+ * What the virtual processors of a VMM have used, in nanoseconds. One that is ending executes no guest: it
+ * uses some milliseconds to give back the memory, also when the VM was paused.
  */
 function executedNs(pid: number): bigint {
   const tasks = join("/proc", String(pid), "task");

@@ -22,7 +22,7 @@ export interface Vm {
   to: number | null;
   /** It was configured, so it is a run that is billed. */
   isConfigured: boolean;
-  /** For a move: then another may exist, which is paused too or runs. */
+  /** Paused for a move: then another may exist, which is paused too or runs. */
   isPaused: boolean;
 }
 
@@ -51,11 +51,16 @@ export class Cluster {
   readonly disksMade = new Map<string, number>();
   /** Boots that a journal says have run, with the node's time of it. */
   readonly ran = new Map<string, { readonly machineId: string; readonly node: string; readonly since: number }>();
-  /** Boots whose end was not seen, and of which no more than the begin is known: their runs have no length, and are not recorded. */
+  /**
+   * Boots whose end was not seen, and of which no more than the begin is known: their runs have no length,
+   * and are not recorded.
+   */
   readonly unseen = new Set<string>();
   readonly fences: Fences;
   readonly replacing: Replacing;
-  /** Servers that an operator has called to replace what is lost, and how many of these calls have no answer. */
+  /**
+   * Servers that an operator has called to replace what is lost, and how many of these calls have no answer.
+   */
   readonly operators = new Map<Program, number>();
   readonly #settings: ServerSettings;
   readonly #making = new Set<string>();

@@ -1,11 +1,13 @@
 /**
- * The database of simulated servers: the shipped statements on a real PostgreSQL, over one connection, one at a time.
+ * The database of simulated servers: the shipped statements on a real PostgreSQL, over one connection, one at
+ * a time.
  *
- * Instead of db/postgres.ts and db/listener.ts, whose pool, sockets and timers are the system's. A statement takes effect at one
- * moment of virtual time and is answered at a later one; the server may die before, between or after. A transaction is one unit:
- * no statement of another server happens within it.
+ * Instead of db/postgres.ts and db/listener.ts, whose pool, sockets and timers are the system's. A statement
+ * takes effect at one moment of virtual time and is answered at a later one; the server may die before,
+ * between or after. A transaction is one unit: no statement of another server happens within it.
  *
- * Rows of a statement that asks for no order come in one that follows from their content, since PostgreSQL promises none.
+ * Rows of a statement that asks for no order come in one that follows from their content, since PostgreSQL
+ * promises none.
  */
 import { errorOf } from "@flotilla/base/errors";
 import pg from "pg";
@@ -35,7 +37,10 @@ const SEEDS_PER_VACUUM = 25;
 /** One connection for all seeds of this process. */
 export class RealDatabase {
   readonly #client: pg.Client;
-  /** Empties the tables, without their triggers: a session that begins or ends to do without them discards its plans. */
+  /**
+   * Empties the tables, without their triggers: a session that begins or ends to do without them discards its
+   * plans.
+   */
   readonly #emptier: pg.Client;
   readonly #names = new Map<string, string>();
   #reset = "";
@@ -105,7 +110,8 @@ export class RealDatabase {
     await this.#client.query("ROLLBACK");
     await this.#emptier.query(this.#reset);
     this.#resets += 1;
-    // Alone, because it cannot be in a transaction with other statements. A table that has become empty becomes one of no pages.
+    // Alone, because it cannot be in a transaction with other statements. A table that has become empty
+    // becomes one of no pages.
     if (this.#resets % SEEDS_PER_VACUUM === 0) await this.#emptier.query("VACUUM");
   }
 
@@ -169,7 +175,7 @@ export class Databases {
     for (const retry of waiting) retry();
   }
 
-  /** For what the simulation itself reads and changes: not an event. */
+  /** Runs what the simulation itself reads and changes: not an event. */
   async look<Row extends object>(text: string): Promise<readonly Row[]> {
     return (await this.real.run<Row>({ text, values: [] })).rows;
   }
@@ -305,7 +311,10 @@ export class Connection implements Database {
     world.after(world.random.between(0.05, latencyMs), null, arrive);
   }
 
-  /** Does the work at a separate event, as soon as no transaction of another keeps it; resolves at a later event. */
+  /**
+   * Does the work at a separate event, as soon as no transaction of another keeps it; resolves at a later
+   * event.
+   */
   #event<T>(work: () => Promise<T> | T, isInTransaction = false): Promise<T> {
     const { world, latencyMs } = this.#shared;
     const owner = this.#program;

@@ -1,5 +1,6 @@
 /**
- * What goes wrong in a simulated cluster, until it heals. Each fault is reported with the node that it concerns.
+ * What goes wrong in a simulated cluster, until it heals. Each fault is reported with the node that it
+ * concerns.
  */
 import { type Cluster, SERVERS } from "./cluster.ts";
 import type { SimulatedNode } from "./node.ts";
@@ -88,8 +89,9 @@ export class Faults {
   }
 
   /**
-   * Something goes wrong at random. `isRare`: faults of each sort come as often, so that each meets what there is now. `nodeName`:
-   * the node that a fault of a node concerns more often than others; null: none does.
+   * Something goes wrong at random. `isRare`: faults of each sort come as often, so that each meets what
+   * there is now. `nodeName`: the node that a fault of a node concerns more often than others; null: none
+   * does.
    */
   inject(isRare: boolean, nodeName: string | null): void {
     const { world, network, databases, nodes, servers } = this.#cluster;
@@ -203,7 +205,9 @@ export class Faults {
     });
   }
 
-  /** Its transaction ends first: other servers wait for that here, and in PostgreSQL only for the rows of it. */
+  /**
+   * Its transaction ends first: other servers wait for that here, and in PostgreSQL only for the rows of it.
+   */
   #stopServer(server: SimulatedServer, ms: number): void {
     const { program, connection } = server;
     if (this.#cluster.databases.isHeldBy(connection))

@@ -1,9 +1,9 @@
 /**
- * The kernels' timers of simulated hosts, which end fenced VMs, and what servers acknowledged of each host: the truth with which
- * decisions about silent nodes are compared (decision 63).
+ * The kernels' timers of simulated hosts, which end fenced VMs, and what servers acknowledged of each host:
+ * the truth with which decisions about silent nodes are compared (decision 63).
  *
- * Always: a VM ends when its timer does, whatever became of its agent. It does not run again, also when an agent that was stopped
- * continues to write its file.
+ * Always: a VM ends when its timer does, whatever became of its agent. It does not run again, also when an
+ * agent that was stopped continues to write its file.
  */
 import type { SimulatedNode } from "./node.ts";
 import type { World } from "./world.ts";

@@ -1,11 +1,13 @@
 /**
- * The file system of simulated hosts, in memory: what the node agent calls of `node:fs` for paths below ROOT. Other paths are the
- * real ones.
+ * The file system of simulated hosts, in memory: what the node agent calls of `node:fs` for paths below ROOT.
+ * Other paths are the real ones.
  *
- * An operation is an event: it takes effect as a whole when it happens, except that an agent that is killed in the middle of a
- * write leaves a part of it. What a killed agent has written stays, as the kernel's page cache does.
+ * An operation is an event: it takes effect as a whole when it happens, except that an agent that is killed
+ * in the middle of a write leaves a part of it. What a killed agent has written stays, as the kernel's page
+ * cache does.
  *
- * Each host has what was synced beside what is there, so that a loss of its power leaves the one and not the other.
+ * Each host has what was synced beside what is there, so that a loss of its power leaves the one and not the
+ * other.
  */
 import fs from "node:fs";
 import fsPromises from "node:fs/promises";

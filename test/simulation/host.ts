@@ -1,6 +1,6 @@
 /**
- * What the system gives to programs of a simulation: random bytes, deadlines, files and sockets, of the world that runs now. Import it before
- * the programs.
+ * What the system gives to programs of a simulation: random bytes, deadlines, files and sockets, of the world
+ * that runs now. Import it before the programs.
  */
 import crypto from "node:crypto";
 import { createRequire, syncBuiltinESMExports } from "node:module";
@@ -40,7 +40,10 @@ AbortSignal.timeout = (ms) => {
   program.world.after(ms, program, () => late.abort(new DOMException("the time is up", "TimeoutError")));
   return late.signal;
 };
-/** What `setTimeout` returns to a program. A real timer would end what a killed program had begun, and on a slow host only. */
+/**
+ * What `setTimeout` returns to a program. A real timer would end what a killed program had begun, and on a
+ * slow host only.
+ */
 class SimulatedTimer {
   readonly #program: Program;
   readonly #ms: number;
@@ -83,7 +86,8 @@ class SimulatedTimer {
   }
 }
 
-// Shipped code asks its clock for timers. Those of its packages are meant here, which are the deadlines of undici.
+// Shipped code asks its clock for timers. Those of its packages are meant here, which are the deadlines of
+// undici.
 const ofUndici = createRequire(import.meta.url)("undici/lib/util/timers.js") as {
   setFastTimeout: SetTimer;
   readonly kFastTimer: symbol;
@@ -95,7 +99,7 @@ function forPrograms(real: SetTimer): SetTimer {
     const program = current?.world.maybeProgram;
     if (program === undefined) return real(callback, ms, ...parameters);
     const timer = new SimulatedTimer(program, ms, () => callback(...parameters));
-    // So undici clears it by its method.
+    // The symbol makes undici clear it by its method.
     return Object.assign(timer, { [ofUndici.kFastTimer]: true });
   };
 }

@@ -1,6 +1,7 @@
 /**
- * What must be true of a cluster: after every step, and at the end, when no request comes any more and every fault has healed.
- * That no machine runs twice and that no second disk is made is watched at every write of a file (cluster.ts).
+ * What must be true of a cluster: after every step, and at the end, when no request comes any more and every
+ * fault has healed. That no machine runs twice and that no second disk is made is watched at every write of a
+ * file (cluster.ts).
  */
 import { isSettled, phaseOf } from "../../server/src/machines/state.ts";
 import { MOVES_PER_NODE_MAX } from "../../server/src/moves/store.ts";
@@ -110,7 +111,7 @@ function checkCanceled({ world, serversApartMs }: Cluster, { operations }: Rows,
   }
 }
 
-/** Of the plan and of each node, as promised and as it really runs. */
+/** Checks the capacity of the plan and of each node, as promised and as it really runs. */
 function checkCapacity({ world, nodes, running }: Cluster, { machines, activeMax }: Rows): void {
   const active = machines.filter(({ isActive }) => isActive);
   for (const [tenantId, { length }] of Map.groupBy(active, (machine) => machine.tenantId))
@@ -126,7 +127,8 @@ function checkCapacity({ world, nodes, running }: Cluster, { machines, activeMax
     const used = sum(
       running.map((vm) => {
         const machine = byId.get(vm.machineId);
-        // A VM that was handed over uses no processor. Only its memory stays until its node is notified, also when a server dies before that.
+        // A VM that was handed over uses no processor. Only its memory stays until its node is notified, also
+        // when a server dies before that.
         const isHandedOver = vm.isPaused && machine?.nodeId !== name;
         return vm.node === name && machine?.isDeleted === false && !isHandedOver ? machine.cpus : 0;
       }),
@@ -140,7 +142,9 @@ const isHeldFor = ({ nodeId, moveNodeId, moveStops }: MachineRow, name: string):
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, each) => total + each, 0);
 
-/** Why the cluster is not at its end, after its last fault at `healedAt`; null: the desired state is reached. */
+/**
+ * Why the cluster is not at its end, after its last fault at `healedAt`; null: the desired state is reached.
+ */
 export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): string | null {
   for (const { id, kind, status } of rows.operations)
     if (!ENDED.has(status)) return `operation ${id} (${kind}) is ${status}`;
@@ -178,7 +182,10 @@ export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): stri
   return null;
 }
 
-/** What a server bills for longer than a fenced VM ran: its last heartbeat may have been on its way when it ended. */
+/**
+ * What a server bills for longer than a fenced VM ran: its last heartbeat may have been on its way when it
+ * ended.
+ */
 const SERVER_MS_MAX = 1_500;
 
 /** At the end: what is billed is what ran. */
@@ -233,7 +240,7 @@ function checkTimes({ world, vms, fences, serversApartMs }: Cluster, run: RunRow
   if (run.countedUntil !== null) lengths.push(Math.max(0, run.countedUntil - run.startedAt));
   if (!lengths.some((length) => run.counted !== null && Math.abs(run.counted - length) <= 2))
     world.violate(`the run of ${run.bootId} took ${lengths.join(" or ")} ms, and ${run.counted} ms of it are counted`);
-  // Of another guest that ended by itself while its agent was stopped, no server knows anything.
+  // No server knows anything of another guest that ended by itself while its agent was stopped.
   if (to === null || run.counted === null || !fences.ended.has(run.bootId)) return;
   // A deletion ends what is billed by the clock of a server, which is right; a report by that of the node.
   const isByServer = run.countedUntil !== null && Math.abs(run.startedAt + run.counted - run.countedUntil) <= 2;

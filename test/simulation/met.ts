@@ -1,8 +1,10 @@
 /**
- * Which states each fault has met: of machines, nodes, operations and moves. A test demands every pair that can occur.
+ * Which states each fault has met: of machines, nodes, operations and moves. A test demands every pair that
+ * can occur.
  *
- * A fault of a node meets that node, its machines, and what moves from or to it; other faults meet everything. The states are those
- * of the last step, at most STEP_MS_MAX old for messages and exact for other faults.
+ * A fault of a node meets that node, its machines, and what moves from or to it; other faults meet
+ * everything. The states are those of the last step, at most STEP_MS_MAX old for messages and exact for other
+ * faults.
  */
 import { phaseOf } from "../../server/src/machines/state.ts";
 import { MOVE_STEPS } from "../../server/src/moves/plan.ts";
@@ -43,7 +45,10 @@ const BRIEF: ReadonlySet<string> = new Set([
   ...[MOVE_STEPS.change, MOVE_STEPS.start].map((name) => `move: ${name}`),
 ]);
 
-/** What a run must have met: every fault every state that is possible, and one of those that are alike each brief state. */
+/**
+ * What a run must have met: every fault every state that is possible, and one of those that are alike each
+ * brief state.
+ */
 export function unmetPairs(met: ReadonlyMap<string, number>): readonly string[] {
   const faults = Object.keys(FAULTS) as Fault[];
   const isMet = (fault: Fault, state: string): boolean => {
@@ -92,7 +97,9 @@ export const hasRareState = ({ nodes, machines }: Rows): boolean =>
 const isReplaced = ({ id, observedState }: Rows["machines"][number], replaced: ReadonlySet<string>): boolean =>
   observedState !== "absent" && replaced.has(id);
 
-/** A node that has a replaced machine, so that a fault of a node can meet this seldom state; null: none has. */
+/**
+ * A node that has a replaced machine, so that a fault of a node can meet this seldom state; null: none has.
+ */
 export const nodeOfReplaced = ({ machines }: Rows, replaced: ReadonlySet<string>): string | null =>
   machines.find((machine) => isReplaced(machine, replaced))?.nodeId ?? null;
 

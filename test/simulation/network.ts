@@ -1,9 +1,11 @@
 /**
- * The network between simulated programs: node agents call servers (`fetch`), and servers open connections to the sockets of nodes
- * (`net.connect`, `Server.listen`). What is sent is the shipped bytes; the network decides when and whether they arrive.
+ * The network between simulated programs: node agents call servers (`fetch`), and servers open connections to
+ * the sockets of nodes (`net.connect`, `Server.listen`). What is sent is the shipped bytes; the network
+ * decides when and whether they arrive.
  *
- * A *cut* is one direction between two programs. Like TCP, it does not lose a part of a stream silently: bytes in a cut direction do
- * not arrive, and after a while the connection breaks. A connection that breaks may have delivered the request and not the answer.
+ * A *cut* is one direction between two programs. Like TCP, it does not lose a part of a stream silently:
+ * bytes in a cut direction do not arrive, and after a while the connection breaks. A connection that breaks
+ * may have delivered the request and not the answer.
  */
 import http from "node:http";
 import net from "node:net";
@@ -45,7 +47,7 @@ export class Network {
   readonly #cuts = new Map<string, number>();
   readonly #listening = new Map<string, { readonly server: net.Server; readonly program: Program }>();
   readonly #serving = new Map<Program, Serve>();
-  /** Those that are open. */
+  /** Ends that are open. */
   readonly ends = new Set<End>();
   /** One way, in milliseconds. */
   latencyMs = 3;
@@ -100,7 +102,7 @@ export class Network {
     });
   }
 
-  /** Of a message from or to a node. */
+  /** Delay of a message from or to a node. */
   delay(node: string): number {
     const { random } = this.world;
     const isLate = random.happens(this.delaying);
@@ -206,7 +208,7 @@ class End extends Duplex {
   #sentUntil = 0;
   #isStalled = false;
   readonly connecting = false;
-  /** Of node:http, which keeps a connection that is never closed, and with it this whole world. */
+  /** Parser of node:http, which keeps a connection that is never closed, and with it this whole world. */
   readonly parser?: { close(): void } | null;
 
   constructor(network: Network, program: Program, node: string) {

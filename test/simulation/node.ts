@@ -1,6 +1,6 @@
 /**
- * A simulated host: its files, its VMs, and the node agent that runs on it. The agent is the shipped one with the fake driver; it may
- * die, and another one finds what it left.
+ * A simulated host: its files, its VMs, and the node agent that runs on it. The agent is the shipped one with
+ * the fake driver; it may die, and another one finds what it left.
  */
 import { runAgent } from "../../node/src/agent.ts";
 import type { NodeConfig } from "../../node/src/config.ts";
@@ -23,9 +23,9 @@ export class SimulatedNode {
   readonly directory: string;
   readonly resources: Resources;
   agent: Program | null = null;
-  /** Of its clock. */
+  /** How far its clock is ahead. */
   aheadMs = 0;
-  /** Of its kernel's timers: how much of a second passes in one. */
+  /** Rate of its kernel's timers: how much of a second passes in one. */
   rate = 1;
   readonly bootedMsBefore: number;
   readonly #world: World;

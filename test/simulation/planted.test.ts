@@ -1,8 +1,9 @@
 /**
  * Bugs that are planted in the shipped source are found by the simulation (docs/testing.md).
  *
- * Five in each run, by chance, of those that a few seeds find; the output names them, and FLOTILLA_BUGS=name;name looks for these.
- * FLOTILLA_BUGS=all looks for all, and writes the seeds that find them to planted-seeds.json.
+ * Five in each run, by chance, of those that a few seeds find; the output names them, and
+ * FLOTILLA_BUGS=name;name looks for these. FLOTILLA_BUGS=all looks for all, and writes the seeds that find
+ * them to planted-seeds.json.
  */
 import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";
@@ -15,10 +16,16 @@ import { Player } from "./play.ts";
 /** A bug is looked for first with the seed that found it last, then with these. */
 const SEEDS_FOR_BUG_MAX = 300;
 const BUGS_PER_RUN = 5;
-/** The highest seed that found a bug of every run: so hardly any change of the product hides it from 300 seeds. */
+/**
+ * The highest seed that found a bug of every run: so hardly any change of the product hides it from 300
+ * seeds.
+ */
 const SEED_OF_EVERY_RUN_MAX = 30;
 
-/** The seed that found each bug last: it means something else when the simulation or the product changes. null: none is known. */
+/**
+ * The seed that found each bug last: it means something else when the simulation or the product changes.
+ * null: none is known.
+ */
 const SEEDS_FILE = new URL("planted-seeds.json", import.meta.url);
 const seeds = JSON.parse(readFileSync(SEEDS_FILE, "utf8")) as Record<string, number | null>;
 
@@ -42,7 +49,7 @@ test("each planted bug is found, by a seed that finds nothing without it", async
     for (let bug = queue.shift(); bug !== undefined; bug = queue.shift()) {
       const others = Array.from({ length: SEEDS_FOR_BUG_MAX }, (_, at) => at + 1);
       const line = await player.find(bug, [seeds[bug] ?? [], others].flat());
-      // Of some bugs none of so many seeds was ever enough.
+      // Bugs without a known seed were never found by so many seeds.
       if (line === null && seeds[bug] !== null) missed.push(bug);
       if (line === null) continue;
       process.stdout.write(`${bug}: seed ${line.seed}: ${line.violation?.split("\n")[0]}\n`);

@@ -1,5 +1,6 @@
 /**
- * Plays seeds in separate processes, each with a database of one PostgreSQL, as many at a time as there are processors.
+ * Plays seeds in separate processes, each with a database of one PostgreSQL, as many at a time as there are
+ * processors.
  */
 import { spawn } from "node:child_process";
 import { realpath, rm } from "node:fs/promises";
@@ -15,9 +16,15 @@ import { WATCH } from "./watch.ts";
 import type { Job, Line } from "./worker.ts";
 
 const BEGINNING = "simulated";
-/** Nothing watches this PostgreSQL. What it vacuumed or analyzed by itself would let plans be made again (database.ts). */
+/**
+ * Nothing watches this PostgreSQL. What it vacuumed or analyzed by itself would let plans be made again
+ * (database.ts).
+ */
 const SETTINGS = ["autovacuum=off", "track_activities=off", "track_counts=off", "update_process_title=off"];
-/** A program of a seed leaves much garbage: with more room for young objects most of it is gone before it is copied. */
+/**
+ * A program of a seed leaves much garbage: with more room for young objects most of it is gone before it is
+ * copied.
+ */
 const NODE_FLAGS = ["--max-semi-space-size=64"];
 
 export class Player implements AsyncDisposable {
@@ -55,7 +62,10 @@ export class Player implements AsyncDisposable {
     });
   }
 
-  /** Plays seeds over all processors. `onLine` is called for each, in any order. `beginMsMax`: none begins later; null: all are played. */
+  /**
+   * Plays seeds over all processors. `onLine` is called for each, in any order. `beginMsMax`: none begins
+   * later; null: all are played.
+   */
   async play(
     seeds: readonly number[],
     onLine: (line: Line) => void,

@@ -1,6 +1,7 @@
 /**
- * What must be true at the moment of a decision about machines of pools: that a node is lost, that a machine is discarded, that one is
- * claimed or used. Compared with what really runs, and with the rules of decision 63, which are written here once more.
+ * What must be true at the moment of a decision about machines of pools: that a node is lost, that a machine
+ * is discarded, that one is claimed or used. Compared with what really runs, and with the rules of decision
+ * 63, which are written here once more.
  */
 import type { SeenNode, Notice } from "./watch.ts";
 import type { Program, World } from "./world.ts";
@@ -17,7 +18,10 @@ export interface ReplacingOptions {
   readonly world: World;
   /** The nodes on which a VM of the machine exists now. */
   readonly runsOn: (machineId: string) => readonly string[];
-  /** How far the clocks of servers have been apart: one may have received the heartbeat, and another one discards. */
+  /**
+   * How far the clocks of servers have been apart: one may have received the heartbeat, and another one
+   * discards.
+   */
   readonly serversApartMs: () => number;
   /** Whether an operator has called this server to replace what is lost. */
   readonly isOperator: (server: Program) => boolean;

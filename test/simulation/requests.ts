@@ -53,7 +53,7 @@ export class Requests {
   readonly #deletedAt = new Map<string, number>();
   /** Machines of which callers may request something. */
   readonly #machines: string[] = [];
-  /** Of machines and of pools. */
+  /** Owners of machines and of pools. */
   readonly #owners = new Map<string, Caller>();
   readonly #hasOther: boolean;
   readonly #pools: string[] = [];
@@ -61,7 +61,7 @@ export class Requests {
   readonly #claims = new Map<string, string>();
   /** Pools and claims are requested more often. */
   prefersPools = false;
-  /** Of machines: small ones reach the ceiling of the plan, large ones those of nodes. */
+  /** Sizes of machines: small ones reach the ceiling of the plan, large ones those of nodes. */
   readonly #cpus: readonly number[];
 
   constructor(cluster: Cluster) {
@@ -221,7 +221,9 @@ export class Requests {
     });
   }
 
-  /** A tenant calls for what another one owns, whose id it knows: it gets the answer for what does not exist. */
+  /**
+   * A tenant calls for what another one owns, whose id it knows: it gets the answer for what does not exist.
+   */
   #intrude(id: string): void {
     const { world } = this.#cluster;
     const caller = this.#owners.get(id) === OTHER ? OPERATOR : OTHER;
@@ -311,7 +313,8 @@ export class Requests {
     const { world } = this.#cluster;
     const before = this.#claims.get(claimId);
     if (before === id) return;
-    // What is remembered of a claim ends with its machine; the answer that an idempotency key keeps is not simulated.
+    // What is remembered of a claim ends with its machine; the answer that an idempotency key keeps is not
+    // simulated.
     const isOver = before !== undefined && this.deletions.has(before);
     if (before !== undefined && !isOver)
       world.violate(`claim ${claimId} was answered with ${before}, and then with ${id}`);

@@ -31,7 +31,7 @@ export interface RunRow {
   readonly startedAt: number;
   readonly endedAt: number | null;
   readonly cause: string | null;
-  /** Of its uptime, in milliseconds; null: still counted. */
+  /** Counted uptime, in milliseconds; null: still counted. */
   readonly counted: number | null;
   readonly countedUntil: number | null;
 }
@@ -47,7 +47,10 @@ export interface Rows {
     readonly attempt: number;
     /** Epoch milliseconds. */
     readonly canceledAt: number | null;
-    /** The last step that began after the cancellation, and succeeded, with how much later it was by the clocks of the servers. */
+    /**
+     * The last step that began after the cancellation, and succeeded, with how much later it was by the
+     * clocks of the servers.
+     */
     readonly stepSince: { readonly name: string; readonly ms: number } | null;
     /** The step that runs. */
     readonly step: string | null;

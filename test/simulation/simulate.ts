@@ -1,6 +1,6 @@
 /**
- * One seed: a cluster, requests of users and operators, and faults; then quiet, in which the observed state must reach the desired
- * state, and stay.
+ * One seed: a cluster, requests of users and operators, and faults; then quiet, in which the observed state
+ * must reach the desired state, and stay.
  */
 import { phaseOf } from "../../server/src/machines/state.ts";
 import { Cluster, SERVERS } from "./cluster.ts";
@@ -13,15 +13,24 @@ import { readRows, readRuns, type Rows } from "./rows.ts";
 import { Violation } from "./world.ts";
 
 const STEP_MS_MAX = 1_500;
-/** In some seeds time passes between some steps, so that nodes become unreachable and deadlines pass while requests and faults come. */
+/**
+ * In some seeds time passes between some steps, so that nodes become unreachable and deadlines pass while
+ * requests and faults come.
+ */
 const PAUSE_MS_MAX = 40_000;
 /** How many of these seeds begin with pools that are full. */
 const WAITING_FIRST = 0.6;
-/** How long the observed state may take to reach the desired one, in virtual time. Leases, retries and most deadlines are below it. */
+/**
+ * How long the observed state may take to reach the desired one, in virtual time. Leases, retries and most
+ * deadlines are below it.
+ */
 const REACHES_WITHIN_MS = 12 * 60_000;
 /** As long as a machine starts: longer than START_DEADLINE_MS. */
 const STARTS_WITHIN_MS = 40 * 60_000;
-/** How long it must stay, in virtual time: longer than a server waits before it sends a desired state again, which is 5 s. */
+/**
+ * How long it must stay, in virtual time: longer than a server waits before it sends a desired state again,
+ * which is 5 s.
+ */
 const STAYS_FOR_MS: readonly number[] = [6_000, 6_000, 6_000, 12_000];
 
 export interface Outcome {

@@ -1,9 +1,10 @@
 /**
- * The shipped servers and node agents in a simulated cluster, with every fault at any moment (docs/testing.md).
+ * The shipped servers and node agents in a simulated cluster, with every fault at any moment
+ * (docs/testing.md).
  *
- * Seeds that every run plays, for the pairs of faults and states, and fresh ones from a random one that the output names.
- * FLOTILLA_SEEDS=N plays N seeds instead of the former, FLOTILLA_SEED=N that one alone. The history of a seed that fails, or was
- * asked for, is in a file that the test names.
+ * Seeds that every run plays, for the pairs of faults and states, and fresh ones from a random one that the
+ * output names. FLOTILLA_SEEDS=N plays N seeds instead of the former, FLOTILLA_SEED=N that one alone. The
+ * history of a seed that fails, or was asked for, is in a file that the test names.
  */
 import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";

@@ -1,6 +1,6 @@
 /**
- * What the database itself says of decisions that a step is too long to see: triggers, only in the databases of simulations, send a
- * notice at the moment of a statement.
+ * What the database itself says of decisions that a step is too long to see: triggers, only in the databases
+ * of simulations, send a notice at the moment of a statement.
  */
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
@@ -15,7 +15,7 @@ export type Notice =
       readonly isClaimed: boolean;
       readonly isPoolDeleted: boolean;
       readonly fence: string | null;
-      /** Of its node; null: it has none. */
+      /** What is seen of its node; null: it has none. */
       readonly node: SeenNode | null;
     }
   /** A machine left its pool, by a claim or a use. */

@@ -1,5 +1,6 @@
 /**
- * A process that plays seeds, one after the other, and prints a line of JSON for each. Started by play.ts with a Job as its argument.
+ * A process that plays seeds, one after the other, and prints a line of JSON for each. Started by play.ts
+ * with a Job as its argument.
  */
 import "./host.ts";
 import type { ConnectionOptions } from "../../server/src/db/hosts.ts";
@@ -21,7 +22,7 @@ export interface Job {
 export type Line = Omit<Outcome, "met" | "calls" | "lines"> & {
   readonly met: readonly (readonly [string, number])[];
   readonly calls: readonly (readonly [string, number])[];
-  /** Of a violation the end of the history. */
+  /** The end of the history, after a violation. */
   readonly lines: readonly string[];
 };
 

@@ -1,13 +1,14 @@
 /**
- * The simulated world: one virtual clock, one queue of events and one source of randomness for all programs of a cluster.
+ * The simulated world: one virtual clock, one queue of events and one source of randomness for all programs
+ * of a cluster.
  *
- * A *program* is a server or a node agent: shipped code whose time, files, sockets and database belong to the world. Code of a
- * program runs in its async context, so the world knows whose call it gets. A program that was killed is never resumed: what it
- * waits for does not come.
+ * A *program* is a server or a node agent: shipped code whose time, files, sockets and database belong to the
+ * world. Code of a program runs in its async context, so the world knows whose call it gets. A program that
+ * was killed is never resumed: what it waits for does not come.
  *
  * Always:
- * - The next event begins when everything that the one before caused has come to rest, so the order of events follows from the
- *   seed alone.
+ * - The next event begins when everything that the one before caused has come to rest, so the order of events
+ *   follows from the seed alone.
  * - Virtual time passes only between events.
  */
 import { AsyncLocalStorage } from "node:async_hooks";
@@ -38,7 +39,7 @@ export class Violation extends Error {}
 export class World {
   readonly seed: number;
   readonly random: Random;
-  /** For ids and secrets, so that one more id does not change what happens. */
+  /** Randomness of ids and secrets, so that one more id does not change what happens. */
   readonly ids: Random;
   readonly programs = new Set<Program>();
   /** Also those that were killed. */
@@ -54,7 +55,7 @@ export class World {
   readonly #hash = createHash("sha256");
   readonly lines: string[] = [];
   readonly #current = new AsyncLocalStorage<{ readonly program: Program | null }>();
-  /** Of those that sleep: removes what they added to a signal. */
+  /** Removes what sleepers added to a signal. */
   readonly #sleeping = new Set<() => void>();
 
   constructor(seed: number) {
@@ -108,7 +109,7 @@ export class World {
     if (this.lines.length > LINES_KEPT) this.lines.splice(0, LINES_KEPT / 2);
   }
 
-  /** Of everything that has happened. */
+  /** Fingerprint of everything that has happened. */
   fingerprint(): string {
     return this.#hash.copy().digest("hex").slice(0, 16);
   }
@@ -118,7 +119,9 @@ export class World {
     this.violation ??= new Violation(`seed ${this.seed}, at ${(this.now / 1000).toFixed(3)} s: ${text}`);
   }
 
-  /** Lets events happen until the condition holds, for at most `ms` of virtual time. Returns whether it holds. */
+  /**
+   * Lets events happen until the condition holds, for at most `ms` of virtual time. Returns whether it holds.
+   */
   async until(ms: number, condition: () => boolean = () => false): Promise<boolean> {
     const end = this.now + ms;
     await this.settle();
@@ -185,8 +188,9 @@ export class World {
   }
 
   /**
-   * No event happens any more. Releases what would keep this world in memory: Node keeps a signal that follows others as long as
-   * something listens to it, and a real timer, such as one of an idle connection, keeps the async context that made it.
+   * No event happens any more. Releases what would keep this world in memory: Node keeps a signal that
+   * follows others as long as something listens to it, and a real timer, such as one of an idle connection,
+   * keeps the async context that made it.
    */
   close(): void {
     for (const wake of this.#sleeping) wake();
@@ -202,7 +206,7 @@ export class World {
 export interface HostClock {
   /** How far it is ahead, in milliseconds. */
   readonly aheadMs: number;
-  /** Of what is not the time of day: how much of a second passes in one. */
+  /** Rate of what is not the time of day: how much of a second passes in one. */
   readonly rate: number;
   /** How long its host had run when the world began, in milliseconds; absent: 0. */
   readonly bootedMsBefore?: number;
@@ -214,7 +218,7 @@ export class Program {
   readonly kind: "server" | "node";
   readonly name: string;
   isAlive = true;
-  /** Of its code. null: its world is over. */
+  /** Context of its code. null: its world is over. */
   readonly asContext: { program: Program | null } = { program: this };
   /** How far its clock is ahead, in milliseconds. */
   clockAheadMs: number;
@@ -224,7 +228,7 @@ export class Program {
   #postponed: Event[] | null = null;
   /** Operations on its files end no earlier, in milliseconds of the world. */
   filesAnswerAt = 0;
-  /** Of a server: since when it could have received every heartbeat. */
+  /** Since when a server could have received every heartbeat. */
   listensSince: number;
   #stoppedAt = 0;
   /** Ends in the middle of the operation with this number, counted down; null: it does not. */

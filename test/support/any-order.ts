@@ -1,9 +1,9 @@
 /**
  * Does what users may do with machines, in random order and concurrently, and records the answers.
  *
- * A run has consecutive steps, and a step has concurrent calls; meanwhile an observer reads. Runs are plain data made
- * by fast-check, so that a failed one can be shrunk and repeated from its seed. Each run has its own tenant with
- * small ceilings; at its end every machine must still work, and is deleted.
+ * A run has consecutive steps, and a step has concurrent calls; meanwhile an observer reads. Runs are plain
+ * data made by fast-check, so that a failed one can be shrunk and repeated from its seed. Each run has its
+ * own tenant with small ceilings; at its end every machine must still work, and is deleted.
  */
 import type { MachineInfo } from "@flotilla/contract/machines";
 import fc from "fast-check";
@@ -89,9 +89,9 @@ async function perform(stage: Stage, play: Play, counts: Counts): Promise<void> 
 }
 
 /**
- * Performs random runs until there were `playsMax` or `forMs` are over, the first in any case, or FLOTILLA_PLAYS of them.
- * Throws fast-check's error, which names the seed and path of the smallest failed run; FLOTILLA_SEED and FLOTILLA_PATH
- * repeat it.
+ * Performs random runs until there were `playsMax` or `forMs` are over, the first in any case, or
+ * FLOTILLA_PLAYS of them. Throws fast-check's error, which names the seed and path of the smallest failed
+ * run; FLOTILLA_SEED and FLOTILLA_PATH repeat it.
  */
 export async function performMany(
   stage: Stage,
@@ -116,7 +116,7 @@ export async function performMany(
   process.stdout.write(`${performed} plays, ${summary(counts)}\n`);
 }
 
-/** For the output of a test: how many calls there were, and their answers. */
+/** Summary for the output of a test: how many calls there were, and their answers. */
 function summary(counts: Counts): string {
   const calls = [...counts.values()].reduce((sum, count) => sum + count, 0);
   return `${calls} calls: ${[...counts]
@@ -135,8 +135,8 @@ async function tenantOf({ flotilla, maxMachines, maxConcurrentMachines }: Stage)
   const plan = (await admin.post("/v1/plans", { name, maxMachines, maxConcurrentMachines, ...rate })).json;
   const tenant = (await admin.post("/v1/tenants", { name, planId: plan.id })).json;
   const { key } = (await admin.post("/v1/apikeys", { tenantId: tenant.id, scopes: SCOPES })).json;
-  // A change made through one server shows on another within milliseconds (machine-cache.ts), which the checker does
-  // not allow for.
+  // A change made through one server shows on another within milliseconds (machine-cache.ts), which the
+  // checker does not allow for.
   return [flotilla.client(tenants % flotilla.servers.length).withKey(key)];
 }
 

@@ -1,9 +1,9 @@
 /**
  * A headless Chromium for tests: opens addresses and returns what a user would see.
  *
- * Always: its profile is a temporary directory that is removed with it, so nothing of one browser is seen by the
- * next; it visits only the given addresses. It is driven over its DevTools socket, of which this uses five commands.
- * It runs without its own sandbox, which refuses root; its pages are those of the tests.
+ * Always: its profile is a temporary directory that is removed with it, so nothing of one browser is seen by
+ * the next; it visits only the given addresses. It is driven over its DevTools socket, of which this uses
+ * five commands. It runs without its own sandbox, which refuses root; its pages are those of the tests.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,6 +1,6 @@
 /**
- * A database for several processes, of the PostgreSQL of the test file. Several servers need it; one starts with it in a fraction of
- * the time that it takes to make its own.
+ * A database for several processes, of the PostgreSQL of the test file. Several servers need it; one starts
+ * with it in a fraction of the time that it takes to make its own.
  */
 import { realpath } from "node:fs/promises";
 import { freshDatabase } from "../../server/test/support/server.ts";

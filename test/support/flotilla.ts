@@ -4,9 +4,9 @@
  *     await using flotilla = await startFlotilla({ nodes: 2 });
  *     const machine = await flotilla.create({ env: { FAKE_BOOT_MS: "50" } });
  *
- * Every program can be killed, like a crash, and started again on its directory. At the end all programs are stopped, also the
- * VMMs that agents leave behind, and the directory is deleted; when a test has failed, FLOTILLA_KEEP=1 keeps it with all
- * logs in it.
+ * Every program can be killed, like a crash, and started again on its directory. At the end all programs are
+ * stopped, also the VMMs that agents leave behind, and the directory is deleted; when a test has failed,
+ * FLOTILLA_KEEP=1 keeps it with all logs in it.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes, randomInt } from "node:crypto";
@@ -95,7 +95,8 @@ export class Program {
     if (this.isRunning) throw new Error(`${this.name} runs already`);
     await mkdir(this.directory, { recursive: true });
     const [program, ...argv] = [...this.#launcher, process.execPath, resolve(ROOT, this.#main)];
-    // Its own file, not a pipe to this process: what it has written is in its log when it has ended, also when it was killed.
+    // Its own file, not a pipe to this process: what it has written is in its log when it has ended, also
+    // when it was killed.
     await using log = await open(this.logPath, "a");
     const child = spawn(program, argv, {
       env: { ...process.env, ...this.#environment },
@@ -327,10 +328,10 @@ async function permitAnyRate(client: Client): Promise<void> {
 }
 
 /**
- * A free port for a server that is killed and comes back on it. Not one chosen by the system: while the server is
- * down, the system may give such a port to any other program that listens or connects, and the server could not come
- * back. These ports are below the range from which Linux chooses (ip_local_port_range). No two test files get the same
- * one: this process holds the UDP port of that number until it ends.
+ * A free port for a server that is killed and comes back on it. Not one chosen by the system: while the
+ * server is down, the system may give such a port to any other program that listens or connects, and the
+ * server could not come back. These ports are below the range from which Linux chooses (ip_local_port_range).
+ * No two test files get the same one: this process holds the UDP port of that number until it ends.
  */
 export async function portToReturnTo(): Promise<number> {
   for (;;) {

@@ -1,13 +1,14 @@
 /**
- * What users requested of machines and the answers, in order; and a checker that says which answers are impossible.
+ * What users requested of machines and the answers, in order; and a checker that says which answers are
+ * impossible.
  *
- * The checker is a separate model: it knows the promises of docs/states.md and of the API, and nothing of how the
- * server keeps them. Pure.
+ * The checker is a separate model: it knows the promises of docs/states.md and of the API, and nothing of how
+ * the server keeps them. Pure.
  *
- * Time is a count: every beginning and every end of a call has its own tick, so of two calls one is before the other,
- * or they overlap. A promise holds only relative to what has certainly happened before (its call had ended when this
- * one began), and every effect of an overlapping call is allowed. So a history of consecutive calls is checked
- * exactly, and one of concurrent calls as exactly as possible.
+ * Time is a count: every beginning and every end of a call has its own tick, so of two calls one is before
+ * the other, or they overlap. A promise holds only relative to what has certainly happened before (its call
+ * had ended when this one began), and every effect of an overlapping call is allowed. So a history of
+ * consecutive calls is checked exactly, and one of concurrent calls as exactly as possible.
  */
 import { RESTARTS_MAX } from "@flotilla/contract/limits";
 import type { MachineInfo } from "@flotilla/contract/machines";
@@ -41,7 +42,7 @@ export interface Operation {
   readonly status: number;
   readonly code: string;
   readonly text: string;
-  /** For a create: the requested name. For files: the path. For sessions: the id. */
+  /** Subject: the requested name of a create, the path of files, the id of sessions. */
   readonly subject: string;
   /** The written content: a file's, or a session's variable; for an exec the text it should print. */
   readonly content: string;
@@ -80,7 +81,7 @@ export function faultsOf(history: readonly Operation[], world: World): readonly 
   return new Judge(history, world).faults();
 }
 
-/** For people: one line for each call, without reads that show nothing new. */
+/** Text for people: one line for each call, without reads that show nothing new. */
 export function describe(history: readonly Operation[]): string {
   const seen = new Map<string, string>();
   const isNews = (operation: Operation): boolean => {

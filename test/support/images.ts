@@ -1,10 +1,10 @@
 /**
  * Images for tests, made offline: written as OCI layouts by this file and pushed to a registry with skopeo.
  *
- * `busybox`: one gzip layer of a few MB, for this machine's architecture. `alpine`: a manifest list for amd64 and
- * arm64 of three layers with whiteouts, an opaque directory, a zstd layer, and a config with env, workdir, user and
- * entrypoint. `debian`: python3 and nodejs, made by scripts/make-local-image and kept in the cache directory, because
- * it takes a minute.
+ * `busybox`: one gzip layer of a few MB, for this machine's architecture. `alpine`: a manifest list for amd64
+ * and arm64 of three layers with whiteouts, an opaque directory, a zstd layer, and a config with env,
+ * workdir, user and entrypoint. `debian`: python3 and nodejs, made by scripts/make-local-image and kept in
+ * the cache directory, because it takes a minute.
  */
 import { execFile } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
@@ -230,8 +230,8 @@ export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {
 }
 
 /**
- * A tar as a gzip layer, packed once and kept beside it under the tar's digest: if the tar is made again meanwhile,
- * the packed file and its digest still match.
+ * A tar as a gzip layer, packed once and kept beside it under the tar's digest: if the tar is made again
+ * meanwhile, the packed file and its digest still match.
  */
 export async function packedBeside(tar: string): Promise<LayerFile> {
   await using file = await open(tar);

@@ -1,8 +1,10 @@
 /**
- * Installs other programs instead of the host's QEMU: copies of it, each one byte longer than the one before. With
- * FLOTILLA_TEST_QEMU, a directory with the unpacked packages of another QEMU, copies of that one, with its modules and firmware.
+ * Installs other programs instead of the host's QEMU: copies of it, each one byte longer than the one before.
+ * With FLOTILLA_TEST_QEMU, a directory with the unpacked packages of another QEMU, copies of that one, with
+ * its modules and firmware.
  *
- * Only in a mount namespace of the test's own (namespaces.ts): other programs of the host see the host's QEMU.
+ * Only in a mount namespace of the test's own (namespaces.ts): other programs of the host see the host's
+ * QEMU.
  */
 import { execFileSync } from "node:child_process";
 import { appendFileSync, copyFileSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
@@ -18,7 +20,10 @@ export class InstalledVmms implements Disposable {
   readonly #program = realpathSync(run("sh", "-c", "command -v qemu-system-x86_64").trim());
   #count = 0;
 
-  /** What is started from now on finds another program. Running ones keep theirs, as after an upgrade of a package. */
+  /**
+   * What is started from now on finds another program. Running ones keep theirs, as after an upgrade of a
+   * package.
+   */
   installNext(): void {
     this.#count += 1;
     const copy = join(this.#directory, String(this.#count));

@@ -1,14 +1,15 @@
 /**
- * Templates of VMs that test files would make again, each by booting a guest: kept in the programs' cache directory, and put into the
- * directory of a test's new node.
+ * Templates of VMs that test files would make again, each by booting a guest: kept in the programs' cache
+ * directory, and put into the directory of a test's new node.
  *
  * Always:
- * - They are of this version: the name of their place covers the driver's sources. A node removes those that do not fit its host
- *   (node/src/driver/qemu/template.ts).
- * - The first node of a test gets other ones than the second, as nodes of a fleet have: each made its own, and what one sends of a
- *   machine's memory must not depend on that.
+ * - They are of this version: the name of their place covers the driver's sources. A node removes those that
+ *   do not fit its host (node/src/driver/qemu/template.ts).
+ * - The first node of a test gets other ones than the second, as nodes of a fleet have: each made its own,
+ *   and what one sends of a machine's memory must not depend on that.
  * - Nothing writes a template's files, so the same files have a name in each directory.
- * - A kept template is complete: it is linked beside its place and renamed. Those of other versions are removed after a day without use.
+ * - A kept template is complete: it is linked beside its place and renamed. Those of other versions are
+ *   removed after a day without use.
  */
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -20,10 +21,16 @@ import { parseSettings } from "@flotilla/contract/settings";
 import { removeUnused } from "../../server/test/support/cluster.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
-/** In the name of one that has an image, which only its node has; one that is being made; one that is left for VMs that use it. */
+/**
+ * In the name of one that has an image, which only its node has; one that is being made; one that is left for
+ * VMs that use it.
+ */
 const NOT_KEPT = /-disk-|\.new$|\.old$/;
 
-/** Puts what is kept into a node's directory. Call before the node's agent has started there. `index`: of the node in its fleet. */
+/**
+ * Puts what is kept into a node's directory. Call before the node's agent has started there. `index`: of the
+ * node in its fleet.
+ */
 export async function putTemplates(nodeDirectory: string, index: number): Promise<void> {
   const place = await placeOfTemplates(index);
   const directory = join(nodeDirectory, "templates");

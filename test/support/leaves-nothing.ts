@@ -1,6 +1,6 @@
 /**
- * What connections leave behind in processes: memory of this one, and descriptors of this one and of others, measured
- * before, at the peak and after.
+ * What connections leave behind in processes: memory of this one, and descriptors of this one and of others,
+ * measured before, at the peak and after.
  *
  * A first round compiles code and fills pools; the second is compared with what was there after it.
  */
@@ -11,10 +11,12 @@ import { runInNewContext } from "node:vm";
 import { until } from "./until.ts";
 
 export const MIB = 1024 * 1024;
-/** So many equal numbers in a row, 50 ms apart. */
+/** How many equal numbers in a row, 50 ms apart. */
 const SETTLED_LOOKS = 8;
 const DEADLINE_MS = 60_000;
-/** A pool of connections to the database or to nodes may have grown. Fewer than the callers of one endpoint. */
+/**
+ * A pool of connections to the database or to nodes may have grown. Fewer than the callers of one endpoint.
+ */
 const DESCRIPTORS_SLACK = 2;
 const MEMORY_SLACK_BYTES = 24 * MIB;
 
@@ -57,7 +59,7 @@ async function settledMemory(): Promise<number> {
 
 export interface Rounds<T> {
   readonly all: readonly T[];
-  /** Of the first round. */
+  /** Results of the first round. */
   readonly warmUp: readonly T[];
   /** Processes besides this one. */
   readonly pids: readonly number[];

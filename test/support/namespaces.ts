@@ -1,5 +1,6 @@
 /**
- * Network namespaces for tests: the test as a host that no other program sees, and further hosts that dial out to it.
+ * Network namespaces for tests: the test as a host that no other program sees, and further hosts that dial
+ * out to it.
  *
  * Everything made here ends with the test's namespaces, in any case. Needs root.
  */
@@ -20,8 +21,8 @@ export const namespacesSkipReason: string | false =
       : false;
 
 /**
- * Runs the test file again in new network, mount and process namespaces. Returns in these only; otherwise ends the process
- * like the tests in them.
+ * Runs the test file again in new network, mount and process namespaces. Returns in these only; otherwise
+ * ends the process like the tests in them.
  */
 export function enterWorld(file: string): void {
   if (process.argv.includes(MARK)) return;
@@ -33,7 +34,10 @@ export function enterWorld(file: string): void {
 
 const run = (program: string, ...argv: readonly string[]): string => execFileSync(program, argv, { encoding: "utf8" });
 
-/** Makes the bridge to which hosts are connected, with the test's own address. Call it once, in the test's namespaces. */
+/**
+ * Makes the bridge to which hosts are connected, with the test's own address. Call it once, in the test's
+ * namespaces.
+ */
 export function openLan(): void {
   run("mount", "-t", "tmpfs", "test", "/run");
   run("ip", "link", "set", "lo", "up");
@@ -65,7 +69,10 @@ export class FarHost {
     this.#accept();
   }
 
-  /** What runs a program on this host. Unlike `ip netns exec` it leaves /sys, and with it control groups, as they are. */
+  /**
+   * What runs a program on this host. Unlike `ip netns exec` it leaves /sys, and with it control groups, as
+   * they are.
+   */
   get launcher(): readonly string[] {
     return ["nsenter", `--net=/run/netns/${this.name}`, "--"];
   }
@@ -84,7 +91,10 @@ export class FarHost {
     this.#inside("nft", "insert rule inet wall incoming iifname eth0 drop");
   }
 
-  /** Ends `deafen`; connections that were open stay dead in both directions, as behind a translator that has lost them. */
+  /**
+   * Ends `deafen`; connections that were open stay dead in both directions, as behind a translator that has
+   * lost them.
+   */
   hearOnlyNew(): void {
     const ports = this.#openPorts();
     this.#inside("nft", "flush chain inet wall incoming");

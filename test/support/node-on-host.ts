@@ -1,8 +1,9 @@
 /**
  * A node's VMM processes, files and network state on its host, inspected without the agent.
  *
- * A VMM belongs to the machine whose disk it has open, whatever its command line says: a prepared one keeps its first
- * name. Only while there is no disk yet its name counts, and `prepared` and `template` belong to no machine.
+ * A VMM belongs to the machine whose disk it has open, whatever its command line says: a prepared one keeps
+ * its first name. Only while there is no disk yet its name counts, and `prepared` and `template` belong to no
+ * machine.
  */
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync, statSync } from "node:fs";

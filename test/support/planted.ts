@@ -13,7 +13,10 @@ const PLACE_CHARACTERS_MIN = 100;
 /** Without characters that JSON, URLs or base64 would change. */
 export const plantedValue = (of: string): string => `planted${of.replaceAll(" ", "")}0123456789abcdef`;
 
-/** The places that every test reads: events, audit rows, keys, logs at the level of the programs. By their names. */
+/**
+ * The places that every test reads: events, audit rows, keys, logs at the level of the programs. By their
+ * names.
+ */
 export async function placesOf(flotilla: Flotilla): Promise<Map<string, string>> {
   const admin = flotilla.client();
   return new Map([

@@ -12,8 +12,8 @@ export const LIVE = "it was paused, and its memory is on the other node";
 const TEMPLATE = { deadlineMs: 180_000, everyMs: 1_000 };
 
 /**
- * A machine that runs and was restored from a template. The first of its size on a node is booted without one, and is suspended for
- * its moves, so machines are made until one was not.
+ * A machine that runs and was restored from a template. The first of its size on a node is booted without
+ * one, and is suspended for its moves, so machines are made until one was not.
  */
 export const restoredMachine = (flotilla: Flotilla, body: object = {}): Promise<string> =>
   until(
@@ -52,7 +52,9 @@ export const endedMove = (flotilla: Flotilla, operation: string): Promise<EndedM
     { what: "the move to end", deadlineMs: 120_000, everyMs: 50 },
   );
 
-/** Moves a machine that runs, and throws unless it was handed over while it ran and its processes continued. */
+/**
+ * Moves a machine that runs, and throws unless it was handed over while it ran and its processes continued.
+ */
 export async function moveLive(flotilla: Flotilla, id: string, to?: string, server = 0): Promise<EndedMove> {
   const done = await endedMove(flotilla, await requestMove(flotilla, id, to, server));
   assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);

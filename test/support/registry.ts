@@ -1,9 +1,9 @@
 /**
  * A real image registry for tests: Debian's docker-registry on loopback, with its own storage.
  *
- * Always: it listens on a port chosen by the system (or a given one, to come back after a stop); its storage is a
- * temporary directory unless one is given; it ends with the test process, because it is killed when disposed and
- * otherwise dies with its parent.
+ * Always: it listens on a port chosen by the system (or a given one, to come back after a stop); its storage
+ * is a temporary directory unless one is given; it ends with the test process, because it is killed when
+ * disposed and otherwise dies with its parent.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,10 +1,10 @@
 /**
- * Two PostgreSQL servers for tests: a primary and a standby that streams from it. The primary acknowledges a commit when the
- * standby has it on disk.
+ * Two PostgreSQL servers for tests: a primary and a standby that streams from it. The primary acknowledges a
+ * commit when the standby has it on disk.
  *
- * Both are copies of the kept cluster of the tests, so they have one history, and the first standby needs no base backup. They
- * listen on loopback, or each on a host in a network namespace. Killing or freezing one means its postmaster and all of its
- * processes, like a host.
+ * Both are copies of the kept cluster of the tests, so they have one history, and the first standby needs no
+ * base backup. They listen on loopback, or each on a host in a network namespace. Killing or freezing one
+ * means its postmaster and all of its processes, like a host.
  *
  * Always: what it started has ended, and its directory is gone, after the test in which it was called.
  */
@@ -195,8 +195,8 @@ export class ReplicatedPostgres {
   }
 
   /**
-   * What a program such as Patroni does when the primary is lost: promotes the standby, and makes the earlier primary, which
-   * it ends, its standby.
+   * What a program such as Patroni does when the primary is lost: promotes the standby, and makes the earlier
+   * primary, which it ends, its standby.
    */
   async failOver(): Promise<void> {
     const [earlier, next] = [this.#primary, this.#standby];

@@ -1,5 +1,6 @@
 /**
- * Callers that misbehave with the body of a request: one is slow, one sends too much, one never ends, one disappears.
+ * Callers that misbehave with the body of a request: one is slow, one sends too much, one never ends, one
+ * disappears.
  */
 import assert from "node:assert/strict";
 import { until } from "./until.ts";
@@ -27,7 +28,7 @@ const CALLERS: readonly Caller[] = [
 
 /** A request whose body misbehaves. */
 export interface RudeRequest {
-  /** For messages of a failed test. */
+  /** Name in messages of a failed test. */
   readonly what: string;
   /** `http://…`, `https://…` or `unix:/path`. */
   readonly url: string;
@@ -38,8 +39,8 @@ export interface RudeRequest {
 }
 
 /**
- * Makes each request as each caller and waits until every connection is closed. No answer has status 500. `look` is called
- * often.
+ * Makes each request as each caller and waits until every connection is closed. No answer has status 500.
+ * `look` is called often.
  */
 export async function callRudely(requests: readonly RudeRequest[], look: () => void): Promise<void> {
   const open: { readonly what: string; readonly one: Wire; readonly more: Buffer | null }[] = [];

@@ -1,6 +1,6 @@
 /**
- * Writes tar archives member by member, so that tests can make layers that ordinary tools do not write: names with
- * `..`, links that lead out, chosen owners and capabilities, whiteouts.
+ * Writes tar archives member by member, so that tests can make layers that ordinary tools do not write: names
+ * with `..`, links that lead out, chosen owners and capabilities, whiteouts.
  */
 
 export interface TarMember {
@@ -11,9 +11,9 @@ export interface TarMember {
   readonly mode?: number;
   readonly uid?: number;
   readonly gid?: number;
-  /** Of links. */
+  /** Target of links. */
   readonly target?: string;
-  /** Of devices. */
+  /** Numbers of devices. */
   readonly device?: readonly [major: number, minor: number];
   readonly xattrs?: Readonly<Record<string, Buffer>>;
   /** The size of a sparse file, whose content is only its beginning. */

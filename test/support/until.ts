@@ -2,8 +2,8 @@
  * Waiting in tests: for a condition, never for time to pass.
  *
  * Always:
- * - A condition is checked every few milliseconds until it holds, and the error at the deadline says what was expected
- *   and what was there instead.
+ * - A condition is checked every few milliseconds until it holds, and the error at the deadline says what was
+ *   expected and what was there instead.
  * - Deadlines in tests are written for a host without other load; a busy host multiplies them.
  */
 import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
@@ -21,7 +21,10 @@ const EVERY_MS = 5;
 /** The load average is one of the last minute: load that has just begun does not show in it. */
 const MARGIN = 2;
 
-/** The first result that is neither undefined, null nor false. A thrown error counts as no result, and is shown. */
+/**
+ * The first result that is neither undefined, null nor false. A thrown error counts as no result, and is
+ * shown.
+ */
 export async function until<T>(
   ask: () => Promise<T | undefined | null | false> | T | undefined | null | false,
   { what = "the condition", deadlineMs = DEADLINE_MS, everyMs = EVERY_MS }: UntilOptions = {},

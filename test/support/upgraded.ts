@@ -1,5 +1,6 @@
 /**
- * Upgraded connections to a real machine, whose guest returns what it receives: every byte of both directions is compared.
+ * Upgraded connections to a real machine, whose guest returns what it receives: every byte of both directions
+ * is compared.
  */
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
@@ -9,7 +10,7 @@ import { until } from "./until.ts";
 const LONG = { deadlineMs: 120_000, everyMs: 50 };
 /** A number of eight digits and a line's end. */
 const LINE_BYTES = 9;
-/** Of what is sent at once. */
+/** Size of what is sent at once. */
 const CHUNK_BYTES = 32 * 1024;
 
 /** Answers every request with an upgrade and then returns what it gets; /count sends numbers instead. */
@@ -34,7 +35,7 @@ export async function serveUpgrades(flotilla: Flotilla, id: string, port: number
   assert.equal(answer.status, 200, answer.text);
 }
 
-/** So many bytes of the pattern, from one of them on. */
+/** That many bytes of the pattern, from one of them on. */
 function pattern(at: number, bytes: number): Buffer {
   const first = Math.floor(at / LINE_BYTES);
   const offset = at % LINE_BYTES;

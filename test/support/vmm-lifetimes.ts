@@ -1,9 +1,9 @@
 /**
- * When each VMM and each node agent of a Flotilla ran, seen from outside: from /proc, without the agent, the server or the
- * database.
+ * When each VMM and each node agent of a Flotilla ran, seen from outside: from /proc, without the agent, the
+ * server or the database.
  *
- * Times are epoch milliseconds. A start is the kernel's own, to 10 ms. An end is the first look that did not find the process:
- * looks are POLL_MS apart, on a busy host up to `gapMs`.
+ * Times are epoch milliseconds. A start is the kernel's own, to 10 ms. An end is the first look that did not
+ * find the process: looks are POLL_MS apart, on a busy host up to `gapMs`.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { vmmsOf } from "./node-on-host.ts";
@@ -28,7 +28,10 @@ export interface VmmLifetime extends Lifetime {
 }
 
 export class LifetimeObserver implements Disposable {
-  /** By boot. A boot whose first VMM ended before it ran, such as a restored one, continues in another process: the last one is here. */
+  /**
+   * By boot. A boot whose first VMM ended before it ran, such as a restored one, continues in another
+   * process: the last one is here.
+   */
   readonly vmms = new Map<string, VmmLifetime>();
   readonly agents: Lifetime[] = [];
   /** The longest time between two looks. */

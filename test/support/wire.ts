@@ -1,5 +1,6 @@
 /**
- * Connections that behave as no HTTP client would: raw bytes, sent slowly, never to the end, or abandoned half-way.
+ * Connections that behave as no HTTP client would: raw bytes, sent slowly, never to the end, or abandoned
+ * half-way.
  */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";

@@ -1,7 +1,7 @@
 /**
- * An afternoon of a user who works in a machine, through the SDK and a browser, in order: their own image, a project
- * of 500 files, its tests with streamed output, a server in the background, an edit in a terminal, a link for a
- * colleague, a break with the machine stopped, and the bill.
+ * An afternoon of a user who works in a machine, through the SDK and a browser, in order: their own image, a
+ * project of 500 files, its tests with streamed output, a server in the background, an edit in a terminal, a
+ * link for a colleague, a break with the machine stopped, and the bill.
  *
  * Other tests cover each part alone; this one covers all of it together, in a real Debian.
  */

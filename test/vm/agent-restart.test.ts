@@ -1,5 +1,6 @@
 /**
- * The node agent is killed and stopped while commands and a terminal run in a real machine: their callers do not notice.
+ * The node agent is killed and stopped while commands and a terminal run in a real machine: their callers do
+ * not notice.
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";

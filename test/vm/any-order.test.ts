@@ -1,6 +1,7 @@
 /**
- * Real machines used in random order and concurrently, with VMMs killed and the node agent restarted: the same runs
- * and the same checker as test/cluster/any-order.test.ts, in a bounded time. At the end no VMM of a machine is left.
+ * Real machines used in random order and concurrently, with VMMs killed and the node agent restarted: the
+ * same runs and the same checker as test/cluster/any-order.test.ts, in a bounded time. At the end no VMM of a
+ * machine is left.
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";

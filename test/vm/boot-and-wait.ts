@@ -1,6 +1,6 @@
 /**
- * A program for tests: boots one machine, says so, and waits to be killed, as may happen to a node agent at any
- * moment.
+ * A program for tests: boots one machine, says so, and waits to be killed, as may happen to a node agent at
+ * any moment.
  *
  * Takes a JSON of {nodeDirectory, request}; prints `up` when the guest has answered.
  */

@@ -1,6 +1,6 @@
 /**
- * Real machines whose node is cut off from the servers: the VMM of one that waits in a pool ends in time whatever its agent does, an ordinary
- * and a claimed one run on, and all are right when the node is back.
+ * Real machines whose node is cut off from the servers: the VMM of one that waits in a pool ends in time
+ * whatever its agent does, an ordinary and a claimed one run on, and all are right when the node is back.
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * Files and terminals of a real machine, as far as a real guest is needed: a disk that is kept, memory that is not, a
- * full disk, and a terminal that echoes.
+ * Files and terminals of a real machine, as far as a real guest is needed: a disk that is kept, memory that
+ * is not, a full disk, and a terminal that echoes.
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";

@@ -1,6 +1,6 @@
 /**
- * Images from a real registry in real machines, through the API, as a user has them: every form of reference boots,
- * the image's config applies, files survive a stop, and errors say why.
+ * Images from a real registry in real machines, through the API, as a user has them: every form of reference
+ * boots, the image's config applies, files survive a stop, and errors say why.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -16,7 +16,7 @@ import { startRegistry, type TestRegistry } from "../support/registry.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
 
-/** Of the node, for one registry. */
+/** Password of the node for one registry. */
 const PASSWORD = plantedValue("registry password");
 const SMALL = { resources: { cpus: 1, memoryMb: 256, diskGb: 1 } };
 

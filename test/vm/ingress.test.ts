@@ -1,5 +1,6 @@
 /**
- * Servers in real machines, reached through the bridge and by their address, as far as a real guest is needed.
+ * Servers in real machines, reached through the bridge and by their address, as far as a real guest is
+ * needed.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

@@ -1,6 +1,6 @@
 /**
- * A real machine moves between two real nodes of this host, which built its image and their templates apart from each other. It
- * keeps its files and its processes.
+ * A real machine moves between two real nodes of this host, which built its image and their templates apart
+ * from each other. It keeps its files and its processes.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

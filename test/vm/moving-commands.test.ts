@@ -1,5 +1,6 @@
 /**
- * A real machine moves between two real nodes while it runs and commands and terminals run in it: their callers do not notice.
+ * A real machine moves between two real nodes while it runs and commands and terminals run in it: their
+ * callers do not notice.
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
@@ -16,7 +17,10 @@ const LONG = { deadlineMs: 120_000, everyMs: 50 };
 /** 0 to 1: back and forth, and back. */
 const MOVES = [1, 0, 1] as const;
 const WORKLOAD = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done";
-/** The steps of a move, by their number. Where the nodes can, its memory is sent before it is paused; then steps 1 to 3 take milliseconds. */
+/**
+ * The steps of a move, by their number. Where the nodes can, its memory is sent before it is paused; then
+ * steps 1 to 3 take milliseconds.
+ */
 const KILLS = [
   { who: "source", step: 0 },
   { who: "target", step: 0 },
@@ -56,7 +60,10 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
   const end = (operation: string) => endedMove(flotilla, operation);
   const move = (to: number) => moveLive(flotilla, id, `node-${to}`, 1);
 
-  /** Everything of this kind that runs in the machine is opened through the first server; moves are requested at the second. */
+  /**
+   * Everything of this kind that runs in the machine is opened through the first server; moves are requested
+   * at the second.
+   */
   class Callers {
     readonly counting: CommandStream;
     readonly terminal: EchoTerminal;

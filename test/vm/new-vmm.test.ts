@@ -1,6 +1,6 @@
 /**
- * The VMM of a real machine is replaced by one of another program while the machine runs: its memory, its commands and terminals, its
- * connections and its workload continue.
+ * The VMM of a real machine is replaced by one of another program while the machine runs: its memory, its
+ * commands and terminals, its connections and its workload continue.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -24,7 +24,7 @@ if (skipReason === false) {
   execFileSync("ip", ["link", "set", "lo", "up"]);
 }
 
-/** Of a connection: on its way to the machine and back. */
+/** Max bytes of a connection on its way to the machine and back. */
 const OPEN_BYTES_MAX = 4096;
 const LONG = { deadlineMs: 120_000, everyMs: 50 };
 const WORKLOAD = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.1; done";

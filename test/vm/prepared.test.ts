@@ -1,5 +1,6 @@
 /**
- * VMs that start from a template: what they share and what they must not, and what a VMM can do to the template.
+ * VMs that start from a template: what they share and what they must not, and what a VMM can do to the
+ * template.
  *
  * The template is made once, of the smallest size; each machine then takes tenths of a second.
  */
@@ -352,7 +353,8 @@ describe("VMs from a template", { skip: skipReason }, () => {
         `${names[column]} was not drawn: ${draws[0]?.join(" | ")}`,
       );
     }
-    // Four ports of 28,000: a few pairs may be equal by chance, two guests with one secret would have all equal.
+    // Four ports of 28,000: a few pairs may be equal by chance, two guests with one secret would have all
+    // equal.
     for (const column of [0, 1, 2, 3, 4]) {
       assert.equal(new Set(columns[column]).size, MACHINES, `${names[column]}: ${columns[column]?.join(" ")}`);
     }
@@ -373,7 +375,7 @@ function privateMegabytes(pid: number): number {
   return Number(/^Private_Dirty: +(\d+) kB$/m.exec(text)?.[1]) / 1024;
 }
 
-/** Of the VMM; undefined before its launcher has become it. */
+/** Process id of the VMM; undefined before its launcher has become it. */
 function pidOf(bootId: string): string | undefined {
   return readdirSync("/proc").find((name) => {
     if (!/^\d+$/.test(name)) return false;

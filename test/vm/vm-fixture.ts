@@ -1,9 +1,10 @@
 /**
- * Shared by the tests of real VMs: a node directory with an image of busybox, disks, boots and commands in guests.
+ * Shared by the tests of real VMs: a node directory with an image of busybox, disks, boots and commands in
+ * guests.
  *
- * Always: the directory is deliberately difficult for the driver: no other user may enter it, its path is longer than
- * a socket's address may be, and contains a comma and a space. `dispose` ends every VM in it by the driver's own
- * sweep.
+ * Always: the directory is deliberately difficult for the driver: no other user may enter it, its path is
+ * longer than a socket's address may be, and contains a comma and a space. `dispose` ends every VM in it by
+ * the driver's own sweep.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -33,7 +34,10 @@ export const skipReason: string | false =
       : false;
 
 export const BOOT_DEADLINE_MS = 60_000;
-/** Aborted when a boot has taken too long. An emulated VM that is prepared has only what others leave of the processors. */
+/**
+ * Aborted when a boot has taken too long. An emulated VM that is prepared has only what others leave of the
+ * processors.
+ */
 export const deadline = (): AbortSignal => AbortSignal.timeout(onThisHost(BOOT_DEADLINE_MS));
 
 export class NodePlace implements AsyncDisposable {
@@ -44,7 +48,10 @@ export class NodePlace implements AsyncDisposable {
   readonly #isKept: boolean;
   #driver: Driver | null = null;
 
-  /** `sizeMb`: on a file system of that size, which can be filled. `kept`: a directory that outlives this program. */
+  /**
+   * `sizeMb`: on a file system of that size, which can be filled. `kept`: a directory that outlives this
+   * program.
+   */
   constructor({ sizeMb, kept }: { readonly sizeMb?: number; readonly kept?: string } = {}) {
     this.#isKept = kept !== undefined;
     this.#top = kept ?? mkdtempSync(join(tmpdir(), "flotilla-vm-"));
@@ -158,7 +165,10 @@ function shellRequest(line: string): GuestExecRequest {
   return { argv, cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false };
 }
 
-/** Whether the guest answers a request for a command within `ms` milliseconds; one that is paused or has ended does not. */
+/**
+ * Whether the guest answers a request for a command within `ms` milliseconds; one that is paused or has ended
+ * does not.
+ */
 export async function answersWithin(guest: Guest, ms: number): Promise<boolean> {
   // Before a root disk is mounted there is no shell: the exit code for that is an answer too.
   const { exit } = guest.exec({ ...shellRequest("true"), needsPid: false });

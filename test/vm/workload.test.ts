@@ -1,6 +1,6 @@
 /**
- * Workloads in real machines, through the API: their output is in the log, whichever program dies, and it blocks
- * nothing.
+ * Workloads in real machines, through the API: their output is in the log, whichever program dies, and it
+ * blocks nothing.
  */
 import assert from "node:assert/strict";
 import { readdirSync, statSync } from "node:fs";

@@ -1,5 +1,6 @@
 /**
- * `flotilla audit ls`: recorded calls, oldest first, a page at a time: a log may have more rows than memory has room.
+ * `flotilla audit ls`: recorded calls, oldest first, a page at a time: a log may have more rows than memory
+ * has room.
  */
 import type { AuditEntry } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

@@ -1,6 +1,6 @@
 /**
- * `flotilla audit verify`: computes every hash of a tenant's chain again, or of all chains, and compares the end of each with
- * what the server answers.
+ * `flotilla audit verify`: computes every hash of a tenant's chain again, or of all chains, and compares the
+ * end of each with what the server answers.
  *
  * Exit code 1: a row was changed, is missing or was added. Rows that retention has purged are not checked.
  */
@@ -39,7 +39,7 @@ interface Verified {
   readonly isIntact: boolean;
   /** How many rows were checked before the first fault. */
   readonly checked: number;
-  /** Of the end, or of the faulty row. */
+  /** Number of the last row, or of the faulty one. */
   readonly sequence: number;
   readonly hash?: string;
   readonly fault?: string;

@@ -1,6 +1,6 @@
 /**
- * `flotilla backup` and `flotilla restore`: this process becomes the server's program that does it, because it reads the database
- * and the data directory without a server.
+ * `flotilla backup` and `flotilla restore`: this process becomes the server's program that does it, because
+ * it reads the database and the data directory without a server.
  */
 import { settings } from "@flotilla/contract/settings";
 import type { Call } from "../call.ts";

@@ -1,8 +1,8 @@
 /**
  * `flotilla bench`: measures how fast machines are on a running Flotilla.
  *
- * Without --create: the rows of docs/benchmarks.md that need only the API, as a table. With --create: the create
- * benchmark of public sandbox leaderboards.
+ * Without --create: the rows of docs/benchmarks.md that need only the API, as a table. With --create: the
+ * create benchmark of public sandbox leaderboards.
  *
  * Always:
  * - Every machine it made is removed before it ends, also on Ctrl-C (exit code 130).
@@ -55,8 +55,8 @@ interface Measured {
 }
 
 /**
- * Makes one machine, so that the image is cached; with --warm-up as many as will be made, then time for the node to
- * prepare VMs.
+ * Makes one machine, so that the image is cached; with --warm-up as many as will be made, then time for the
+ * node to prepare VMs.
  */
 async function warmUp(call: Call, fleet: BenchFleet, options: BenchOptions, stopped: AbortSignal): Promise<void> {
   using _progress = call.output.progress("warming up");

@@ -1,7 +1,7 @@
 /**
- * The create benchmark in the form of public sandbox leaderboards: machines made one after another, staggered by a
- * fixed time, or all at once. For each machine it measures the time from create to the answer of its first command
- * ("tti").
+ * The create benchmark in the form of public sandbox leaderboards: machines made one after another, staggered
+ * by a fixed time, or all at once. For each machine it measures the time from create to the answer of its
+ * first command ("tti").
  *
  * Always: a machine that fails is in the result with its error; its time is 0 and counts in no percentile.
  */
@@ -55,7 +55,10 @@ export interface ModeOptions {
   readonly onDone: (done: number) => void;
 }
 
-/** Rejects only when the run is stopped. Machines of a sequential run are removed one by one; others keep running. */
+/**
+ * Rejects only when the run is stopped. Machines of a sequential run are removed one by one; others keep
+ * running.
+ */
 export async function runMode(options: ModeOptions): Promise<ModeRun> {
   const { mode, count, staggerMs, clock, stopped, onDone } = options;
   const startedAt = clock.monotonic();

@@ -2,10 +2,10 @@
  * The machines of one run of `flotilla bench`: makes them, and removes all of them however the run ends.
  *
  * Always:
- * - A create that was sent is awaited to its end, because otherwise the id of the new machine would be lost. Once the
- *   run is stopped, no further create begins.
- * - Each machine has the label `flotilla-bench`, so that a user can find what a killed run left. The server deletes
- *   each after an hour in any case.
+ * - A create that was sent is awaited to its end, because otherwise the id of the new machine would be lost.
+ *   Once the run is stopped, no further create begins.
+ * - Each machine has the label `flotilla-bench`, so that a user can find what a killed run left. The server
+ *   deletes each after an hour in any case.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Flotilla, MachineInfo } from "@flotilla/sdk";

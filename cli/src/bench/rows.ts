@@ -1,6 +1,6 @@
 /**
- * The rows of `flotilla bench`: the rows of the table in docs/benchmarks.md that can be measured through the API
- * alone.
+ * The rows of `flotilla bench`: the rows of the table in docs/benchmarks.md that can be measured through the
+ * API alone.
  *
  * Always:
  * - Rows run one after the other, and leave only machines that a later row uses.

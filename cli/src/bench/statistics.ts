@@ -10,8 +10,8 @@ export interface Percentiles {
 }
 
 /**
- * The sample of that rank among the sorted ones (nearest rank), so the result is a measured value. 0 when there are
- * none.
+ * The sample of that rank among the sorted ones (nearest rank), so the result is a measured value. 0 when
+ * there are none.
  */
 export function percentile(samplesMs: readonly number[], share: number): number {
   const sorted = samplesMs.toSorted((one, other) => one - other);

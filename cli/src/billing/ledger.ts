@@ -1,5 +1,6 @@
 /**
- * `flotilla billing ledger`: what changed a tenant's balance, and the balance after each; then what is held of its budget.
+ * `flotilla billing ledger`: what changed a tenant's balance, and the balance after each; then what is held
+ * of its budget.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";

@@ -1,9 +1,11 @@
 /**
- * `flotilla billing verify`: computes every final invoice again from the intervals that it knew, and compares.
+ * `flotilla billing verify`: computes every final invoice again from the intervals that it knew, and
+ * compares.
  *
- * The computation (invoice/derive.ts) shares nothing with the server: amounts and prices follow from intervals and rates as the API
- * gives them. Checked for each invoice: its total; and of each month that it has lines of, what this and all earlier invoices
- * have of that month together. For the newest invoice every earlier month is checked, so a missing adjustment is found as well.
+ * The computation (invoice/derive.ts) shares nothing with the server: amounts and prices follow from
+ * intervals and rates as the API gives them. Checked for each invoice: its total; and of each month that it
+ * has lines of, what this and all earlier invoices have of that month together. For the newest invoice every
+ * earlier month is checked, so a missing adjustment is found as well.
  */
 import type { Flotilla, Invoice, InvoiceInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -134,7 +136,10 @@ function spanOf(month: string): { readonly from: number; readonly to: number } {
   return { from: date.getTime(), to: Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1) };
 }
 
-/** Each transaction adds up to 0, each final invoice is posted once with its total, and balances are running sums. */
+/**
+ * Each transaction adds up to 0, each final invoice is posted once with its total, and balances are running
+ * sums.
+ */
 async function verifyLedger(
   flotilla: Flotilla,
   { tenant, final }: { readonly tenant: string | undefined; readonly final: readonly InvoiceInfo[] },

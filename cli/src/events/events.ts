@@ -1,8 +1,9 @@
 /**
- * `flotilla events`: what happened to the tenant's machines and webhooks, oldest first; with --follow also new events.
+ * `flotilla events`: what happened to the tenant's machines and webhooks, oldest first; with --follow also
+ * new events.
  *
- * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow asks
- * again with the cursor of the last event, so it misses none, also when the server restarts.
+ * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow
+ * asks again with the cursor of the last event, so it misses none, also when the server restarts.
  */
 import type { Flotilla, TenantEvent } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

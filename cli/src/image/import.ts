@@ -1,8 +1,8 @@
 /**
  * `flotilla image import FILE REFERENCE`: gives an archive a name of the form `local/…` on a node.
  *
- * The file is streamed, never held in memory. The request has no timeout, because a node may be silent while it
- * unpacks.
+ * The file is streamed, never held in memory. The request has no timeout, because a node may be silent while
+ * it unpacks.
  */
 import { open } from "node:fs/promises";
 import { Readable } from "node:stream";

@@ -1,10 +1,10 @@
 /**
- * `flotilla image make-local KIND`: makes an image from Debian packages and imports it, so that a machine can have
- * Python or Node without an image registry.
+ * `flotilla image make-local KIND`: makes an image from Debian packages and imports it, so that a machine can
+ * have Python or Node without an image registry.
  *
- * scripts/make-local-image makes the archive in a temporary directory, which is always removed, also when the program is asked
- * to stop: the script ends first, with the programs that it runs. The archive is made on this machine and imported through the
- * API, so the server may be on another host.
+ * scripts/make-local-image makes the archive in a temporary directory, which is always removed, also when the
+ * program is asked to stop: the script ends first, with the programs that it runs. The archive is made on
+ * this machine and imported through the API, so the server may be on another host.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";

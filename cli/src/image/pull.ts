@@ -1,6 +1,6 @@
 /**
- * `flotilla image pull REFERENCE`: fetches an image to one node or to all before a machine needs it, and waits until
- * it is cached.
+ * `flotilla image pull REFERENCE`: fetches an image to one node or to all before a machine needs it, and
+ * waits until it is cached.
  *
  * The server does the work: Ctrl-C ends the waiting, not the fetching.
  */

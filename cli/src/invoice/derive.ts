@@ -1,5 +1,6 @@
 /**
- * Computes what intervals amount to and cost, from the intervals alone: independent of the server and of its SQL. Pure.
+ * Computes what intervals amount to and cost, from the intervals alone: independent of the server and of its
+ * SQL. Pure.
  *
  * Always: integers without a bound; a price is rounded down once, from the sum over the period.
  */
@@ -18,7 +19,10 @@ export interface Part {
   readonly amount: bigint;
 }
 
-/** What an interval amounts to within the span, for each rate that held. Throws an Error when none did for a while. */
+/**
+ * What an interval amounts to within the span, for each rate that held. Throws an Error when none did for a
+ * while.
+ */
 export function partsOf(interval: InvoiceInterval, rates: readonly InvoiceRate[], span: Span): Part[] {
   const from = Math.max(span.from, Date.parse(interval.startedAt));
   const to = Math.min(span.to, Date.parse(interval.countedUntil));

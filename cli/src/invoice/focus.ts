@@ -1,11 +1,13 @@
 /**
- * An invoice in the columns of FOCUS 1.0, one row for each machine, key, set of labels, meter and price. Pure.
+ * An invoice in the columns of FOCUS 1.0, one row for each machine, key, set of labels, meter and price.
+ * Pure.
  *
  * Always:
- * - The rows add up to the invoice. A line is rounded down once; its rows get the differences of the rounded running sums, in
- *   the order of machines, keys and labels.
+ * - The rows add up to the invoice. A line is rounded down once; its rows get the differences of the rounded
+ *   running sums, in the order of machines, keys and labels.
  * - An adjustment has one row, without a machine.
- * - `Tags` has the labels as JSON, with sorted names. `x_App` (the label `app`) and `x_ApiKeyId` are columns of Flotilla's own.
+ * - `Tags` has the labels as JSON, with sorted names. `x_App` (the label `app`) and `x_ApiKeyId` are columns
+ *   of Flotilla's own.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Invoice, InvoiceInterval, InvoiceLine } from "@flotilla/sdk";

@@ -3,8 +3,8 @@
  *
  * Always:
  * - The key is tried before it is saved.
- * - The key is read without echo, or from standard input, never from an argument, because arguments are visible in
- *   the process list.
+ * - The key is read without echo, or from standard input, never from an argument, because arguments are
+ *   visible in the process list.
  * - The file is readable by the user alone (0600), and is replaced whole.
  */
 import { randomBytes } from "node:crypto";

@@ -1,8 +1,8 @@
 /**
  * Asks for a secret on a terminal without echo.
  *
- * Always: the terminal's settings are restored however the question ends. Pasted text that ends with a line break
- * counts as entered. Ctrl-C, Ctrl-D and a stop request cancel the question.
+ * Always: the terminal's settings are restored however the question ends. Pasted text that ends with a line
+ * break counts as entered. Ctrl-C, Ctrl-D and a stop request cancel the question.
  */
 import { StringDecoder } from "node:string_decoder";
 import type { World } from "../call.ts";

@@ -28,7 +28,7 @@ export async function bootMachine(call: Call, flotilla: Flotilla, machine: Machi
   }
 }
 
-/** For a fault of the image, the server returns a code that names its kind. */
+/** Whether a code is that of a failed start: a fault of the image has a code that names its kind. */
 const isFailedStart = (code: string): boolean => code === "start_failed" || code.startsWith("image_");
 
 /** Shows the newest event of this start until the signal is aborted. */

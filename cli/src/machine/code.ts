@@ -1,6 +1,7 @@
 /**
- * `flotilla machine code NAME FILE`: runs a local Python or JavaScript file in a machine, with the interpreter of its
- * image, and ends with the program's exit code. The file is not copied: it is the interpreter's input.
+ * `flotilla machine code NAME FILE`: runs a local Python or JavaScript file in a machine, with the
+ * interpreter of its image, and ends with the program's exit code. The file is not copied: it is the
+ * interpreter's input.
  *
  * The file's name gives the language, or --language does, which a program on standard input (`-`) needs.
  */

@@ -1,6 +1,6 @@
 /**
- * `flotilla machine connect-token NAME`: a token that opens the published ports of one machine for a limited time,
- * for programs that should not have a key. Standard output has only the token.
+ * `flotilla machine connect-token NAME`: a token that opens the published ports of one machine for a limited
+ * time, for programs that should not have a key. Standard output has only the token.
  */
 import type { Call } from "../call.ts";
 import { findMachineId } from "./find.ts";

@@ -1,8 +1,8 @@
 /**
  * What copying a file and copying a directory share.
  *
- * Always: a local file keeps its old content until the new content is complete. Its directory entry is replaced, also
- * when it is a link: nothing is written through a link.
+ * Always: a local file keeps its old content until the new content is complete. Its directory entry is
+ * replaced, also when it is a link: nothing is written through a link.
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
@@ -25,8 +25,9 @@ const EXECUTABLE = 0o111;
 const OTHERS_MAY_READ = 0o044;
 
 /**
- * The permissions that a copy in a machine has to be given, as `chmod` takes them; null for a file that everybody may read and none
- * execute, as new files there are. An executable stays executable, and what is private stays so.
+ * The permissions that a copy in a machine has to be given, as `chmod` takes them; null for a file that
+ * everybody may read and none execute, as new files there are. An executable stays executable, and what is
+ * private stays so.
  */
 export function permissionsOf(mode: number): string | null {
   const isPlain = (mode & EXECUTABLE) === 0 && (mode & OTHERS_MAY_READ) === OTHERS_MAY_READ;
@@ -74,7 +75,10 @@ export async function* contentOf(answer: Response, file: MachineFile): AsyncGene
 export const brokenOff = (file: MachineFile): Failure =>
   new Failure(`the connection broke while ${fileText(file)} was read`, "try again");
 
-/** What `source` reads from a local file, as the body of a request, through `meter`. Fails with a Failure that names the file. */
+/**
+ * What `source` reads from a local file, as the body of a request, through `meter`. Fails with a Failure that
+ * names the file.
+ */
 export function bodyOf(source: Readable, path: string, meter: Transform): ReadableStream<Uint8Array> {
   // Without this, a file that cannot be read would leave the request waiting for more.
   source.on("error", (error: Error) => meter.destroy(localFailure(error, path)));

@@ -1,15 +1,15 @@
 /**
- * `flotilla machine cp -r`: copies a directory into a machine or out of it, file by file through the files API, so
- * that the machine needs no program for it.
+ * `flotilla machine cp -r`: copies a directory into a machine or out of it, file by file through the files
+ * API, so that the machine needs no program for it.
  *
  * Always:
- * - File names from a machine are not trusted: a name that is not plain ends the copy, and nothing is written through
- *   a local link, so nothing outside the destination changes.
+ * - File names from a machine are not trusted: a name that is not plain ends the copy, and nothing is written
+ *   through a local link, so nothing outside the destination changes.
  * - Links and special files are skipped and counted.
  * - Each file is complete or absent. A copy that fails keeps the files already copied.
  *
- * An archive would be faster for thousands of small files, but would need a program in every image, and a reader here
- * that withstands hostile archives.
+ * An archive would be faster for thousands of small files, but would need a program in every image, and a
+ * reader here that withstands hostile archives.
  */
 import { createReadStream } from "node:fs";
 import { lstat, mkdir, readdir } from "node:fs/promises";

@@ -1,6 +1,6 @@
 /**
- * `flotilla machine cp NAME:PATH FILE` and `flotilla machine cp FILE NAME:PATH`: copies one file out of a machine or
- * into one. `-` is standard input or output.
+ * `flotilla machine cp NAME:PATH FILE` and `flotilla machine cp FILE NAME:PATH`: copies one file out of a
+ * machine or into one. `-` is standard input or output.
  *
  * Always:
  * - Bytes are streamed, of any number.

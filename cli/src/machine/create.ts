@@ -1,8 +1,8 @@
 /**
  * `flotilla machine create IMAGE [-- COMMAND…]`: makes a machine and, with --start, boots it.
  *
- * Prints the machine's name (or id), so that scripts can use it without --json. After a failed start the machine is
- * kept, because its events say why; the error says how to remove it.
+ * Prints the machine's name (or id), so that scripts can use it without --json. After a failed start the
+ * machine is kept, because its events say why; the error says how to remove it.
  */
 import type { CreateMachineRequest, MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -53,7 +53,8 @@ export async function run(call: Call, operands: readonly string[], options: Crea
 }
 
 /**
- * The request's body without secrets: only the given options, so that the server's defaults apply to the rest. Pure.
+ * The request's body without secrets: only the given options, so that the server's defaults apply to the
+ * rest. Pure.
  */
 export function createRequest(
   image: string,

@@ -1,8 +1,8 @@
 /**
  * `flotilla machine events NAME`: what happened to a machine, oldest first; with --follow also new events.
  *
- * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow polls,
- * because the API has no stream of events.
+ * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow
+ * polls, because the API has no stream of events.
  */
 import { type EventInfo, type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

@@ -2,15 +2,15 @@
  * `flotilla machine exec NAME -- COMMAND…`: runs a command in a machine and ends with its exit code.
  *
  * Always:
- * - The command's output is passed on byte for byte, stdout and stderr apart, as it is written and no faster than it
- *   is read.
+ * - The command's output is passed on byte for byte, stdout and stderr apart, as it is written and no faster
+ *   than it is read.
  * - The command's exit code is this program's exit code.
- * - Input is passed on when it is a pipe or a file, and not when it is a terminal or absent, so that a script without
- *   input does not wait for one.
+ * - Input is passed on when it is a pipe or a file, and not when it is a terminal or absent, so that a script
+ *   without input does not wait for one.
  *
- * A single argument is a line for the machine's shell, several are a program and its arguments: quotes decide, as
- * with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --no-shell, which images without a shell need, one argument is
- * a program too. With --tty it runs in a terminal (terminal.ts).
+ * A single argument is a line for the machine's shell, several are a program and its arguments: quotes
+ * decide, as with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --no-shell, which images
+ * without a shell need, one argument is a program too. With --tty it runs in a terminal (terminal.ts).
  */
 import { fstatSync } from "node:fs";
 import { renderSpan } from "@flotilla/base/span";

@@ -1,5 +1,6 @@
 /**
- * `flotilla machine explain NAME`: why a machine is on its node, or where it would be placed, and why not on the others.
+ * `flotilla machine explain NAME`: why a machine is on its node, or where it would be placed, and why not on
+ * the others.
  *
  * By its id it explains a machine of any tenant.
  */

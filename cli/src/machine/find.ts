@@ -1,8 +1,8 @@
 /**
  * Finds the machine that a user names: by its id, its name, or the beginning of its id.
  *
- * Always: an exact id or name wins over a beginning. When no machine or several match, the error lists machines,
- * because the API itself knows machines by id only.
+ * Always: an exact id or name wins over a beginning. When no machine or several match, the error lists
+ * machines, because the API itself knows machines by id only.
  */
 import type { Flotilla, MachineInfo } from "@flotilla/sdk";
 import { Failure } from "../failure.ts";

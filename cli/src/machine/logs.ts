@@ -1,13 +1,13 @@
 /**
- * `flotilla machine logs NAME`: what a machine's workload wrote to stdout and stderr, the oldest of the last lines
- * first.
+ * `flotilla machine logs NAME`: what a machine's workload wrote to stdout and stderr, the oldest of the last
+ * lines first.
  *
  * Always:
- * - Lines are printed as they are written and no faster than they are read. Flotilla's own lines, such as how the workload
- *   ended, are printed among them on a terminal and with --json, and otherwise to standard error, because they are not
- *   output of the workload.
- * - --follow ends when the machine is deleted, not when the server restarts: the log is read again from before its end then, and
- *   what was shown is left out.
+ * - Lines are printed as they are written and no faster than they are read. Flotilla's own lines, such as how
+ *   the workload ended, are printed among them on a terminal and with --json, and otherwise to standard
+ *   error, because they are not output of the workload.
+ * - --follow ends when the machine is deleted, not when the server restarts: the log is read again from
+ *   before its end then, and what was shown is left out.
  */
 import { FlotillaError, type LogRecord, readLogRecords } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -54,7 +54,7 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
 
 /** Which lines were shown, for a log that is read again. */
 class Shown {
-  /** Of the last line, and how many of its lines were shown. */
+  /** Time of the last line, and how many lines of that time were shown. */
   #at = "";
   #count = 0;
   /** While lines come that were shown: how many of the last time. */

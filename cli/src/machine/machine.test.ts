@@ -1,6 +1,6 @@
 /**
- * The pure parts of the machine verbs: finding a machine by what a user typed, request bodies of create and exec, and
- * how a machine is displayed.
+ * The pure parts of the machine verbs: finding a machine by what a user typed, request bodies of create and
+ * exec, and how a machine is displayed.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,5 +1,6 @@
 /**
- * How the explanation of a placement is displayed: the decision, then each node with its score or what excludes it.
+ * How the explanation of a placement is displayed: the decision, then each node with its score or what
+ * excludes it.
  */
 import type { PlacementExplanation } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

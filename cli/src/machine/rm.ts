@@ -1,8 +1,8 @@
 /**
  * `flotilla machine rm NAME…`: deletes machines in any state, with their disks.
  *
- * All names are looked up before the first is deleted, so a mistyped one deletes nothing. With --usage the settled
- * usage and cost of each are shown; with --json they are an array.
+ * All names are looked up before the first is deleted, so a mistyped one deletes nothing. With --usage the
+ * settled usage and cost of each are shown; with --json they are an array.
  */
 import { renderMicros } from "@flotilla/base/money";
 import { renderSpan } from "@flotilla/base/span";

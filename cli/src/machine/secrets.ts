@@ -1,6 +1,6 @@
 /**
- * Reads the secret variables of a new machine: `NAME` from this program's environment, `NAME=-` from standard input,
- * and `NAME=VALUE` as given.
+ * Reads the secret variables of a new machine: `NAME` from this program's environment, `NAME=-` from standard
+ * input, and `NAME=VALUE` as given.
  *
  * The first two keep a value out of the process list, which every user of the host can read.
  */
@@ -10,7 +10,10 @@ import { Failure, usage } from "../failure.ts";
 /** More than the server accepts for all variables of a machine. */
 const INPUT_BYTES_MAX = 1024 * 1024;
 
-/** One line break at the end of standard input is removed. Throws a Failure when a value is missing or not text. */
+/**
+ * One line break at the end of standard input is removed. Throws a Failure when a value is missing or not
+ * text.
+ */
 export async function readSecrets(
   { environment, streams }: Pick<World, "environment"> & { readonly streams: Pick<World["streams"], "input"> },
   given: readonly string[],

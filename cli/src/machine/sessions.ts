@@ -1,6 +1,6 @@
 /**
- * `flotilla machine sessions NAME`: the sessions of a machine, with their current directories; with --rm ends one of
- * them.
+ * `flotilla machine sessions NAME`: the sessions of a machine, with their current directories; with --rm ends
+ * one of them.
  *
  * No verb creates a session: `machine exec --session` does, with its first command.
  */

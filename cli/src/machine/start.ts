@@ -35,8 +35,8 @@ const ORIGINS: Readonly<Record<VmOrigin, string>> = {
 };
 
 /**
- * One line for each phase. Time that the node does not account for is spent in the server, the database and on the
- * network.
+ * One line for each phase. Time that the node does not account for is spent in the server, the database and
+ * on the network.
  */
 export function explain(timings: MachineInfo["startTimings"], elapsedMs: number): readonly string[] {
   const { vm, imageMs, diskMs, bootMs, configureMs, totalMs } = timings ?? {};

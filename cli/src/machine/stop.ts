@@ -1,8 +1,9 @@
 /**
- * `flotilla machine stop NAME…`: shuts machines down; their disks are kept. With --keep-memory it suspends them: a start
- * continues their processes.
+ * `flotilla machine stop NAME…`: shuts machines down; their disks are kept. With --keep-memory it suspends
+ * them: a start continues their processes.
  *
- * Several are stopped one after the other. The first failure ends the command; machines stopped before are printed.
+ * Several are stopped one after the other. The first failure ends the command; machines stopped before are
+ * printed.
  */
 import type { MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

@@ -6,7 +6,8 @@
  * - The terminal's settings are restored however this ends.
  * - The program's exit code becomes this program's.
  * - A stop request ends this, also when the server does not answer.
- * - Piped input is sent as if typed, also its last line without a line break; then the input ends, for every program that still reads.
+ * - Piped input is sent as if typed, also its last line without a line break; then the input ends, for every
+ *   program that still reads.
  * - A slow reader of the output slows the machine's program; nothing is held for it without a bound.
  *
  * The key is sent in a header, never in the address: Node's WebSocket supports that.
@@ -29,13 +30,18 @@ interface End {
 const END_OF_INPUT = "\u0004";
 const LINE_BREAK = 0x0a;
 const CODE_UNKNOWN = -1;
-/** A program in the terminal may end at the first end of input, or miss it, and the shell below it waits for its own. */
+/**
+ * A program in the terminal may end at the first end of input, or miss it, and the shell below it waits for
+ * its own.
+ */
 const END_OF_INPUT_PERIOD_MS = 1000;
 /** Above this, input is paused until the server has read more. */
 const WAITING_BYTES_MAX = 1024 * 1024;
 const WAITING_PERIOD_MS = 20;
 
-/** The program's exit code, from 0 to 255. Throws a Failure when the terminal could not be opened, or broke. */
+/**
+ * The program's exit code, from 0 to 255. Throws a Failure when the terminal could not be opened, or broke.
+ */
 export async function joinTerminal(call: Call, machine: MachineInfo, query: OpenTerminalQuery): Promise<number> {
   const flotilla = call.flotilla();
   const name = machine.name ?? machine.id;
@@ -70,7 +76,10 @@ interface Size {
   readonly rows?: number;
 }
 
-/** Empty when it is not a terminal, or one whose size is not set, which says 0: the machine's default is used then. */
+/**
+ * Empty when it is not a terminal, or one whose size is not set, which says 0: the machine's default is used
+ * then.
+ */
 function sizeOf({ isTTY, columns, rows }: Streams["output"]): Size {
   return isTTY && columns > 0 && rows > 0 ? { cols: columns, rows } : {};
 }
@@ -84,7 +93,8 @@ async function isOpen(call: Call, socket: WebSocket, name: string): Promise<bool
 }
 
 /**
- * A WebSocket hides the response that refused it. A command is refused for the same reasons, and its answer says why.
+ * A WebSocket hides the response that refused it. A command is refused for the same reasons, and its answer
+ * says why.
  */
 async function whyNot(flotilla: Flotilla, id: string, name: string): Promise<Error> {
   try {
@@ -99,8 +109,8 @@ async function whyNot(flotilla: Flotilla, id: string, name: string): Promise<Err
 const REQUEST_SENT = "undici:client:sendHeaders";
 
 /**
- * The connection of the next WebSocket, once its request is sent. A WebSocket reads whatever arrives, and its interface cannot pause
- * that.
+ * The connection of the next WebSocket, once its request is sent. A WebSocket reads whatever arrives, and its
+ * interface cannot pause that.
  */
 function nextConnection(): () => Socket | undefined {
   let connection: Socket | undefined;
@@ -142,7 +152,9 @@ function exitCodeOf(text: string): number | null {
   }
 }
 
-/** Connects the terminal to the socket, which knows this size of it; the returned function disconnects them. */
+/**
+ * Connects the terminal to the socket, which knows this size of it; the returned function disconnects them.
+ */
 function connect(call: Call, socket: WebSocket, known: Size): () => void {
   const { input, output } = call.world.streams;
   const isTerminal = input.isTTY === true;

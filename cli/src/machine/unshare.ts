@@ -1,5 +1,6 @@
 /**
- * `flotilla machine unshare NAME`: ends the machine's share link immediately. Succeeds also when there is none.
+ * `flotilla machine unshare NAME`: ends the machine's share link immediately. Succeeds also when there is
+ * none.
  */
 import type { Call } from "../call.ts";
 import { findMachineId } from "./find.ts";

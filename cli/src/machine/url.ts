@@ -1,6 +1,6 @@
 /**
- * `flotilla machine url NAME`: the machine's address, as the only line on standard output, for scripts. A machine without one
- * is a failure, also with --json, which then prints null.
+ * `flotilla machine url NAME`: the machine's address, as the only line on standard output, for scripts. A
+ * machine without one is a failure, also with --json, which then prints null.
  */
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";

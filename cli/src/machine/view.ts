@@ -1,5 +1,6 @@
 /**
- * How a machine is displayed on a terminal: a row of the list, and everything about one. Pure; `now` is passed in.
+ * How a machine is displayed on a terminal: a row of the list, and everything about one. Pure; `now` is
+ * passed in.
  */
 import { renderSpan } from "@flotilla/base/span";
 import type { MachineInfo } from "@flotilla/sdk";

@@ -1,5 +1,6 @@
 /**
- * `flotilla node cancel-drain NODE`: opens a drained or draining node again, and waits until its drain and the moves of it have ended.
+ * `flotilla node cancel-drain NODE`: opens a drained or draining node again, and waits until its drain and
+ * the moves of it have ended.
  *
  * Machines that have moved stay where they are.
  */

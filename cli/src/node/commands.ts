@@ -8,8 +8,8 @@ import { deadlineSeconds, seconds } from "../arguments.ts";
 import { addVerb, type Tree } from "../command.ts";
 
 export function addNodeCommands(tree: Tree, node: Command): void {
-  // Options after a verb belong to the verb, also where the program that runs a node has an option with the same
-  // name.
+  // Options after a verb belong to the verb, also where the program that runs a node has an option with the
+  // same name.
   node.enablePositionalOptions().helpCommand(false);
   addVerb(tree, node, {
     usage: "ls",

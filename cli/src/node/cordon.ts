@@ -1,5 +1,6 @@
 /**
- * `flotilla node cordon NODE…`: places no new machines on nodes. They stay cordoned, also across restarts, until `uncordon`.
+ * `flotilla node cordon NODE…`: places no new machines on nodes. They stay cordoned, also across restarts,
+ * until `uncordon`.
  */
 import type { Call } from "../call.ts";
 

@@ -1,7 +1,9 @@
 /**
- * `flotilla node drain NODE`: closes a node for maintenance, and waits until its machines have moved or stopped.
+ * `flotilla node drain NODE`: closes a node for maintenance, and waits until its machines have moved or
+ * stopped.
  *
- * The server does the work: Ctrl-C ends the waiting, not the draining. The last note says what the node still has.
+ * The server does the work: Ctrl-C ends the waiting, not the draining. The last note says what the node still
+ * has.
  */
 import { renderSpan } from "@flotilla/base/span";
 import type { DrainPlan } from "@flotilla/sdk";

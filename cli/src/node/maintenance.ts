@@ -1,6 +1,6 @@
 /**
- * `flotilla node maintenance NODE…`: an operator works on nodes. No new machine is placed there, and their absence is expected, until
- * `uncordon`. Their machines keep running; `drain` moves them away.
+ * `flotilla node maintenance NODE…`: an operator works on nodes. No new machine is placed there, and their
+ * absence is expected, until `uncordon`. Their machines keep running; `drain` moves them away.
  */
 import type { Call } from "../call.ts";
 

@@ -1,6 +1,6 @@
 /**
- * `flotilla node replace-lost [NODE…]`: replaces what can be replaced of nodes that do not report. Without nodes: of all that are unreachable
- * and not under maintenance. `--dry-run` shows it.
+ * `flotilla node replace-lost [NODE…]`: replaces what can be replaced of nodes that do not report. Without
+ * nodes: of all that are unreachable and not under maintenance. `--dry-run` shows it.
  */
 import { renderSpan } from "@flotilla/base/span";
 import type { LostNodes } from "@flotilla/sdk";

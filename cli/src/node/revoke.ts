@@ -1,5 +1,6 @@
 /**
- * `flotilla node revoke NODE…`: ends a node's membership. Its connections end within a second on every server.
+ * `flotilla node revoke NODE…`: ends a node's membership. Its connections end within a second on every
+ * server.
  *
  * Its machines keep running on the host, unreachable. It returns with a new join token only.
  */

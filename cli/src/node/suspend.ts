@@ -1,7 +1,8 @@
 /**
  * `flotilla node suspend` and `resume`, on the node's host, before the host goes down and if it did not.
  *
- * The node agent does the work, also when this program ends early. The exit code is 1 when a machine still ran at the deadline.
+ * The node agent does the work, also when this program ends early. The exit code is 1 when a machine still
+ * ran at the deadline.
  */
 import { spawn } from "node:child_process";
 import { text } from "node:stream/consumers";

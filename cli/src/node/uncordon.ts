@@ -1,5 +1,6 @@
 /**
- * `flotilla node uncordon NODE…`: places new machines on nodes again, and ends their maintenance. A drain is not ended by it.
+ * `flotilla node uncordon NODE…`: places new machines on nodes again, and ends their maintenance. A drain is
+ * not ended by it.
  */
 import type { Call } from "../call.ts";
 

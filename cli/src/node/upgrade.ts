@@ -1,6 +1,7 @@
 /**
- * `flotilla node upgrade NODE…` or `--rolling`: restarts agents as the release that is installed on their hosts, one after the other.
- * `--vmms`: afterwards the machines of each node get VMMs of the program that is installed there.
+ * `flotilla node upgrade NODE…` or `--rolling`: restarts agents as the release that is installed on their
+ * hosts, one after the other. `--vmms`: afterwards the machines of each node get VMMs of the program that is
+ * installed there.
  *
  * The server does the work: Ctrl-C ends the waiting, not the upgrade.
  */

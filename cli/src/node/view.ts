@@ -1,5 +1,6 @@
 /**
- * How a node is displayed on a terminal: a row of the list, and everything about one. Pure; `now` is passed in.
+ * How a node is displayed on a terminal: a row of the list, and everything about one. Pure; `now` is passed
+ * in.
  */
 import { renderSpan } from "@flotilla/base/span";
 import type { NodeInfo } from "@flotilla/sdk";

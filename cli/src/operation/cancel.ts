@@ -1,5 +1,6 @@
 /**
- * `flotilla operation cancel ID`: ends an operation early. It is `canceled` within seconds, unless it has finished by then.
+ * `flotilla operation cancel ID`: ends an operation early. It is `canceled` within seconds, unless it has
+ * finished by then.
  */
 import type { Call } from "../call.ts";
 

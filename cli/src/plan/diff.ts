@@ -1,5 +1,6 @@
 /**
- * `flotilla plan diff PLAN MONTH`: what a month cost each tenant of a plan, and what it would cost at other prices.
+ * `flotilla plan diff PLAN MONTH`: what a month cost each tenant of a plan, and what it would cost at other
+ * prices.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";

@@ -1,5 +1,6 @@
 /**
- * `flotilla plan update PLAN`: changes a plan's name, limits or budget for all of its tenants, and prints its id.
+ * `flotilla plan update PLAN`: changes a plan's name, limits or budget for all of its tenants, and prints its
+ * id.
  */
 import type { Call } from "../call.ts";
 import { findPlanId } from "../find-by-name.ts";

@@ -1,5 +1,6 @@
 /**
- * `flotilla pool claim ID`: takes a running machine out of a pool. When none waits, the server starts one, and this waits.
+ * `flotilla pool claim ID`: takes a running machine out of a pool. When none waits, the server starts one,
+ * and this waits.
  */
 import type { Call } from "../call.ts";
 

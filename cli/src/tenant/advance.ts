@@ -1,5 +1,6 @@
 /**
- * `flotilla tenant advance ID --to TIME`: moves the billing time of a tenant with a test clock, and prints it.
+ * `flotilla tenant advance ID --to TIME`: moves the billing time of a tenant with a test clock, and prints
+ * it.
  */
 import type { Call } from "../call.ts";
 import { findTenantId } from "../find-by-name.ts";

@@ -1,6 +1,6 @@
 /**
- * `flotilla tenant get ID`: a tenant's plan and its own ceilings. What it may use in total, and has used, it reads with
- * `flotilla account`.
+ * `flotilla tenant get ID`: a tenant's plan and its own ceilings. What it may use in total, and has used, it
+ * reads with `flotilla account`.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";

@@ -1,5 +1,6 @@
 /**
- * `flotilla tenant update ID`: changes a tenant's plan, its own ceilings or its billing id, and prints its id.
+ * `flotilla tenant update ID`: changes a tenant's plan, its own ceilings or its billing id, and prints its
+ * id.
  *
  * What was used before a change of plan keeps its price.
  */

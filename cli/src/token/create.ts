@@ -1,8 +1,8 @@
 /**
  * `flotilla token create`: makes a join token and prints it; it is shown only once.
  *
- * Standard output has only the token, so that it can be redirected to a file. A warning follows if no server listens for nodes on
- * other hosts, because none could use the token.
+ * Standard output has only the token, so that it can be redirected to a file. A warning follows if no server
+ * listens for nodes on other hosts, because none could use the token.
  */
 import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";

@@ -1,5 +1,6 @@
 /**
- * `flotilla token ls`: the join tokens, without their secrets. Expired and used-up ones are listed until they are removed.
+ * `flotilla token ls`: the join tokens, without their secrets. Expired and used-up ones are listed until they
+ * are removed.
  */
 import { renderSpan } from "@flotilla/base/span";
 import type { Call } from "../call.ts";

@@ -1,9 +1,10 @@
 /**
- * The address at which `flotilla up` lets its server listen: whether it is free, and how this machine reaches it.
+ * The address at which `flotilla up` lets its server listen: whether it is free, and how this machine reaches
+ * it.
  *
- * The check comes before anything is started, because a port in use is the likeliest reason for a failed start and
- * deserves a better message than a child's exit code. Another program may take the port after the check; the server
- * then reports it itself.
+ * The check comes before anything is started, because a port in use is the likeliest reason for a failed
+ * start and deserves a better message than a child's exit code. Another program may take the port after the
+ * check; the server then reports it itself.
  */
 import { createServer } from "node:net";
 import type { Clock } from "@flotilla/base/clock";

@@ -1,8 +1,8 @@
 /**
  * `flotilla server`, `flotilla ingress` and `flotilla node`: runs one program in this process.
  *
- * The process becomes the program (execve): a service manager sees the program's own process, signals and exit code.
- * Flags are passed on unchanged; the program reads its settings itself.
+ * The process becomes the program (execve): a service manager sees the program's own process, signals and
+ * exit code. Flags are passed on unchanged; the program reads its settings itself.
  */
 import { type Setting, settings } from "@flotilla/contract/settings";
 import type { Call } from "../call.ts";

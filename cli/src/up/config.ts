@@ -1,7 +1,8 @@
 /**
  * The settings of `flotilla up`: flags and environment, read once.
  *
- * Always: flags are turned into variables here, so that the programs started by `up` get every setting the same way.
+ * Always: flags are turned into variables here, so that the programs started by `up` get every setting the
+ * same way.
  */
 import { resolve } from "node:path";
 import { ownMessageOf } from "@flotilla/base/errors";
@@ -13,7 +14,7 @@ export type UpConfig = ReturnType<typeof readConfig>;
 /** Throws a Failure at the first bad value. `options` are commander's: flags in camel case. */
 export function readConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>) {
   const merged: Record<string, string | undefined> = { ...environment };
-  // For messages, which name what the user gave.
+  // Messages name the flag that the user gave.
   const flags: Record<string, string | undefined> = {};
   const names: SettingName[] = [];
   for (const [name, setting] of Object.entries<Setting<unknown>>(settings)) {

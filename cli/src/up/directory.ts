@@ -1,8 +1,10 @@
 /**
- * The data directory of `flotilla up`: makes it where it does not exist, and checks that files can be made in it.
+ * The data directory of `flotilla up`: makes it where it does not exist, and checks that files can be made in
+ * it.
  *
- * The check comes before anything is started: a directory that cannot be used is a setting to correct, and deserves a
- * better message than that of the program that fails first. A full disk is none: the database has its reserve there.
+ * The check comes before anything is started: a directory that cannot be used is a setting to correct, and
+ * deserves a better message than that of the program that fails first. A full disk is none: the database has
+ * its reserve there.
  */
 import { existsSync, mkdirSync, mkdtempSync, rmdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -28,7 +30,10 @@ function reasonOf(error: NodeJS.ErrnoException): string {
   return fileErrorText(error) ?? ownMessageOf(error);
 }
 
-/** One directory at a time: Node's own recursive mkdir does not end where a directory exists and takes no entry, as in /proc. */
+/**
+ * One directory at a time: Node's own recursive mkdir does not end where a directory exists and takes no
+ * entry, as in /proc.
+ */
 function make(path: string): void {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found?.isDirectory()) return;

@@ -1,5 +1,6 @@
 /**
- * The text that `flotilla up` prints at the end of its start. Users copy its lines, so tests compare them exactly.
+ * The text that `flotilla up` prints at the end of its start. Users copy its lines, so tests compare them
+ * exactly.
  *
  * That the lines work is shown by the tests with a running Flotilla.
  */

@@ -1,9 +1,10 @@
 /**
- * The text that `flotilla up` prints once everything runs: the address, the admin key the first time, and three lines
- * to copy. Pure.
+ * The text that `flotilla up` prints once everything runs: the address, the admin key the first time, and
+ * three lines to copy. Pure.
  *
- * Always: the lines work as printed, in a new terminal, in the directory where `up` was started. Settings that such a
- * terminal does not have (another port, another data directory, a saved login elsewhere) are exported before them.
+ * Always: the lines work as printed, in a new terminal, in the directory where `up` was started. Settings
+ * that such a terminal does not have (another port, another data directory, a saved login elsewhere) are
+ * exported before them.
  */
 import { relative } from "node:path";
 

@@ -2,11 +2,12 @@
  * How `flotilla up` starts the server and the node: which program, with which environment, as which user.
  *
  * Always:
- * - Each program gets only what it needs: the node never sees the database's address, and neither sees an API key.
+ * - Each program gets only what it needs: the node never sees the database's address, and neither sees an API
+ *   key.
  * - The join token is new at each start and is passed only in the environment.
  *
- * The node runs each machine as its own user and so needs root. Another user starts it through sudo; where sudo is
- * unavailable, the error says what to run instead.
+ * The node runs each machine as its own user and so needs root. Another user starts it through sudo; where
+ * sudo is unavailable, the error says what to run instead.
  */
 import { spawnSync } from "node:child_process";
 import { realpathSync } from "node:fs";
@@ -26,7 +27,9 @@ export const NODE_MAIN = `${ROOT}node/src/main.ts`;
 /** The command that runs one of these programs. */
 export const programCommand = (main: string): readonly [program: string, main: string] => [process.execPath, main];
 
-/** The directories that the server's program is read from: this checkout, and Node's where it is elsewhere. */
+/**
+ * The directories that the server's program is read from: this checkout, and Node's where it is elsewhere.
+ */
 export function programDirectories(): string[] {
   const checkout = ROOT.replace(/\/$/, "");
   // The links in node_modules may lead out of the checkout.
@@ -67,8 +70,8 @@ export interface Launch {
 }
 
 /**
- * Determines how the node is started. The returned function takes the node's environment and the server's address.
- * Throws a Failure that says what to run when root is needed and unavailable.
+ * Determines how the node is started. The returned function takes the node's environment and the server's
+ * address. Throws a Failure that says what to run when root is needed and unavailable.
  */
 export function nodeLaunch(facts: {
   readonly needsRoot: boolean;

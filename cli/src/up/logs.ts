@@ -1,8 +1,9 @@
 /**
- * The programs' logs when `flotilla up` runs on a terminal: one file each, in the data directory. Otherwise they go
- * to standard error, where a service manager collects them.
+ * The programs' logs when `flotilla up` runs on a terminal: one file each, in the data directory. Otherwise
+ * they go to standard error, where a service manager collects them.
  *
- * Always: a log file larger than 16 MiB is kept as the previous one, and a new one begins, also while the program runs.
+ * Always: a log file larger than 16 MiB is kept as the previous one, and a new one begins, also while the
+ * program runs.
  */
 import { mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";

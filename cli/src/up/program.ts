@@ -2,12 +2,12 @@
  * One program that `flotilla up` keeps running as a child process: the server or the node.
  *
  * Always:
- * - The child has an IPC channel on its standard input and ends itself when that closes, so nothing outlives a killed
- *   `up`.
+ * - The child has an IPC channel on its standard input and ends itself when that closes, so nothing outlives
+ *   a killed `up`.
  * - The child runs in its own session, so that Ctrl-C in the terminal reaches only `up`, which then stops its
  *   programs in order.
- * - A child that ends unexpectedly is restarted after a pause that doubles each time, with a message. A failed first
- *   start is not repeated: it fails `up`.
+ * - A child that ends unexpectedly is restarted after a pause that doubles each time, with a message. A
+ *   failed first start is not repeated: it fails `up`.
  *
  * The channel is on standard input because sudo closes every descriptor above 2.
  */
@@ -17,7 +17,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { Failure } from "../failure.ts";
 
 export interface ProgramSpec {
-  /** For messages: `the server`. */
+  /** Name in messages: `the server`. */
   readonly name: string;
   readonly command: readonly [program: string, ...operands: string[]];
   readonly environment: Readonly<Record<string, string>>;
@@ -66,7 +66,10 @@ export class Program {
     this.#report = options.report;
   }
 
-  /** Starts it and waits until it is ready; from then on it is kept running. Throws a Failure when it ends before. */
+  /**
+   * Starts it and waits until it is ready; from then on it is kept running. Throws a Failure when it ends
+   * before.
+   */
   async start(): Promise<ReadyMessage> {
     const run = this.#spawn();
     const ready = await Promise.race([run.ready, run.ended]);
@@ -135,7 +138,8 @@ export class Program {
     try {
       child = this.#run();
     } catch (error) {
-      // Node throws what the system answers, such as ENOMEM, except for the few errors that it makes an event of.
+      // Node throws what the system answers, such as ENOMEM, except for the few errors that it makes an event
+      // of.
       return { ready: new Promise(() => {}), ended: Promise.resolve(`could not be run: ${ownMessageOf(error)}`) };
     }
     this.#child = child;
@@ -149,8 +153,8 @@ export class Program {
         if (this.#child === child) this.#child = null;
         resolve(how);
       };
-      // A signal that may not be sent to a process of sudo is also an error event, and does not mean that the child
-      // ended.
+      // A signal that may not be sent to a process of sudo is also an error event, and does not mean that the
+      // child ended.
       child.on("error", (error) => {
         if (child.pid === undefined) end(`could not be run: ${error.message}`);
       });
@@ -173,7 +177,9 @@ export class Program {
   }
 }
 
-/** Sends a signal where permitted; a child that sudo started as another user sees the channel close instead. */
+/**
+ * Sends a signal where permitted; a child that sudo started as another user sees the channel close instead.
+ */
 function terminate(child: ChildProcess): void {
   if (!child.kill("SIGTERM") && child.connected) child.disconnect();
 }

@@ -1,14 +1,15 @@
 /**
- * Runs the server as an unprivileged user when `flotilla up` is root: which user, which part of the data directory
- * that user owns, and in which view of the file system the server runs.
+ * Runs the server as an unprivileged user when `flotilla up` is root: which user, which part of the data
+ * directory that user owns, and in which view of the file system the server runs.
  *
- * Owns the permissions of the data directory: it belongs to root, with the sticky bit, so that the server can make
- * files there and cannot replace the node's. The server owns `postgres/`, `server/`, `admin.key` and `secrets.key`,
- * which only it and root can read. Files that were made as root are given to the server. All steps are idempotent.
+ * Owns the permissions of the data directory: it belongs to root, with the sticky bit, so that the server can
+ * make files there and cannot replace the node's. The server owns `postgres/`, `server/`, `admin.key` and
+ * `secrets.key`, which only it and root can read. Files that were made as root are given to the server. All
+ * steps are idempotent.
  *
- * A directory above the data or the program may be closed to others, such as a home directory. Then the server gets a
- * mount namespace in which that directory is empty except for the two. Where the host allows no such namespace, the
- * server runs as root as before, and the reason is returned.
+ * A directory above the data or the program may be closed to others, such as a home directory. Then the
+ * server gets a mount namespace in which that directory is empty except for the two. Where the host allows no
+ * such namespace, the server runs as root as before, and the reason is returned.
  */
 import { spawnSync } from "node:child_process";
 import {
@@ -83,8 +84,8 @@ exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --no-new-privs \\
 export const AS_THIS_USER: ServerLaunch = { prefix: [], environment: {}, uid: null, reason: null };
 
 /**
- * As root only. When the host runs out of memory, machines are killed before this program and its children, which
- * inherit the score. Some containers do not allow lowering it.
+ * As root only. When the host runs out of memory, machines are killed before this program and its children,
+ * which inherit the score. Some containers do not allow lowering it.
  */
 export function endLast(): void {
   try {

@@ -1,17 +1,19 @@
 /**
- * `flotilla up`: a whole Flotilla on this machine, in the foreground: the server (with its database) and one node, as
- * two supervised programs.
+ * `flotilla up`: a whole Flotilla on this machine, in the foreground: the server (with its database) and one
+ * node, as two supervised programs.
  *
- * Start: address free and data directory usable → server ready → node ready → greeting. Stop (Ctrl-C, SIGTERM, the terminal closing): the node,
- * then the server, then exit code 0. A later signal hurries both: requests are cut off and the database stops without
- * its checkpoint, but nothing except machines keeps running. Machines are not children of these programs and keep
- * running.
+ * Start: address free and data directory usable → server ready → node ready → greeting. Stop (Ctrl-C,
+ * SIGTERM, the terminal closing): the node, then the server, then exit code 0. A later signal hurries both:
+ * requests are cut off and the database stops without its checkpoint, but nothing except machines keeps
+ * running. Machines are not children of these programs and keep running.
  *
  * Always:
  * - If this process dies in any way, both programs see their channel close and end themselves.
  * - A database that does not answer for a while never ends this process.
- * - It continues, and stops in order, when its output cannot be written: its reader has ended, or the disk is full.
- * - On a terminal the programs' logs go to files, otherwise (a service manager) to this process's standard error.
+ * - It continues, and stops in order, when its output cannot be written: its reader has ended, or the disk is
+ *   full.
+ * - On a terminal the programs' logs go to files, otherwise (a service manager) to this process's standard
+ *   error.
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -226,8 +228,8 @@ class Up {
 const NO_NODE = "the node has started, but the server does not see it";
 
 /**
- * What keeps the server from serving machines now; null: nothing. It may not answer for a moment, for instance while its
- * database restarts.
+ * What keeps the server from serving machines now; null: nothing. It may not answer for a moment, for
+ * instance while its database restarts.
  */
 async function lackOf(flotilla: Flotilla): Promise<string | null> {
   try {

@@ -1,6 +1,6 @@
 /**
- * Transfer of file contents over the bulk disk: pieces on the disk, and records on the channel that announce them.
- * GUEST-PROTOCOL.md describes it under files; guest/bulk.c is the other side.
+ * Transfer of file contents over the bulk disk: pieces on the disk, and records on the channel that announce
+ * them. GUEST-PROTOCOL.md describes it under files; guest/bulk.c is the other side.
  */
 import { GuestProtocolError } from "./frame.ts";
 

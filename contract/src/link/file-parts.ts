@@ -1,6 +1,6 @@
 /**
- * What both ends of the link need for files besides the messages of files.ts: names, bounds, and which bytes a part of
- * a file has.
+ * What both ends of the link need for files besides the messages of files.ts: names, bounds, and which bytes
+ * a part of a file has.
  *
  * Pure, and without packages: the node agent has none.
  */
@@ -16,8 +16,8 @@ export const FILE_FACTS_HEADER = "flotilla-file";
 export const FILE_ENTRIES_MAX = 100_000;
 
 /**
- * How long a guest may make no progress with a file although it could: not answer, not take bytes that are there, send none
- * that are expected. Generous, because a guest may wait for a slow disk.
+ * How long a guest may make no progress with a file although it could: not answer, not take bytes that are
+ * there, send none that are expected. Generous, because a guest may wait for a slow disk.
  */
 export const FILE_SILENCE_MAX_MS = 120_000;
 
@@ -32,7 +32,10 @@ export interface FilePart {
 
 export const WHOLE_FILE: FilePart = { offset: 0, length: null, isFromEnd: false };
 
-/** The first byte and the number of bytes of the part in a file of `size` bytes; undefined when the part is outside of it. */
+/**
+ * The first byte and the number of bytes of the part in a file of `size` bytes; undefined when the part is
+ * outside of it.
+ */
 export function locateInFile(
   { offset, length, isFromEnd }: FilePart,
   size: number,

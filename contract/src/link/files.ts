@@ -12,9 +12,10 @@
  *
  * Always:
  * - A failure before the answer's head is a LinkError.
- * - A read has a `content-length`. One that cannot be completed breaks the connection, so a part is never taken for all.
- * - A write changes the file at once, after the request's body has ended, and only if its SHA-256 is the requested one. A
- *   request whose body breaks off changes nothing.
+ * - A read has a `content-length`. One that cannot be completed breaks the connection, so a part is never
+ *   taken for all.
+ * - A write changes the file at once, after the request's body has ended, and only if its SHA-256 is the
+ *   requested one. A request whose body breaks off changes nothing.
  * - A line of white space in an answer shows that the node is alive.
  */
 import { LinkError } from "./errors.ts";
@@ -53,7 +54,7 @@ export type FilePath = Message<typeof FilePath>;
 export const FileFacts = Type.Object({
   /** Four octal digits. */
   mode: matching(/^[0-7]{4}$/),
-  /** Of the whole file, in bytes. */
+  /** Size of the whole file, in bytes. */
   size: count(SIZE_MAX),
   /** Epoch milliseconds. */
   modifiedAt: measure(INSTANT_MAX),

@@ -16,7 +16,10 @@ import {
 
 const isStream = (type: LinkFrameType): boolean => ["stdin", "stdout", "stderr"].includes(type);
 
-/** Frames of one stream that follow each other mean what one with all their bytes means; an empty one means nothing. */
+/**
+ * Frames of one stream that follow each other mean what one with all their bytes means; an empty one means
+ * nothing.
+ */
 function meaning(frames: readonly LinkFrame[]): readonly (readonly [LinkFrameType, string])[] {
   const said: [LinkFrameType, string][] = [];
   for (const { type, payload } of frames) {

@@ -1,16 +1,16 @@
 /**
- * Frames of a running exec between server and node: one byte of type, four of length (little endian), then the
- * payload.
+ * Frames of a running exec between server and node: one byte of type, four of length (little endian), then
+ * the payload.
  *
- * Server → node: start (JSON, ExecStart), then stdin, resize and signal as they come, then stdinEnd. Or resume (JSON,
- * ExecResume) instead of start, for a command whose node agent was lost; then the node first answers resumed (JSON,
- * ExecResumed), and the stdin that follows begins where that says.
- * Node → server: stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON,
- * LinkError). A body that ends without one of them means that the node died.
+ * Server → node: start (JSON, ExecStart), then stdin, resize and signal as they come, then stdinEnd. Or
+ * resume (JSON, ExecResume) instead of start, for a command whose node agent was lost; then the node first
+ * answers resumed (JSON, ExecResumed), and the stdin that follows begins where that says. Node → server:
+ * stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON, LinkError). A body
+ * that ends without one of them means that the node died.
  *
- * A connection to a port of the guest has the same frames: start is a ConnectionStart, the node answers resumed also to that, and
- * again as the guest has received more; there is no stderr. The server sends taken as it has received more of the output: at most a
- * window of it is under way, which the guest keeps.
+ * A connection to a port of the guest has the same frames: start is a ConnectionStart, the node answers
+ * resumed also to that, and again as the guest has received more; there is no stderr. The server sends taken
+ * as it has received more of the output: at most a window of it is under way, which the guest keeps.
  *
  * Always: flow control is that of HTTP: a side that does not read stops the writes of the other.
  */
@@ -60,7 +60,10 @@ export function encodeLinkFrame(type: LinkFrameType, payload: Uint8Array | strin
   return frame;
 }
 
-/** The head of a frame whose payload follows as it is, for output that is not copied. Throws as encodeLinkFrame does. */
+/**
+ * The head of a frame whose payload follows as it is, for output that is not copied. Throws as
+ * encodeLinkFrame does.
+ */
 export function encodeLinkFrameHead(type: LinkFrameType, payloadBytes: number): Buffer {
   if (payloadBytes > LINK_PAYLOAD_BYTES_MAX) throw new RangeError(`link frame of ${payloadBytes} bytes`);
   const head = Buffer.allocUnsafe(HEADER_BYTES);
@@ -75,9 +78,9 @@ const NOTHING = Buffer.alloc(0);
 const STREAMS: readonly LinkFrameType[] = ["stdin", "stdout", "stderr"];
 
 /**
- * Turns chunks of any size into frames, whose payloads share the chunks' memory: who pushes a chunk does not use it again.
- * What belongs to a stream is handed out as it comes, part of a frame as a frame; other messages when they are whole.
- * Throws on an unknown type or a payload over the limit.
+ * Turns chunks of any size into frames, whose payloads share the chunks' memory: who pushes a chunk does not
+ * use it again. What belongs to a stream is handed out as it comes, part of a frame as a frame; other
+ * messages when they are whole. Throws on an unknown type or a payload over the limit.
  */
 export class LinkDecoder {
   #rest: Buffer = NOTHING;

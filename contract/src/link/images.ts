@@ -19,7 +19,10 @@ export const NodeImage = Type.Object({
   layerCount: count(),
   /** Epoch milliseconds. */
   lastUsedAt: nullable(instant()),
-  /** The tenant that fetched it under this reference; null: the operator, or a local image, which every tenant may use. */
+  /**
+   * The tenant that fetched it under this reference; null: the operator, or a local image, which every tenant
+   * may use.
+   */
   tenantId: nullable(clipped()),
 });
 export type NodeImage = Message<typeof NodeImage>;

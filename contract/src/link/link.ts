@@ -1,14 +1,14 @@
 /**
  * The link between server and node: what each may ask of the other, as HTTP with JSON bodies.
  *
- * Server → node (on a Unix socket; on another host over TLS with certificates on both sides, as fleet.ts says):
+ * Server → node (on a Unix socket; on another host over TLS, as fleet.ts says):
  *
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
  *     POST   /v1/machines/{id}/exec           frames both ways (frames.ts); 404, 409 not running
  *     POST   /v1/machines/{id}/files/{operation}   as files.ts says; 404, 409 not running
  *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
- *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many.;
- *                                             on …/connections as frames, it outlives the node's agent
+ *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too
+ *                                             many.; on …/connections as frames, it outlives the node's agent
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
  *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as moves.ts says; …/vmm: ReplaceRequest → ReplaceAnswer
  *     POST   /v1/agent                        RestartRequest → RestartAnswer, before the agent restarts in place; 409 it cannot
@@ -16,10 +16,10 @@
  *     PUT    /v1/images                       PullRequest → ImageProgress, one a line; POST /v1/images/import?reference=…: an archive → the same
  *     DELETE /v1/images?reference=…           204, whether or not the node had that local image
  *
- * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` (contract/src/nodes.ts) with Heartbeat.
+ * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` with Heartbeat.
  *
- * The messages are schemas beside this file, with their types; generated.ts reads them on both sides, without packages. Always:
- * - One verb, `PUT` of a desired state with a generation, starts, stops and removes a machine. It is idempotent.
+ * The messages are schemas beside this file; generated.ts reads them on both sides, without packages. Always:
+ * - One idempotent verb, `PUT` of a desired state with a generation, starts, stops and removes a machine.
  * - The node refuses a generation lower than one it has seen, and answers what it observes in any case.
  * - A report carries the generation that the node acted on, so late and repeated reports are harmless.
  */
@@ -69,8 +69,9 @@ export const HEARTBEAT_PERIOD_MS = 5_000;
 /** A node that was silent for this long is `unreachable`. */
 export const HEARTBEAT_LOST_MS = 30_000;
 /**
- * A fenced VM has ended this long after its node sent the last heartbeat that a server acknowledged (decision 63). Less than
- * HEARTBEAT_LOST_MS by what clocks of servers may differ, and by the time in which a killed VMM ends.
+ * A fenced VM has ended this long after its node sent the last heartbeat that a server acknowledged (decision
+ * 63). Less than HEARTBEAT_LOST_MS by what clocks of servers may differ, and by the time in which a killed
+ * VMM ends.
  */
 export const FENCE_MS = 21_000;
 
@@ -87,7 +88,7 @@ export interface NodeFacts {
 }
 
 /**
- * Where the body of a dial begins; not for the guest. Clients hold the head of a request back until its body begins, and
- * a guest may have the first word.
+ * Where the body of a dial begins; not for the guest. Clients hold the head of a request back until its body
+ * begins, and a guest may have the first word.
  */
 export const DIAL_PREAMBLE = new Uint8Array([0]);

@@ -83,16 +83,25 @@ export const DesiredMachine = Type.Object({
   state: oneOf(DESIRED_STATES),
   /** null only when `state` is `absent`. */
   spec: nullable(MachineSpec),
-  /** With `stopped`: a machine that runs is suspended, and a suspended one keeps its memory. Otherwise memory is discarded. */
+  /**
+   * With `stopped`: a machine that runs is suspended, and a suspended one keeps its memory. Otherwise memory
+   * is discarded.
+   */
   keepsMemory: Type.Optional(Type.Boolean()),
-  /** With `keepsMemory`: the machine moves, so its commands wait in its memory for their callers (decision 53). */
+  /**
+   * With `keepsMemory`: the machine moves, so its commands wait in its memory for their callers (decision
+   * 53).
+   */
   keepsCommands: Type.Optional(Type.Boolean()),
   /**
-   * Another machine may replace it while its node is silent, so its VM ends before (decision 63). Without it a fence is lifted, for as long
-   * as the node has the machine.
+   * Another machine may replace it while its node is silent, so its VM ends before (decision 63). Without it
+   * a fence is lifted, for as long as the node has the machine.
    */
   isFenced: Type.Optional(Type.Boolean()),
-  /** The node had the machine's disk. One that does not have the machine makes no other disk: it answers that the machine is absent. */
+  /**
+   * The node had the machine's disk. One that does not have the machine makes no other disk: it answers that
+   * the machine is absent.
+   */
   hasDisk: Type.Optional(Type.Boolean()),
 });
 export type DesiredMachine = Message<typeof DesiredMachine>;
@@ -105,9 +114,12 @@ export const ReplaceRequest = Type.Object({
 export type ReplaceRequest = Message<typeof ReplaceRequest>;
 
 export const ReplaceAnswer = Type.Object({
-  /** `current`: it ran the installed program already. `ended`: it does not run. `refused`: it runs on as before. */
+  /**
+   * `current`: it ran the installed program already. `ended`: it does not run. `refused`: it runs on as
+   * before.
+   */
   outcome: oneOfOr(["replaced", "current", "ended", "refused"], "refused"),
-  /** For which its guest was paused; null: it was not. */
+  /** How long its guest was paused; null: it was not. */
   pauseMs: nullable(measure()),
   /** Why it was refused, or ended in the middle. */
   reason: nullable(clipped(TEXT_CHARACTERS_MAX)),
@@ -152,7 +164,9 @@ export const ObservedMachine = Type.Object({
   bootId: nullable(clipped()),
   /** Epoch milliseconds of the boot's `running`; null otherwise. */
   runningSince: nullable(instant()),
-  /** Epoch milliseconds since which the running machine is ready; null otherwise. See MachineInfo's `ready`. */
+  /**
+   * Epoch milliseconds since which the running machine is ready; null otherwise. See MachineInfo's `ready`.
+   */
   readySince: nullable(instant()),
   /** Why the state is `failed`, or how the last boot ended without being asked to. */
   reason: nullable(clipped(TEXT_CHARACTERS_MAX)),
@@ -177,7 +191,9 @@ export const ObservedMachine = Type.Object({
   suspendRefusal: nullable(
     Type.Object({ code: oneOfOr(SUSPEND_REFUSAL_CODES, "conflict"), reason: clipped(TEXT_CHARACTERS_MAX) }),
   ),
-  /** Its VM, if there is one, ends when no server acknowledges the node's heartbeats; none is started then. */
+  /**
+   * Its VM, if there is one, ends when no server acknowledges the node's heartbeats; none is started then.
+   */
   isFenced: flag(),
 });
 export type ObservedMachine = Message<typeof ObservedMachine>;

@@ -13,9 +13,12 @@ export const FleetFacts = Type.Object({
   authorities: list(text(8_000), 16),
   /** A new certificate of the node, as PEM; null: it keeps the one that it has. */
   certificate: nullable(text(8_000)),
-  /** Of every running server. */
+  /** Listeners of every running server. */
   listeners: list(FleetListener, 256),
-  /** Of every running ingress: where a node that dials out parks connections that open ports of machines, and nothing else. */
+  /**
+   * Listeners of every running ingress: where a node that dials out parks connections that open ports of
+   * machines, and nothing else.
+   */
   ingresses: clippedList(FleetListener, 16),
 });
 export type FleetFacts = Message<typeof FleetFacts>;
@@ -28,9 +31,12 @@ export const RestartRequest = Type.Object({
 export type RestartRequest = Message<typeof RestartRequest>;
 
 export const RestartAnswer = Type.Object({
-  /** The incarnation that answers. Another one than in the request: it has been restarted already, and continues. */
+  /**
+   * The incarnation that answers. Another one than in the request: it has been restarted already, and
+   * continues.
+   */
   agentBootId: clipped(),
-  /** Of the installed program, which has been run once to say it. */
+  /** Release of the installed program, which has been run once to say it. */
   release: clipped(64),
 });
 export type RestartAnswer = Message<typeof RestartAnswer>;

@@ -1,6 +1,6 @@
 /**
- * What is sent of a machine that moves, each in one stream: the same path below `…/outgoing/` of the source and below
- * `…/incoming/{move}/` of the target. Pure.
+ * What is sent of a machine that moves, each in one stream: the same path below `…/outgoing/` of the source
+ * and below `…/incoming/{move}/` of the target. Pure.
  *
  * Always: `readPart` of what `partPath` gives is the same part (moved-parts.test.ts).
  */
@@ -8,21 +8,27 @@ import { BLOCK_BYTES } from "./blocks.ts";
 import { InvalidMessage } from "./read.ts";
 
 export type MovedPart =
-  /** Of a machine that is stopped: a file from byte `from` on, or the disk's blocks that have changed since a point. */
+  /**
+   * What a stopped machine has: a file from byte `from` on, or the disk's blocks that have changed since a
+   * point.
+   */
   | { readonly kind: "file"; readonly name: string; readonly from: number; readonly since: string | null }
-  /** Of a machine that runs: its disk, or what has changed since a point. From then on the source knows `point`. */
+  /**
+   * The disk of a machine that runs, or what has changed since a point. From then on the source knows
+   * `point`.
+   */
   | { readonly kind: "diskRound"; readonly point: string; readonly since: string | null }
-  /** Of a machine that runs: its memory in rounds. Then both nodes know `point`. */
+  /** The memory of a machine that runs, in rounds. Then both nodes know `point`. */
   | { readonly kind: "memoryRounds"; readonly point: string }
   /**
-   * Of a machine that runs, and is paused for it: what has changed in its memory since `point` and on its disk since `diskPoint`, and its
-   * devices.
+   * The rest of a machine that runs, and is paused for it: what has changed in its memory since `point` and
+   * on its disk since `diskPoint`, and its devices.
    */
   | {
       readonly kind: "rest";
       readonly point: string;
       readonly diskPoint: string;
-      /** Of the machine's row since it is held for the move. */
+      /** Generation of the machine's row since it is held for the move. */
       readonly generation: number;
     };
 export type MovedPartKind = MovedPart["kind"];

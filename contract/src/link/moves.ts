@@ -1,5 +1,5 @@
 /**
- * Messages of a move of a machine between two nodes. The server relays every byte: nodes never connect to each other.
+ * Messages of a move of a machine between two nodes. The server relays every byte: nodes do not connect.
  *
  * Source:
  *     GET    /v1/machines/{id}/outgoing                        → OutgoingMachine; `?content=1` adds the root's hash
@@ -13,15 +13,15 @@
  *     POST   /v1/machines/{id}/incoming/{move}/commit          makes the copy a stopped machine → ObservedMachine
  *     DELETE /v1/machines/{id}/incoming/{move}                 removes what has arrived, unless it is a machine already
  *
- * `{part}` (moved-parts.ts) is `files/{file}`, `rounds/disk`, `rounds/memory` or `rest`, and `{file}` is `disk`, `root`, `log-<number>`,
- * `memory` or `memory-base`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
- * Holes are left out. The last record has the file's size as offset, BLOCKS_END (blocks.ts) as length and then the content's hash. Numbers are big-endian.
+ * `{part}` (moved-parts.ts) is `files/{file}`, `rounds/disk`, `rounds/memory` or `rest`, and `{file}` is
+ * `disk`, `root`, `log-<number>`, `memory` or `memory-base`. A stream of blocks is a sequence of records:
+ * offset (8 bytes), length (4), data. Holes are left out. The last record has the file's size as offset,
+ * BLOCKS_END (blocks.ts) as length and then the content's hash. Numbers are big-endian.
  *
  * Always:
- * - The hash is that of the content (`contentHash` of the node), not of the allocation, so both sides compute it on their own
- *   file. The target compares before a file gets its name.
+ * - The hash is that of the content, not of the allocation. The target compares before a file gets its name.
  * - Every request may be repeated. An interrupted stream continues at the byte that IncomingState names.
- * - Memory is sent only to a node that reports its format (label `memoryFormat`). A commit with `?memory=0` leaves it out.
+ * - Memory is sent only to a node with the same `memoryFormat`. A commit with `?memory=0` leaves it out.
  */
 import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "../limits.ts";
 import { LinkError } from "./errors.ts";
@@ -40,21 +40,24 @@ import {
   whole,
 } from "./vocabulary.ts";
 
-/** Of a file, an offset or a number of bytes. */
+/** Schema of an offset or a number of bytes in a file. */
 const bytes = () => whole(0, Number.MAX_SAFE_INTEGER);
 const sha256 = () => matching(/^[0-9a-f]{64}$/);
 /**
- * The id of a point: a moment of a running machine's disk, since which the source knows what was written to it. `rounds/disk?point=P`
- * sends the disk while its machine runs, and P is known from then on. With `?since=Q` only what changed since Q is sent, blocks of zeros
- * too, and the hash is that of these blocks; `files/disk?since=Q` sends the same of a stopped machine. A point that is not known is
- * answered with 409 `not_stopped`.
+ * The id of a point: a moment of a running machine's disk, since which the source knows what was written to
+ * it. `rounds/disk?point=P` sends the disk while its machine runs, and P is known from then on. With
+ * `?since=Q` only what changed since Q is sent, blocks of zeros too, and the hash is that of these blocks;
+ * `files/disk?since=Q` sends the same of a stopped machine. A point that is not known is answered with 409
+ * `not_stopped`.
  */
 const point = () => matching(/^[0-9a-f]{32}$/);
 /*
- * `rounds/memory?point=P` is the memory of a machine that runs, for which the target starts a VM. `rest?point=P&disk=Q&generation=N` has
- * the source pause the machine: what has changed in its memory since P and on its disk since the point Q, and its devices. Their streams
- * are those of node/src/memory/move-stream.ts. After `rest` the machine is one of the target, and paused on both nodes. It runs again
- * only where a request with a generation above N says `running`; `stopped` with N saves its memory on the source instead.
+ * `rounds/memory?point=P` is the memory of a machine that runs, for which the target starts a VM.
+ * `rest?point=P&disk=Q&generation=N` has the source pause the machine: what has changed in its memory since P
+ * and on its disk since the point Q, and its devices. Their streams are those of
+ * node/src/memory/move-stream.ts. After `rest` the machine is one of the target, and paused on both nodes. It
+ * runs again only where a request with a generation above N says `running`; `stopped` with N saves its memory
+ * on the source instead.
  */
 const FILES_MAX = 16;
 const POINTS_MAX = 8;
@@ -112,7 +115,9 @@ export const MovedMemory = Type.Object({
 });
 export type MovedMemory = Message<typeof MovedMemory>;
 
-/** What a node has of a machine. `isStopped`: nothing of the machine runs there, so its files do not change. */
+/**
+ * What a node has of a machine. `isStopped`: nothing of the machine runs there, so its files do not change.
+ */
 export const OutgoingMachine = Type.Object({
   isStopped: flag(),
   /** null: it has no disk yet, or the image is unknown. */
@@ -121,13 +126,17 @@ export const OutgoingMachine = Type.Object({
   files: list(MovedFile, FILES_MAX),
   /** null: the machine is not suspended, or its memory cannot be loaded any more. */
   memory: nullable(MovedMemory),
-  /** The format of the memory that the machine has, running or suspended; null: it has none that can be kept. */
+  /**
+   * The format of the memory that the machine has, running or suspended; null: it has none that can be kept.
+   */
   memoryFormat: nullable(text(64)),
-  /** It runs, and what it writes to its disk can be watched, so its files may be sent before it is stopped. */
+  /**
+   * It runs, and what it writes to its disk can be watched, so its files may be sent before it is stopped.
+   */
   canSendEarly: flag(),
   /** Its memory can be sent while it runs too. */
   canMoveLive: flag(),
-  /** Of a machine that runs: the base that its memory will have; null: it has none, or it was not asked for. */
+  /** The base that the memory of a running machine will have; null: it has none, or it was not asked for. */
   memoryBase: nullable(MovedRoot),
   /** The points since which it is known what has changed on the disk, to the end of its last run. */
   points: clippedList(point(), POINTS_MAX),
@@ -135,14 +144,14 @@ export const OutgoingMachine = Type.Object({
 export type OutgoingMachine = Message<typeof OutgoingMachine>;
 
 export const IncomingMachine = Type.Object({
-  /** Of the machine's row. The target refuses every request about the machine that is older. */
+  /** Generation of the machine's row. The target refuses every request about the machine that is older. */
   generation: whole(1, Number.MAX_SAFE_INTEGER),
   image: MovedImage,
   root: MovedRoot,
   files: list(MovedFile, FILES_MAX),
   /** null: the machine comes without memory, or it still runs. */
   memory: nullable(MovedMemory),
-  /** Of a machine that still runs: the base that its memory will have. */
+  /** The base that the memory of a machine that still runs will have. */
   memoryBase: nullable(MovedRoot),
 });
 export type IncomingMachine = Message<typeof IncomingMachine>;
@@ -176,7 +185,10 @@ export const MoveProgress = Type.Union([
     kind: Type.Literal("done"),
     bytes: bytes(),
     sha256: clipped(64),
-    /** Epoch milliseconds at which the source paused the machine, of which the rest has arrived; null: a file has. */
+    /**
+     * Epoch milliseconds at which the source paused the machine, of which the rest has arrived; null: a file
+     * has.
+     */
     pausedAt: nullable(instant()),
   }),
   Type.Object({ kind: Type.Literal("failed"), error: LinkError }),

@@ -1,8 +1,9 @@
 /**
- * The routes of the link that a node serves; the head of link.ts says what their bodies and answers are. Pure.
+ * The routes of the link that a node serves; the head of link.ts says what their bodies and answers are.
+ * Pure.
  *
- * Always: the node serves each of these and no other (node/src/link/server.ts), and node/test/link-resources.test.ts calls
- * each with callers that misbehave.
+ * Always: the node serves each of these and no other (node/src/link/server.ts), and
+ * node/test/link-resources.test.ts calls each with callers that misbehave.
  */
 import { PART_PATHS } from "./moved-parts.ts";
 
@@ -19,10 +20,15 @@ export const LINK_ROUTES = {
   connect: { method: "POST", path: "/v1/machines/{id}/connections" },
   file: { method: "POST", path: "/v1/machines/{id}/files/{operation}" },
   putMachine: { method: "PUT", path: "/v1/machines/{id}" },
-  /** ReplaceRequest → ReplaceAnswer, when its VMM was replaced by one of the installed program, or why not. */
+  /**
+   * ReplaceRequest → ReplaceAnswer, when its VMM was replaced by one of the installed program, or why not.
+   */
   replaceVmm: { method: "POST", path: "/v1/machines/{id}/vmm" },
   readLogs: { method: "GET", path: "/v1/machines/{id}/logs" },
-  /** The host goes down: SuspendAllRequest → SuspendedMachines, when all is done or at the deadline. From node/src/suspend-main.ts. */
+  /**
+   * The host goes down: SuspendAllRequest → SuspendedMachines, when all is done or at the deadline. From
+   * node/src/suspend-main.ts.
+   */
   suspendAll: { method: "POST", path: "/v1/suspended" },
   /** It did not go down: the machines run again. */
   resumeAll: { method: "DELETE", path: "/v1/suspended" },

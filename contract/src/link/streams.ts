@@ -30,7 +30,10 @@ export const ExecStart = Type.Object({
   isBackground: flag(),
   hasStdin: flag(),
   terminal: nullable(TerminalSize),
-  /** The server resumes the command with it after a restart of the node's agent. Without it the command ends then. */
+  /**
+   * The server resumes the command with it after a restart of the node's agent. Without it the command ends
+   * then.
+   */
   resumeKey: Type.Optional(resumeKey()),
 });
 export type ExecStart = Message<typeof ExecStart>;
@@ -43,7 +46,7 @@ export const ExecResume = Type.Object({
   stderrBytes: whole(0, SIZE_MAX),
   /** Since the command was started. */
   elapsedMs: whole(0, SIZE_MAX),
-  /** Of the whole command; null: no limit. */
+  /** Time limit of the whole command; null: no limit. */
   timeoutMs: nullable(whole(1, EXEC_TIMEOUT_MAX_SECONDS * 1000)),
   hasStdin: flag(),
   /** Its present size. */
@@ -54,14 +57,15 @@ export type ExecResume = Message<typeof ExecResume>;
 /** The first frame of the answer: how much of its input the guest has received. */
 export const ExecResumed = Type.Object({
   stdinBytes: whole(0, SIZE_MAX),
-  /** Of a connection: whether the guest keeps it when the node's agent is lost. */
+  /** Whether the guest keeps the connection when the node's agent is lost. */
   isKept: Type.Optional(flag()),
 });
 export type ExecResumed = Message<typeof ExecResumed>;
 
 /**
- * The first frame of a connection to a port of the guest. An ExecResume instead resumes one. The node answers ExecResumed when it
- * is established, and again as the guest has received more. An exit of 0 means that the guest ended it in order.
+ * The first frame of a connection to a port of the guest. An ExecResume instead resumes one. The node answers
+ * ExecResumed when it is established, and again as the guest has received more. An exit of 0 means that the
+ * guest ended it in order.
  */
 export const ConnectionStart = Type.Object({ port: whole(1, 65_535), resumeKey: resumeKey() });
 export type ConnectionStart = Message<typeof ConnectionStart>;

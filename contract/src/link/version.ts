@@ -1,15 +1,17 @@
 /**
  * The version of the link, and who works with whom.
  *
- * The version grows once per release, and only when the other side must know of a change: a route or a message that it must
- * have, or a changed meaning. A field with a default needs no new version (vocabulary.ts).
+ * The version grows once per release, and only when the other side must know of a change: a route or a
+ * message that it must have, or a changed meaning. A field with a default needs no new version
+ * (vocabulary.ts).
  *
- * Always: a version works with the one before it, so that servers and nodes are upgraded one after the other, in any order.
- * Each side names its versions and refuses the other side's when they do not meet; no message says which of them applies,
- * because a reader drops what it does not know. A side that names none has version 1.
+ * Always: a version works with the one before it, so that servers and nodes are upgraded one after the other,
+ * in any order. Each side names its versions and refuses the other side's when they do not meet; no message
+ * says which of them applies, because a reader drops what it does not know. A side that names none has
+ * version 1.
  *
- * contract/vectors/link-v1.json has messages of version 1, which server/test/link-versions.test.ts plays. A release
- * with a new version adds its vectors, and keeps those of its LINK_VERSION_LOWEST.
+ * contract/vectors/link-v1.json has messages of version 1, which server/test/link-versions.test.ts plays. A
+ * release with a new version adds its vectors, and keeps those of its LINK_VERSION_LOWEST.
  */
 import { InvalidMessage } from "./read.ts";
 
@@ -17,7 +19,9 @@ export const LINK_VERSION = 1;
 /** The oldest version of the other side that this one works with. */
 export const LINK_VERSION_LOWEST = 1;
 
-/** A request of the server names its versions in this header, as `1-3`. Nodes name theirs in their reports. */
+/**
+ * A request of the server names its versions in this header, as `1-3`. Nodes name theirs in their reports.
+ */
 export const LINK_HEADER = "flotilla-link";
 
 export interface LinkVersions {

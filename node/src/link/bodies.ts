@@ -1,6 +1,6 @@
 /**
- * Reads the bodies of requests on the link, bounded: how long a message is and takes, how long an upload is silent, how much
- * of the disk it takes, and how much longer a body is read whose request was answered.
+ * Reads the bodies of requests on the link, bounded: how long a message is and takes, how long an upload is
+ * silent, how much of the disk it takes, and how much longer a body is read whose request was answered.
  */
 import { createWriteStream } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -10,7 +10,10 @@ import type { Clock, Timer } from "@flotilla/base/clock";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import { watchSpace } from "../images/space.ts";
 
-/** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
+/**
+ * A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as
+ * much.
+ */
 const MESSAGE_BYTES_MAX = 8 * 1024 * 1024;
 /** Servers send a message at once, so this is much longer than one takes. */
 export const MESSAGE_MS = 60_000;
@@ -19,8 +22,8 @@ const UPLOAD_SILENCE_MS = 120_000;
 /** Enough for a caller to read the answer and to stop. */
 const LEFTOVER_MS = 10_000;
 /**
- * A caller that sends no more than this in that time has not read the answer yet, because its own caller is slow: it ends the body of a
- * terminal when it has. It is waited for as long as a server waits for a caller.
+ * A caller that sends no more than this in that time has not read the answer yet, because its own caller is
+ * slow: it ends the body of a terminal when it has. It is waited for as long as a server waits for a caller.
  */
 const LEFTOVER_BYTES_MAX = 64 * 1024;
 const UNREAD_MS_MAX = 60 * 60_000;
@@ -57,8 +60,8 @@ export interface Upload {
 }
 
 /**
- * Writes a body to a new file. Throws DiskFull before it takes the space that images leave to machines; the request can still
- * be answered then. Breaks the connection when nothing arrives for UPLOAD_SILENCE_MS.
+ * Writes a body to a new file. Throws DiskFull before it takes the space that images leave to machines; the
+ * request can still be answered then. Breaks the connection when nothing arrives for UPLOAD_SILENCE_MS.
  */
 export async function receiveFile(request: IncomingMessage, path: string, { clock, signal }: Upload): Promise<void> {
   using _silence = endWhenSilent(request, clock);
@@ -90,8 +93,9 @@ export function endWhenSilent(request: IncomingMessage, clock: Clock, silenceMs 
 }
 
 /**
- * Breaks the connection when its caller still sends a body LEFTOVER_MS after the answer, or has not ended it after UNREAD_MS_MAX. After that
- * other requests use the connection, whether somebody has read the body or not. Call it before the answer begins.
+ * Breaks the connection when its caller still sends a body LEFTOVER_MS after the answer, or has not ended it
+ * after UNREAD_MS_MAX. After that other requests use the connection, whether somebody has read the body or
+ * not. Call it before the answer begins.
  */
 export function boundLeftover(request: IncomingMessage, response: ServerResponse, clock: Clock): void {
   response.once("finish", () => {

@@ -1,10 +1,12 @@
 /**
- * Opens connections of the server to ports of a running machine that outlive this agent: the guest's agent connects, and keeps the
- * connection for the next host, as it keeps a resumable command (exec.ts carries the bytes).
+ * Opens connections of the server to ports of a running machine that outlive this agent: the guest's agent
+ * connects, and keeps the connection for the next host, as it keeps a resumable command (exec.ts carries the
+ * bytes).
  *
  * Always:
  * - The refusals are those of a dialed connection (dial.ts), and both are counted together.
- * - A guest that has no room for another, or cannot open one, is dialed; that connection ends with this agent and with a move.
+ * - A guest that has no room for another, or cannot open one, is dialed; that connection ends with this agent
+ *   and with a move.
  */
 import { Readable, type Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -14,7 +16,10 @@ import type { Guest, GuestExec } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 
 const CONNECT_MS = 10_000;
-/** Why a guest does not connect, where the host would fare no better. Anything else means that the guest cannot. */
+/**
+ * Why a guest does not connect, where the host would fare no better. Anything else means that the guest
+ * cannot.
+ */
 const FINAL = ["ECONNREFUSED", "ECONNRESET", "ETIMEDOUT"];
 
 export interface OpenedConnection {

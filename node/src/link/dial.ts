@@ -1,10 +1,10 @@
 /**
- * A TCP connection from the server to a port of a running machine: the request's body goes to the guest, and the guest's
- * bytes are the response's body.
+ * A TCP connection from the server to a port of a running machine: the request's body goes to the guest, and
+ * the guest's bytes are the response's body.
  *
- * It is a request instead of an upgrade, because a body shows how it ended: a body that ends closes that direction, a body
- * that breaks means that the caller has disconnected, and the guest must see the difference. On a raw Unix socket both look
- * the same.
+ * It is a request instead of an upgrade, because a body shows how it ended: a body that ends closes that
+ * direction, a body that breaks means that the caller has disconnected, and the guest must see the
+ * difference. On a raw Unix socket both look the same.
  *
  * Always:
  * - The response begins after the guest's port has accepted, so a refusal has a status.

@@ -7,7 +7,7 @@ export interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly query: URLSearchParams;
-  /** Of the route, by name. */
+  /** Parameters of the route, by name. */
   readonly parameters: Readonly<Record<string, string>>;
   /** Aborted when the caller has gone. */
   readonly signal: AbortSignal;

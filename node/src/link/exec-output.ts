@@ -1,15 +1,15 @@
 /**
  * The answer of one command on the link: its output and other frames, written to the server in few pieces.
  *
- * Each piece costs the server and the caller more than its bytes do. So the frames of one turn of the event loop are written together,
- * output of one stream as one frame. Output that ends with a large piece is probably followed by more: it is gathered for GATHER_MS,
- * or until there are GATHERED_BYTES.
+ * Each piece costs the server and the caller more than its bytes do. So the frames of one turn of the event
+ * loop are written together, output of one stream as one frame. Output that ends with a large piece is
+ * probably followed by more: it is gathered for GATHER_MS, or until there are GATHERED_BYTES.
  *
  * Always:
  * - Frames and the pieces of output are written in the order in which they came.
- * - Output whose last piece is small (a terminal, a prompt, the end of a burst) is written in its turn, with what was gathered before
- *   it. So is all output while the caller does not read, and that of connections: the guest sends a window of it, and then waits
- *   until the other end has some.
+ * - Output whose last piece is small (a terminal, a prompt, the end of a burst) is written in its turn, with
+ *   what was gathered before it. So is all output while the caller does not read, and that of connections:
+ *   the guest sends a window of it, and then waits until the other end has some.
  * - While HELD_BYTES or more wait for the caller, the command's outputs are paused.
  */
 import type { ServerResponse } from "node:http";
@@ -24,8 +24,9 @@ const GATHER_MS = 1;
 /** Up to this size a copy costs less than another buffer to write. */
 const COPIED_BYTES_MAX = 4096;
 /**
- * So much may wait for the caller before the outputs are paused: more than the connection's own high-water mark, at which each
- * large frame would pause them. With the window of a stream it is less than what the guest keeps of a command (decision 53).
+ * How much may wait for the caller before the outputs are paused: more than the connection's own high-water
+ * mark, at which each large frame would pause them. With the window of a stream it is less than what the
+ * guest keeps of a command (decision 53).
  */
 const HELD_BYTES = 128 * 1024;
 
@@ -161,8 +162,8 @@ export class LinkOutput {
     socket?.cork();
     this.#response.uncork();
     socket?.uncork();
-    // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24: it comes only from a
-    // socket that was full itself, or when nothing is left).
+    // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24: it
+    // comes only from a socket that was full itself, or when nothing is left).
     if (!this.#isBlocked) return;
     if (socket?.writableNeedDrain === false) this.#onDrain();
     // A response emits `drain` only if a single chunk was large, whatever waits in its socket (Node 24).

@@ -1,19 +1,21 @@
 /**
- * One running command, or one connection to a port of the guest, on the link: frames of an HTTP request ↔ a GuestExec.
+ * One running command, or one connection to a port of the guest, on the link: frames of an HTTP request ↔ a
+ * GuestExec.
  *
- * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and at most one write per turn of
- * the event loop (exec-output.ts). The response's head is sent with the first frame, or alone after HEAD_DELAY_MS if the command
- * is silent, because callers wait for it.
+ * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and at most one
+ * write per turn of the event loop (exec-output.ts). The response's head is sent with the first frame, or
+ * alone after HEAD_DELAY_MS if the command is silent, because callers wait for it.
  *
  * Always:
- * - Exactly one exit or failure frame is sent, as the last frame. A request without a start frame fails after MESSAGE_MS.
- * - When the caller disconnects, the command is killed with all its descendants (with a terminal: after SIGHUP and a grace
- *   period), unless it runs in the background.
+ * - Exactly one exit or failure frame is sent, as the last frame. A request without a start frame fails after
+ *   MESSAGE_MS.
+ * - When the caller disconnects, the command is killed with all its descendants (with a terminal: after
+ *   SIGHUP and a grace period), unless it runs in the background.
  * - A caller that does not read pauses the command's output. A command that does not read pauses the request.
  *
- * If the node agent dies or stops in the middle, the caller sees a body without an exit frame. A command with a resume key
- * continues in the guest, and the caller resumes it through the next agent (decision 53). The guest ends any other when the
- * next agent connects.
+ * If the node agent dies or stops in the middle, the caller sees a body without an exit frame. A command with
+ * a resume key continues in the guest, and the caller resumes it through the next agent (decision 53). The
+ * guest ends any other when the next agent connects.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable, Writable } from "node:stream";
@@ -46,9 +48,12 @@ import { LinkOutput } from "./exec-output.ts";
 const HEAD_DELAY_MS = 50;
 /** How often an empty frame checks the connection of a caller whose input is paused. */
 const CALLER_CHECK_MS = 2_000;
-/** Of the input of a connection; a server does not send so much. */
+/** Max unread input of a connection; a server does not send so much. */
 const UNREAD_BYTES_MAX = 1024 * 1024;
-/** One for all: to make one with its stack takes longer than all else that an abort does, and a stack keeps what it names in memory. */
+/**
+ * One for all: to make one with its stack takes longer than all else that an abort does, and a stack keeps
+ * what it names in memory.
+ */
 const GONE = new DOMException("the caller has gone, or was answered", "AbortError");
 const NO_OUTPUT = encodeLinkFrame("stderr");
 /** A guest that does not report the end of a killed command within this time counts as unreachable. */
@@ -88,9 +93,9 @@ class LinkExec {
   readonly #isStopping: () => boolean;
   readonly #isLeaving: () => boolean;
   readonly #connectsIn: LinkExecOptions["connectsIn"];
-  /** Of a connection: aborted when its caller has gone. */
+  /** Aborted when the caller of a connection has disconnected. */
   readonly #gone = new AbortController();
-  /** Of a connection: whether the guest keeps it. */
+  /** Whether the guest keeps the connection. */
   #isKeptConnection = false;
   /** How much of its input the guest has, which the caller was not told. */
   #inputTaken: number | null = null;
@@ -196,8 +201,8 @@ class LinkExec {
   }
 
   /**
-   * The guest does not read. A connection's request is read on, because the output that the guest waits to send may depend on its
-   * next frame; the server sends little more than this before the guest has it.
+   * The guest does not read. A connection's request is read on, because the output that the guest waits to
+   * send may depend on its next frame; the server sends little more than this before the guest has it.
    */
   #onFull({ stdin }: GuestExec): void {
     if (!this.#isKeptConnection || stdin.writableLength > UNREAD_BYTES_MAX) this.#pause();
@@ -217,7 +222,10 @@ class LinkExec {
     this.#pause();
   }
 
-  /** Whether its guest is about to be paused. What has not started may be sent again, and is refused with that. */
+  /**
+   * Whether its guest is about to be paused. What has not started may be sent again, and is refused with
+   * that.
+   */
   #refusesToStart(): boolean {
     if (!this.#isLeaving()) return false;
     this.#fail({ code: "not_running", message: "the machine moves to another node" });
@@ -254,7 +262,10 @@ class LinkExec {
     if (exec !== null) this.#follow(exec, start);
   }
 
-  /** The command began through an earlier agent. Its output comes after the frame that says how much input it has. */
+  /**
+   * The command began through an earlier agent. Its output comes after the frame that says how much input it
+   * has.
+   */
   #onResume(resume: ExecResume): void {
     const { resumeKey, stdoutBytes, stderrBytes, elapsedMs, timeoutMs, terminal } = resume;
     this.#start = { ...resume, isBackground: false };
@@ -311,8 +322,8 @@ class LinkExec {
   }
 
   /**
-   * So that the server need not keep input that the guest has. A guest may take its input in any number of pieces: all that came with one
-   * read of its channel is one message to the server.
+   * Acknowledges input that the guest has, so that the server need not keep it. A guest may take its input in
+   * any number of pieces: all that came with one read of its channel is one message to the server.
    */
   #acknowledgeInput(exec: GuestExec): void {
     exec.onInputTaken?.((stdinBytes) => {
@@ -334,7 +345,10 @@ class LinkExec {
     return this.#start?.resumeKey !== undefined && this.#guest.keepsCommands === true;
   }
 
-  /** null: the guest accepts no command now, and the failure was sent. Throws a RangeError when the request is too large. */
+  /**
+   * null: the guest accepts no command now, and the failure was sent. Throws a RangeError when the request is
+   * too large.
+   */
   #begin(start: ExecStart): GuestExec | null {
     const { argv, cwd, env, user, hasStdin, terminal, isBackground, resumeKey } = start;
     const needsPid = terminal !== null || isBackground;
@@ -397,7 +411,10 @@ class LinkExec {
     this.#expectEnd();
   }
 
-  /** While the caller does not read, or the guest is paused, the end cannot arrive, so the deadline is extended. */
+  /**
+   * While the caller does not read, or the guest is paused, the end cannot arrive, so the deadline is
+   * extended.
+   */
   #expectEnd(): void {
     this.#timers.push(
       this.#clock.timer(KILL_DEADLINE_MS, () => {
@@ -437,7 +454,8 @@ class LinkExec {
 
   #onClose(): void {
     const isLeft = this.#isStopping() && this.#isKept;
-    // The whole answer has been given to the kernel, which delivers it also when this process dies, or it has no reader.
+    // The whole answer has been given to the kernel, which delivers it also when this process dies, or it has
+    // no reader.
     if (!isLeft) this.#exec?.release?.();
     if (this.#isFinished) return;
     this.#release();

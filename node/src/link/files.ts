@@ -1,13 +1,16 @@
 /**
- * Operations on files of a running machine, for the server: contract/src/link/files.ts describes requests and answers.
+ * Operations on files of a running machine, for the server: contract/src/link/files.ts describes requests and
+ * answers.
  *
  *     write: request body → SHA-256 → the guest's input          read: the guest's output → response body
  *
  * Always:
  * - Bytes are passed on without a copy, and neither side is read faster than the other accepts them.
- * - The guest has accepted the operation before the answer's head is sent, so what it refuses has a status and a code.
- * - A file changes only after all of the request's body has arrived and its SHA-256 was checked. A caller that has gone, a
- *   guest that fails and a guest that makes no progress for FILE_SILENCE_MAX_MS end the operation.
+ * - The guest has accepted the operation before the answer's head is sent, so what it refuses has a status
+ *   and a code.
+ * - A file changes only after all of the request's body has arrived and its SHA-256 was checked. A caller
+ *   that has gone, a guest that fails and a guest that makes no progress for FILE_SILENCE_MAX_MS end the
+ *   operation.
  * - A read that is incomplete breaks the connection.
  *
  * If the agent dies, the connection breaks, and the guest keeps the old file when its channel is lost.
@@ -37,7 +40,10 @@ import { CallerGone } from "./exchange.ts";
 /** A path of 4096 characters, escaped, and the other fields. */
 const MESSAGE_BYTES_MAX = 32 * 1024;
 const NEWLINE = 0x0a;
-/** How often progress is checked, and the host's free space: a guest whose write does not fit is paused by its VMM. */
+/**
+ * How often progress is checked, and the host's free space: a guest whose write does not fit is paused by its
+ * VMM.
+ */
 const LOOK_MS = 500;
 
 export interface FileOptions {
@@ -58,7 +64,10 @@ interface Exchange extends FileOptions {
 
 type Serve = (exchange: Exchange, message: unknown) => Promise<void>;
 
-/** Resolves when the answer is complete. Before its head is sent, throws InvalidMessage, SyntaxError, FileFailure or CallerGone. */
+/**
+ * Resolves when the answer is complete. Before its head is sent, throws InvalidMessage, SyntaxError,
+ * FileFailure or CallerGone.
+ */
 export async function serveFile(
   request: IncomingMessage,
   response: ServerResponse,
@@ -158,7 +167,10 @@ async function write(exchange: Exchange, message: unknown): Promise<void> {
   }
 }
 
-/** Passes all of the body to the guest; resolves with its SHA-256. Rejects when the operation ends before the body. */
+/**
+ * Passes all of the body to the guest; resolves with its SHA-256. Rejects when the operation ends before the
+ * body.
+ */
 async function passBody(request: IncomingMessage, work: FileWork, watch: Watch): Promise<string> {
   const hash = createHash("sha256");
   const { input } = work;
@@ -216,7 +228,9 @@ async function remove(exchange: Exchange, message: unknown): Promise<void> {
   response.writeHead(200, { "content-length": 0 }).end();
 }
 
-/** Ends an operation whose caller has gone, whose guest makes no progress, or whose host has no space left. */
+/**
+ * Ends an operation whose caller has gone, whose guest makes no progress, or whose host has no space left.
+ */
 class Watch implements Disposable {
   readonly #exchange: Exchange;
   readonly #work: FileWork;
@@ -249,7 +263,10 @@ class Watch implements Disposable {
     void this.#lookForRoom();
   }
 
-  /** Sends white space from now on: a request that is not read does not show that its caller has gone, and the server ends a silent one. */
+  /**
+   * Sends white space from now on: a request that is not read does not show that its caller has gone, and the
+   * server ends a silent one.
+   */
   showLife(): void {
     this.#showsLife = true;
   }
@@ -288,8 +305,8 @@ class Watch implements Disposable {
 }
 
 /**
- * Reads the message with which a request begins, up to a line break or the end; what follows stays in the request, which is
- * paused. Throws InvalidMessage when it is too long, incomplete or late.
+ * Reads the message with which a request begins, up to a line break or the end; what follows stays in the
+ * request, which is paused. Throws InvalidMessage when it is too long, incomplete or late.
  */
 function readMessage(request: IncomingMessage, clock: Clock): Promise<string> {
   const { promise, resolve, reject } = Promise.withResolvers<string>();

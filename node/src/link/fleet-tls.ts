@@ -2,9 +2,11 @@
  * TLS connections from a node to servers of its fleet, and the first one, before it has joined.
  *
  * Always:
- * - After it has joined, a node talks only to a server whose certificate is of a fleet authority that it trusts.
- * - A node that joins trusts a certificate for the host of FLOTILLA_URL from a public authority, or of the fleet authority
- *   that its join token names. Without TLS it joins over loopback only. Before that it sends nothing.
+ * - After it has joined, a node talks only to a server whose certificate is of a fleet authority that it
+ *   trusts.
+ * - A node that joins trusts a certificate for the host of FLOTILLA_URL from a public authority, or of the
+ *   fleet authority that its join token names. Without TLS it joins over loopback only. Before that it sends
+ *   nothing.
  */
 import { createHash } from "node:crypto";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
@@ -29,8 +31,8 @@ export function endpointOf(address: string): Endpoint {
 }
 
 /**
- * How a node that has joined connects to a server, or to an ingress. `authority`: the fingerprint of one that it trusts;
- * `expected`: the other end's name in its certificate.
+ * How a node that has joined connects to a server, or to an ingress. `authority`: the fingerprint of one that
+ * it trusts; `expected`: the other end's name in its certificate.
  */
 export const fleetOptions = (
   { key, cert, ca }: TlsIdentity,
@@ -63,7 +65,10 @@ export function openTls(options: ConnectionOptions, clock: Clock): Promise<TLSSo
   });
 }
 
-/** Explains an error of a connection to a server: certificates are verified with this host's clock, which may be wrong. */
+/**
+ * Explains an error of a connection to a server: certificates are verified with this host's clock, which may
+ * be wrong.
+ */
 export function explained(error: unknown, clock: Pick<Clock, "now">): Error {
   const code = (error as NodeJS.ErrnoException | null)?.code;
   if (code !== "CERT_NOT_YET_VALID" && code !== "CERT_HAS_EXPIRED") return errorOf(error);
@@ -72,7 +77,10 @@ export function explained(error: unknown, clock: Pick<Clock, "now">): Error {
   return new Error(text, { cause: error });
 }
 
-/** A connection to the server of a node that has not joined. `authority`: from its join token. Rejects with what to do. */
+/**
+ * A connection to the server of a node that has not joined. `authority`: from its join token. Rejects with
+ * what to do.
+ */
 export async function connectToJoin(url: URL, authority: string | null, clock: Clock): Promise<Socket> {
   const host = url.hostname.replace(/^\[|\]$/g, "");
   if (url.protocol === "http:") {
@@ -116,7 +124,9 @@ function isUntrusted(error: unknown): boolean {
   return /CERT|SIGNATURE|ISSUER|ALTNAME/.test(code);
 }
 
-/** The certificate with this fingerprint in what the server shows, as PEM. Nothing is sent on this connection. */
+/**
+ * The certificate with this fingerprint in what the server shows, as PEM. Nothing is sent on this connection.
+ */
 async function findAuthority(at: Endpoint, fingerprint: string, clock: Clock): Promise<string | null> {
   const socket = await openTls(
     { ...at, servername: authorityServerName(fingerprint), rejectUnauthorized: false },

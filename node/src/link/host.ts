@@ -1,6 +1,6 @@
 /**
- * What the server asks of a node as a whole: that its machines are suspended because its host is about to end, and that its agent
- * runs again as the program that is installed there.
+ * What the server asks of a node as a whole: that its machines are suspended because its host is about to
+ * end, and that its agent runs again as the program that is installed there.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";

@@ -1,9 +1,9 @@
 /**
- * Which images the node reports: all of them at first and after a failure, then the difference from what the server has
- * accepted.
+ * Which images the node reports: all of them at first and after a failure, then the difference from what the
+ * server has accepted.
  *
- * In memory only. Always: a report has at most REPORT_BYTES_MAX of JSON; of more images the most recently used are
- * reported, and a machine of another one is placed without regard to its image.
+ * In memory only. Always: a report has at most REPORT_BYTES_MAX of JSON; of more images the most recently
+ * used are reported, and a machine of another one is placed without regard to its image.
  */
 import type { ImageReport, NodeImage, ReportedImage } from "@flotilla/contract/link/link";
 

@@ -1,7 +1,8 @@
 /**
  * Images of the node on the link: what there is, pulls, archives to import, and local images to remove.
  *
- * Owns an archive while it is imported: a file in the agent's directory of temporary files, which the next agent empties.
+ * Owns an archive while it is imported: a file in the agent's directory of temporary files, which the next
+ * agent empties.
  */
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";

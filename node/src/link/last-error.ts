@@ -1,5 +1,6 @@
 /**
- * The last error that the agent has logged, for reports to the server. In memory: it is gone when the agent ends.
+ * The last error that the agent has logged, for reports to the server. In memory: it is gone when the agent
+ * ends.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Heartbeat } from "@flotilla/contract/link/link";

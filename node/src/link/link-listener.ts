@@ -1,8 +1,9 @@
 /**
  * Where servers connect to a node that is reachable: TLS 1.3 with certificates of the fleet on both sides.
  *
- * Always: only a server of the fleet is served, and an ingress, which may only open ports of machines; a handshake that takes HANDSHAKE_MS is ended, and at most HANDSHAKES_MAX
- * connections are open that have not finished theirs.
+ * Always: only a server of the fleet is served, and an ingress, which may only open ports of machines; a
+ * handshake that takes HANDSHAKE_MS is ended, and at most HANDSHAKES_MAX connections are open that have not
+ * finished theirs.
  */
 import { createServer, type Socket } from "node:net";
 import { createSecureContext, createServer as createTlsServer, type SecureContextOptions } from "node:tls";

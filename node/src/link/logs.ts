@@ -2,10 +2,10 @@
  * A machine's log on the link: lines from a position to the end and, for a follower, new lines.
  *
  * Always:
- * - At most one piece of the log is buffered, however slow the reader is. The log itself is the queue: a reader that is too
- *   slow misses the oldest lines.
- * - A body that ends normally is complete: the end was reached, or the machine was removed. One that breaks off means that
- *   the agent ended.
+ * - At most one piece of the log is buffered, however slow the reader is. The log itself is the queue: a
+ *   reader that is too slow misses the oldest lines.
+ * - A body that ends normally is complete: the end was reached, or the machine was removed. One that breaks
+ *   off means that the agent ended.
  */
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";

@@ -1,13 +1,13 @@
 /**
- * What a node on another host than the server has of its fleet: its key, its certificate, whom it trusts, and where servers
- * listen for it.
+ * What a node on another host than the server has of its fleet: its key, its certificate, whom it trusts, and
+ * where servers listen for it.
  *
- * Owns `node.key` and `membership.json` in the node's directory (0600). The key is made before the first registration and
- * never leaves the host; the rest is replaced as a whole.
+ * Owns `node.key` and `membership.json` in the node's directory (0600). The key is made before the first
+ * registration and never leaves the host; the rest is replaced as a whole.
  *
  * Always:
- * - A crash leaves the earlier file or the new one. A registration whose answer was lost is repeated with the same key, and
- *   uses the join token once.
+ * - A crash leaves the earlier file or the new one. A registration whose answer was lost is repeated with the
+ *   same key, and uses the join token once.
  * - A node that joins accepts only the fleet that its join token names.
  */
 import {
@@ -54,8 +54,8 @@ export class Membership {
   }
 
   /**
-   * Reads what the directory has. null: the node is one of the server's host: it has not joined from another one, and its
-   * token is not one with which nodes of other hosts join. Throws an Error with what to do.
+   * Reads what the directory has. null: the node is one of the server's host: it has not joined from another
+   * one, and its token is not one with which nodes of other hosts join. Throws an Error with what to do.
    */
   static async open(directory: string, nodeId: string, joinToken: string | null): Promise<Membership | null> {
     const path = join(directory, "membership.json");
@@ -76,7 +76,10 @@ export class Membership {
     return { key, cert: certificate, ca: [...authorities] };
   }
 
-  /** The fingerprint of an authority that the node trusts; servers show a certificate of the one that is asked for. */
+  /**
+   * The fingerprint of an authority that the node trusts; servers show a certificate of the one that is asked
+   * for.
+   */
   get authority(): string | null {
     const [first] = this.#stored?.authorities ?? [];
     return first === undefined ? null : fingerprintOf(first);
@@ -95,7 +98,9 @@ export class Membership {
     this.#watchers.push(onChange);
   }
 
-  /** What proves to the server that this node has its key. `bearer`: the token or credential of the same call. */
+  /**
+   * What proves to the server that this node has its key. `bearer`: the token or credential of the same call.
+   */
   proofFor(bearer: string): { readonly publicKey: string; readonly proof: string } {
     const text = registrationProof(this.nodeId, createHash("sha256").update(bearer).digest("hex"));
     return {
@@ -104,10 +109,13 @@ export class Membership {
     };
   }
 
-  /** Keeps what the server has answered. `joinToken`: with which the node has just joined. Throws an Error. */
+  /**
+   * Keeps what the server has answered. `joinToken`: with which the node has just joined. Throws an Error.
+   */
   async accept(facts: FleetFacts, joinToken: string | null): Promise<void> {
     const { authorities, ingresses } = facts;
-    // A server answers, so there is one: an answer without any must not leave the node without an address to call.
+    // A server answers, so there is one: an answer without any must not leave the node without an address to
+    // call.
     const listeners = facts.listeners.length > 0 ? facts.listeners : this.listeners;
     const expected = joinToken === null ? null : (parseJoinToken(joinToken)?.authority ?? null);
     if (expected !== null && !authorities.some((each) => fingerprintOf(each) === expected))

@@ -1,8 +1,9 @@
 /**
- * The node's side of a move of a machine, as source and as target: contract/src/link/moves.ts describes the requests.
+ * The node's side of a move of a machine, as source and as target: contract/src/link/moves.ts describes the
+ * requests.
  *
- * Leaves what they mean to moves/outgoing.ts and moves/incoming.ts. Always: neither side is read faster than the other
- * accepts it, and a line at least each second shows that the target is alive.
+ * Leaves what they mean to moves/outgoing.ts and moves/incoming.ts. Always: neither side is read faster than
+ * the other accepts it, and a line at least each second shows that the target is alive.
  */
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";

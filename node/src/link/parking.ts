@@ -1,17 +1,17 @@
 /**
- * The connections that a node keeps parked at every server and every ingress of its fleet, so that these can call it although
- * nothing can connect to it.
+ * The connections that a node keeps parked at every server and every ingress of its fleet, so that these can
+ * call it although nothing can connect to it.
  *
  * The bytes before HTTP are described in contract/src/link/fleet.ts. In memory only.
  *
  * Always:
  * - On a connection at an ingress only ports of machines are opened.
- * - At each server that listens, IDLE_MIN to IDLE_MAX connections are parked, more while many are used. When a server uses
- *   one, another is opened at once.
+ * - At each server that listens, IDLE_MIN to IDLE_MAX connections are parked, more while many are used. When
+ *   a server uses one, another is opened at once.
  * - A connection on which the server has not answered a PING until the next one is closed.
- * - While a server cannot be reached, one attempt at a time is made, after pauses of RETRY_MS_MIN to RETRY_MS_MAX, at each
- *   of its addresses in turn. So it is while a server closes connections at once and says nothing on them, as it does when the
- *   node was removed.
+ * - While a server cannot be reached, one attempt at a time is made, after pauses of RETRY_MS_MIN to
+ *   RETRY_MS_MAX, at each of its addresses in turn. So it is while a server closes connections at once and
+ *   says nothing on them, as it does when the node was removed.
  */
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
@@ -154,7 +154,7 @@ class Lot {
     });
   }
 
-  /** Of several that were closed together one counts. */
+  /** Counts a refusal; several that were closed together count as one. */
   #onRefused(): void {
     if (this.#isClosed || this.#pause !== null) return;
     this.#refusals += 1;

@@ -21,7 +21,7 @@ export interface Post {
 export interface Answer {
   readonly status: number;
   readonly text: string;
-  /** Of a refusal, for programs; null: none. */
+  /** Code of a refusal, for programs; null: none. */
   readonly code: string | null;
 }
 

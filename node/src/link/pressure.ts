@@ -1,5 +1,6 @@
 /**
- * How much processes of the host wait for processors, memory and the disk: pressure stall information of the kernel.
+ * How much processes of the host wait for processors, memory and the disk: pressure stall information of the
+ * kernel.
  *
  * Always: a kernel without it (older than 4.20, or started with `psi=0`) gives null, never zeros.
  */
@@ -14,7 +15,9 @@ export async function readPressure(directory = "/proc/pressure"): Promise<NodePr
   return cpu === null || memory === null || io === null ? null : { cpu, memory, io };
 }
 
-/** In percent of the last minute; null: the text has none. Kernels before 5.13 have no `full` of processors. */
+/**
+ * In percent of the last minute; null: the text has none. Kernels before 5.13 have no `full` of processors.
+ */
 export function waitsIn(text: string): NodePressure["cpu"] | null {
   const some = meanOf("some", text);
   return some === null ? null : { some, full: meanOf("full", text) ?? 0 };

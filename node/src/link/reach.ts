@@ -28,7 +28,9 @@ export interface Reach {
   readonly server: RemoteServer;
   /** What the node registers as its address. */
   readonly address: string;
-  /** Lets servers and ingresses reach it. `serve` serves HTTP on a connection. Ends with the returned object. */
+  /**
+   * Lets servers and ingresses reach it. `serve` serves HTTP on a connection. Ends with the returned object.
+   */
   open(serve: (socket: Socket, peer: Peer) => void): Promise<AsyncDisposable>;
 }
 

@@ -1,8 +1,8 @@
 /**
  * Calls from a node to the servers of its fleet on other hosts: its registration and its heartbeats.
  *
- * Always: a call goes to the server that answered last; when it cannot be reached, the next call goes to another one.
- * Without any other, FLOTILLA_URL is called again.
+ * Always: a call goes to the server that answered last; when it cannot be reached, the next call goes to
+ * another one. Without any other, FLOTILLA_URL is called again.
  */
 import { request as httpRequest } from "node:http";
 import { Agent, request as httpsRequest } from "node:https";

@@ -1,21 +1,22 @@
 /**
- * The node's reports to the server: registers the node, then reports every HEARTBEAT_PERIOD_MS and immediately after a
- * change.
+ * The node's reports to the server: registers the node, then reports every HEARTBEAT_PERIOD_MS and
+ * immediately after a change.
  *
- * Owns `<node directory>/credential` (0600), which authenticates the node after its registration. outbox.ts holds what is to
- * be reported; machines/ observes it.
+ * Owns `<node directory>/credential` (0600), which authenticates the node after its registration. outbox.ts
+ * holds what is to be reported; machines/ observes it.
  *
  * Always:
- * - A report after a failure, and the first one, holds all machines and all open runs, so nothing depends on an earlier
- *   report having arrived.
- * - An event stays in the outbox until a report that held it was accepted; a run stays in the journal of runs until the
- *   server has acknowledged it.
- * - Images that come or go are listed and reported together, once a second at most, and less often when a list takes long.
+ * - A report after a failure, and the first one, holds all machines and all open runs, so nothing depends on
+ *   an earlier report having arrived.
+ * - An event stays in the outbox until a report that held it was accepted; a run stays in the journal of runs
+ *   until the server has acknowledged it.
+ * - Images that come or go are listed and reported together, once a second at most, and less often when a
+ *   list takes long.
  * - Without a server the node continues to run, and tries again forever.
  * - When the server no longer knows the credential, the node registers with its join token again.
  *
- * One loop; a change while a report is under way leads to the next one. If the process dies, only events that were not sent
- * yet are lost: states and runs are in the journals.
+ * One loop; a change while a report is under way leads to the next one. If the process dies, only events that
+ * were not sent yet are lost: states and runs are in the journals.
  */
 import { randomBytes } from "node:crypto";
 import { readFile, rename, writeFile } from "node:fs/promises";
@@ -47,15 +48,27 @@ import type { RemoteServer } from "./remote-server.ts";
 /** Changes within this time of the first go into one report. */
 const COALESCE_MS = 20;
 const ANSWER_DEADLINE_MS = 10_000;
-/** A report of everything may be megabytes, and a later one would be no smaller. The server refuses a body that comes more slowly. */
+/**
+ * A report of everything may be megabytes, and a later one would be no smaller. The server refuses a body
+ * that comes more slowly.
+ */
 const BYTES_PER_MS_MIN = 16;
 const RETRY_MS_MIN = 200;
-/** Well below the time after which a node counts as lost, so that a server that was restarted sees its nodes soon. */
+/**
+ * Well below the time after which a node counts as lost, so that a server that was restarted sees its nodes
+ * soon.
+ */
 const RETRY_MS_MAX = 3_000;
 const EVENTS_PER_REPORT_MAX = 1_000;
-/** Between two lists of images: a report costs the node, the server and the database something, and nothing waits for it. */
+/**
+ * Between two lists of images: a report costs the node, the server and the database something, and nothing
+ * waits for it.
+ */
 const IMAGES_PERIOD_MS = 1_000;
-/** Images are listed at most for this part of the time: tenants that fetch one after another may have thousands. */
+/**
+ * Images are listed at most for this part of the time: tenants that fetch one after another may have
+ * thousands.
+ */
 const LISTING_SHARE = 1 / 20;
 /** Until one of the two programs is upgraded, no call succeeds. */
 const RETRY_OF_VERSION_MS = 15_000;
@@ -79,7 +92,10 @@ export interface ReporterOptions {
   readonly observeAll: () => readonly ObservedMachine[];
   /** Whether VMs of this node can be fenced; absent: they cannot. */
   readonly canFence?: boolean;
-  /** A server has acknowledged a heartbeat that was sent at this instant of `Clock.boottime`; absent: no VM is fenced. Never rejects. */
+  /**
+   * A server has acknowledged a heartbeat that was sent at this instant of `Clock.boottime`; absent: no VM is
+   * fenced. Never rejects.
+   */
   readonly acknowledged?: (sentAt: number, absent: readonly AbsentMachine[]) => Promise<void>;
   /** Machines whose VMM runs another program than the installed one; absent: it does not say. */
   readonly outdatedVmms?: () => Promise<readonly string[]>;
@@ -96,7 +112,10 @@ export interface ReporterOptions {
 /** This node and the server have versions of the link that do not work together. */
 class VersionMismatch extends Error {}
 
-/** The text of a refusal, whose body is JSON; anything else was not sent by a server of Flotilla, and is shown as it is. */
+/**
+ * The text of a refusal, whose body is JSON; anything else was not sent by a server of Flotilla, and is shown
+ * as it is.
+ */
 function sentenceIn(text: string): string {
   try {
     const { error } = JSON.parse(text) as { readonly error?: unknown };

@@ -1,8 +1,8 @@
 /**
  * What the host has and what of it is in use, as the server's scheduler needs to know it.
  *
- * Reads /proc and the file system of the node's directory; owns nothing. Always: all numbers are of this moment,
- * except `usedCpus`, which is the mean since the last look.
+ * Reads /proc and the file system of the node's directory; owns nothing. Always: all numbers are of this
+ * moment, except `usedCpus`, which is the mean since the last look.
  */
 import { readFile, statfs } from "node:fs/promises";
 import { availableParallelism, cpus, totalmem } from "node:os";

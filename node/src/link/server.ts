@@ -1,16 +1,16 @@
 /**
- * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open, and on
- * connections with servers of other hosts (parking.ts, link-listener.ts).
+ * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open,
+ * and on connections with servers of other hosts (parking.ts, link-listener.ts).
  *
- * Owns the socket's file. Serves exactly the routes of contract/src/link/routes.ts, and leaves what they mean to
- * machines/, images/, exec.ts, files.ts and dial.ts.
+ * Owns the socket's file. Serves exactly the routes of contract/src/link/routes.ts, and leaves what they mean
+ * to machines/, images/, exec.ts, files.ts and dial.ts.
  *
- * A caller can do everything to the machines of this node, so it is trusted with them. It may still hang or be faulty, so
- * what it holds is bounded.
+ * A caller can do everything to the machines of this node, so it is trusted with them. It may still hang or
+ * be faulty, so what it holds is bounded.
  *
  * Always:
- * - Every request is answered. An unexpected error is a 500 with its message, because the only caller is the operator's
- *   server.
+ * - Every request is answered. An unexpected error is a 500 with its message, because the only caller is the
+ *   operator's server.
  * - A message is bounded, in time as well (bodies.ts).
  */
 import { chmod, chown, mkdir, rm, stat, statfs } from "node:fs/promises";
@@ -62,7 +62,10 @@ import type { Peer } from "./parking.ts";
 
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
 const WAIT_MS_MAX = 10 * 60_000;
-/** More than the calls of all servers of a fleet; each may use another descriptor. Parked connections have their own bound. */
+/**
+ * More than the calls of all servers of a fleet; each may use another descriptor. Parked connections have
+ * their own bound.
+ */
 const CONNECTIONS_MAX = 16_384;
 /** Longer than the server's pool keeps a connection, so that it is never closed under a request. */
 const KEEP_ALIVE_MS = 120_000;
@@ -78,7 +81,7 @@ export interface LinkOptions {
   readonly fleet: Fleet;
   readonly incoming: Incoming;
   readonly images: Images;
-  /** For machines that leave. */
+  /** What machines that leave need. */
   readonly outgoing: OutgoingDeps;
   readonly clock: Clock;
   readonly log: Log;

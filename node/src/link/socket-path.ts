@@ -1,6 +1,6 @@
 /**
- * Where the link's socket lies: in the node's directory, or, when that path is longer than a socket's may be, in a
- * short private one that is named after it.
+ * Where the link's socket lies: in the node's directory, or, when that path is longer than a socket's may be,
+ * in a short private one that is named after it.
  */
 import { createHash } from "node:crypto";
 import { tmpdir } from "node:os";

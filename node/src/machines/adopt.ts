@@ -1,16 +1,18 @@
 /**
- * Recovers the state that an earlier node agent left: journals, running VMs, interrupted actions, leftover files.
+ * Recovers the state that an earlier node agent left: journals, running VMs, interrupted actions, leftover
+ * files.
  *
  * Runs once, before the link answers and before anything new begins. In this order:
- * 1. Read every journal, and remove files that none accounts for: temporary files, directories of boots that ended.
- * 2. Recover machines whose journal is lost (lost-journal.ts). A directory without a journal and without a disk is left over
- *    from a removal: it is removed.
+ * 1. Read every journal, and remove files that none accounts for: temporary files, directories of boots that
+ *    ended.
+ * 2. Recover machines whose journal is lost (lost-journal.ts). A directory without a journal and without a
+ *    disk is left over from a removal: it is removed.
  * 3. End the runs of boots that no machine has.
  * 4. Resume every supervisor: one with a boot looks for its VM first (the plan's action is `adopt`).
  * 5. End every VM that belongs to no machine.
  *
- * Always: no disk is deleted here, and no VM that may belong to a machine is ended. Files of one machine that cannot be used or
- * removed affect no other. If the process dies in the middle, the next run does the same.
+ * Always: no disk is deleted here, and no VM that may belong to a machine is ended. Files of one machine that
+ * cannot be used or removed affect no other. If the process dies in the middle, the next run does the same.
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -31,13 +33,16 @@ import {
 } from "./paths.ts";
 import type { MachineDeps } from "./machine-deps.ts";
 
-/** How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it serves. */
+/**
+ * How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it
+ * serves.
+ */
 const ADOPTION_WAIT_MS = 10_000;
 
 export interface Adoption {
   /** Machines on this node. */
   readonly machines: number;
-  /** Those that run. */
+  /** How many run. */
   readonly running: number;
   /** VMs that no journal knew. */
   readonly swept: number;
@@ -45,7 +50,10 @@ export interface Adoption {
   readonly removed: number;
 }
 
-/** Logs what it finds; throws only when the machines directory cannot be read or the driver cannot find VMs and sweep. */
+/**
+ * Logs what it finds; throws only when the machines directory cannot be read or the driver cannot find VMs
+ * and sweep.
+ */
 export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Adoption> {
   const { log, driver, liveBoots, machinesDirectory, runs } = deps;
   await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });
@@ -84,7 +92,10 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
   return { machines: machines.length, running, swept, removed };
 }
 
-/** Adds a machine whose journal could be read. Resolves with how much of its directory was removed. Rejects when its files cannot be used. */
+/**
+ * Adds a machine whose journal could be read. Resolves with how much of its directory was removed. Rejects
+ * when its files cannot be used.
+ */
 async function restore(fleet: Fleet, deps: MachineDeps, read: Journal): Promise<number> {
   const removed = await removeUnaccounted(join(deps.machinesDirectory, read.machineId), read, deps.log);
   const journal = await accountForDisk(fleet, deps, read);
@@ -100,7 +111,10 @@ function recordRuns({ runs }: MachineDeps, { machineId, boot }: Journal): void {
   runs.open({ bootId: boot.bootId, machineId, startedAt: boot.runningSince });
 }
 
-/** Removes everything but the disk from a machine's directory that its journal does not account for, if that is possible. */
+/**
+ * Removes everything but the disk from a machine's directory that its journal does not account for, if that
+ * is possible.
+ */
 async function removeUnaccounted(directory: string, journal: Journal, log: Log): Promise<number> {
   const [memory, base] = MEMORY_NAMES;
   // The base of a machine that was suspended once is needed to suspend it again.

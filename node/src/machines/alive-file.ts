@@ -1,9 +1,9 @@
 /**
- * The time at which an agent of this node was last alive, as the time stamp of a file. Machines that ended while no agent
- * ran, for example when the host lost power, ran at least until then.
+ * The time at which an agent of this node was last alive, as the time stamp of a file. Machines that ended
+ * while no agent ran, for example when the host lost power, ran at least until then.
  *
- * Owns `<node directory>/alive`. Always: its time is never later than the last moment at which an agent ran. A crash of the
- * host may set it back by about half a minute, which the kernel had not written yet.
+ * Owns `<node directory>/alive`. Always: its time is never later than the last moment at which an agent ran.
+ * A crash of the host may set it back by about half a minute, which the kernel had not written yet.
  */
 import { stat, utimes, writeFile } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";

@@ -1,5 +1,6 @@
 /**
- * Tests of the bound on boots: never more than the limit, fair between tenants, nothing lost when a waiter leaves.
+ * Tests of the bound on boots: never more than the limit, fair between tenants, nothing lost when a waiter
+ * leaves.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,9 +1,10 @@
 /**
  * Limits how many machines start at the same time, with a queue that is fair between tenants.
  *
- * More concurrent starts than processors make all of them slower; the driver sets the number. Boots and wakes of prepared
- * VMs have separate limits, so that no wake waits for a boot. Waiters are served round-robin by tenant, FIFO within a tenant,
- * so that a tenant who starts a hundred machines does not delay another's single one.
+ * More concurrent starts than processors make all of them slower; the driver sets the number. Boots and wakes
+ * of prepared VMs have separate limits, so that no wake waits for a boot. Waiters are served round-robin by
+ * tenant, FIFO within a tenant, so that a tenant who starts a hundred machines does not delay another's
+ * single one.
  *
  * Always: `taken` is at most `limit`. A released slot goes to exactly one waiter.
  */

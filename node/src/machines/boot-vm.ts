@@ -18,14 +18,17 @@ export interface BootVmOptions {
   readonly driver: Driver;
   readonly log: Log;
   readonly prepared: PreparedVm | undefined;
-  /** Resolves when the journal that names the boot is on the disk. The VM becomes the machine's after that. */
+  /**
+   * Resolves when the journal that names the boot is on the disk. The VM becomes the machine's after that.
+   */
   readonly saved: Promise<void>;
   readonly signal: AbortSignal;
 }
 
 /**
- * Makes the boot's directory, then the VM. A machine whose journal is lost is recovered with the VM of which it has a directory, so a VM that
- * is not its own has none yet. Rejects as `Driver.boot` does, and when the signal is aborted before.
+ * Makes the boot's directory, then the VM. A machine whose journal is lost is recovered with the VM of which
+ * it has a directory, so a VM that is not its own has none yet. Rejects as `Driver.boot` does, and when the
+ * signal is aborted before.
  */
 export async function bootVm(request: BootRequest, options: BootVmOptions): Promise<Vm> {
   const { driver, log, prepared, saved, signal } = options;

@@ -1,5 +1,6 @@
 /**
- * The configuration that makes a booted guest this machine: the image's config, overridden by the machine's. Pure.
+ * The configuration that makes a booted guest this machine: the image's config, overridden by the machine's.
+ * Pure.
  *
  * Always: the machine's value overrides the image's. PATH is always set.
  */

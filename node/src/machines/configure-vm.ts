@@ -1,8 +1,8 @@
 /**
  * Sends a VM's guest the identity of its machine.
  *
- * Always: it ends within CONFIGURE_DEADLINE_MS. If the guest dies, the error says how the VM ended, not that its channel
- * broke.
+ * Always: it ends within CONFIGURE_DEADLINE_MS. If the guest dies, the error says how the VM ended, not that
+ * its channel broke.
  */
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
@@ -11,7 +11,9 @@ import type { Vm } from "../driver/driver.ts";
 import type { GuestConfiguration } from "../guest/guest.ts";
 
 const CONFIGURE_DEADLINE_MS = 60_000;
-/** The ends of a VMM and of its channel arrive separately: how long to wait for the VMM's after the channel's. */
+/**
+ * The ends of a VMM and of its channel arrive separately: how long to wait for the VMM's after the channel's.
+ */
 export const EXIT_GRACE_MS = 1_000;
 
 /** Rejects with an Error for the machine's owner, or with the signal's reason. */

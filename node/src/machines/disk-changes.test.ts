@@ -1,5 +1,6 @@
 /**
- * Points of a disk: what is known to have changed since them, and that a point of which anything is unknown is forgotten.
+ * Points of a disk: what is known to have changed since them, and that a point of which anything is unknown
+ * is forgotten.
  */
 import assert from "node:assert/strict";
 import { appendFile, mkdtemp, rm, writeFile } from "node:fs/promises";

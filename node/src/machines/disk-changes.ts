@@ -1,10 +1,10 @@
 /**
- * What a machine has written to its disk since the points that a move has named (contract/src/link/moves.ts), so that the disk can be
- * sent while the machine runs and only the rest after it has stopped.
+ * What a machine has written to its disk since the points that a move has named (contract/src/link/moves.ts),
+ * so that the disk can be sent while the machine runs and only the rest after it has stopped.
  *
  * Always:
- * - A point is either known completely or not at all: whatever cannot be followed to the end of the run forgets all points, and the
- *   disk is sent as a whole.
+ * - A point is either known completely or not at all: whatever cannot be followed to the end of the run
+ *   forgets all points, and the disk is sent as a whole.
  * - After the run the points are valid for exactly the file that the run left.
  *
  * Nothing of it is on the disk. After a crash of the agent there are no points.
@@ -43,8 +43,8 @@ export class DiskChanges {
   }
 
   /**
-   * Begins a point of a running VM. Resolves with what has changed since the one before; null: everything is to be sent. Points
-   * that the other node has left behind are forgotten.
+   * Begins a point of a running VM. Resolves with what has changed since the one before; null: everything is
+   * to be sent. Points that the other node has left behind are forgotten.
    */
   next(vm: Vm, boot: BootRequest, { point, since }: NextPoint): Promise<readonly Extent[] | null> {
     return this.#inTurn(async () => {
@@ -77,8 +77,8 @@ export class DiskChanges {
   }
 
   /**
-   * The VM is paused for ever, or has ended after its guest powered off; null: this agent did not see it run. Never rejects. Does nothing
-   * the second time.
+   * The VM is paused for ever, or has ended after its guest powered off; null: this agent did not see it run.
+   * Never rejects. Does nothing the second time.
    */
   async finish(vm: Vm | null, diskPath: string): Promise<void> {
     const finished = this.#inTurn(async () => {

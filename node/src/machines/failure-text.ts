@@ -4,7 +4,7 @@
 import { messageOf } from "@flotilla/base/errors";
 
 interface Places {
-  /** Of the node; owners learn nothing of the host's other directories. */
+  /** Directory of the node; owners learn nothing of the host's other directories. */
   readonly nodeDirectory: string;
   readonly diskPath: string;
 }

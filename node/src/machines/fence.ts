@@ -2,9 +2,11 @@
  * Whether a machine's VMs are fenced: what is requested, and what is so.
  *
  * Always:
- * - After a request without a fence none is given while the node has the machine, because an earlier request may arrive late, also one
- *   that was the first. A machine that was given to a user must not end because of it.
- * - A fenced machine is started only while servers acknowledge heartbeats: otherwise the node does not know whether it was replaced.
+ * - After a request without a fence none is given while the node has the machine, because an earlier request
+ *   may arrive late, also one that was the first. A machine that was given to a user must not end because of
+ *   it.
+ * - A fenced machine is started only while servers acknowledge heartbeats: otherwise the node does not know
+ *   whether it was replaced.
  */
 import { messageOf } from "@flotilla/base/errors";
 import type { DesiredMachine } from "@flotilla/contract/link/link";
@@ -44,7 +46,10 @@ export function isFenced({ journal, held, deps }: Machine): boolean {
   return journal.fence === "on" && deps.driver.canFence;
 }
 
-/** Gives its VM a fence, or lifts it, as the journal says. A failure is logged: the server requests the change again. */
+/**
+ * Gives its VM a fence, or lifts it, as the journal says. A failure is logged: the server requests the change
+ * again.
+ */
 export async function applyFence(machine: Machine): Promise<void> {
   const { held, journal, deps, log } = machine;
   const { vm } = held;

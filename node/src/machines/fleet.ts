@@ -5,8 +5,9 @@
  *
  * Always:
  * - There is one supervisor per machine.
- * - A request older than the removal of a machine does not make it again, as long as this process lives: a late request
- *   cannot outlive its connection. Of fenced machines also not after a restart: servers name those before the first of them begins.
+ * - A request older than the removal of a machine does not make it again, as long as this process lives: a
+ *   late request cannot outlive its connection. Of fenced machines also not after a restart: servers name
+ *   those before the first of them begins.
  */
 import { rename } from "node:fs/promises";
 import { join } from "node:path";
@@ -71,8 +72,9 @@ export class Fleet {
   }
 
   /**
-   * Adds a machine that came from another node: its directory, which is `staging`, gets its name. Requests for the machine wait until
-   * that is done. `onAdded`: called with it before any of them. Throws when a newer request removed the machine already, or it is there.
+   * Adds a machine that came from another node: its directory, which is `staging`, gets its name. Requests
+   * for the machine wait until that is done. `onAdded`: called with it before any of them. Throws when a
+   * newer request removed the machine already, or it is there.
    */
   async admit(journal: Journal, staging: string, onAdded?: (machine: Supervisor) => void): Promise<Supervisor> {
     const { machineId, generation } = journal;
@@ -110,8 +112,8 @@ export class Fleet {
   }
 
   /**
-   * Accepts a desired state, and waits until it is reached or has failed, at most `waitMs`. Throws when the node cannot take
-   * another machine or its disk is full.
+   * Accepts a desired state, and waits until it is reached or has failed, at most `waitMs`. Throws when the
+   * node cannot take another machine or its disk is full.
    */
   async apply(
     machineId: string,
@@ -132,8 +134,9 @@ export class Fleet {
   }
 
   /**
-   * A server has acknowledged a heartbeat that was sent at this instant of `Clock.boottime`. The machines that it named are being removed,
-   * and their requests are on the disk, before fenced VMs may run on. Never rejects.
+   * A server has acknowledged a heartbeat that was sent at this instant of `Clock.boottime`. The machines
+   * that it named are being removed, and their requests are on the disk, before fenced VMs may run on. Never
+   * rejects.
    */
   async acknowledged(sentAt: number, absent: readonly AbsentMachine[]): Promise<void> {
     const removals = absent.map(async ({ machineId, generation }) => {
@@ -156,8 +159,8 @@ export class Fleet {
   }
 
   /**
-   * Digests of the images that machines depend on; all images, while the image of a machine is unknown. Throws before all
-   * journals have been read.
+   * Digests of the images that machines depend on; all images, while the image of a machine is unknown.
+   * Throws before all journals have been read.
    */
   async imagesInUse(): Promise<ReadonlySet<string>> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
@@ -169,7 +172,10 @@ export class Fleet {
     return new Set([...digests, ...all, ...prepared.imageDigests, ...imagesArriving.values()]);
   }
 
-  /** Detaches from the machines' VMs, which continue to run until the next agent adopts them, and ends all other VMs. */
+  /**
+   * Detaches from the machines' VMs, which continue to run until the next agent adopts them, and ends all
+   * other VMs.
+   */
   async release(): Promise<void> {
     await this.#deps.prepared.release();
     await Promise.all(this.list().map((supervisor) => supervisor.release()));
@@ -177,8 +183,9 @@ export class Fleet {
   }
 
   /**
-   * The host is about to go down: suspends every machine that runs and whose owner permits it, shuts the others down, and starts
-   * none until `resumeAll` or the next agent. Resolves when that is done, at the latest after `deadlineMs`.
+   * The host is about to go down: suspends every machine that runs and whose owner permits it, shuts the
+   * others down, and starts none until `resumeAll` or the next agent. Resolves when that is done, at the
+   * latest after `deadlineMs`.
    */
   async suspendAll(deadlineMs: number, signal: AbortSignal): Promise<SuspendedMachines> {
     const { hostStop } = this.#deps;
@@ -214,7 +221,10 @@ export class Fleet {
     return await this.#deps.driver.sweep(new Set(known));
   }
 
-  /** A supervisor for a machine that is new here. A machine that is to be absent needs none, and one that had a disk here gets none. */
+  /**
+   * A supervisor for a machine that is new here. A machine that is to be absent needs none, and one that had
+   * a disk here gets none.
+   */
   #supervisorFor(
     machineId: string,
     { generation, state, hasDisk = false }: DesiredMachine,

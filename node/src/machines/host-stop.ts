@@ -6,7 +6,9 @@
 import type { Clock } from "@flotilla/base/clock";
 import { orAborted } from "@flotilla/base/abort";
 
-/** Before the deadline, in milliseconds: what was not begun to be suspended is shut down, which takes less. */
+/**
+ * Before the deadline, in milliseconds: what was not begun to be suspended is shut down, which takes less.
+ */
 const SHUT_DOWN_MS = 15_000;
 
 export class HostStop {

@@ -1,17 +1,17 @@
 /**
  * A machine's journal: one small file with the machine's desired state and its present boot.
  *
- * Owns `<machines directory>/<machine id>/journal.json`. It is authoritative for what runs on this node: a boot is recorded
- * before its VMM starts, and cleared after its VMM has ended.
+ * Owns `<machines directory>/<machine id>/journal.json`. It is authoritative for what runs on this node: a
+ * boot is recorded before its VMM starts, and cleared after its VMM has ended.
  *
  * Always:
- * - The file is replaced atomically (temporary file, fsync, rename, fsync of the directory). So a reader finds the old or the
- *   new one, and a written journal survives a crash of the host.
+ * - The file is replaced atomically (temporary file, fsync, rename, fsync of the directory). So a reader
+ *   finds the old or the new one, and a written journal survives a crash of the host.
  * - Of several changes during a write only the last is written.
  * - The file holds the machine's environment, so only the node agent's user can read it.
  *
- * The process may die at any point; adopt.ts removes the temporary file. A machine whose journal is lost keeps its disk
- * (lost-journal.ts).
+ * The process may die at any point; adopt.ts removes the temporary file. A machine whose journal is lost
+ * keeps its disk (lost-journal.ts).
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
@@ -43,8 +43,8 @@ export interface JournaledBoot {
   /** The boot in which the guest booted, when it was suspended since; absent or null: this one. */
   readonly guestBootId?: string | null;
   /**
-   * It is at one end of a move: it is paused, or was about to be, and an agent that finds it must not let it run before the server says
-   * that the machine is to run here. Absent: false.
+   * It is at one end of a move: it is paused, or was about to be, and an agent that finds it must not let it
+   * run before the server says that the machine is to run here. Absent: false.
    */
   readonly isPaused?: boolean;
   /** Its VM was started with a fence, or has confirmed one. Absent: false. */
@@ -66,10 +66,13 @@ export interface Journal {
   readonly desired: DesiredState;
   /** null only for a machine that this node never had and that is to be absent. */
   readonly spec: MachineSpec | null;
-  /** Of the disk's image; set before the disk is made, so that the image is not collected before. */
+  /** Digest of the disk's image; set before the disk is made, so that the image is not collected before. */
   readonly imageDigest: string | null;
   readonly hasDisk: boolean;
-  /** The image's file that the disk is based on; absent or null: the one that the image gives for the disk's size. */
+  /**
+   * The image's file that the disk is based on; absent or null: the one that the image gives for the disk's
+   * size.
+   */
   readonly rootName?: string | null;
   /** The move with which the disk came to this node; absent or null: it was made here. */
   readonly arrivedBy?: string | null;
@@ -83,7 +86,10 @@ export interface Journal {
   readonly keepsMemory?: boolean;
   /** Whether its commands wait in that memory, because the machine moves; absent: false. */
   readonly keepsCommands?: boolean;
-  /** The saved memory of a suspended machine; null or absent: none. While it is there, no VM of the machine runs. */
+  /**
+   * The saved memory of a suspended machine; null or absent: none. While it is there, no VM of the machine
+   * runs.
+   */
   readonly memory?: JournaledMemory | null;
   /** Why the machine could not be suspended in a generation; null or absent: nothing was refused. */
   readonly suspendRefusal?: SuspendRefusal | null;
@@ -186,7 +192,9 @@ export class JournalFile {
     );
   }
 
-  /** What is saved from now on is not written. Resolves when nothing is being written any more; never rejects. */
+  /**
+   * What is saved from now on is not written. Resolves when nothing is being written any more; never rejects.
+   */
   close(): Promise<void> {
     this.#isClosed = true;
     return this.idle();

@@ -1,5 +1,6 @@
 /**
- * What this agent knows of a machine that leaves for another node, or may. The room moves/ sends it. Nothing of it is on the disk.
+ * What this agent knows of a machine that leaves for another node, or may. The room moves/ sends it. Nothing
+ * of it is on the disk.
  */
 import type { MemoryWatch, Vm } from "../driver/driver.ts";
 import type { DiskChanges } from "./disk-changes.ts";

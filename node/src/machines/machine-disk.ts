@@ -1,11 +1,12 @@
 /**
  * One machine's image, and its disk, which is based on the image.
  *
- * Owns the file `disk` in the machine's directory, and holds the image while it is needed, so that the image is not
- * collected before the journal names it.
+ * Owns the file `disk` in the machine's directory, and holds the image while it is needed, so that the image
+ * is not collected before the journal names it.
  *
  * Always:
- * - A disk has its final name only when it is complete. Half a disk, left by a crash, has another name and is made again.
+ * - A disk has its final name only when it is complete. Half a disk, left by a crash, has another name and is
+ *   made again.
  * - An existing disk is never replaced: only the machine's removal deletes it, or the end of its move.
  */
 import { rename, stat } from "node:fs/promises";
@@ -32,7 +33,7 @@ export class MachineDisk {
     this.#directory = directory;
   }
 
-  /** Of the image that is held; null when there is none. */
+  /** Digest of the image that is held; null when there is none. */
   get heldDigest(): string | null {
     return this.#image?.digest ?? null;
   }
@@ -44,7 +45,10 @@ export class MachineDisk {
     return this.#image.digest;
   }
 
-  /** Makes the disk, or takes one together with a prepared VM, which is returned. Rejects when the signal is aborted before. */
+  /**
+   * Makes the disk, or takes one together with a prepared VM, which is returned. Rejects when the signal is
+   * aborted before.
+   */
   async make(spec: MachineSpec, uid: number, signal: AbortSignal): Promise<WaitingVm | undefined> {
     const image = this.#image;
     if (image === null) throw new Error("the machine's image has not been found yet");

@@ -1,17 +1,19 @@
 /**
- * One machine's log on the host's disk: the output of its workload, readable also while the machine is stopped.
+ * One machine's log on the host's disk: the output of its workload, readable also while the machine is
+ * stopped.
  *
- * Owns `logs/<number>` in the machine's directory. The newest file is appended to, the one before it is kept, and older ones
- * are removed, so a guest cannot fill the host's disk. The format of a line:
+ * Owns `logs/<number>` in the machine's directory. The newest file is appended to, the one before it is kept,
+ * and older ones are removed, so a guest cannot fill the host's disk. The format of a line:
  *
  *     <epoch ms> <boot's directory name> <offset> <kind> <text>
  *
- * The offset is that of the byte after the line in the workload's output. It says how much of a boot's output is safe: after
- * a crash the next agent requests the output from there. Text is bytes, read as latin1.
+ * The offset is that of the byte after the line in the workload's output. It says how much of a boot's output
+ * is safe: after a crash the next agent requests the output from there. Text is bytes, read as latin1.
  *
  * Always:
  * - Readers see whole lines. Half a line, left by a crash, is cut off before the next is written.
- * - A position is a file's number and a byte in it. A reader whose file was removed continues at the oldest file.
+ * - A position is a file's number and a byte in it. A reader whose file was removed continues at the oldest
+ *   file.
  */
 import { mkdir, open, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,7 +24,7 @@ const FILE_BYTES_MAX = 8 * 1024 * 1024;
 const FILES_KEPT = 2;
 const PIECE_BYTES = 64 * 1024;
 const LINE_BREAK = 10;
-/** Of a file of the log. */
+/** Name of a file of the log. */
 export const LOG_NAME = /^[0-9]{1,15}$/;
 
 /** `end`: the workload's end. `after`: output after the end, from children that survive. */
@@ -121,7 +123,9 @@ export class MachineLog {
     return { file: files.at(-1) ?? 0, byte: this.#newestBytes };
   }
 
-  /** Where the last `count` lines before the position begin; without a position, the last lines of the log. */
+  /**
+   * Where the last `count` lines before the position begin; without a position, the last lines of the log.
+   */
   async tail(count: number, before?: LogPosition): Promise<LogPosition> {
     const end = before ?? (await this.end());
     return end.file === 0 ? end : this.#startOfTail(end, count);

@@ -3,8 +3,8 @@
  *
  * Always:
  * - The plan is computed again after each action.
- * - An action that fails ends the attempt to run the machine, or is repeated after a pause, as state.ts says. Nothing here
- *   rejects.
+ * - An action that fails ends the attempt to run the machine, or is repeated after a pause, as state.ts says.
+ *   Nothing here rejects.
  *
  * Runs only while there is something to do. Nothing of it is on the disk.
  */

@@ -1,11 +1,13 @@
 /**
- * The files from which machines' kept memories differ: templates of this node, and files that came with machines from others.
+ * The files from which machines' kept memories differ: templates of this node, and files that came with
+ * machines from others.
  *
- * A memory is valid only on a file with exactly the content of its base. A template is a boot of this node, so no two nodes have
- * the same one: a base moves with the first machine that needs it. It is stored in the machine's directory, and later machines
- * with the same base get another name of the same file.
+ * A memory is valid only on a file with exactly the content of its base. A template is a boot of this node,
+ * so no two nodes have the same one: a base moves with the first machine that needs it. It is stored in the
+ * machine's directory, and later machines with the same base get another name of the same file.
  *
- * Always: such a file is read-only for all, and its content is never written again. It is gone with its last machine.
+ * Always: such a file is read-only for all, and its content is never written again. It is gone with its last
+ * machine.
  */
 import { link, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";

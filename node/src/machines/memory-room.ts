@@ -1,12 +1,13 @@
 /**
  * Refuses to boot a VM when the host is short of memory, so that no running machine is ended for it.
  *
- * Memory is overcommitted, because a guest costs only what it touches. So a start is refused by the memory that is left, not
- * by the memory that was promised. Prepared VMs are discarded first. A start with a prepared VM is not refused: it needs
- * little more memory than the VM has already. The server applies the same rule to older figures: a node reports its memory
- * every few seconds.
+ * Memory is overcommitted, because a guest costs only what it touches. So a start is refused by the memory
+ * that is left, not by the memory that was promised. Prepared VMs are discarded first. A start with a
+ * prepared VM is not refused: it needs little more memory than the VM has already. The server applies the
+ * same rule to older figures: a node reports its memory every few seconds.
  *
- * Always: the memory kept free is enough for the VMs that boot at the same time, which are few (boot-slots.ts).
+ * Always: the memory kept free is enough for the VMs that boot at the same time, which are few
+ * (boot-slots.ts).
  */
 import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeResources } from "@flotilla/contract/link/link";

@@ -8,8 +8,8 @@ export const diskPathOf = (directory: string): string => join(directory, DISK_NA
 /** One directory per boot, in the machine's directory. */
 export const bootsPathOf = (directory: string): string => join(directory, BOOTS_NAME);
 /**
- * A boot's directory in there is named by the first digits of its id: the path of a socket in it may have 107 bytes,
- * and a machine has one boot at a time.
+ * A boot's directory in there is named by the first digits of its id: the path of a socket in it may have 107
+ * bytes, and a machine has one boot at a time.
  */
 export const bootDirectoryName = (bootId: string): string => bootId.slice("boot-".length, "boot-".length + 12);
 

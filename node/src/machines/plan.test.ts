@@ -1,5 +1,6 @@
 /**
- * Tests of the plan: every pair of facts has an answer, the invariants at its head hold, and applying it converges.
+ * Tests of the plan: every pair of facts has an answer, the invariants at its head hold, and applying it
+ * converges.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

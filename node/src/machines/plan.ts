@@ -1,21 +1,24 @@
 /**
  * The next action for a machine: facts → one action, or that it has settled.
  *
- * Pure: no clock, no log, no effects. The supervisor executes the action and calls the plan again with the new facts. RULES
- * holds every decision; the table above it shows them.
+ * Pure: no clock, no log, no effects. The supervisor executes the action and calls the plan again with the
+ * new facts. RULES holds every decision; the table above it shows them.
  *
  * Invariants, which the supervisor keeps and plan.test.ts checks:
- * 1. A boot is in the journal from before its VMM starts until its VMM has ended and its directory is removed. So `vm: null`
- *    means that no VMM of the machine exists, and only then are there `boot` and `removeFiles`: nothing runs twice, and no
- *    disk is removed under a running VMM.
- * 2. A machine that powered off or failed is not restarted in the same generation: only a new request does that. One that
- *    crashed is restarted at the time that its ending says (restart-policy.ts).
+ * 1. A boot is in the journal from before its VMM starts until its VMM has ended and its directory is
+ *    removed. So `vm: null` means that no VMM of the machine exists, and only then are there `boot` and
+ *    `removeFiles`: nothing runs twice, and no disk is removed under a running VMM.
+ * 2. A machine that powered off or failed is not restarted in the same generation: only a new request does
+ *    that. One that crashed is restarted at the time that its ending says (restart-policy.ts).
  * 3. Absent wins in every state, and never waits for a guest agent's answer.
- * 4. While the machine's memory is saved, no VM of it runs: one that exists is killed, since a guest that runs changes the disk,
- *    which then does not fit the memory.
- * 5. A VM that is paused for a move runs again only when the machine is to run: the server then knows that no other node runs it.
- * 6. While the host is about to go down, nothing is started, and what runs is suspended or shut down; it is still to run.
- * 7. A machine that may be replaced is not started while no server answers: the node does not know whether it was.
+ * 4. While the machine's memory is saved, no VM of it runs: one that exists is killed, since a guest that
+ *    runs changes the disk, which then does not fit the memory.
+ * 5. A VM that is paused for a move runs again only when the machine is to run: the server then knows that no
+ *    other node runs it.
+ * 6. While the host is about to go down, nothing is started, and what runs is suspended or shut down; it is
+ *    still to run.
+ * 7. A machine that may be replaced is not started while no server answers: the node does not know whether it
+ *    was.
  * 8. Executing the plan leads to a settled state in a bounded number of steps, from any state.
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link/link";

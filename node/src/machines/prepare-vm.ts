@@ -37,12 +37,18 @@ const PREPARE_DEADLINE_MS = 150_000;
 /** With so many recent starts a kind is frequent. */
 const FREQUENT_MIN = 3;
 
-/** A permanent kind is frequent once a VM waits, so that the first one on a new node does not wait for a template. */
+/**
+ * A permanent kind is frequent once a VM waits, so that the first one on a new node does not wait for a
+ * template.
+ */
 function isKindFrequent({ minimum, waiting, takenAt }: Kind): boolean {
   return takenAt.length >= FREQUENT_MIN || (minimum > 0 && waiting.length > 0);
 }
 
-/** Undefined: the driver prepares no VMs. `scratchImage`: for the scratch disk on which a VM without a disk is rehearsed. */
+/**
+ * Undefined: the driver prepares no VMs. `scratchImage`: for the scratch disk on which a VM without a disk is
+ * rehearsed.
+ */
 export async function prepareVm(
   kind: Kind,
   scratchImage: UnpackedImage | null,

@@ -1,5 +1,6 @@
 /**
- * What is prepared and discarded next: the order after a failure, which kind is displaced, the effect of memory and time.
+ * What is prepared and discarded next: the order after a failure, which kind is displaced, the effect of
+ * memory and time.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,14 +1,16 @@
 /**
- * The kinds of prepared VMs: which exist, the demand for each, the VMs of each, and what to prepare or discard next. Has no
- * effects; times are passed in.
+ * The kinds of prepared VMs: which exist, the demand for each, the VMs of each, and what to prepare or
+ * discard next. Has no effects; times are passed in.
  *
  * A kind is a size, and an image whose disk is mounted already, or no image for machines that have a disk.
  *
  * Always:
- * - A few kinds are permanent, and come first. Others are added with demand, at most KINDS_BY_DEMAND_MAX; the oldest of
- *   them is displaced.
- * - Of the kinds that need more, the one of which the fewest wait is prepared next, so no kind waits for all of another.
- * - A kind that failed is skipped for a time that doubles with each failure; other kinds are prepared in the meantime.
+ * - A few kinds are permanent, and come first. Others are added with demand, at most KINDS_BY_DEMAND_MAX; the
+ *   oldest of them is displaced.
+ * - Of the kinds that need more, the one of which the fewest wait is prepared next, so no kind waits for all
+ *   of another.
+ * - A kind that failed is skipped for a time that doubles with each failure; other kinds are prepared in the
+ *   meantime.
  */
 import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { PreparedVm } from "../driver/driver.ts";

@@ -12,7 +12,7 @@ const MINUTE = 60 * SECOND;
 const kind = (takenAt: readonly number[] = [], minimum = 0, waiting = 0) => {
   return { takenAt, minimum, memoryMb: 0, usedAt: takenAt.at(-1) ?? 0, waiting: { length: waiting } };
 };
-/** So many that are taken one after another, at this distance; the last one at DEMAND_MS. */
+/** Takes that many one after another, at this distance; the last one at DEMAND_MS. */
 const loop = (count: number, everyMs: number): readonly number[] =>
   Array.from({ length: count }, (_, at) => DEMAND_MS - (count - 1 - at) * everyMs);
 const burst = (count: number): readonly number[] => loop(count, 0);

@@ -2,15 +2,15 @@
  * How many VMs of each kind to keep prepared. Pure.
  *
  * Always:
- * - The number of a kind follows how many were needed at once: the most that were taken within BURST_MS of the last
- *   DEMAND_MS, so that a repeated burst finds them, and machines that are started one after another need few. It
- *   halves with each HALF_LIFE_MS in which none was taken.
- * - Kinds share what there is: the minimum of each comes first, then each gets as many as the others, up to what it
- *   needs.
- * - No more are prepared than take REFILL_MS on this host. What waits already is kept while it is needed and memory
- *   permits it.
- * - Some kinds have a minimum without demand, so that the first machine starts quickly; after UNUSED_MS the minimum is
- *   one.
+ * - The number of a kind follows how many were needed at once: the most that were taken within BURST_MS of
+ *   the last DEMAND_MS, so that a repeated burst finds them, and machines that are started one after another
+ *   need few. It halves with each HALF_LIFE_MS in which none was taken.
+ * - Kinds share what there is: the minimum of each comes first, then each gets as many as the others, up to
+ *   what it needs.
+ * - No more are prepared than take REFILL_MS on this host. What waits already is kept while it is needed and
+ *   memory permits it.
+ * - Some kinds have a minimum without demand, so that the first machine starts quickly; after UNUSED_MS the
+ *   minimum is one.
  */
 
 /** What is known about one kind. */
@@ -54,7 +54,10 @@ const SHARE_MAX = 0.25;
 /** Share of the host's memory that is kept free for machines: below it none is prepared. */
 const FREE_SHARE_MIN = 0.2;
 
-/** The target number of each kind, in the order of `demands`, which is their priority where only some get another one. */
+/**
+ * The target number of each kind, in the order of `demands`, which is their priority where only some get
+ * another one.
+ */
 export function targetCounts({
   now,
   demands,

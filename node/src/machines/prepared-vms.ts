@@ -1,16 +1,18 @@
 /**
- * The pool of prepared VMs. In the background it keeps as many of each kind (prepared-kinds.ts) as demand and memory call for
- * (prepared-plan.ts).
+ * The pool of prepared VMs. In the background it keeps as many of each kind (prepared-kinds.ts) as demand and
+ * memory call for (prepared-plan.ts).
  *
- * Owns `<node directory>/prepared/`, with a directory for each VM until a machine takes it. Their boots are live, so this
- * agent's driver does not sweep them. No journal names them, so the next agent's driver does. Templates and everything about
- * QEMU are the driver's.
+ * Owns `<node directory>/prepared/`, with a directory for each VM until a machine takes it. Their boots are
+ * live, so this agent's driver does not sweep them. No journal names them, so the next agent's driver does.
+ * Templates and everything about QEMU are the driver's.
  *
  * Always:
- * - One VM is prepared at a time, and none while as many machines are starting as the host has processors: starts come first.
+ * - One VM is prepared at a time, and none while as many machines are starting as the host has processors:
+ *   starts come first.
  * - A VM can be taken from the moment it is prepared, once. A VM that ends before is dropped.
- * - A kind that failed is tried again after a pause that grows with each failure; other kinds come first. Machines then boot
- *   without a prepared VM: slower, otherwise the same. Of consecutive failures the first is logged as a warning.
+ * - A kind that failed is tried again after a pause that grows with each failure; other kinds come first.
+ *   Machines then boot without a prepared VM: slower, otherwise the same. Of consecutive failures the first
+ *   is logged as a warning.
  * - When `release` resolves, every VM that was prepared here and that no machine took has ended.
  *
  * If the process dies, the next agent ends the VMs (`sweep`) and `begin` removes the directories.
@@ -111,7 +113,10 @@ export class PreparedVms {
     for (const { vm } of this.#kinds.takeAll()) await this.discard(vm);
   }
 
-  /** Ends a VM that is not needed, also one that was taken and not used. Never rejects: what cannot be ended now is when the agent ends. */
+  /**
+   * Ends a VM that is not needed, also one that was taken and not used. Never rejects: what cannot be ended
+   * now is when the agent ends.
+   */
   async discard(vm: PreparedVm | undefined): Promise<void> {
     if (vm === undefined) return;
     // One that was taken belongs to the pool again until it has ended.

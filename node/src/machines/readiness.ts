@@ -3,8 +3,8 @@
  *
  * Always:
  * - Failed probes are not reported. A connection that is accepted is closed immediately.
- * - The pause between two probes is a tenth of the time that has passed, within bounds: a service that starts quickly is seen
- *   quickly, and a machine where nothing ever listens costs almost nothing.
+ * - The pause between two probes is a tenth of the time that has passed, within bounds: a service that starts
+ *   quickly is seen quickly, and a machine where nothing ever listens costs almost nothing.
  *
  * Nothing of it is on the disk: after a crash the probes start again.
  */

@@ -1,6 +1,6 @@
 /**
- * A request to run a machine in a VMM of the installed program (docs/decisions/0065-new-vmms.md). Nothing of it is on the disk: if the
- * agent ends, the request is repeated.
+ * A request to run a machine in a VMM of the installed program (docs/decisions/0065-new-vmms.md). Nothing of
+ * it is on the disk: if the agent ends, the request is repeated.
  *
  * Always: one request of a machine is under way; others join it.
  */

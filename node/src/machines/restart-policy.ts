@@ -1,8 +1,9 @@
 /**
  * Whether and when a machine that ended unexpectedly is restarted. Pure.
  *
- * The first restart is immediate, later ones follow after a pause that doubles. After RESTARTS_MAX within RESTART_WINDOW_MS
- * there is none: a machine that ends that often needs its owner, and takes processors from others.
+ * The first restart is immediate, later ones follow after a pause that doubles. After RESTARTS_MAX within
+ * RESTART_WINDOW_MS there is none: a machine that ends that often needs its owner, and takes processors from
+ * others.
  */
 import { RESTART_WINDOW_MS, RESTARTS_MAX } from "@flotilla/contract/limits";
 

@@ -1,9 +1,9 @@
 /**
- * The journal of runs: when each boot of a machine began to run, when it ended and why, until the server has acknowledged it.
- * Bills are computed from it.
+ * The journal of runs: when each boot of a machine began to run, when it ended and why, until the server has
+ * acknowledged it. Bills are computed from it.
  *
- * Owns `<node directory>/runs.journal`: a first line with the version, then one JSON line for each change of a run. A later
- * line of the same boot replaces the earlier one.
+ * Owns `<node directory>/runs.journal`: a first line with the version, then one JSON line for each change of
+ * a run. A later line of the same boot replaces the earlier one.
  *
  * Always:
  * - A run is opened once and closed once. Its end is never before its start, whatever the host's clock does.
@@ -13,14 +13,15 @@
  * - At most RUNS_MAX runs are kept. Beyond that the oldest ended run is dropped, with an error in the log.
  *
  * A crash leaves:
- * - before a start is on the disk: a boot in the machine's journal. The next agent opens the run from that journal.
- * - before an end is on the disk: an open run. The next agent ends it with its boot, or when no machine has the boot.
+ * - before a start is on the disk: a boot in the machine's journal, from which the next agent opens the run.
+ * - before an end is on the disk: an open run. The next agent ends it with its boot, or when no machine has
+ *   the boot.
  * - in the middle of an append: an incomplete last line. It is skipped when the file is read.
  * - in the middle of a rewrite: the old file, and a temporary file that the next rewrite replaces.
- * - after an end was acknowledged, before the file is rewritten: a run that is reported again; the server ignores it.
+ * - after an end was acknowledged, before the file is rewritten: a run that is reported again, and ignored.
  *
- * A failed write (a full disk) is logged and does not hold up the machine. The runs stay in memory, are reported, and are
- * written with the next change or acknowledgement.
+ * A failed write (a full disk) is logged and does not hold up the machine. The runs stay in memory, are
+ * reported, and are written with the next change or acknowledgement.
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -72,7 +73,7 @@ export class RunJournal {
   /** Otherwise it may end in half a line, and the next write replaces it. */
   #isFileSound = false;
   #lineCount = 0;
-  /** For the next write. After one that fails the file is written as a whole, which needs none. */
+  /** Lines of the next write. After one that fails the file is written as a whole, which needs none. */
   #lines: string[] = [];
   /** Something is recorded that was not written, or not since a write failed. */
   #isBehind = false;
@@ -94,7 +95,10 @@ export class RunJournal {
     return this.#runs.get(bootId)?.endedAt === null;
   }
 
-  /** Records that a boot runs. Returns the start of its run: of a run that is open already, the one recorded first. */
+  /**
+   * Records that a boot runs. Returns the start of its run: of a run that is open already, the one recorded
+   * first.
+   */
   open(start: RunStart): number {
     const known = this.#runs.get(start.bootId);
     if (known !== undefined) return known.startedAt;
@@ -103,8 +107,8 @@ export class RunJournal {
   }
 
   /**
-   * Records that a boot's run has ended; does nothing when none is open. Resolves when that is on the disk, or could not be
-   * written. Never rejects.
+   * Records that a boot's run has ended; does nothing when none is open. Resolves when that is on the disk,
+   * or could not be written. Never rejects.
    */
   close(bootId: string, { endedAt, cause }: RunEnd): Promise<void> {
     const known = this.#runs.get(bootId);
@@ -140,7 +144,10 @@ export class RunJournal {
     return { sequence: this.#sequence, isComplete: false, runs };
   }
 
-  /** Every run that is open or not acknowledged; the oldest that are not acknowledged when there are more than `max`. */
+  /**
+   * Every run that is open or not acknowledged; the oldest that are not acknowledged when there are more than
+   * `max`.
+   */
   all(max: number): RunReport {
     if (this.#runs.size > max) return this.changes(max);
     return { sequence: this.#sequence, isComplete: true, runs: [...this.#runs.values()] };

@@ -1,11 +1,12 @@
 /**
  * Retries a start once, with a guest that boots, when its restored guest died before it was configured.
  *
- * A template can be bad in a way that shows only then, for example after a change of the host's processor. It is discarded
- * only if the booted guest lives: a disk that kills every guest must not cost a template that all machines of a size share.
+ * A template can be bad in a way that shows only then, for example after a change of the host's processor. It
+ * is discarded only if the booted guest lives: a disk that kills every guest must not cost a template that
+ * all machines of a size share.
  *
- * Always: at most one second try per attempt to run the machine. Nothing of it is on the disk: after a crash of the agent the
- * boot is repeated like any other.
+ * Always: at most one second try per attempt to run the machine. Nothing of it is on the disk: after a crash
+ * of the agent the boot is repeated like any other.
  */
 import type { Vm } from "../driver/driver.ts";
 

@@ -1,18 +1,19 @@
 /**
- * The state of a machine on this node: the facts that a decision needs, and the state that is reported to the server.
+ * The state of a machine on this node: the facts that a decision needs, and the state that is reported to the
+ * server.
  *
- * Pure. Always: the reported state (`ObservedState`) is computed from the plan's next action and never stored, so a machine
- * that still has something to do cannot look settled.
+ * Pure. Always: the reported state (`ObservedState`) is computed from the plan's next action and never
+ * stored, so a machine that still has something to do cannot look settled.
  */
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { DesiredState, ObservedState } from "@flotilla/contract/link/link";
 import type { HowReplaced } from "./replacing.ts";
 
 /**
- * What is known of the VM of a journaled boot.
- * `lost`: not connected, because the node agent was restarted or the channel broke. `unreachable`: it was looked for, and its
- * guest agent does not answer. `up`: its guest agent has answered. `configured`: it also has its identity. `paused`: for a
- * move, at either end of it. `ended`: its process has ended.
+ * What is known of the VM of a journaled boot. `lost`: not connected, because the node agent was restarted or
+ * the channel broke. `unreachable`: it was looked for, and its guest agent does not answer. `up`: its guest
+ * agent has answered. `configured`: it also has its identity. `paused`: for a move, at either end of it.
+ * `ended`: its process has ended.
  */
 export const VM_STATES = ["lost", "unreachable", "up", "configured", "paused", "ended"] as const;
 export type VmState = (typeof VM_STATES)[number];
@@ -45,7 +46,9 @@ export interface Situation {
   readonly ending: Ending | null;
   /** Whether a stop suspends it, or keeps the memory of one that is suspended. */
   readonly keepsMemory: boolean;
-  /** It is on its way to another node: it is paused, or about to be, until the server says how the move ended. */
+  /**
+   * It is on its way to another node: it is paused, or about to be, until the server says how the move ended.
+   */
   readonly isLeaving: boolean;
   /** Its VMM is to be replaced: while it runs, or by a restart. */
   readonly replacing: HowReplaced | null;
@@ -53,9 +56,15 @@ export interface Situation {
   readonly hasMemory: boolean;
   /** It could not be suspended in this generation. */
   readonly isSuspendRefused: boolean;
-  /** Its host is about to go down, and what its owner permits meanwhile: that it is suspended, or only shut down. */
+  /**
+   * Its host is about to go down, and what its owner permits meanwhile: that it is suspended, or only shut
+   * down.
+   */
   readonly hostStop: "suspend" | "shutDown" | null;
-  /** It is fenced, and no server has acknowledged a heartbeat for too long: another machine may have replaced it. */
+  /**
+   * It is fenced, and no server has acknowledged a heartbeat for too long: another machine may have replaced
+   * it.
+   */
   readonly isCutOff: boolean;
 }
 
@@ -92,7 +101,7 @@ export const STATE_DURING = {
   boot: "booting",
   resume: "booting",
   configure: "booting",
-  // For everyone else it runs on.
+  // The machine runs on for everyone else.
   replaceVmm: "running",
   unpause: "booting",
   awaitMove: "stopping",
@@ -105,8 +114,8 @@ export const STATE_DURING = {
 } as const satisfies Record<Action, ObservedState>;
 
 /**
- * Desired states that abort a running action, because it does not serve them. The other actions are short, or must be
- * finished in any case.
+ * Desired states that abort a running action, because it does not serve them. The other actions are short, or
+ * must be finished in any case.
  */
 const INTERRUPTED_BY = {
   adopt: ["stopped", "absent"],

@@ -1,17 +1,18 @@
 /**
- * One machine on this node: accepts its desired state, has the actions run that lead to it, and returns what is observed.
+ * One machine on this node: accepts its desired state, has the actions run that lead to it, and returns what
+ * is observed.
  *
- * The machine's files and VM are in machine.ts, the actions in actions/, their order in machine-queue.ts and all decisions
- * in plan.ts.
+ * The machine's files and VM are in machine.ts, the actions in actions/, their order in machine-queue.ts and
+ * all decisions in plan.ts.
  *
  * Always:
  * - One action runs at a time, and the plan is computed again after each.
  * - A new desired state interrupts an action that serves a different one (INTERRUPTED_BY).
- * - A generation is reported when it is on the disk: the next agent would continue with the one before, and a server applies no report of an
- *   older generation.
+ * - A generation is reported when it is on the disk: the next agent would continue with the one before, and a
+ *   server applies no report of an older generation.
  *
- * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action, adopt.ts reads the
- * journal and the plan continues from it.
+ * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action,
+ * adopt.ts reads the journal and the plan continues from it.
  */
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
 import { SETTLED_STATES } from "@flotilla/contract/link/link";
@@ -33,7 +34,7 @@ import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
 
-/** For a machine to boot again. */
+/** Time for a machine to boot again. */
 const RESTART_MS = 3 * 60_000;
 
 /** A machine that runs, and the request of its boot. */
@@ -48,7 +49,10 @@ export class Supervisor {
   readonly #queue: MachineQueue;
   /** What was observed of a machine that ran before its host began to go down. */
   #beforeHostStop: ObservedMachine | null = null;
-  /** What was observed before the desired states that are not on the disk yet; null: there are none, or the machine is new. */
+  /**
+   * What was observed before the desired states that are not on the disk yet; null: there are none, or the
+   * machine is new.
+   */
   #beforeSave: ObservedMachine | null = null;
 
   /** Makes the machine's directory if it is missing. Nothing else happens before `accept` or `resume`. */
@@ -76,19 +80,27 @@ export class Supervisor {
     return held.state === "configured" && journal.desired === "running" ? (held.vm?.guest ?? null) : null;
   }
 
-  /** Why its VMM has paused the guest at this moment, which does nothing until it is resumed; null: it has not. */
+  /**
+   * Why its VMM has paused the guest at this moment, which does nothing until it is resumed; null: it has
+   * not.
+   */
   get pauseReason(): string | null {
     return this.#machine.held.diskPause.reason;
   }
 
-  /** Whether the machine leaves or has left with its memory: its commands are continued from there, here or on another node. */
+  /**
+   * Whether the machine leaves or has left with its memory: its commands are continued from there, here or on
+   * another node.
+   */
   get isLeaving(): boolean {
     const { desired, keepsCommands = false, memory = null } = this.#machine.journal;
     if (this.switched !== null) return true;
     return (desired !== "running" && keepsCommands) || memory?.keepsCommands === true;
   }
 
-  /** Resolves when another VMM has taken the guest over, to which its commands go then; null: none does now. */
+  /**
+   * Resolves when another VMM has taken the guest over, to which its commands go then; null: none does now.
+   */
   get switched(): Promise<void> | null {
     return this.#machine.replacing?.switched ?? null;
   }
@@ -105,7 +117,8 @@ export class Supervisor {
   }
 
   /**
-   * Has it run in a VMM of the installed program, as `how` says, and waits for that. When the signal is aborted, only the wait ends.
+   * Has it run in a VMM of the installed program, as `how` says, and waits for that. When the signal is
+   * aborted, only the wait ends.
    */
   async replaceVmm(how: HowReplaced, signal: AbortSignal): Promise<ReplacedVmm> {
     const machine = this.#machine;
@@ -152,7 +165,10 @@ export class Supervisor {
     return this.#machine.leaving;
   }
 
-  /** For rooms above: the machine while it runs and is to run; null: it does not, or its VMM is to be replaced. */
+  /**
+   * For rooms above: the machine while it runs and is to run; null: it does not, or its VMM is to be
+   * replaced.
+   */
   async running(): Promise<RunningMachine | null> {
     const machine = this.#machine;
     if (this.guest === null || machine.replacing !== null) return null;
@@ -163,19 +179,27 @@ export class Supervisor {
     return { machine, vm, boot: requestOf(machine, vmmIdOf(boot), root) };
   }
 
-  /** For rooms above: the machine while it is to be stopped and nothing of it runs, so that its files do not change; null: they may. */
+  /**
+   * For rooms above: the machine while it is to be stopped and nothing of it runs, so that its files do not
+   * change; null: they may.
+   */
   atRest(): Machine | null {
     const { held, journal } = this.#machine;
     const isQuiet = journal.boot === null && held.state === null && this.#queue.action === null;
     return journal.desired === "stopped" && isQuiet ? this.#machine : null;
   }
 
-  /** A machine that came from another node: its VM waits for what is desired. Only before the first request for the machine. */
+  /**
+   * A machine that came from another node: its VM waits for what is desired. Only before the first request
+   * for the machine.
+   */
   holdPaused(paused: PausedVm): void {
     this.#machine.held.holdPaused(paused);
   }
 
-  /** The image that the disk is made from, and the file that it is based on. Rejects when there is no disk. */
+  /**
+   * The image that the disk is made from, and the file that it is based on. Rejects when there is no disk.
+   */
   async diskBase(): Promise<{ readonly image: UnpackedImage; readonly root: RootFile }> {
     const { disk, journal } = this.#machine;
     if (!journal.hasDisk) throw new Error(`machine ${journal.machineId} has no disk yet`);
@@ -187,8 +211,8 @@ export class Supervisor {
   }
 
   /**
-   * Accepts a desired state, unless a newer one is known. Resolves when it is on the disk; the actions have begun then and
-   * continue.
+   * Accepts a desired state, unless a newer one is known. Resolves when it is on the disk; the actions have
+   * begun then and continue.
    */
   async accept(desired: DesiredMachine): Promise<"accepted" | "stale"> {
     const { generation, state, spec, keepsMemory = false, keepsCommands = false } = desired;
@@ -250,8 +274,8 @@ export class Supervisor {
   }
 
   /**
-   * Continues from the journal after a restart of the agent. A machine whose journal was rebuilt from its disk waits for the
-   * server, which has the specification.
+   * Continues from the journal after a restart of the agent. A machine whose journal was rebuilt from its
+   * disk waits for the server, which has the specification.
    */
   resume(): void {
     const { spec, desired } = this.#machine.journal;
@@ -266,8 +290,8 @@ export class Supervisor {
   }
 
   /**
-   * The host is about to go down: what runs is suspended or shut down, and nothing starts. Resolves when no VM of a machine that
-   * is to run is left, or after `waitMs`.
+   * The host is about to go down: what runs is suspended or shut down, and nothing starts. Resolves when no
+   * VM of a machine that is to run is left, or after `waitMs`.
    */
   async endForHost(waitMs: number, signal: AbortSignal): Promise<"suspended" | "stopped" | "running" | null> {
     const machine = this.#machine;
@@ -285,8 +309,9 @@ export class Supervisor {
   }
 
   /**
-   * What is reported. While the host is about to go down, a machine that ran is reported as it was before, and its run as ended: it
-   * is neither stopped nor started, and no start of it can take too long while its host is away.
+   * What is reported. While the host is about to go down, a machine that ran is reported as it was before,
+   * and its run as ended: it is neither stopped nor started, and no start of it can take too long while its
+   * host is away.
    */
   observe(): ObservedMachine {
     const before = this.#beforeHostStop;
@@ -335,8 +360,8 @@ export class Supervisor {
   }
 
   /**
-   * Resolves when the VM of an earlier agent has been found or is known to be gone, or after `waitMs`. Does not wait for a VM
-   * that was still booting.
+   * Resolves when the VM of an earlier agent has been found or is known to be gone, or after `waitMs`. Does
+   * not wait for a VM that was still booting.
    */
   async adopted(waitMs: number): Promise<ObservedMachine> {
     const { held, watchers } = this.#machine;
@@ -346,7 +371,10 @@ export class Supervisor {
     return this.observe();
   }
 
-  /** Detaches from the VM, which continues to run, and starts no more actions. Resolves when the journal is on the disk. */
+  /**
+   * Detaches from the VM, which continues to run, and starts no more actions. Resolves when the journal is on
+   * the disk.
+   */
   async release(): Promise<void> {
     this.#queue.release();
     await this.#machine.release();

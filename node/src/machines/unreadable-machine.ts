@@ -1,6 +1,6 @@
 /**
- * A machine whose files this node has but cannot use, for example because a later version of Flotilla wrote its journal. Has
- * the interface of a supervisor.
+ * A machine whose files this node has but cannot use, for example because a later version of Flotilla wrote
+ * its journal. Has the interface of a supervisor.
  *
  * Always:
  * - Its directory is not written to, and a VMM that may belong to it continues to run.
@@ -25,7 +25,7 @@ export interface UnreadableMachineOptions {
   readonly uid: number | null;
   /** A text for the machine's owner: what is wrong, and what to do. */
   readonly reason: string;
-  /** Of its disk's image; null: unknown. */
+  /** Digest of its disk's image; null: unknown. */
   readonly imageDigest: string | null;
   /** Boots whose VMM may be the machine's. */
   readonly bootIds: readonly string[];
@@ -70,7 +70,10 @@ export class UnreadableMachine {
     return this.#options.imageDigest;
   }
 
-  /** Records the generation, and removes the machine when it is to be absent. Rejects if that fails; another call retries. */
+  /**
+   * Records the generation, and removes the machine when it is to be absent. Rejects if that fails; another
+   * call retries.
+   */
   async accept({ generation, state }: DesiredMachine): Promise<"accepted" | "stale"> {
     if (generation < this.#generation) return "stale";
     this.#generation = generation;

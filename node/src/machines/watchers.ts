@@ -3,7 +3,8 @@
  *
  * Always:
  * - A condition is checked at the call and after every `changed`. There is no polling.
- * - A wait ends when its condition holds, at its timeout, or when its signal is aborted. Nothing of it is kept then.
+ * - A wait ends when its condition holds, at its timeout, or when its signal is aborted. Nothing of it is
+ *   kept then.
  */
 import type { Clock } from "@flotilla/base/clock";
 

@@ -1,10 +1,10 @@
 /**
- * Output of a workload that is not in its machine's log yet: held as the bytes that the guest sent, because lines in the
- * log's format may be 45 times larger.
+ * Output of a workload that is not in its machine's log yet: held as the bytes that the guest sent, because
+ * lines in the log's format may be 45 times larger.
  *
  * Always:
- * - What is held is bounded, whatever the lines are: the guest's window, GAPS_MAX gaps in it and ARRIVALS_MAX times. Only the
- *   lines of one batch are in the log's format.
+ * - What is held is bounded, whatever the lines are: the guest's window, GAPS_MAX gaps in it and ARRIVALS_MAX
+ *   times. Only the lines of one batch are in the log's format.
  * - A line has the time when its last byte arrived, or a later one if more than ARRIVALS_MAX times are held.
  * - Where the lines of output end does not depend on the pieces in which it arrived.
  */
@@ -14,7 +14,10 @@ import { type LogKind, logLine } from "./machine-log.ts";
 export const LINE_BYTES_MAX = 16 * 1024;
 /** Written, and acknowledged to the guest, together. */
 const BATCH_BYTES = 128 * 1024;
-/** Output after more gaps is discarded. A guest whose host acknowledges batches from a full window makes about 100. */
+/**
+ * Output after more gaps is discarded. A guest whose host acknowledges batches from a full window makes about
+ * 100.
+ */
 export const GAPS_MAX = 1_024;
 export const ARRIVALS_MAX = 1_024;
 const CAPACITY_BYTES_MIN = 1_024;
@@ -40,13 +43,13 @@ interface Note {
 interface Stretch {
   note: Note | null;
   readonly kind: LogKind;
-  /** Of the first byte that was not taken. */
+  /** Offset of the first byte that was not taken. */
   offset: number;
   /** That were not taken. */
   bytes: number;
   /** Nothing is added, so that the text after the last line break is a line. */
   isClosed: boolean;
-  /** Of output that followed it and was discarded. Acknowledged with it. */
+  /** Bytes of output that followed it and was discarded. Acknowledged with it. */
   discardedBytes: number;
 }
 
@@ -61,7 +64,7 @@ const isEmpty = ({ note, bytes }: Stretch): boolean => note === null && bytes ==
 export class WorkloadOutput {
   readonly #boot: string;
   #hasEnded: boolean;
-  /** Of the next byte to come. */
+  /** Offset of the next byte to come. */
   #nextOffset: number;
   /** In the order of the output. The last one grows. */
   #stretches: Stretch[] = [];

@@ -1,21 +1,24 @@
 /**
  * Machines that come from other nodes: receives their files, and makes a stopped machine of them.
  *
- * Owns `<node>/incoming/<move>/`: `request.json`, `root.ext4`, and `machine/`, which becomes the machine's directory by one
- * rename. Of a disk that is sent while its machine runs, `disk.early`, and `point`, the id of the last point that is complete.
+ * Owns `<node>/incoming/<move>/`: `request.json`, `root.ext4`, and `machine/`, which becomes the machine's
+ * directory by one rename. Of a disk that is sent while its machine runs, `disk.early`, and `point`, the id
+ * of the last point that is complete.
  *
  * Always:
- * - A file has its name only when its content's hash is the sender's and it is synced. Before, it is `<name>.part`.
- * - While `point` exists, each block of `disk.early` that has not changed since that point is on the disk with the sender's content,
- *   and was compared by its hash. So the disk is complete after one stream of what changed since then.
+ * - A file has its name only when its content's hash is the sender's and it is synced. Before, it is
+ *   `<name>.part`.
+ * - While `point` exists, each block of `disk.early` that has not changed since that point is on the disk
+ *   with the sender's content, and was compared by its hash. So the disk is complete after one stream of what
+ *   changed since then.
  * - A machine comes into being as a whole: journal and files appear together under the machine's id.
  * - No disk of a machine that is here already is replaced.
- * - Memory comes with the machine only when all of it has arrived. The journal then says what its files are here, after their
- *   content was compared with the sender's.
+ * - Memory comes with the machine only when all of it has arrived. The journal then says what its files are
+ *   here, after their content was compared with the sender's.
  * - A move is worked on by one request at a time; a newer request for the same file ends the older one.
  *
- * A crash leaves the directory, and the move continues with what has arrived. The server says of which moves it is to be removed. What
- * no request has touched for KEPT_MS is removed when the agent starts.
+ * A crash leaves the directory, and the move continues with what has arrived. The server says of which moves
+ * it is to be removed. What no request has touched for KEPT_MS is removed when the agent starts.
  */
 import { chmod, chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -61,9 +64,12 @@ export class UnknownMove extends Error {}
 /** How a part has arrived. */
 interface ReceivedPart {
   readonly bytes: number;
-  /** Of the content of a file; empty: the part is none. */
+  /** Hash of the content of a file; empty: the part is none. */
   readonly sha256: string;
-  /** When the source paused the machine, of which the rest has arrived: epoch milliseconds; null: another part has. */
+  /**
+   * When the source paused the machine, of which the rest has arrived: epoch milliseconds; null: another part
+   * has.
+   */
   readonly pausedAt: number | null;
 }
 
@@ -131,7 +137,9 @@ export class Incoming {
     });
   }
 
-  /** An earlier request of the move: what came for it may not fit. Throws OlderCopy when it is the newer one. */
+  /**
+   * An earlier request of the move: what came for it may not fit. Throws OlderCopy when it is the newer one.
+   */
   async #replace(move: string, request: IncomingMachine): Promise<void> {
     const before = await this.#request(move).catch(() => null);
     if (before === null) return;
@@ -222,8 +230,8 @@ export class Incoming {
   }
 
   /**
-   * The memory of a machine that runs, or the rest of it, with which it is a machine of this node: resolves then with when the source
-   * paused it.
+   * The memory of a machine that runs, or the rest of it, with which it is a machine of this node: resolves
+   * then with when the source paused it.
    */
   async #receiveLive(
     machineId: string,
@@ -296,8 +304,8 @@ export class Incoming {
   }
 
   /**
-   * Makes the files a stopped machine of this node. Does nothing when they are one already. `hasMemory`: false when its memory was
-   * discarded after it had arrived.
+   * Makes the files a stopped machine of this node. Does nothing when they are one already. `hasMemory`:
+   * false when its memory was discarded after it had arrived.
    */
   commit(machineId: string, move: string, { hasMemory }: CommitOptions): Promise<ObservedMachine> {
     return this.#inTurn(move, async () => {
@@ -350,7 +358,10 @@ export class Incoming {
     return [...this.#options.deps.imagesArriving.keys()];
   }
 
-  /** Removes what has arrived of moves that have ended, in the background. What cannot be removed now is in `moves` still. */
+  /**
+   * Removes what has arrived of moves that have ended, in the background. What cannot be removed now is in
+   * `moves` still.
+   */
   discardEnded(moves: readonly string[]): void {
     const { deps, log } = this.#options;
     for (const move of moves.filter((each) => deps.imagesArriving.has(each) && !this.#discarding.has(each))) {
@@ -515,7 +526,10 @@ export class Incoming {
   }
 }
 
-/** The owner of a machine that came with its memory has discarded that since. Only before the first request for the machine. */
+/**
+ * The owner of a machine that came with its memory has discarded that since. Only before the first request
+ * for the machine.
+ */
 async function forgetMemory(supervisor: Supervisor): Promise<void> {
   const machine = supervisor.atRest();
   const { spec, memory = null } = supervisor.journal;

@@ -1,13 +1,17 @@
 /**
- * VMs that wait for machines which run on another node: they take the memory while it is sent in rounds, and in the machine's pause what
- * has changed since, its disk's last blocks and its devices. Then the machine is here, paused until the server says that it is to run.
+ * VMs that wait for machines which run on another node: they take the memory while it is sent in rounds, and
+ * in the machine's pause what has changed since, its disk's last blocks and its devices. Then the machine is
+ * here, paused until the server says that it is to run.
  *
  * Always:
  * - A VM waits for at most WAIT_MS without a request, and ends with the move, whatever ends that.
- * - Memory that was not received to its end is never run: every fault ends the VM, and what it may have done to the disk is removed.
- * - The machine comes into being as a whole: its journal is in the directory that gets the machine's name by one rename.
+ * - Memory that was not received to its end is never run: every fault ends the VM, and what it may have done
+ *   to the disk is removed.
+ * - The machine comes into being as a whole: its journal is in the directory that gets the machine's name by
+ *   one rename.
  *
- * A crash before that leaves a VM that is in no journal, which the next agent ends. After it, the journal says that the machine is paused.
+ * A crash before that leaves a VM that is in no journal, which the next agent ends. After it, the journal
+ * says that the machine is paused.
  */
 import { chmod, mkdir, open, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -157,8 +161,9 @@ export class LiveArrivals {
   }
 
   /**
-   * Takes the rest, and makes it a machine of this node, which is paused. Resolves with when the source paused it. Throws UnknownPoint when these rounds have not arrived. When it
-   * rejects otherwise, the early disk is to be removed.
+   * Takes the rest, and makes it a machine of this node, which is paused. Resolves with when the source
+   * paused it. Throws UnknownPoint when these rounds have not arrived. When it rejects otherwise, the early
+   * disk is to be removed.
    */
   async finish(
     arrival: Arrival,
@@ -198,7 +203,10 @@ export class LiveArrivals {
     }
   }
 
-  /** Resolves with the state of the devices and the moment of the pause, when all of it has arrived and its checksum fits. */
+  /**
+   * Resolves with the state of the devices and the moment of the pause, when all of it has arrived and its
+   * checksum fits.
+   */
   async #receiveRest(
     stream: AsyncIterable<Buffer>,
     { diskPath, ...place }: RecordPlace & { readonly diskPath: string },

@@ -1,8 +1,9 @@
 /**
  * A node agent without a process: a fleet with the fake driver on a temporary directory, for tests.
  *
- * `abandon` drops a fleet as a crash would: its timers and VM objects remain, it is not called again, and nothing is closed.
- * The clock can run faster than real time, so that deadlines of seconds pass in milliseconds.
+ * `abandon` drops a fleet as a crash would: its timers and VM objects remain, it is not called again, and
+ * nothing is closed. The clock can run faster than real time, so that deadlines of seconds pass in
+ * milliseconds.
  */
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

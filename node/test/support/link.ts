@@ -1,5 +1,6 @@
 /**
- * A node agent without a process, and the socket on which it serves the link, for tests that act as its server.
+ * A node agent without a process, and the socket on which it serves the link, for tests that act as its
+ * server.
  */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -14,7 +15,7 @@ export interface TestLink extends AsyncDisposable {
   readonly node: TestNode;
   readonly socketPath: string;
   readonly serve: ServedLink["serve"];
-  /** Of archives that are imported. */
+  /** Directory of archives that are imported. */
   readonly temporaryDirectory: string;
   /** What the link has logged as an error of the node. */
   readonly errors: readonly string[];

@@ -26,8 +26,8 @@ export interface ServedExec {
 export type ServedOptions = Partial<LinkExecOptions> & { readonly guest: Guest };
 
 /**
- * Sends the frame, and waits until the answer begins. The request does not end if `isOpen`; `onAnswer` sees the answer
- * before anything is written.
+ * Sends the frame, and waits until the answer begins. The request does not end if `isOpen`; `onAnswer` sees
+ * the answer before anything is written.
  */
 export async function servedExec(
   t: TestContext,

@@ -1,8 +1,8 @@
 /**
  * Every statement on `idempotency_keys`. Instants are epoch milliseconds.
  *
- * Always: a row is changed only by the request that owns it (`owner`), so a request whose lease expired cannot overwrite
- * what the next owner wrote.
+ * Always: a row is changed only by the request that owns it (`owner`), so a request whose lease expired
+ * cannot overwrite what the next owner wrote.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -31,8 +31,8 @@ export interface Claim extends KeyOwner {
 }
 
 /**
- * Takes the key if it is new or expired, or if the same request was lost; returns the row as it is then. undefined: another
- * request inserted it concurrently.
+ * Takes the key if it is new or expired, or if the same request was lost; returns the row as it is then.
+ * undefined: another request inserted it concurrently.
  */
 export const claimKey = (db: Queryable, claim: Claim): Promise<IdempotencyRow | undefined> =>
   db.queryOne<IdempotencyRow>(sql`
@@ -85,11 +85,11 @@ export async function hasKey(db: Queryable, { keyId, key }: Omit<KeyOwner, "owne
 
 export interface KeyUse {
   readonly keys: number;
-  /** Of the kept answers. */
+  /** Bytes of the kept answers. */
   readonly bytes: number;
 }
 
-/** Of all API keys of a tenant. */
+/** Counts the idempotency keys of all API keys of a tenant. */
 export async function readKeyUse(db: Queryable, tenantId: string): Promise<KeyUse> {
   const row = await db.queryOne<KeyUse>(sql`
     SELECT count(*)::int AS keys, coalesce(sum(octet_length(i.answer)), 0)::bigint AS bytes

@@ -1,8 +1,8 @@
 /**
  * Counts the idempotency keys of each tenant and the bytes of their answers, so that both stay bounded.
  *
- * Always: a tenant is counted in the database at most every READ_AGAIN_MS, and in memory in between. Several servers together
- * may exceed a bound by what they add in that time.
+ * Always: a tenant is counted in the database at most every READ_AGAIN_MS, and in memory in between. Several
+ * servers together may exceed a bound by what they add in that time.
  */
 import type { Context } from "../context.ts";
 import { type KeyUse, readKeyUse } from "./idempotency-store.ts";

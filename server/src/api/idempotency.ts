@@ -4,22 +4,22 @@
  * Owns table idempotency_keys. Keys belong to the API key that sent them.
  *
  * Always:
- * - One request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease that expires
- *   after LEASE_MS; then the request may run again. When the database is away as a request ends, its answer is kept, or its
- *   lease ended, when the database is back.
+ * - One request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease
+ *   that expires after LEASE_MS; then the request may run again. When the database is away as a request ends,
+ *   its answer is kept, or its lease ended, when the database is back.
  * - Answers that callers retry with the same key are not remembered: 429, 402 and every 5xx.
- * - Ids and secrets of what a request makes come from its `seed`, which is in the row before the request runs, and stays
- *   when the request is lost or fails with a 5xx, whatever a repetition is answered with. So a repetition makes the same, and the
- *   primary key shows what exists.
- *   Nothing is made twice, even if the database or a server dies in between. Commands have no such id: a lost one may run
- *   again.
- * - Kept answers are encrypted with a key derived from the API key, which the server does not keep. An answer may hold a
- *   secret that is shown once (a new API key), and a copy of the database must not reveal it.
- * - A streamed answer, one above KEPT_BYTES_MAX, or one above the tenant's bound is remembered without its content. A
- *   repetition gets 409, and the request is not run twice.
- * - A tenant has at most IDEMPOTENCY_KEYS_MAX keys; then a new one is refused with 429, and known ones still work.
- * - A streamed body is compared by its digest, which is known when the first request has ended; a repetition's body is read
- *   and discarded.
+ * - Ids and secrets of what a request makes come from its `seed`, which is in the row before the request
+ *   runs, and stays when the request is lost or fails with a 5xx, whatever a repetition is answered with. So
+ *   a repetition makes the same, and the primary key shows what exists. Nothing is made twice, even if the
+ *   database or a server dies in between. Commands have no such id: a lost one may run again.
+ * - Kept answers are encrypted with a key derived from the API key, which the server does not keep. An answer
+ *   may hold a secret that is shown once (a new API key), and a copy of the database must not reveal it.
+ * - A streamed answer, one above KEPT_BYTES_MAX, or one above the tenant's bound is remembered without its
+ *   content. A repetition gets 409, and the request is not run twice.
+ * - A tenant has at most IDEMPOTENCY_KEYS_MAX keys; then a new one is refused with 429, and known ones still
+ *   work.
+ * - A streamed body is compared by its digest, which is known when the first request has ended; a
+ *   repetition's body is read and discarded.
  * - A large JSON body is compared by its digest too.
  */
 import { createCipheriv, createDecipheriv, createHash, hkdfSync } from "node:crypto";
@@ -43,7 +43,7 @@ export interface WireAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
-  /** Of a request whose body was streamed, when all of it was read. */
+  /** Digest of a body that was streamed, when all of it was read. */
   readonly digest?: string | null;
 }
 
@@ -55,7 +55,7 @@ export interface IdempotentRequest {
   readonly bearer: string;
   /** Method, path with query, and body. */
   readonly fingerprintOf: readonly (string | Buffer)[];
-  /** Of a body that is streamed: reads it to its end. */
+  /** Reads a body that is streamed to its end. */
   readonly readDigest?: () => Promise<string>;
 }
 
@@ -72,8 +72,8 @@ export interface IdempotencyParts {
 }
 
 /**
- * Runs `work` once per key, or replays what it answered. `work` answers refusals too, it does not throw them. `seed`: what
- * its ids are made from.
+ * Runs `work` once per key, or replays what it answered. `work` answers refusals too, it does not throw them.
+ * `seed`: what its ids are made from.
  */
 export async function idempotently(
   { context, use }: IdempotencyParts,
@@ -102,7 +102,9 @@ export async function idempotently(
   }
 }
 
-/** The request has run, so a database failure now must not turn its answer into a refusal: it is kept later. */
+/**
+ * The request has run, so a database failure now must not turn its answer into a refusal: it is kept later.
+ */
 async function remember(
   { context, use }: IdempotencyParts,
   held: IdempotentRequest & { readonly owner: string; readonly isFirst: boolean },

@@ -10,7 +10,10 @@ const INSTANT = /^(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(\.\d{1,9})?
 const EARLIEST_MS = -62_135_596_800_000;
 const LATEST_MS = 253_402_300_799_999;
 
-/** Epoch milliseconds. Throws a Refusal that names the field for anything that is not RFC 3339, such as February 30. */
+/**
+ * Epoch milliseconds. Throws a Refusal that names the field for anything that is not RFC 3339, such as
+ * February 30.
+ */
 export function parseInstant(name: string, text: string): number {
   const [, year, month, day] = INSTANT.exec(text)?.map(Number) ?? [];
   const instant = Date.parse(text);

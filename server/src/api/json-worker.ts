@@ -1,9 +1,9 @@
 /**
- * The thread that turns large bodies into what their handlers need (large-json.ts): parses, checks against the endpoint's
- * schema, and takes the long text out as bytes.
+ * The thread that turns large bodies into what their handlers need (large-json.ts): parses, checks against
+ * the endpoint's schema, and takes the long text out as bytes.
  *
- * Always: what goes back is small (REST_CHARACTERS_MAX) but for the long text, which changes hands without a copy. The thread
- * runs at a low priority: on a busy host, calls with small bodies come first.
+ * Always: what goes back is small (REST_CHARACTERS_MAX) but for the long text, which changes hands without a
+ * copy. The thread runs at a low priority: on a busy host, calls with small bodies come first.
  */
 import { createHash } from "node:crypto";
 import { setPriority } from "node:os";

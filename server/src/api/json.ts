@@ -25,7 +25,10 @@ export function checkBody(body: unknown, isOptional: boolean, check: Check | und
   return body;
 }
 
-/** The value, or undefined for no body at all. Refuses what is not JSON with 400. `isRepaired`: as the endpoint declares it. */
+/**
+ * The value, or undefined for no body at all. Refuses what is not JSON with 400. `isRepaired`: as the
+ * endpoint declares it.
+ */
 export function parseJson(bytes: Uint8Array, isRepaired = false): unknown {
   if (bytes.length === 0) return undefined;
   let text: string;
@@ -67,8 +70,8 @@ const OPENING = new Set([0x5b, 0x7b]);
 const CLOSING = new Set([0x5d, 0x7d]);
 
 /**
- * Throws a Refusal when the JSON has more values, or more levels, than is sensible: parsing many small values takes a
- * hundred times as long as one long text of as many bytes. Says nothing about what is not JSON.
+ * Throws a Refusal when the JSON has more values, or more levels, than is sensible: parsing many small values
+ * takes a hundred times as long as one long text of as many bytes. Says nothing about what is not JSON.
  */
 export function checkExtent(bytes: Uint8Array): void {
   let values = 0;

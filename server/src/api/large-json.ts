@@ -2,12 +2,13 @@
  * Parses and checks large bodies in a separate thread, so that other calls do not wait for a long one.
  *
  * Always:
- * - This thread neither decodes a large body nor takes a long text over as text: the one that an endpoint declares
- *   (`longText`) comes back as bytes, without a copy.
- * - One body is parsed at a time. Tenants whose bodies wait take turns, one body each, so whatever one tenant sends delays
- *   another tenant by one body.
+ * - This thread neither decodes a large body nor takes a long text over as text: the one that an endpoint
+ *   declares (`longText`) comes back as bytes, without a copy.
+ * - One body is parsed at a time. Tenants whose bodies wait take turns, one body each, so whatever one tenant
+ *   sends delays another tenant by one body.
  * - What waits is counted with the bodies that are held (fairness/admission.ts).
- * - A thread that ends by itself, for example out of memory, refuses the body it had; the next body has a new thread.
+ * - A thread that ends by itself, for example out of memory, refuses the body it had; the next body has a new
+ *   thread.
  */
 import { Worker } from "node:worker_threads";
 import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
@@ -16,12 +17,12 @@ import type { TSchema } from "@flotilla/contract/schema";
 
 /** Smaller bodies are parsed where they arrive, which costs less than handing them over. */
 export const LARGE_JSON_BYTES = 16 * 1024;
-/** For a body's bytes, its text, and its values, several times over. */
+/** Heap for a body's bytes, its text, and its values, several times over. */
 const HEAP_MB_MAX = 256;
 
 /** What an endpoint takes as JSON. */
 export interface BodyShape {
-  /** Of the endpoint. */
+  /** Name of the endpoint. */
   readonly name: string;
   readonly schema: TSchema;
   readonly isOptional: boolean;

@@ -1,5 +1,6 @@
 /**
- * The response to a reader of a log or of events: text for the caller, and an empty line from time to time while there is none.
+ * The response to a reader of a log or of events: text for the caller, and an empty line from time to time
+ * while there is none.
  *
  * Always:
  * - `gone` is aborted as soon as the caller has disconnected.

@@ -1,9 +1,9 @@
 /**
  * Pages of lists that are short enough to be read whole: keys, tenants, plans, nodes, tokens, images. Pure.
  *
- * Without `limit` and `cursor` a list is complete and in its usual order. With one of them it is in the order of `keyOf`,
- * and a `Link: <…>; rel="next"` header names the next page. A cursor is the key of the last item of this list, so items that are added
- * or removed between two pages are neither repeated nor skipped.
+ * Without `limit` and `cursor` a list is complete and in its usual order. With one of them it is in the order
+ * of `keyOf`, and a `Link: <…>; rel="next"` header names the next page. A cursor is the key of the last item
+ * of this list, so items that are added or removed between two pages are neither repeated nor skipped.
  */
 import { Refusal } from "@flotilla/contract/errors";
 

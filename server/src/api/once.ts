@@ -1,8 +1,9 @@
 /**
- * Runs a request under its idempotency key: its fingerprint for idempotency.ts, and the digest of a streamed body.
+ * Runs a request under its idempotency key: its fingerprint for idempotency.ts, and the digest of a streamed
+ * body.
  *
- * Always: a streamed answer is passed through and not kept; a streamed body is passed on as it arrives, and its digest is
- * kept only if all of it was read.
+ * Always: a streamed answer is passed through and not kept; a streamed body is passed on as it arrives, and
+ * its digest is kept only if all of it was read.
  */
 import { createHash, hkdfSync } from "node:crypto";
 import type { IncomingMessage } from "node:http";
@@ -52,8 +53,8 @@ export const idFromSeed = (seed: string, kind: IdKind): string =>
   `${ID_PREFIXES[kind]}-${createHash("sha256").update(`${kind} ${seed}`).digest("hex").slice(0, 32)}`;
 
 /**
- * Secrets of what the request makes: from the API key in plain, which the server does not keep, so the seed alone tells
- * nothing of them. Other bytes at each call, and the same for the same calls. Pure.
+ * Secrets of what the request makes: from the API key in plain, which the server does not keep, so the seed
+ * alone tells nothing of them. Other bytes at each call, and the same for the same calls. Pure.
  */
 export function bytesFromSeed(seed: string, bearer: string): (size: number) => Buffer {
   let calls = 0;

@@ -1,5 +1,6 @@
 /**
- * A fixed public document, such as the API's documentation page and its script: not an endpoint of the contract.
+ * A fixed public document, such as the API's documentation page and its script: not an endpoint of the
+ * contract.
  */
 import type { IncomingMessage } from "node:http";
 import type { Outgoing } from "../http/answer.ts";

@@ -1,8 +1,9 @@
 /**
  * Pages of a list and the parameters of lists: cursors, limits, label filters. Pure.
  *
- * Lists are bare arrays; with `limit` a `Link: <…>; rel="next"` header names the next page. A cursor is the position of the
- * last item, so items that are added or removed between two pages are neither repeated nor skipped.
+ * Lists are bare arrays; with `limit` a `Link: <…>; rel="next"` header names the next page. A cursor is the
+ * position of the last item, so items that are added or removed between two pages are neither repeated nor
+ * skipped.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { type IdKind, ID_PREFIXES } from "@flotilla/contract/ids";

@@ -11,8 +11,8 @@ export interface QueriedPeriod {
 }
 
 /**
- * Without `to` the period ends at `end`; without `from` it begins at `startOf` its end. Throws a Refusal for a malformed instant, or
- * a `from` after `to`.
+ * Without `to` the period ends at `end`; without `from` it begins at `startOf` its end. Throws a Refusal for
+ * a malformed instant, or a `from` after `to`.
  */
 export function parsePeriod(
   { from, to }: { readonly from?: string | undefined; readonly to?: string | undefined },

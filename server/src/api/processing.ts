@@ -1,10 +1,10 @@
 /**
- * Sends an interim answer 102 (RFC 2518) every few seconds to callers that send `Prefer: processing`, until their answer
- * begins.
+ * Sends an interim answer 102 (RFC 2518) every few seconds to callers that send `Prefer: processing`, until
+ * their answer begins.
  *
- * Some clients and proxies time out while an answer has not begun: Node's fetch after 300 s. The status cannot be sent
- * before it is known, and an interim answer only on request: Python's http.client takes 102 and 103 for the final status,
- * and Node's fetch ends the connection on an unexpected 100.
+ * Some clients and proxies time out while an answer has not begun: Node's fetch after 300 s. The status
+ * cannot be sent before it is known, and an interim answer only on request: Python's http.client takes 102
+ * and 103 for the final status, and Node's fetch ends the connection on an unexpected 100.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Clock } from "@flotilla/base/clock";

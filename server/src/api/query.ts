@@ -1,9 +1,9 @@
 /**
  * Turns a query string into the typed object that an endpoint's query schema describes. Pure.
  *
- * Always: `true`, `false`, `1`, `0` are booleans; whole numbers are digits; a repeated parameter is an array where
- * the schema wants one and its last value elsewhere; unknown parameters are ignored. What cannot be turned stays
- * text, and the schema check says what was expected.
+ * Always: `true`, `false`, `1`, `0` are booleans; whole numbers are digits; a repeated parameter is an array
+ * where the schema wants one and its last value elsewhere; unknown parameters are ignored. What cannot be
+ * turned stays text, and the schema check says what was expected.
  */
 import type { TSchema } from "@flotilla/contract/schema";
 

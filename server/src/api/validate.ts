@@ -1,9 +1,9 @@
 /**
  * Compiles the contract's schemas and describes where a value does not match.
  *
- * Always: a schema is compiled when its first value comes, because all of them take a second and most servers never see
- * half of them; nothing is coerced, removed or filled in; unknown fields are accepted. The text names the path and what was
- * expected, with the schema's `examples` if it has any.
+ * Always: a schema is compiled when its first value comes, because all of them take a second and most servers
+ * never see half of them; nothing is coerced, removed or filled in; unknown fields are accepted. The text
+ * names the path and what was expected, with the schema's `examples` if it has any.
  */
 import { patternMeaning } from "@flotilla/contract/patterns";
 import type { RefusalDetails, RefusalLimit } from "@flotilla/contract/refusal-details";

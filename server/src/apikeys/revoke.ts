@@ -2,10 +2,10 @@
  * Revokes an API key, and with `cascade` all keys that were made with it, directly or indirectly.
  *
  * Always:
- * - A key revokes only keys whose scopes it could grant, so a key that manages keys cannot revoke an operator's. A key can
- *   revoke itself.
- * - One transaction revokes all of them or none. A key that is made concurrently with one of them is revoked as well, or not
- *   made.
+ * - A key revokes only keys whose scopes it could grant, so a key that manages keys cannot revoke an
+ *   operator's. A key can revoke itself.
+ * - One transaction revokes all of them or none. A key that is made concurrently with one of them is revoked
+ *   as well, or not made.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";

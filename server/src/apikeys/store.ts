@@ -1,8 +1,9 @@
 /**
- * The statements that make, list, revoke and purge API keys. auth/key-store.ts has the reads for requests, and the admin key of
- * the data directory.
+ * The statements that make, list, revoke and purge API keys. auth/key-store.ts has the reads for requests,
+ * and the admin key of the data directory.
  *
- * Always: the statement that revokes also notifies the other servers, so a crash in between cannot lose the notification.
+ * Always: the statement that revokes also notifies the other servers, so a crash in between cannot lose the
+ * notification.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -41,8 +42,8 @@ export const listKeys = (db: Queryable, tenantId: string): Promise<readonly ApiK
 export type KeyInsertion = "inserted" | "noTenant" | "noCreator" | "overCount";
 
 /**
- * Inserts a key, unless its tenant has `max` valid ones. Rows of invalid keys are bounded as well: the tenant's oldest beyond
- * `max` are removed. An existing row with the same id and hash counts as inserted.
+ * Inserts a key, unless its tenant has `max` valid ones. Rows of invalid keys are bounded as well: the
+ * tenant's oldest beyond `max` are removed. An existing row with the same id and hash counts as inserted.
  */
 export async function insertKey(db: Queryable, key: NewApiKey, max: number): Promise<KeyInsertion> {
   const row = await db.queryOne<{ hasRoom: boolean; isMade: boolean; isKnown: boolean; id: string | null }>(sql`
@@ -77,8 +78,9 @@ const ENDED_KEPT_MS = 30 * 24 * 60 * 60_000;
 const ENDED_AT = sql`least(k.revoked_at, k.expires_at)`;
 
 /**
- * Whether `k` can be removed once it has ended: without keys made by it, not named by a stored answer, and not an operator's. The file
- * of the admin key may still hold that one, and a removed key would be registered again.
+ * Whether `k` can be removed once it has ended: without keys made by it, not named by a stored answer, and
+ * not an operator's. The file of the admin key may still hold that one, and a removed key would be registered
+ * again.
  */
 const REMOVABLE = sql`(k.revoked_at IS NOT NULL OR k.expires_at IS NOT NULL) AND k.created_by IS NOT NULL AND NOT k.scopes && ARRAY['*']
   AND NOT EXISTS (SELECT FROM api_keys child WHERE child.created_by = k.id)

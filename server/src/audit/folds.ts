@@ -1,8 +1,10 @@
 /**
- * Refused and failed calls of one key that are like each other, folded: a flood of them costs the audit log a few rows a minute.
+ * Refused and failed calls of one key that are like each other, folded: a flood of them costs the audit log a
+ * few rows a minute.
  *
- * Alike are calls of a key with the same operation, status and code. In a period the first ROWS_MAX of them have a row each; the others are
- * counted, and have one row together at its end. What they name is not compared, because a caller would name something else each time.
+ * Alike are calls of a key with the same operation, status and code. In a period the first ROWS_MAX of them
+ * have a row each; the others are counted, and have one row together at its end. What they name is not
+ * compared, because a caller would name something else each time.
  *
  * Pure. Always: of each call either `admit` was true, or it is counted in a row of `end`.
  */

@@ -1,16 +1,18 @@
 /**
- * Writes the audit log in batches: while one statement runs, the records of all other requests gather for the next. So
- * requests at the same time share one statement and one commit, and chains are appended without waiting in turn.
+ * Writes the audit log in batches: while one statement runs, the records of all other requests gather for the
+ * next. So requests at the same time share one statement and one commit, and chains are appended without
+ * waiting in turn.
  *
  * Always:
  * - `record` resolves after the commit of its row; a failed batch rejects all who wait for it.
- * - Records that no request waits for are kept for the next batch when one fails: of calls that succeeded at most NOTES_MAX, and as
- *   many of refused and failed ones, of one tenant a quarter of them. More are dropped and counted in the log. So a caller that is
- *   refused again and again hides no call that succeeded, and no refusal of another tenant.
+ * - Records that no request waits for are kept for the next batch when one fails: of calls that succeeded at
+ *   most NOTES_MAX, and as many of refused and failed ones, of one tenant a quarter of them. More are dropped
+ *   and counted in the log. So a caller that is refused again and again hides no call that succeeded, and no
+ *   refusal of another tenant.
  * - Of refused and failed calls that are alike, only the first of a minute have a row each (folds.ts).
  *
- * A crash loses the records of the batch under way and of the one that gathers, and the counts of folded calls. No request of these was
- * answered, except those that were only noted.
+ * A crash loses the records of the batch under way and of the one that gathers, and the counts of folded
+ * calls. No request of these was answered, except those that were only noted.
  */
 import type { AuditRecord } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
@@ -38,7 +40,7 @@ export class AuditRecorder implements AuditSink {
   #waiting: Waiting[] = [];
   #notes: NewAudit[] = [];
   #refused: NewAudit[] = [];
-  /** Of `#refused`, those of each tenant. */
+  /** How many of `#refused` each tenant has. */
   readonly #refusedOf = new Map<string | null, number>();
   readonly #folds = new CallFolds();
   #isFolding = false;

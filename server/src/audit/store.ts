@@ -1,6 +1,6 @@
 /**
- * Every statement for the audit log. The database computes the hashes and refuses changes (functions append_audit and
- * purge_audit, triggers of audit_log).
+ * Every statement for the audit log. The database computes the hashes and refuses changes (functions
+ * append_audit and purge_audit, triggers of audit_log).
  */
 import { AUDIT_FIRST_HASH } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
@@ -66,8 +66,9 @@ export interface AuditPosition {
 }
 
 /**
- * The rows of all tenants in the order of their times. A row may appear up to seconds after its time. The list begins at `from` in the index:
- * with an earlier begin, PostgreSQL would read and pass over all rows from before it.
+ * The rows of all tenants in the order of their times. A row may appear up to seconds after its time. The
+ * list begins at `from` in the index: with an earlier begin, PostgreSQL would read and pass over all rows
+ * from before it.
  */
 export const listAllAudit = (
   db: Queryable,

@@ -1,5 +1,6 @@
 /**
- * How tenants share the database's connections: which statements are under way, on a clock that the test moves.
+ * How tenants share the database's connections: which statements are under way, on a clock that the test
+ * moves.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,16 +1,17 @@
 /**
  * Shares the database's connections between tenants.
  *
- * PostgreSQL divides its processors between the statements that run, so a tenant that has many slows down everybody's, and one
- * that has all connections makes everybody wait. While several holders ask, one has HOLDER_MAX statements or transactions under
- * way; its further ones wait here. A holder is a tenant or an address (holder.ts).
+ * PostgreSQL divides its processors between the statements that run, so a tenant that has many slows down
+ * everybody's, and one that has all connections makes everybody wait. While several holders ask, one has
+ * HOLDER_MAX statements or transactions under way; its further ones wait here. A holder is a tenant or an
+ * address (holder.ts).
  *
  * Always:
  * - A holder that asks alone has all connections but two shares of them.
- * - FIRSTS_SHARE of the connections is left for holders that have nothing under way, so one that asked alone, and whose statements wait in
- *   the database, keeps none of them out.
- * - The server's own work (loops, reports of nodes, what several callers wait for) does not wait here, and RESERVED_SHARE
- *   of the connections is left for it.
+ * - FIRSTS_SHARE of the connections is left for holders that have nothing under way, so one that asked alone,
+ *   and whose statements wait in the database, keeps none of them out.
+ * - The server's own work (loops, reports of nodes, what several callers wait for) does not wait here, and
+ *   RESERVED_SHARE of the connections is left for it.
  * - Holders begin round-robin, and those of one holder in the order in which they came.
  * - What a transaction does within it does not wait again.
  * - No wait is longer than WAIT_MS_MAX; then it fails, as a wait for a connection of the pool does.
@@ -20,7 +21,10 @@ import { LinkedList } from "@flotilla/base/linked-list";
 import { DatabaseUnavailable } from "./database.ts";
 import { currentHolder, forAll } from "./holder.ts";
 
-/** One waits for the disk while another uses a processor. With four, a small host's processors are all busy for one tenant. */
+/**
+ * One waits for the disk while another uses a processor. With four, a small host's processors are all busy
+ * for one tenant.
+ */
 const HOLDER_MAX = 2;
 const FIRSTS_SHARE = 1 / 5;
 const RESERVED_SHARE = 1 / 8;
@@ -42,12 +46,12 @@ interface Holder {
 
 export class ConnectionShare {
   readonly #clock: Pick<Clock, "monotonic" | "timer">;
-  /** Of all holders. */
+  /** Max statements of all holders. */
   readonly #allMax: number;
   /** The same when a holder has nothing under way. */
   readonly #firstMax: number;
   readonly #holders = new Map<string, Holder>();
-  /** Those with work that waits, in the order of their turns. */
+  /** Holders with work that waits, in the order of their turns. */
   readonly #turns = new Set<Holder>();
   #running = 0;
   #sweptAt = 0;
@@ -58,7 +62,10 @@ export class ConnectionShare {
     this.#allMax = this.#firstMax - Math.floor(connectionsMax * FIRSTS_SHARE);
   }
 
-  /** Does the work, which uses one connection, for the current holder. Rejects with DatabaseUnavailable when it waited too long. */
+  /**
+   * Does the work, which uses one connection, for the current holder. Rejects with DatabaseUnavailable when
+   * it waited too long.
+   */
   run<T>(work: () => Promise<T>): Promise<T> {
     const name = currentHolder();
     return name === null ? work() : this.#runFor(this.#holder(name), work);
@@ -137,7 +144,7 @@ export class ConnectionShare {
     }
   }
 
-  /** Those that ask no more. */
+  /** Removes holders that ask no more. */
   #sweep(now: number): void {
     this.#sweptAt = now;
     for (const { name, running, waiting, askedAt } of this.#holders.values())

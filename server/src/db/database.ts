@@ -3,7 +3,8 @@
  *
  *     const rows = await db.query<MachineRow>(sql`SELECT id, name FROM machines WHERE id = ${id}`)
  *
- * Always: a value never becomes part of the text, and `sqlText` is only for what the program itself says; statements are prepared by name on each connection.
+ * Always: a value never becomes part of the text, and `sqlText` is only for what the program itself says;
+ * statements are prepared by name on each connection.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 
@@ -46,7 +47,9 @@ function isStatement(value: unknown): value is Statement {
   return typeof value === "object" && value !== null && MADE_HERE.has(value);
 }
 
-/** The database did not answer, or the connection was lost. The statement may or may not have taken effect. */
+/**
+ * The database did not answer, or the connection was lost. The statement may or may not have taken effect.
+ */
 export class DatabaseUnavailable extends Error {
   constructor(cause: unknown) {
     super(`the database does not answer: ${ownMessageOf(cause)}`, { cause });
@@ -73,22 +76,32 @@ export interface Queryable {
 }
 
 export interface Database extends Queryable {
-  /** Runs `work` in one transaction; rolls back when it throws. Retries serialization failures and deadlocks. */
+  /**
+   * Runs `work` in one transaction; rolls back when it throws. Retries serialization failures and deadlocks.
+   */
   transaction<T>(work: (transaction: Queryable) => Promise<T>): Promise<T>;
   /**
-   * Tells every server replica: this one before it returns, the others by a NOTIFY that is sent at once, or a few
-   * milliseconds later with others of the same time. Resolves when it was sent, or could not be: a hint only, on which
-   * correctness never rests.
+   * Tells every server replica: this one before it returns, the others by a NOTIFY that is sent at once, or a
+   * few milliseconds later with others of the same time. Resolves when it was sent, or could not be: a hint
+   * only, on which correctness never rests.
    */
   notify(channel: Channel, payload: string): Promise<void>;
-  /** Calls back for each payload; `onGap` whenever notifications may have been missed, at first connect too. */
+  /**
+   * Calls back for each payload; `onGap` whenever notifications may have been missed, at first connect too.
+   */
   listen(channel: Channel, callbacks: { onPayload(payload: string): void; onGap(): void }): () => void;
   /** Whether notifications arrive now. A cache that depends on them is empty while they do not. */
   isListening(): boolean;
   close(): Promise<void>;
 }
 
-/** The channels of notifications between servers. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to claim. `pools`: id of one that changed. `rates`: what a server has admitted (fairness/shared-rates.ts). `webhooks`: id of one with something to deliver. `fleet`: an authority or a node listener has changed. `clocks`: id of a tenant whose test clock was moved. */
+/**
+ * The channels of notifications between servers. `keys`: key id revoked or changed. `tenants`: tenant id.
+ * `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to
+ * claim. `pools`: id of one that changed. `rates`: what a server has admitted (fairness/shared-rates.ts).
+ * `webhooks`: id of one with something to deliver. `fleet`: an authority or a node listener has changed.
+ * `clocks`: id of a tenant whose test clock was moved.
+ */
 export const CHANNELS = [
   "keys",
   "tenants",

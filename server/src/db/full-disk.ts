@@ -1,5 +1,6 @@
 /**
- * The text with which a program ends that could not start or could not do its work: for a full disk with what to do.
+ * The text with which a program ends that could not start or could not do its work: for a full disk with what
+ * to do.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { DatabaseFull } from "./database.ts";

@@ -1,10 +1,11 @@
 /**
- * For whom statements run: a tenant, an address whose credential is unknown, or the server itself.
+ * The holder for whom statements run: a tenant, an address whose credential is unknown, or the server itself.
  *
  * Always:
- * - Work that is begun in `forHolder` counts for its holder, with all that it awaits, until its result is known.
- * - Work that several callers wait for begins in `forAll` and counts for none of them: otherwise all would wait in the queue of
- *   the one that happened to begin it.
+ * - Work that is begun in `forHolder` counts for its holder, with all that it awaits, until its result is
+ *   known.
+ * - Work that several callers wait for begins in `forAll` and counts for none of them: otherwise all would
+ *   wait in the queue of the one that happened to begin it.
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 

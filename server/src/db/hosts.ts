@@ -13,7 +13,7 @@ export type ConnectionOptions =
   | { readonly host: string; readonly user: string; readonly password: string; readonly database: string };
 
 export interface DatabaseHost {
-  /** For logs and errors: `db1:5432`. */
+  /** Name in logs and errors: `db1:5432`. */
   readonly name: string;
   /** Connects to this host alone. */
   readonly config: pg.ClientConfig;

@@ -2,8 +2,8 @@
  * The connection on which a server receives the notifications of other servers.
  *
  * Always:
- * - `onGap` is called after every connect, when notifications may have been missed, and at once when the connection is lost,
- *   so that a cache can empty itself; `isConnected` says whether a cache may be filled.
+ * - `onGap` is called after every connect, when notifications may have been missed, and at once when the
+ *   connection is lost, so that a cache can empty itself; `isConnected` says whether a cache may be filled.
  * - A silent connection is detected within HEARTBEAT_MS plus HEARTBEAT_TIMEOUT_MS.
  *
  * It connects at the first `add` and reconnects until it is closed.

@@ -2,10 +2,11 @@
  * Updates the schema: applies the numbered files of migrations/ that the database does not have yet.
  *
  * Always:
- * - Each file is one transaction, guarded twice: an advisory lock serializes servers that start together, and the row in
- *   schema_migrations is inserted first, so a file is never applied twice even without the lock.
+ * - Each file is one transaction, guarded twice: an advisory lock serializes servers that start together, and
+ *   the row in schema_migrations is inserted first, so a file is never applied twice even without the lock.
  * - No other server waits longer than TABLE_WAIT_MS for a table because a migration waits for it.
- * - From the first release on, files are only added. A server refuses a database that has a newer file than this program.
+ * - From the first release on, files are only added. A server refuses a database that has a newer file than
+ *   this program.
  *
  * A crash leaves complete files applied and nothing of the next one.
  */
@@ -28,8 +29,8 @@ export interface Migration {
 const MIGRATIONS_DIRECTORY = new URL("./migrations/", import.meta.url);
 const LOCK_ID = 4_603_211;
 /**
- * While a migration waits for a table that a long transaction reads, such as a backup, all other statements on the table wait behind it. So
- * it waits only so long, and as long for its next try.
+ * While a migration waits for a table that a long transaction reads, such as a backup, all other statements
+ * on the table wait behind it. So it waits only so long, and as long for its next try.
  */
 const TABLE_WAIT_MS = 2_000;
 const SERVER_VERSION_MIN = 150_000;
@@ -122,7 +123,10 @@ function isKeptWaiting(error: unknown): boolean {
   return code === "55P03" || code === "40P01";
 }
 
-/** Applies migrations in the caller's transaction, to a database that has those before them. Throws an Error for people. */
+/**
+ * Applies migrations in the caller's transaction, to a database that has those before them. Throws an Error
+ * for people.
+ */
 export async function applyMigrations(client: pg.Client, migrations: readonly Migration[]): Promise<void> {
   await knownVersions(client);
   for (const migration of migrations) await apply(client, migration);

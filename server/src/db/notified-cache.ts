@@ -2,14 +2,17 @@
  * A cache that notifications keep current, for values that most requests read and that rarely change.
  *
  * Always:
- * - A notified change drops the values that it affects. Nothing is kept while notifications do not arrive, and everything is
- *   dropped when some may have been missed.
+ * - A notified change drops the values that it affects. Nothing is kept while notifications do not arrive,
+ *   and everything is dropped when some may have been missed.
  * - A value that was read while a change arrived is used once and not kept (the epoch).
- * - A key without a value is not kept, so guessed keys cannot fill the memory. Above `entriesMax` the oldest entry is dropped.
+ * - A key without a value is not kept, so guessed keys cannot fill the memory. Above `entriesMax` the oldest
+ *   entry is dropped.
  */
 import type { Channel, Database } from "./database.ts";
 
-/** The channel of changes, and which values a change affects; without `concerns` each change drops everything. */
+/**
+ * The channel of changes, and which values a change affects; without `concerns` each change drops everything.
+ */
 export interface NotifiedChange<Value> {
   readonly channel: Channel;
   readonly concerns?: (value: Value, payload: string) => boolean;

@@ -3,16 +3,17 @@
  *
  * Always:
  * - Statements are prepared once per connection, under a name that is a hash of their text.
- * - bigint arrives as number (it throws above 2^53). Statements read instants as epoch milliseconds (instant.ts). A value for
- *   a jsonb column is passed as JSON text, because pg would send an array as a PostgreSQL array.
- * - A lost or refused connection, and a database that refuses writes, are thrown as DatabaseUnavailable, a full disk as
- *   DatabaseFull; HTTP answers all with 503.
+ * - bigint arrives as number (it throws above 2^53). Statements read instants as epoch milliseconds
+ *   (instant.ts). A value for a jsonb column is passed as JSON text, because pg would send an array as a
+ *   PostgreSQL array.
+ * - A lost or refused connection, and a database that refuses writes, are thrown as DatabaseUnavailable, a
+ *   full disk as DatabaseFull; HTTP answers all with 503.
  * - Every connection is to the primary (primary.ts), and no statement waits longer than ANSWER_TIMEOUT_MS.
  * - Every client has an error handler: without one the process would end when a backend is terminated.
  *
- * Notifications are a hint. One is sent at once, and those of the next few milliseconds together as one NOTIFY per
- * channel, payloads separated by newlines, because a NOTIFY in each transaction costs most of the write rate. This server
- * delivers its own directly, and receives them once more from PostgreSQL.
+ * Notifications are a hint. One is sent at once, and those of the next few milliseconds together as one
+ * NOTIFY per channel, payloads separated by newlines, because a NOTIFY in each transaction costs most of the
+ * write rate. This server delivers its own directly, and receives them once more from PostgreSQL.
  */
 import { createHash } from "node:crypto";
 import { InexactAmount } from "@flotilla/base/money";
@@ -50,13 +51,14 @@ const STATEMENT_TIMEOUT_MS = 30_000;
 const ANSWER_TIMEOUT_MS = STATEMENT_TIMEOUT_MS + 5_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 /**
- * A server that has lost its host, its cable or its processor in a transaction would keep the locks of its rows, and its
- * connections, for as long as TCP waits: two hours. No transaction waits for anything but the database.
+ * A server that has lost its host, its cable or its processor in a transaction would keep the locks of its
+ * rows, and its connections, for as long as TCP waits: two hours. No transaction waits for anything but the
+ * database.
  */
 const IDLE_TRANSACTION_MS = 10_000;
 /** By the database, of a server that sends nothing, in seconds. */
 const KEEPALIVE = "-c tcp_keepalives_idle=15 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
-/** Of every connection with transactions. */
+/** Bounds of every connection with transactions. */
 export const LOST_SERVER_BOUNDS = {
   idle_in_transaction_session_timeout: IDLE_TRANSACTION_MS,
   options: KEEPALIVE,
@@ -103,16 +105,19 @@ const queryConfig = (statement: Statement): pg.QueryConfig => {
   return name === undefined ? config : { ...config, name };
 };
 
-/** What the system says of a host that cannot be reached or, as at the host's start, whose name cannot be resolved now. */
+/**
+ * What the system says of a host that cannot be reached or, as at the host's start, whose name cannot be
+ * resolved now.
+ */
 const UNREACHABLE: ReadonlySet<string> = new Set([
   ...["ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "ETIMEDOUT"],
   ...["EHOSTUNREACH", "EHOSTDOWN", "ENETUNREACH", "ENETDOWN", "ENOTFOUND", "EAI_AGAIN"],
 ]);
 
 /**
- * The connection was lost or could not be made: whether the statement took effect is not known. Or the database accepts no
- * writes (25006), because it is a standby or was made one. Or it has ended a transaction that did nothing (25P03), or a statement
- * that took longer than STATEMENT_TIMEOUT_MS (57014).
+ * The connection was lost or could not be made: whether the statement took effect is not known. Or the
+ * database accepts no writes (25006), because it is a standby or was made one. Or it has ended a transaction
+ * that did nothing (25P03), or a statement that took longer than STATEMENT_TIMEOUT_MS (57014).
  */
 export function isConnectionLoss(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
@@ -155,9 +160,9 @@ async function run<Row extends object>(pool: pg.Pool, statement: Statement): Pro
 }
 
 /**
- * On this connection, which is unusable after a DatabaseUnavailable. With a callback, and a time limit that is not pg's: where pg makes a promise
- * or has a limit, each statement, with its answer and all that waited for it, stays in memory until a full collection
- * (docs/decisions/0018-what-one-caller-may-hold.md).
+ * On this connection, which is unusable after a DatabaseUnavailable. With a callback, and a time limit that
+ * is not pg's: where pg makes a promise or has a limit, each statement, with its answer and all that waited
+ * for it, stays in memory until a full collection (docs/decisions/0018-what-one-caller-may-hold.md).
  */
 function ask<Row extends object>(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult<Row>> {
   return new Promise((resolve, reject) => {
@@ -179,7 +184,10 @@ const queryable = (run: Run): Queryable => ({
   execute: async (statement) => (await run(statement)).rowCount ?? 0,
 });
 
-/** Connects lazily: a database that is down shows at the first query, as DatabaseUnavailable. Throws for a bad address. */
+/**
+ * Connects lazily: a database that is down shows at the first query, as DatabaseUnavailable. Throws for a bad
+ * address.
+ */
 export function openDatabase({ connection, clock, log, connectionsMax = 20 }: DatabaseOptions): Database {
   const primary = new Primary({ hosts: hostsOf(connection), clock, log });
   const pool = openPool(primary, connectionsMax);

@@ -1,17 +1,18 @@
 /**
- * Watches the hosts of the database and says which one is the primary: the host that is not a standby, with the newest
- * timeline. A promotion begins a new timeline, so an old primary that still runs is recognized.
+ * Watches the hosts of the database and says which one is the primary: the host that is not a standby, with
+ * the newest timeline. A promotion begins a new timeline, so an old primary that still runs is recognized.
  *
  * Always:
- * - Every connection is made to the primary with `config`. When the primary changes, or does not answer any more, all are
- *   destroyed at once: their statements fail with DatabaseUnavailable.
+ * - Every connection is made to the primary with `config`. When the primary changes, or does not answer any
+ *   more, all are destroyed at once: their statements fail with DatabaseUnavailable.
  * - While there is no primary `ready` rejects at once, so requests fail and do not queue.
- * - A host with an older timeline than one that this process has seen is not used, even when no other host answers.
- * - Every host is asked every ASK_MS on one connection. A host is silent when it leaves a question unanswered for SILENCE_MS.
- *   A connection that was lost says nothing: the attempt to connect again decides.
+ * - A host with an older timeline than one that this process has seen is not used, even when no other host
+ *   answers.
+ * - Every host is asked every ASK_MS on one connection. A host is silent when it leaves a question unanswered
+ *   for SILENCE_MS. A connection that was lost says nothing: the attempt to connect again decides.
  *
- * For up to ASK_MS after a promotion statements may still reach the old primary. Synchronous replication is what keeps it from
- * committing them.
+ * For up to ASK_MS after a promotion statements may still reach the old primary. Synchronous replication is
+ * what keeps it from committing them.
  *
  * In memory only.
  */
@@ -60,7 +61,10 @@ export class Primary {
     [this.#latest] = options.hosts;
   }
 
-  /** undefined: there is a primary now. Otherwise resolves when there is one, or rejects with DatabaseUnavailable. */
+  /**
+   * undefined: there is a primary now. Otherwise resolves when there is one, or rejects with
+   * DatabaseUnavailable.
+   */
   ready(): Promise<void> | undefined {
     return this.#current === null ? this.#whenKnown() : undefined;
   }
@@ -72,7 +76,7 @@ export class Primary {
     if (this.#current === null) throw new DatabaseUnavailable(new Error(this.#whyNone()));
   }
 
-  /** For a new connection to the primary. */
+  /** Settings of a new connection to the primary. */
   config(): pg.ClientConfig {
     return { ...this.#latest.config, stream: () => this.#newSocket() };
   }

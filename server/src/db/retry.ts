@@ -1,6 +1,6 @@
 /**
- * Repeats work at the server's start while the database is unavailable: it restarts, recovers from a crash, or its host is
- * still booting.
+ * Repeats work at the server's start while the database is unavailable: it restarts, recovers from a crash,
+ * or its host is still booting.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -17,7 +17,10 @@ export interface RetryOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** `work` must be safe to repeat. Throws its error: at once if it is not DatabaseUnavailable, otherwise after 60 s. */
+/**
+ * `work` must be safe to repeat. Throws its error: at once if it is not DatabaseUnavailable, otherwise after
+ * 60 s.
+ */
 export async function whileUnavailable<T>(work: () => Promise<T>, { clock, log, signal }: RetryOptions): Promise<T> {
   const deadline = clock.monotonic() + DEADLINE_MS;
   let hasWarned = false;

@@ -1,12 +1,14 @@
 /**
- * One statement for several callers: those that come while statements are under way, or shortly after the last one began, share the next.
+ * One statement for several callers: those that come while statements are under way, or shortly after the
+ * last one began, share the next.
  *
  * Always:
  * - At most `statementsMax` are under way that others may wait for, each with at most `itemsMax` items.
- * - A statement begins at the end of the turn of the event loop in which its first caller came, with all that came in that turn, and at
- *   least `gatherMs` after the one before. So it begins after each of its calls.
+ * - A statement begins at the end of the turn of the event loop in which its first caller came, with all that
+ *   came in that turn, and at least `gatherMs` after the one before. So it begins after each of its calls.
  * - Of writes, a statement has each key once, and those of one key begin in the order in which they came.
- * - A caller fails only for what is its own: what fails is done again, each item alone, except when the database is unavailable.
+ * - A caller fails only for what is its own: what fails is done again, each item alone, except when the
+ *   database is unavailable.
  */
 import { type Clock, endOfTurn } from "@flotilla/base/clock";
 import { DatabaseUnavailable } from "./database.ts";
@@ -34,7 +36,7 @@ interface Waiting<Item, Result> {
 export class Together<Item, Result> {
   readonly #options: TogetherOptions<Item, Result>;
   #waiting: Waiting<Item, Result>[] = [];
-  /** Of writes: the keys of the statements under way, and of what is done alone. */
+  /** Keys of the writes under way, and of what is done alone. */
   readonly #keys = new Set<string>();
   #statements = 0;
   #isGathering = false;
@@ -65,7 +67,7 @@ export class Together<Item, Result> {
 
   #begin(): void {
     const together = this.#take();
-    // Those that wait have keys that are under way.
+    // Writes that wait have keys that are under way.
     if (together.length === 0) return;
     this.#begunAt = this.#options.clock.monotonic();
     this.#statements += 1;

@@ -1,10 +1,13 @@
 /**
- * Follows a tenant's events as Server-Sent Events: those after a position, then new ones as they are recorded.
+ * Follows a tenant's events as Server-Sent Events: those after a position, then new ones as they are
+ * recorded.
  *
  * Always:
- * - The `id` of each is its cursor, so a reader that connects again with the last one (`Last-Event-ID`) misses none, on any server.
+ * - The `id` of each is its cursor, so a reader that connects again with the last one (`Last-Event-ID`)
+ *   misses none, on any server.
  * - Looks for new events take their turns among the statements of their tenant, however many follow.
- * - A slow reader makes reads wait. A database that does not answer delays events, and does not end the stream.
+ * - A slow reader makes reads wait. A database that does not answer delays events, and does not end the
+ *   stream.
  */
 import type { TenantEvent } from "@flotilla/contract/events";
 import type { Context } from "../context.ts";

@@ -1,11 +1,12 @@
 /**
- * Limits what one caller uses of this server, in one place: requests per second, concurrent requests, bytes of bodies and of
- * unread answers in memory, and failed authentication.
+ * Limits what one caller uses of this server, in one place: requests per second, concurrent requests, bytes
+ * of bodies and of unread answers in memory, and failed authentication.
  *
  * Always:
- * - A request returns what it took when its answer has ended, or its upgraded connection has closed (api/handle.ts). An answer that is
- *   in memory until its caller reads it counts until then.
- * - Owners of machines and visitors of their pages are counted separately: visitors cannot keep an owner from the API.
+ * - A request returns what it took when its answer has ended, or its upgraded connection has closed
+ *   (api/handle.ts). An answer that is in memory until its caller reads it counts until then.
+ * - Owners of machines and visitors of their pages are counted separately: visitors cannot keep an owner from
+ *   the API.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
@@ -26,7 +27,7 @@ import { SharedRates } from "./shared-rates.ts";
 import { UnauthenticatedCallers, type Wait } from "./unauthenticated.ts";
 import { UnreadAnswers } from "./unread-answers.ts";
 
-/** For one address that visits machines: a page loads many files at once. */
+/** Rate of one address that visits machines: a page loads many files at once. */
 const INGRESS_RATE = { perSecond: 100, burst: 1_000 };
 const ADDRESSES_MAX = 20_000;
 const REFUSALS_PER_CALLER_MAX = 256;
@@ -79,8 +80,8 @@ export class Admission {
   }
 
   /**
-   * Takes a request from the bucket and writes the bucket's state to `headers`. Throws a Refusal when it is empty, or rejects
-   * with it later.
+   * Takes a request from the bucket and writes the bucket's state to `headers`. Throws a Refusal when it is
+   * empty, or rejects with it later.
    */
   takeRequest(tenant: TenantRate, side: Side, { headers, now, presence }: Taking): void | Promise<never> {
     const { tenantId, requestsPerSecond: perSecond, burst } = tenant;
@@ -117,14 +118,20 @@ export class Admission {
     });
   }
 
-  /** Waits before a refusal. undefined: not at all, because that is due, or many wait already. Rejects when the caller has gone. */
+  /**
+   * Waits before a refusal. undefined: not at all, because that is due, or many wait already. Rejects when
+   * the caller has gone.
+   */
   #holdBack(holder: string, { waitMs, presence }: Wait): Promise<void> | undefined {
     if (waitMs <= 0 || this.#refused.take(holder, 1) !== null) return undefined;
     const waiting = this.#clock.sleep(waitMs, AbortSignal.any([presence.signal, presence.closing]));
     return waiting.finally(() => this.#refused.giveBack(holder, 1));
   }
 
-  /** Counts a request as open until the returned function is called. Throws a Refusal when the tenant has too many. */
+  /**
+   * Counts a request as open until the returned function is called. Throws a Refusal when the tenant has too
+   * many.
+   */
   open(tenantId: string, side: Side): () => void {
     const holder = nameOf(tenantId, side);
     const shortage = this.#open.take(holder, 1);

@@ -2,13 +2,14 @@
  * Ends requests whose body arrives too slowly or does not end; Node has no limit for them.
  *
  * Always:
- * - A body that is held in memory arrives at BODY_BYTES_PER_SECOND_MIN or faster, and within BODY_MS_MAX; otherwise its
- *   request is refused with 408.
+ * - A body that is held in memory arrives at BODY_BYTES_PER_SECOND_MIN or faster, and within BODY_MS_MAX;
+ *   otherwise its request is refused with 408.
  * - A streamed body that is being read is never silent for longer than its limit.
  * - The rest of a body whose request has been answered is read for DRAIN_MS_MAX at most.
  * - Bytes are counted on the connection, so chunked framing cannot hide them.
  *
- * One loop checks all of them each second, while there are any. A body that arrives within a second is never checked.
+ * One loop checks all of them each second, while there are any. A body that arrives within a second is never
+ * checked.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Clock } from "@flotilla/base/clock";
@@ -31,8 +32,8 @@ export class BodyWatch {
   }
 
   /**
-   * A body that is held until it is complete, or the function that is returned is called. `refuse` is called at most once, with a
-   * Refusal.
+   * A body that is held until it is complete, or the function that is returned is called. `refuse` is called
+   * at most once, with a Refusal.
    */
   buffered(message: IncomingMessage, refuse: (refusal: Refusal) => void): () => void {
     const startedAt = this.#clock.monotonic();

@@ -1,14 +1,14 @@
 /**
- * How much of this server one caller, and all callers together, may hold of memory (bodies), descriptors (connections) and
- * work (open requests). docs/decisions/0018-what-one-caller-may-hold.md has the reasons.
+ * How much of this server one caller, and all callers together, may hold of memory (bodies), descriptors
+ * (connections) and work (open requests). docs/decisions/0018-what-one-caller-may-hold.md has the reasons.
  */
 import { readFile } from "node:fs/promises";
 
 const MIB = 1024 * 1024;
 
 /**
- * Bodies that are held whole while they are read and processed. A tenant may have two of the largest at once. The parsed
- * value takes about as much again, so the total is a quarter of a small server's memory.
+ * Bodies that are held whole while they are read and processed. A tenant may have two of the largest at once.
+ * The parsed value takes about as much again, so the total is a quarter of a small server's memory.
  */
 export const TENANT_BODY_BYTES_MAX = 64 * MIB;
 export const ALL_BODY_BYTES_MAX = 256 * MIB;
@@ -38,7 +38,10 @@ const DESCRIPTORS_RESERVED = 128;
 /** Each takes about 20 kB. For more, use a proxy or several servers. */
 const CONNECTIONS_MAX = 10_000;
 const CONNECTIONS_MIN = 16;
-/** Connections to guests that wait for another request: one for so many connections of callers, out of what is reserved. */
+/**
+ * Connections to guests that wait for another request: one for so many connections of callers, out of what is
+ * reserved.
+ */
 const CONNECTIONS_PER_IDLE = 16;
 const IDLE_MAX = 256;
 /** Concurrent requests of one tenant: commands, followed logs, terminals, bridges. */
@@ -55,7 +58,10 @@ export interface ConnectionBounds {
   readonly idleToGuests: number;
 }
 
-/** `descriptors`: how many this process may have. A request that is forwarded to a node uses a second one. Pure. */
+/**
+ * `descriptors`: how many this process may have. A request that is forwarded to a node uses a second one.
+ * Pure.
+ */
 export function connectionBounds(descriptors: number, perAddress: number | null): ConnectionBounds {
   const affordable = Math.floor((descriptors - DESCRIPTORS_RESERVED) / 2);
   const connections = Math.max(CONNECTIONS_MIN, Math.min(CONNECTIONS_MAX, affordable));

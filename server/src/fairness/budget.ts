@@ -1,5 +1,6 @@
 /**
- * A shared amount, such as bytes of memory or open requests: what each holder has of it, and all of them together. Pure.
+ * A shared amount, such as bytes of memory or open requests: what each holder has of it, and all of them
+ * together. Pure.
  *
  * Always:
  * - No holder has more than `perHolder`, and all holders together no more than `all`.
@@ -11,7 +12,10 @@ import { Refusal } from "@flotilla/contract/errors";
 /** What is exhausted: the holder's share, or the total. */
 export type Shortage = "holder" | "all";
 
-/** The answer to a caller for whom there is no room now: 429 when it is the caller's share, otherwise 503. The texts say what to do. */
+/**
+ * The answer to a caller for whom there is no room now: 429 when it is the caller's share, otherwise 503. The
+ * texts say what to do.
+ */
 export function refusalOf(shortage: Shortage, text: Readonly<Record<Shortage, string>>): Refusal {
   return new Refusal(shortage === "all" ? "unavailable" : "rate_limited", text[shortage], {
     headers: { "retry-after": "1" },

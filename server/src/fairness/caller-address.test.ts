@@ -1,5 +1,5 @@
 /**
- * Who a request is from, behind proxies and without.
+ * The address that a request is from, behind proxies and without.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,8 +1,10 @@
 /**
- * From which address a request came: of the connection, or, behind a proxy of the operator's, what that proxy says.
+ * From which address a request came: of the connection, or, behind a proxy of the operator's, what that proxy
+ * says.
  *
- * Always: `X-Forwarded-For` is believed only as far as trusted proxies wrote it, from its end; so a caller can name any
- * address in it and gains nothing. Addresses of IPv6 count by their network of 64 bits, of which one caller has all.
+ * Always: `X-Forwarded-For` is believed only as far as trusted proxies wrote it, from its end; so a caller
+ * can name any address in it and gains nothing. Addresses of IPv6 count by their network of 64 bits, of which
+ * one caller has all.
  */
 import { BlockList, isIP, isIPv6 } from "node:net";
 import { networkOf, withoutMapping } from "@flotilla/base/address-network";

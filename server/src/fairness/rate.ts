@@ -1,12 +1,13 @@
 /**
- * Token buckets by name, in this process: for tenants and for addresses. Those of tenants are also emptied by what other
- * servers admit (shared-rates.ts); those of addresses are not.
+ * Token buckets by name, in this process: for tenants and for addresses. Those of tenants are also emptied by
+ * what other servers admit (shared-rates.ts); those of addresses are not.
  *
  * Always:
- * - A tenant has a bucket only after its key was checked; the number of address buckets is bounded (`max`), and the least
- *   recently used one is dropped, so unknown callers cannot fill the memory.
- * - A caller that is refused again and again gets its refusals later (`waitMs`), at most a second. A program sends its next
- *   request on a connection after the answer to the last one, so this slows a flood down where it begins.
+ * - A tenant has a bucket only after its key was checked; the number of address buckets is bounded (`max`),
+ *   and the least recently used one is dropped, so unknown callers cannot fill the memory.
+ * - A caller that is refused again and again gets its refusals later (`waitMs`), at most a second. A program
+ *   sends its next request on a connection after the answer to the last one, so this slows a flood down where
+ *   it begins.
  */
 export interface RateVerdict {
   readonly isAllowed: boolean;
@@ -82,7 +83,10 @@ export class RateLimiter {
     if (bucket !== undefined) bucket.tokens += 1;
   }
 
-  /** The bucket with what has flowed in since it was last used. `now` may be earlier: of a request that waited for its turn. */
+  /**
+   * The bucket with what has flowed in since it was last used. `now` may be earlier: of a request that waited
+   * for its turn.
+   */
   #filled(name: string, { perSecond, burst }: Rate, now: number): Bucket {
     const bucket = this.#bucketOf(name, burst, now);
     const seconds = Math.max(0, now - bucket.filledAt) / 1000;

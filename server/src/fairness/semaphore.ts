@@ -1,15 +1,17 @@
 /**
  * A semaphore with a bound for each caller: how many requests of one may be at work while others ask.
  *
- * A request's work comes in many short pieces: its handler, each answer of the database or of a node. What another tenant
- * waits for in one round of the event loop is all the pieces that are ready, so few requests of each may have some.
+ * A request's work comes in many short pieces: its handler, each answer of the database or of a node. What
+ * another tenant waits for in one round of the event loop is all the pieces that are ready, so few requests
+ * of each may have some.
  *
  * Always:
  * - The only tenant that asks never waits, nor do the visitors of its machines.
- * - A tenant that has fewer requests at work than its share does not wait. Its visitors have half as much in addition, and an
- *   address whose callers are not known yet has ADDRESS_SLOTS.
+ * - A tenant that has fewer requests at work than its share does not wait. Its visitors have half as much in
+ *   addition, and an address whose callers are not known yet has ADDRESS_SLOTS.
  * - Requests of one caller begin in the order in which they came; callers whose requests wait take turns.
- * - A request counts for COUNTED_MS at most: after that it mostly waits for something else, such as a command.
+ * - A request counts for COUNTED_MS at most: after that it mostly waits for something else, such as a
+ *   command.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { type Link, LinkedList } from "@flotilla/base/linked-list";
@@ -66,7 +68,10 @@ export class FairSemaphore {
     this.#clock = clock;
   }
 
-  /** Lets the request begin, now or later. The function that is returned ends it, and may be called more than once. */
+  /**
+   * Lets the request begin, now or later. The function that is returned ends it, and may be called more than
+   * once.
+   */
   begin(caller: Caller): (() => void) | Promise<() => void> {
     const now = this.#clock.monotonic();
     this.#sweep(now);

@@ -1,13 +1,13 @@
 /**
- * Makes the rate of a tenant hold over all servers and ingresses of one database: each reports the requests it has
- * admitted, and takes those of the others from its own buckets.
+ * Makes the rate of a tenant hold over all servers and ingresses of one database: each reports the requests
+ * it has admitted, and takes those of the others from its own buckets.
  *
  * Always:
- * - No request waits for it, and none makes a query. What was admitted is sent every SEND_MS, only while there is
- *   something to send.
- * - In the long run a tenant gets its rate once: what two servers admit at the same moment makes their buckets
- *   negative, and later requests pay for it. At one moment the excess is at most the tenant's burst, plus its rate for
- *   SEND_MS, on each other server.
+ * - No request waits for it, and none makes a query. What was admitted is sent every SEND_MS, only while
+ *   there is something to send.
+ * - In the long run a tenant gets its rate once: what two servers admit at the same moment makes their
+ *   buckets negative, and later requests pay for it. At one moment the excess is at most the tenant's burst,
+ *   plus its rate for SEND_MS, on each other server.
  * - A report that is lost makes the rate too generous for that moment, never too strict.
  *
  * In memory only: a server that starts has full buckets.

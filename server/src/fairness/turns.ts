@@ -1,12 +1,13 @@
 /**
- * Shares this process's one thread fairly between tenants, for streams: output of commands, content of files, pages of
- * machines, long lists. Everything else runs in between.
+ * Shares this process's one thread fairly between tenants, for streams: output of commands, content of files,
+ * pages of machines, long lists. Everything else runs in between.
  *
  * Always:
- * - In one round such work takes at most ROUND_MS and the rest of one piece. A round is one of the event loop.
- * - While a round has time left, work runs immediately. Remaining work waits for the next round and is served round-robin by
- *   tenant: several pieces that take OWN_MS together, or a longer one. A tenant that has used less than OWN_MS of a round does
- *   not wait for others until the round has taken FIRST_MS.
+ * - In one round such work takes at most ROUND_MS and the rest of one piece. A round is one of the event
+ *   loop.
+ * - While a round has time left, work runs immediately. Remaining work waits for the next round and is served
+ *   round-robin by tenant: several pieces that take OWN_MS together, or a longer one. A tenant that has used
+ *   less than OWN_MS of a round does not wait for others until the round has taken FIRST_MS.
  * - At most one piece waits for each stream: a stream reads no more until then.
  */
 import type { Clock } from "@flotilla/base/clock";
@@ -14,7 +15,7 @@ import { errorOf } from "@flotilla/base/errors";
 
 /** How long other work waits at most, apart from the longest piece. */
 const ROUND_MS = 1;
-/** Of each round, for each tenant. The end of a short command is a piece as well. */
+/** Part of each round that is a tenant's own. The end of a short command is a piece as well. */
 const OWN_MS = 0.25;
 /** How long a round may take with what is each tenant's own. */
 const FIRST_MS = 4;

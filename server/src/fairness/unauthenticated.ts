@@ -1,6 +1,6 @@
 /**
- * Limits the queries of callers that are not authenticated: one for each unknown credential and each unknown machine address.
- * Each address has a bucket that is charged for them before the query.
+ * Limits the queries of callers that are not authenticated: one for each unknown credential and each unknown
+ * machine address. Each address has a bucket that is charged for them before the query.
  *
  * Always:
  * - A valid credential costs nothing.
@@ -16,7 +16,7 @@ import { type Rate, RateLimiter } from "./rate.ts";
 
 /** A program with an old key, or many callers behind one address, are not refused at once. */
 const RATE = { perSecond: 20, burst: 200 };
-/** For a proxy that does not name its clients, and for programs on this host. */
+/** Rate of a proxy that does not name its clients, and of programs on this host. */
 const PROXY_RATE = { perSecond: 200, burst: 2_000 };
 const ADDRESSES_MAX = 20_000;
 const UNKNOWN_MAX = 10_000;

@@ -1,9 +1,11 @@
 /**
- * Whole answers that their callers have not read yet. Each is in memory until the caller reads it or STALL_MS of stalled.ts is over, and its
- * request has ended, so nothing else counts it. Streams are not among them: little is held of each, and they are open requests.
+ * Whole answers that their callers have not read yet. Each is in memory until the caller reads it or STALL_MS
+ * of stalled.ts is over, and its request has ended, so nothing else counts it. Streams are not among them:
+ * little is held of each, and they are open requests.
  *
- * Always: no holder has more than `perHolder` bytes of them besides the last one, and all holders no more than `all`. Above that the oldest
- * one loses its connection, of the holder that has most: it is the one whose caller has had most time to read it.
+ * Always: no holder has more than `perHolder` bytes of them besides the last one, and all holders no more
+ * than `all`. Above that the oldest one loses its connection, of the holder that has most: it is the one
+ * whose caller has had most time to read it.
  */
 import type { ServerResponse } from "node:http";
 

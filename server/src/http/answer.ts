@@ -16,15 +16,15 @@ export interface RawRequest {
   readonly message: IncomingMessage;
   /** Path and query, as they were sent. */
   readonly url: string;
-  /** Of an upgrade request. */
+  /** The upgrade, if the request asks for one. */
   readonly upgrade: Upgrade | undefined;
   /** Whether a trusted proxy sent it, so that its `X-Forwarded-*` headers are believed. */
   readonly isFromProxy: boolean;
 }
 
 /**
- * Sends the answer of a machine, head and body, with `headers` added. Resolves when all of it was handed to the network;
- * false: it broke, or the caller has disconnected. Never rejects.
+ * Sends the answer of a machine, head and body, with `headers` added. Resolves when all of it was handed to
+ * the network; false: it broke, or the caller has disconnected. Never rejects.
  */
 export type SendAnswer = (response: ServerResponse, headers: Readonly<Record<string, string>>) => Promise<boolean>;
 
@@ -84,8 +84,8 @@ export interface EndsEarly {
 const endsEarly = (body: Readable): body is Readable & EndsEarly => "endEarly" in body;
 
 /**
- * Whether the whole answer was handed to the network; false when the caller has disconnected. A promise only for a stream.
- * `common`: headers of every answer, to which those of this answer are added.
+ * Whether the whole answer was handed to the network; false when the caller has disconnected. A promise only
+ * for a stream. `common`: headers of every answer, to which those of this answer are added.
  */
 export function send(to: ResponseTarget, common: HeaderList, outgoing: Outgoing): boolean | Promise<boolean> {
   const { message, response } = to;

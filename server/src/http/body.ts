@@ -2,12 +2,12 @@
  * Reads the body of a request into memory, bounded.
  *
  * Always:
- * - At most the endpoint's limit is held, and every byte is taken from the holder's share first. A longer body is refused
- *   with 413; a body that the share has no room for with 429 or 503.
+ * - At most the endpoint's limit is held, and every byte is taken from the holder's share first. A longer
+ *   body is refused with 413; a body that the share has no room for with 429 or 503.
  * - A body that arrives in small pieces takes at most twice its size in memory.
  * - Large pieces are kept as they arrive and never copied here.
- * - A body that is moderately too long is read to its end and discarded, because a client that is still sending would
- *   otherwise see a broken connection instead of the answer.
+ * - A body that is moderately too long is read to its end and discarded, because a client that is still
+ *   sending would otherwise see a broken connection instead of the answer.
  */
 import type { IncomingMessage } from "node:http";
 import { Pieces } from "@flotilla/base/pieces";
@@ -36,7 +36,10 @@ export interface Reading {
   readonly watch: BodyWatch;
 }
 
-/** The pieces of the body, in order. By events, because an async iterator costs several times as much for one chunk. */
+/**
+ * The pieces of the body, in order. By events, because an async iterator costs several times as much for one
+ * chunk.
+ */
 export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: Reading): Promise<readonly Buffer[]> {
   if (incoming.destroyed) return Promise.reject(new CallerGone());
   return new Promise((resolve, reject) => {

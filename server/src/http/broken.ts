@@ -1,6 +1,6 @@
 /**
- * Answers input that never becomes a request: bytes that are not HTTP, a head that is too large or incomplete, an unknown
- * expectation. Each is answered with a request id, and its connection is closed.
+ * Answers input that never becomes a request: bytes that are not HTTP, a head that is too large or
+ * incomplete, an unknown expectation. Each is answered with a request id, and its connection is closed.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -13,7 +13,8 @@ export function answerBrokenRequest(
   socket: Socket,
   { connections, requestIds }: { readonly connections: Connections; readonly requestIds: RequestIds },
 ): void {
-  // A connection that sent nothing, or that already has its answer, is closed without one; also one that has a part of an answer.
+  // A connection that sent nothing, or that already has its answer, is closed without one; also one that has
+  // a part of an answer.
   const answer = answerOf(socket);
   const hasPart = answer?.headersSent === true && !answer.writableEnded;
   if (error.code === "ECONNRESET" || hasPart || !socket.writable || socket.bytesRead === 0) {
@@ -31,7 +32,8 @@ export function answerBrokenRequest(
 }
 
 /**
- * The answer to the first request of a connection that has none yet; null: all have theirs. Node keeps no public note of it.
+ * The answer to the first request of a connection that has none yet; null: all have theirs. Node keeps no
+ * public note of it.
  */
 export const answerOf = (socket: Socket & { readonly _httpMessage?: ServerResponse | null }): ServerResponse | null =>
   socket._httpMessage ?? null;

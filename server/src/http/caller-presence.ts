@@ -2,10 +2,10 @@
  * Whether the caller of a request is still connected, and the abort signal for work on its behalf.
  *
  * Always:
- * - The signal is made, and the connection observed, when the signal is first read: most requests wait for nothing that
- *   could be canceled, and both cost more than the rest of their state.
- * - From then on the caller's right is watched too. When it ends, the signal is aborted with the Refusal that says why, and
- *   the connection is destroyed if it is still open a little later.
+ * - The signal is made, and the connection observed, when the signal is first read: most requests wait for
+ *   nothing that could be canceled, and both cost more than the rest of their state.
+ * - From then on the caller's right is watched too. When it ends, the signal is aborted with the Refusal that
+ *   says why, and the connection is destroyed if it is still open a little later.
  */
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -49,7 +49,10 @@ export class CallerPresence {
     return this.#isEnded || (this.#connection.destroyed && !this.#response.writableFinished);
   }
 
-  /** Aborted when the caller has gone, its right has ended (with a Refusal as the reason), or the server ends what runs. */
+  /**
+   * Aborted when the caller has gone, its right has ended (with a Refusal as the reason), or the server ends
+   * what runs.
+   */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();

@@ -2,11 +2,12 @@
  * Bounds the connections of the public listener.
  *
  * Always:
- * - There are never more than the process has descriptors for. When all are in use, idle ones (without a head, or between
- *   two requests) are closed, first of the address that has most. So silent connections keep no client out; a new one is
- *   answered 503 only when every connection has a running request.
+ * - There are never more than the process has descriptors for. When all are in use, idle ones (without a
+ *   head, or between two requests) are closed, first of the address that has most. So silent connections keep
+ *   no client out; a new one is answered 503 only when every connection has a running request.
  * - One address has a share of them, above which it is answered 429, unless it is a proxy's or this host's.
- * - At most PIPELINED_MAX requests of a connection wait for their answers. More are not answered: the connection ends.
+ * - At most PIPELINED_MAX requests of a connection wait for their answers. More are not answered: the
+ *   connection ends.
  * - A refused or broken connection is answered and closed soon, whatever its caller does.
  */
 import type { ServerResponse } from "node:http";
@@ -19,7 +20,10 @@ import type { TrustedProxies } from "../fairness/caller-address.ts";
 const EVICTED_SHARE = 1 / 64;
 /** Enough to send the head of a request. */
 const NEW_MS = 1_000;
-/** One read of Node's has over a thousand short requests, all of which would begin at once, and keep their answers until they are read. */
+/**
+ * One read of Node's has over a thousand short requests, all of which would begin at once, and keep their
+ * answers until they are read.
+ */
 const PIPELINED_MAX = 16;
 /** Above this number of refusals being sent, connections are closed without an answer. */
 const FAREWELLS_MAX = 256;
@@ -147,7 +151,9 @@ export class Connections {
     else this.#byAddress.delete(connection.address);
   }
 
-  /** Closes first connections that never sent a request in time, then idle ones, then new ones; oldest first. */
+  /**
+   * Closes first connections that never sent a request in time, then idle ones, then new ones; oldest first.
+   */
   #makeRoom(): void {
     const wanted = Math.max(1, Math.floor(this.#options.max * EVICTED_SHARE));
     const waiting = [...this.#all.values()].filter(({ last }) => last === undefined || isOver(last));

@@ -1,7 +1,8 @@
 /**
  * From whatever a step or a handler threw to the refusal that its caller gets.
  *
- * Always: an error that is not a Refusal, nor of the database or of an amount beyond 2^53, is a fault of ours: the caller gets a request id, the log gets the message.
+ * Always: an error that is not a Refusal, nor of the database or of an amount beyond 2^53, is a fault of
+ * ours: the caller gets a request id, the log gets the message.
  */
 import type { IncomingMessage } from "node:http";
 import type { Log } from "@flotilla/base/log";

@@ -1,6 +1,6 @@
 /**
- * The separate listener for the node of this host: a Unix socket in the data directory. Nodes on other hosts have another
- * one (link/fleet-listener.ts).
+ * The separate listener for the node of this host: a Unix socket in the data directory. Nodes on other hosts
+ * have another one (link/fleet-listener.ts).
  *
  * Always:
  * - Its connections are not counted with those of callers, so load on the public listener cuts no node off.

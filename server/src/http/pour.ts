@@ -2,11 +2,11 @@
  * Sends a stream as the body of an answer.
  *
  * Always:
- * - What the stream gives in one turn of the event loop is one chunk of the answer and one write, so that a small head before
- *   its payload costs its reader nothing. Small pieces are written together: a guest may answer in chunks of one byte, each of which
- *   would be several objects until the reader has it.
- * - The stream is paused while HELD_BYTES or more wait for the reader. Node asks for a pause at each piece of 64 KiB, also when
- *   the kernel takes it at once, and pausing and resuming costs more than the piece.
+ * - What the stream gives in one turn of the event loop is one chunk of the answer and one write, so that a
+ *   small head before its payload costs its reader nothing. Small pieces are written together: a guest may
+ *   answer in chunks of one byte, each of which would be several objects until the reader has it.
+ * - The stream is paused while HELD_BYTES or more wait for the reader. Node asks for a pause at each piece of
+ *   64 KiB, also when the kernel takes it at once, and pausing and resuming costs more than the piece.
  * - A stream that fails breaks the connection, and a connection that breaks destroys the stream.
  */
 import type { ServerResponse } from "node:http";
@@ -18,8 +18,8 @@ import { type Piece, together } from "@flotilla/base/pieces";
 const HELD_BYTES = 128 * 1024;
 
 /**
- * Whether the whole stream was handed to the network; false when it failed, or the reader has disconnected. The answer's head
- * was sent before.
+ * Whether the whole stream was handed to the network; false when it failed, or the reader has disconnected.
+ * The answer's head was sent before.
  */
 export function pour(body: Readable, response: ServerResponse): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
@@ -42,7 +42,8 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
     if (response.writableLength < HELD_BYTES) body.resume();
     // A response emits `drain` only if a single chunk was large, whatever waits in its socket (Node 24).
     else if (socket !== null) socket.once("drain", resume);
-    // It waits for the answer to an earlier request of the connection. All of it is then written into the socket at once.
+    // It waits for the answer to an earlier request of the connection. All of it is then written into the
+    // socket at once.
     else response.once("socket", (given: Socket) => given.once("drain", resume));
   };
   const resume = (): void => void body.resume();
@@ -59,7 +60,8 @@ export function pour(body: Readable, response: ServerResponse): Promise<boolean>
   });
   const fail = (): void => {
     body.destroy();
-    // HTTP/1.0 has no chunks: the end of the connection is that of the answer, and only a reset says that it broke.
+    // HTTP/1.0 has no chunks: the end of the connection is that of the answer, and only a reset says that it
+    // broke.
     if (response.req.httpVersionMinor === 0) response.socket?.resetAndDestroy();
     response.destroy();
     resolve(false);

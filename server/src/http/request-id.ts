@@ -1,8 +1,8 @@
 /**
  * The id of a request in the log: the caller's own if it is safe to print, otherwise a new one.
  *
- * A new id is random bytes of this process and a count, so that one request costs no call for randomness (which was a
- * twentieth of the time of a small request) and two servers never make the same.
+ * A new id is random bytes of this process and a count, so that one request costs no call for randomness
+ * (which was a twentieth of the time of a small request) and two servers never make the same.
  */
 
 export type RequestIds = (header: string | string[] | undefined) => string;

@@ -8,12 +8,12 @@ import type { KnownKey } from "../auth/key-cache.ts";
 
 /** Asked every few seconds by nodes and by probes: at level `info` they would hide everything else. */
 const ROUTINE_NAMES = new Set(["heartbeatNode", "getHealth", "getReadiness", "getLiveness", "getMetrics"]);
-/** Of a path, in the log. */
+/** Max length of a path in the log. */
 const PATH_CHARACTERS_MAX = 512;
 
 export interface Answered {
   readonly requestId: string;
-  /** Of the endpoint, or a word for what is none. */
+  /** Name of the endpoint, or a word for what is none. */
   readonly name: string;
   readonly message: IncomingMessage;
   readonly url: string;

@@ -1,10 +1,14 @@
 /**
- * The HTTP server: node:http for connections and parsing. A service answers the requests (api/handle.ts, ingress/serve.ts).
+ * The HTTP server: node:http for connections and parsing. A service answers the requests (api/handle.ts,
+ * ingress/serve.ts).
  *
  * Always:
- * - connections.ts decides which connections of the public listener are held; those of nodes are separate and not counted.
- * - An upgrade that is asked for before the answers to earlier requests of its connection is ignored, as HTTP allows.
- * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then aborts them.
+ * - connections.ts decides which connections of the public listener are held; those of nodes are separate and
+ *   not counted.
+ * - An upgrade that is asked for before the answers to earlier requests of its connection is ignored, as HTTP
+ *   allows.
+ * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then
+ *   aborts them.
  */
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
@@ -32,11 +36,15 @@ export interface HttpServer {
   /** Where nodes reach it apart from everybody else: urls and `unix:/path`. */
   readonly nodeAddresses: readonly string[];
   /**
-   * Serves as before until the time is over or `hurry` is aborted, but keeps no connection alive after its next answer. So
-   * clients and load balancers move to another server, and no request is on its way on a connection that `close` ends.
+   * Serves as before until the time is over or `hurry` is aborted, but keeps no connection alive after its
+   * next answer. So clients and load balancers move to another server, and no request is on its way on a
+   * connection that `close` ends.
    */
   delayStop(options: { readonly ms: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
-  /** Resolves when every connection is closed: after `deadlineMs`, or once `hurry` is aborted, what runs is cut off. */
+  /**
+   * Resolves when every connection is closed: after `deadlineMs`, or once `hurry` is aborted, what runs is
+   * cut off.
+   */
   close(options: { readonly deadlineMs: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
 }
 
@@ -82,7 +90,9 @@ export interface Incoming {
 
 /** What answers requests. */
 export interface HttpService {
-  /** A promise only if the request has to wait for something. Throws or rejects only for a fault in sending. */
+  /**
+   * A promise only if the request has to wait for something. Throws or rejects only for a fault in sending.
+   */
   serve(incoming: Incoming): Promise<void> | void;
   /** Whether the request may ask for any other protocol, not only for a WebSocket. */
   passesUpgrade(message: IncomingMessage): boolean;
@@ -196,7 +206,10 @@ function serveSafely({ context, service }: HttpParts, incoming: Incoming): void 
   }
 }
 
-/** Decides about each new connection before Node does anything with it. Returns Node's part, for connections of nodes. */
+/**
+ * Decides about each new connection before Node does anything with it. Returns Node's part, for connections
+ * of nodes.
+ */
 function admitConnections(server: Server, connections: Connections): (socket: Socket) => void {
   const listeners = server.listeners("connection");
   const take = (socket: Socket): void => {
@@ -212,7 +225,10 @@ function admitConnections(server: Server, connections: Connections): (socket: So
   return take;
 }
 
-/** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. It ends with its caller too. */
+/**
+ * Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer.
+ * It ends with its caller too.
+ */
 function responseOn(message: IncomingMessage, socket: Duplex, clock: Clock): ServerResponse {
   const response = new ServerResponse(message);
   // A connection of this server's: Node calls it a Duplex because others can be handed in.
@@ -220,12 +236,14 @@ function responseOn(message: IncomingMessage, socket: Duplex, clock: Clock): Ser
   response.shouldKeepAlive = false;
   response.once("finish", () => {
     socket.end();
-    // What the caller still sends is dropped: unread, it would reset the connection before the caller has read the answer.
+    // What the caller still sends is dropped: unread, it would reset the connection before the caller has
+    // read the answer.
     socket.resume();
     const late = clock.timer(FAREWELL_MS, () => socket.destroy());
     socket.once("close", () => late.cancel());
   });
-  // Until the handshake is answered nothing else sees that the caller has left. Its answer takes the connection from the response.
+  // Until the handshake is answered nothing else sees that the caller has left. Its answer takes the
+  // connection from the response.
   socket.once("end", () => void (response.socket === null || socket.destroy()));
   socket.on("error", () => socket.destroy());
   return response;
@@ -262,7 +280,9 @@ async function close(
   await Promise.all([late, idling]);
 }
 
-/** A connection that is kept alive after its last answer would hold a closing server open until the deadline. */
+/**
+ * A connection that is kept alive after its last answer would hold a closing server open until the deadline.
+ */
 async function closeIdle(
   server: Server,
   connections: Connections,

@@ -1,12 +1,12 @@
 /**
- * WebSocket handshakes. An upgrade passes the same steps as every request; its handler then makes the connection a
- * WebSocket. A refusal before that is a plain answer, after which the connection ends.
+ * WebSocket handshakes. An upgrade passes the same steps as every request; its handler then makes the
+ * connection a WebSocket. A refusal before that is a plain answer, after which the connection ends.
  *
  * Always:
- * - Only a GET that requests a WebSocket, or another protocol from a machine, counts as an upgrade. A client that merely
- *   offers HTTP/2 is served as usual.
- * - A WebSocket is pinged every PING_PERIOD_MS. One that was silent for SILENCE_MS_MAX is ended, unless this server has
- *   paused reading it.
+ * - Only a GET that requests a WebSocket, or another protocol from a machine, counts as an upgrade. A client
+ *   that merely offers HTTP/2 is served as usual.
+ * - A WebSocket is pinged every PING_PERIOD_MS. One that was silent for SILENCE_MS_MAX is ended, unless this
+ *   server has paused reading it.
  */
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
@@ -29,10 +29,13 @@ export type UpgradeHandler = (upgrade: Upgrade, headers: Readonly<Record<string,
 
 const PING_PERIOD_MS = 30_000;
 const SILENCE_MS_MAX = 90_000;
-/** Of one message, such as what is pasted into a terminal. */
+/** Max size of one message, such as what is pasted into a terminal. */
 const MESSAGE_BYTES_MAX = 1024 * 1024;
 
-/** Upgrades to other protocols are passed on to machines, except to HTTP and TLS, which the guest would speak to this server. */
+/**
+ * Upgrades to other protocols are passed on to machines, except to HTTP and TLS, which the guest would speak
+ * to this server.
+ */
 export function isUpgrade({ method, headers }: IncomingMessage, isPassed: boolean): boolean {
   const to = headers.upgrade ?? "";
   if (method !== "GET") return false;
@@ -42,7 +45,10 @@ export function isUpgrade({ method, headers }: IncomingMessage, isPassed: boolea
 /** Names of protocols, each a token of RFC 9110. */
 const PROTOCOLS = /^[\w!#$%&'*+.^`|~-]+(?:[\t ]*,[\t ]*[\w!#$%&'*+.^`|~-]+)*$/;
 
-/** Throws a Refusal when the request cannot become a WebSocket: what the library refuses itself has no request id. */
+/**
+ * Throws a Refusal when the request cannot become a WebSocket: what the library refuses itself has no request
+ * id.
+ */
 export function checkHandshake(upgrade: Upgrade | undefined): void {
   if (upgrade === undefined)
     throw new Refusal("invalid_request", "this path opens a WebSocket; call it with a WebSocket client");

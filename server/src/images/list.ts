@@ -1,6 +1,7 @@
 /**
- * The images of nodes as the API shows them. A list may have thousands, so it is made in pieces of PIECE_IMAGES, each in a turn of
- * its caller (fairness/turns.ts): otherwise other tenants' calls would wait until a whole list is made, or several.
+ * The images of nodes as the API shows them. A list may have thousands, so it is made in pieces of
+ * PIECE_IMAGES, each in a turn of its caller (fairness/turns.ts): otherwise other tenants' calls would wait
+ * until a whole list is made, or several.
  */
 import { mapAtMost } from "@flotilla/base/concurrency";
 import type { ImageInfo } from "@flotilla/contract/images";
@@ -22,8 +23,8 @@ export interface ImagesAsked {
 }
 
 /**
- * Of all nodes that answer. Nodes known to be unreachable are asked only when all are. Throws the error of a node when none
- * answers, and the signal's reason between two nodes.
+ * Lists the images of all nodes that answer. Nodes known to be unreachable are asked only when all are.
+ * Throws the error of a node when none answers, and the signal's reason between two nodes.
  */
 export async function imagesOfNodes(
   link: NodeLink,

@@ -1,10 +1,10 @@
 /**
- * Fetches an image to nodes before it is needed: as an operation for any number of nodes, and within a request for
- * the node of a machine.
+ * Fetches an image to nodes before it is needed: as an operation for any number of nodes, and within a
+ * request for the node of a machine.
  *
  * Always:
- * - A node that has the image still asks its registry what the name means now, and downloads only what it lacks. So a
- *   pull may be repeated, by the owner or by a server that continues the operation.
+ * - A node that has the image still asks its registry what the name means now, and downloads only what it
+ *   lacks. So a pull may be repeated, by the owner or by a server that continues the operation.
  * - One node's failure does not stop the others.
  * - A node whose agent restarts is waited for.
  */

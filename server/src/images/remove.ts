@@ -1,5 +1,6 @@
 /**
- * Removes a local image from the nodes that have it: no registry could bring it back, so a node never removes one by itself.
+ * Removes a local image from the nodes that have it: no registry could bring it back, so a node never removes
+ * one by itself.
  *
  * Owns nothing. A crash in the middle leaves the image on some nodes, and a repetition removes it there.
  */

@@ -1,8 +1,9 @@
 /**
- * The handlers of images: listing cached images, fetching images to nodes, uploading an archive to a node, and removing one.
+ * The handlers of images: listing cached images, fetching images to nodes, uploading an archive to a node,
+ * and removing one.
  *
- * Owns nothing: the nodes are asked for each request. A tenant sees the images it fetched itself and local images; an
- * admin sees all. A node that does not answer is left out of the list, unless no node answers.
+ * Owns nothing: the nodes are asked for each request. A tenant sees the images it fetched itself and local
+ * images; an admin sees all. A node that does not answer is left out of the list, unless no node answers.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";

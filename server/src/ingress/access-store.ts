@@ -13,12 +13,12 @@ export interface MachineAccess {
   readonly isSuspended: boolean;
   /** null: it has no share link. */
   readonly shareHash: Buffer | null;
-  /** Of its tenant's plan. */
+  /** Rate of its tenant's plan. */
   readonly requestsPerSecond: number;
   readonly burst: number;
 }
 
-/** Of a machine that is not deleted, by its id or by the label of its host. */
+/** Reads the access of a machine that is not deleted, by its id or by the label of its host. */
 export function findAccess(db: Queryable, name: string): Promise<MachineAccess | undefined> {
   return db.queryOne<MachineAccess>(sql`
     SELECT m.id, m.tenant_id AS "tenantId", m.is_public AS "isPublic", t.status = 'suspended' AS "isSuspended",

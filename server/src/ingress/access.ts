@@ -1,14 +1,16 @@
 /**
- * Who may reach a machine by its address: access by machine id or host label, in memory.
+ * Access to machines by their addresses: access by machine id or host label, in memory.
  *
  * Always:
  * - a change that this server made is visible to every request that begins after the change was acknowledged;
- * - a change that another server made is visible within milliseconds, by its notification, and within AGE_MAX_MS when the
- *   notification is late or lost: an entry is used for at most AGE_MAX_MS after its query began;
- * - a caller whose share link does not fit what is in memory is judged by a query that began after it called (`findNewer`), so
- *   a link that any server has acknowledged works on every other;
+ * - a change that another server made is visible within milliseconds, by its notification, and within
+ *   AGE_MAX_MS when the notification is late or lost: an entry is used for at most AGE_MAX_MS after its query
+ *   began;
+ * - a caller whose share link does not fit what is in memory is judged by a query that began after it called
+ *   (`findNewer`), so a link that any server has acknowledged works on every other;
  * - while no notifications arrive, nothing is kept and every request waits for a query;
- * - requests for one name share a query only if it began at most AGE_MAX_MS before them, and no change was notified since;
+ * - requests for one name share a query only if it began at most AGE_MAX_MS before them, and no change was
+ *   notified since;
  * - names without a machine are not kept, so that guessed names cannot fill the memory.
  */
 import type { Clock } from "@flotilla/base/clock";
@@ -20,9 +22,15 @@ import { findAccess, type MachineAccess } from "./access-store.ts";
 const ENTRIES_MAX = 2_000;
 /** Half of what is promised for a revocation on another server. */
 const AGE_MAX_MS = 500;
-/** From this age on a request causes the next query, so that those to a busy name do not wait for it. It costs such a name three queries a second. */
+/**
+ * From this age on a request causes the next query, so that those to a busy name do not wait for it. It costs
+ * such a name three queries a second.
+ */
 const RENEW_MS = 350;
-/** Bounds the queries for wrong share links: one name costs no more than twenty a second. Its callers wait for the next one. */
+/**
+ * Bounds the queries for wrong share links: one name costs no more than twenty a second. Its callers wait for
+ * the next one.
+ */
 const NEWER_AFTER_MS = 50;
 
 interface Entry {
@@ -44,7 +52,7 @@ export class AccessTable {
   readonly #known: NotifiedCache<Entry>;
   /** Queries under way that requests may share. */
   readonly #queries = new Map<string, Query>();
-  /** Those of `findNewer` that wait until their query may begin. */
+  /** Calls of `findNewer` that wait until their query may begin. */
   readonly #waiting = new Map<string, Promise<MachineAccess | undefined>>();
   readonly #unlisten: readonly (() => void)[];
 
@@ -78,7 +86,9 @@ export class AccessTable {
     return known.access;
   }
 
-  /** undefined: no machine has the name. Waits only where the database is asked; throws DatabaseUnavailable. */
+  /**
+   * undefined: no machine has the name. Waits only where the database is asked; throws DatabaseUnavailable.
+   */
   find(name: string): MachineAccess | Promise<MachineAccess | undefined> {
     const known = this.known(name);
     if (known !== undefined) return known;

@@ -1,17 +1,17 @@
 /**
  * Where an answer of a guest ends, counted byte by byte: whether the connection may carry another request.
  *
- * Pure. Node's HTTP client reads answers leniently and delivers them; this only decides about reuse, by a stricter grammar
- * (RFC 9112). Both must agree that the answer is complete.
+ * Pure. Node's HTTP client reads answers leniently and delivers them; this only decides about reuse, by a
+ * stricter grammar (RFC 9112). Both must agree that the answer is complete.
  *
  * Always:
- * - an answer that the grammar does not cover leaves the frame `unclear` for good, and the connection is not used again:
- *   lines without a carriage return, HTTP/1.0, `connection: close`, more or less than one length, trailers, an answer to
- *   HEAD, a body after a status that has none, and every byte after the end;
+ * - an answer that the grammar does not cover leaves the frame `unclear` for good, and the connection is not
+ *   used again: lines without a carriage return, HTTP/1.0, `connection: close`, more or less than one length,
+ *   trailers, an answer to HEAD, a body after a status that has none, and every byte after the end;
  * - at most HEAD_BYTES_MAX of an answer are held.
  */
 const HEAD_BYTES_MAX = 64 * 1024;
-/** Of the line that gives the size of a chunk: eight digits and the line's end. */
+/** Max length of the line that gives the size of a chunk: eight digits and the line's end. */
 const SIZE_BYTES_MAX = 10;
 
 const STATUS_LINE = /^HTTP\/1\.1 (\d{3})(?: [\t\x20-\x7e\x80-\xff]*)?$/;
@@ -47,7 +47,7 @@ export class AnswerFrame {
     return this.#state === "whole";
   }
 
-  /** For how long the guest keeps the connection, in milliseconds, if it said so. */
+  /** How long the guest keeps the connection, in milliseconds, if it said so. */
   get keepMs(): number {
     return this.#keepMs;
   }

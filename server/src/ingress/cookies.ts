@@ -1,8 +1,8 @@
 /**
  * The cookie that holds a share token. Pure.
  *
- * A request may have several of the name: a guest on a neighbouring host, or a script, can set one that shadows ours. So
- * each is tried, up to a limit.
+ * A request may have several of the name: a guest on a neighbouring host, or a script, can set one that
+ * shadows ours. So each is tried, up to a limit.
  */
 export const SHARE_COOKIE = "flotilla_share";
 /** Browsers keep cookies for at most 400 days. */
@@ -19,8 +19,8 @@ export function shareCookies(header: string | undefined): readonly string[] {
 }
 
 /**
- * `Lax`, not `Strict`: a visitor who follows a link from another site needs the cookie on the next request. `path` ends with
- * `/`.
+ * `Lax`, not `Strict`: a visitor who follows a link from another site needs the cookie on the next request.
+ * `path` ends with `/`.
  */
 export function shareCookie(
   token: string,

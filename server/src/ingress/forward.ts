@@ -1,14 +1,14 @@
 /**
- * Forwards one request to a port of a machine and returns the guest's answer: the core of the connect bridge and of the
- * ingress.
+ * Forwards one request to a port of a machine and returns the guest's answer: the core of the connect bridge
+ * and of the ingress.
  *
  * Always:
  * - bodies are streamed, and neither side is read faster than the other reads;
- * - when the caller disconnects, the guest's connection is closed; when a guest disconnects within an answer, the caller's
- *   connection is broken, so that no partial answer looks complete;
- * - a request is sent to the guest once. Only a repeatable one (guest-request.ts) uses a connection that waited, and only
- *   if the guest closed that without a byte of an answer is it sent again, once, on a new connection; and one whose connection broke
- *   like that because the machine moved is sent again where it is;
+ * - when the caller disconnects, the guest's connection is closed; when a guest disconnects within an answer,
+ *   the caller's connection is broken, so that no partial answer looks complete;
+ * - a request is sent to the guest once. Only a repeatable one (guest-request.ts) uses a connection that
+ *   waited, and only if the guest closed that without a byte of an answer is it sent again, once, on a new
+ *   connection; and one whose connection broke like that because the machine moved is sent again where it is;
  * - the machine counts as used while a request is under way or an upgraded connection is open;
  * - a machine that does not run is not started: 503. One that is starting is waited for.
  */
@@ -90,7 +90,10 @@ async function hasLeft({ cache }: ForwardServices, { machine }: ForwardOptions, 
   return now !== undefined && (now.moveId !== null || nodeOf(now).address !== node.address);
 }
 
-/** Whether the answer lasts as long as its caller wants, so that it meets a move or a restart of the node's agent. */
+/**
+ * Whether the answer lasts as long as its caller wants, so that it meets a move or a restart of the node's
+ * agent.
+ */
 const lasts = ({ upgrade, message }: RawRequest): boolean =>
   upgrade !== undefined || (message.headers.accept ?? "").includes("text/event-stream");
 
@@ -122,7 +125,10 @@ async function exchange(
   }
 }
 
-/** Counts the machine as used until the connection is closed or free for another request. The result says whether it is in use. */
+/**
+ * Counts the machine as used until the connection is closed or free for another request. The result says
+ * whether it is in use.
+ */
 function useOf({ activity, idle }: ForwardServices, { port, connection }: Dialed, onOver: () => void): () => boolean {
   const { socket } = connection;
   const closed = activity.opened(port.machineId);

@@ -28,7 +28,10 @@ export interface Lasting {
 export interface ConnectOptions {
   /** Cancels connecting; what is connected outlives it, since another request may use it later. */
   readonly signal: AbortSignal;
-  /** The connection continues when its machine moves or the agent of its node restarts. null: it breaks then, and costs less. */
+  /**
+   * The connection continues when its machine moves or the agent of its node restarts. null: it breaks then,
+   * and costs less.
+   */
   readonly lasting: Lasting | null;
 }
 

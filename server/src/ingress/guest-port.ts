@@ -1,11 +1,12 @@
 /**
- * From a machine and a port to what is dialed: the node and the boot of a machine that runs and publishes the port.
+ * From a machine and a port to what is dialed: the node and the boot of a machine that runs and publishes the
+ * port.
  *
  * Always:
- * - a machine that does not run is refused with 503: the ingress starts none, and writes nothing. One that starts, or is on its way to
- *   another node, is waited for;
- * - no query is made for a machine that is known to run; when its node says that it does not run there, the machine is
- *   read again, and the work is repeated only if it runs elsewhere or in another boot.
+ * - a machine that does not run is refused with 503: the ingress starts none, and writes nothing. One that
+ *   starts, or is on its way to another node, is waited for;
+ * - no query is made for a machine that is known to run; when its node says that it does not run there, the
+ *   machine is read again, and the work is repeated only if it runs elsewhere or in another boot.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
@@ -48,8 +49,9 @@ const TRIES_MAX = 3;
 const ARRIVAL_WAIT_MS = 20_000;
 
 /**
- * What `work` returns. `work` throws NotRunning only before anything reached the guest, or when it may be repeated. Throws a Refusal: `not_found` for
- * an unknown machine or port, `unavailable` for a machine that does not run.
+ * What `work` returns. `work` throws NotRunning only before anything reached the guest, or when it may be
+ * repeated. Throws a Refusal: `not_found` for an unknown machine or port, `unavailable` for a machine that
+ * does not run.
  */
 export async function withGuestPort<T>(
   services: PortServices,
@@ -99,7 +101,10 @@ interface Awaited {
   readonly isAwaited: (machine: MachineRecord) => boolean;
 }
 
-/** Waits while the machine is on its way, at most ARRIVAL_WAIT_MS. Returns it as it is then; undefined: it does not exist any more. */
+/**
+ * Waits while the machine is on its way, at most ARRIVAL_WAIT_MS. Returns it as it is then; undefined: it
+ * does not exist any more.
+ */
 async function arrival(
   { cache, clock }: PortServices,
   { name, signal, isAwaited }: Awaited,

@@ -1,13 +1,13 @@
 /**
  * One HTTP request to a guest on one connection, up to the head of the answer.
  *
- * Always: the guest is hostile. What is not HTTP, a head larger than HEAD_BYTES_MAX, and no answer within ANSWER_MS_MAX of
- * the request's end are refusals with 502. Answers before the final one (1xx) are dropped; more than INTERIM_ANSWERS_MAX are a
- * refusal too, because each costs the server as much as an answer.
+ * Always: the guest is hostile. What is not HTTP, a head larger than HEAD_BYTES_MAX, and no answer within
+ * ANSWER_MS_MAX of the request's end are refusals with 502. Answers before the final one (1xx) are dropped;
+ * more than INTERIM_ANSWERS_MAX are a refusal too, because each costs the server as much as an answer.
  *
- * Node's own HTTP client speaks over the connection: it streams both bodies, frames them again and accepts upgrades. It parses
- * heads as leniently as browsers and curl, lines without a carriage return included; an answer that is ambiguous to the
- * caller is refused (head.ts).
+ * Node's own HTTP client speaks over the connection: it streams both bodies, frames them again and accepts
+ * upgrades. It parses heads as leniently as browsers and curl, lines without a carriage return included; an
+ * answer that is ambiguous to the caller is refused (head.ts).
  */
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import type { Duplex } from "node:stream";
@@ -39,12 +39,14 @@ export interface GuestAnswer {
   readonly upgraded: Duplex | null;
 }
 
-/** The connection was closed before any byte of the answer arrived: the guest may not have read the request. */
+/**
+ * The connection was closed before any byte of the answer arrived: the guest may not have read the request.
+ */
 export class Unanswered extends Refusal {}
 
 /**
- * Whether a request may be sent a second time, and so on a connection that the guest may be closing: a safe method
- * without a body (RFC 9110, 9.2.1).
+ * Whether a request may be sent a second time, and so on a connection that the guest may be closing: a safe
+ * method without a body (RFC 9110, 9.2.1).
  */
 export const isRepeatable = ({ message, upgrade }: RawRequest): boolean =>
   upgrade === undefined && !hasBody(message) && (message.method === "GET" || message.method === "OPTIONS");
@@ -105,8 +107,8 @@ export async function ask(
 }
 
 /**
- * An answer without a length ends with its connection. Node's client takes every end for that one, also that of a guest that has gone; a part
- * must not look like the whole.
+ * An answer without a length ends with its connection. Node's client takes every end for that one, also that
+ * of a guest that has gone; a part must not look like the whole.
  */
 function breakWith({ socket }: GuestConnection, message: IncomingMessage): void {
   const { "content-length": length, "transfer-encoding": encoding } = message.headers;
@@ -130,7 +132,8 @@ function open({ socket, frame, isReused }: GuestConnection, { raw, path, prefix 
     path,
     headers: requestHead(message.rawHeaders, method, facts),
     maxHeaderSize: HEAD_BYTES_MAX,
-    // For the answer. Whether the connection carries another is decided by a stricter reader (answer-frame.ts).
+    // The answer is read leniently. Whether the connection carries another is decided by a stricter reader
+    // (answer-frame.ts).
     insecureHTTPParser: true,
     setHost: false,
   });
@@ -150,7 +153,8 @@ function send({ message, upgrade }: RawRequest, request: ClientRequest): void {
     return void request.end();
   }
   const passing = passBody(message, request, (work) => work());
-  // A guest that answers early reads no more; the rest is read and dropped, so that the caller reads the answer.
+  // A guest that answers early reads no more; the rest is read and dropped, so that the caller reads the
+  // answer.
   request.once("close", () => passing.stop());
   passing.all.then(
     () => request.end(),

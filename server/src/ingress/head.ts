@@ -1,15 +1,16 @@
 /**
- * Which headers of a request are forwarded to a guest, and which of its answer are returned. Pure. Heads are flat lists of
- * names and values in their order, so that repeated headers stay repeated.
+ * Which headers of a request are forwarded to a guest, and which of its answer are returned. Pure. Heads are
+ * flat lists of names and values in their order, so that repeated headers stay repeated.
  *
  * Always:
  * - hop-by-hop headers are not forwarded (RFC 9110, 7.6.1);
- * - no key or token of Flotilla reaches a guest in the value of a header: the header is dropped, and of `cookie` only the
- *   cookies that contain one;
+ * - no key or token of Flotilla reaches a guest in the value of a header: the header is dropped, and of
+ *   `cookie` only the cookies that contain one;
  * - only a trusted proxy says from where a request came, and for which host;
  * - a guest sets cookies for its own host or path only, and never one of Flotilla's;
- * - a guest that answers under the address of the API (`prefix`) is untrusted there: its pages are sandboxed, so that their
- *   origin is not the API's; headers that affect the whole origin are dropped; its root is the prefix.
+ * - a guest that answers under the address of the API (`prefix`) is untrusted there: its pages are sandboxed,
+ *   so that their origin is not the API's; headers that affect the whole origin are dropped; its root is the
+ *   prefix.
  */
 import { holdsOwnCredential, isOwnCredential } from "../auth/keys.ts";
 import { SHARE_COOKIE } from "./cookies.ts";
@@ -129,8 +130,9 @@ export function answerHead(raw: Head, prefix: string, own: Readonly<Record<strin
 }
 
 /**
- * Why an answer of a guest cannot be forwarded; null: it can. Its head was parsed leniently, so it may contain what the head
- * of our answer must not: characters that end a line, or two lengths, of which the caller might use the other one.
+ * Why an answer of a guest cannot be forwarded; null: it can. Its head was parsed leniently, so it may
+ * contain what the head of our answer must not: characters that end a line, or two lengths, of which the
+ * caller might use the other one.
  */
 export function faultOfAnswer(raw: Head): string | null {
   const lengths: string[] = [];
@@ -147,7 +149,10 @@ export function faultOfAnswer(raw: Head): string | null {
   return lengths.length > 1 ? `it gives its length twice (${lengths.join(", ")})` : null;
 }
 
-/** A URL without the named parameter where it holds a key or token of Flotilla, however escaped; every other byte stays. */
+/**
+ * A URL without the named parameter where it holds a key or token of Flotilla, however escaped; every other
+ * byte stays.
+ */
 export function withoutCredential(url: string, name: string): string {
   const at = url.indexOf("?");
   if (at < 0) return url;
@@ -167,8 +172,8 @@ function withoutOwnCookies(value: string): string {
 }
 
 /**
- * Whether a header's value contains a key or token of Flotilla: as it is, percent-encoded as in cookies and addresses, or
- * as the name or password of `Basic`. For nearly every value it costs one search.
+ * Whether a header's value contains a key or token of Flotilla: as it is, percent-encoded as in cookies and
+ * addresses, or as the name or password of `Basic`. For nearly every value it costs one search.
  */
 function holdsCredential(value: string): boolean {
   const basic = BASIC.exec(value)?.[1];
@@ -179,7 +184,9 @@ function holdsCredential(value: string): boolean {
   );
 }
 
-/** undefined: a cookie that a guest must not set. Without `Domain` it belongs to the host that set it only. */
+/**
+ * undefined: a cookie that a guest must not set. Without `Domain` it belongs to the host that set it only.
+ */
 function scopedCookie(value: string, prefix: string): string | undefined {
   const [pair = "", ...attributes] = value.split(";");
   // Browsers send back a cookie that begins with `=` without that sign.

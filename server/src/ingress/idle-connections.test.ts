@@ -1,5 +1,6 @@
 /**
- * Waiting connections are bounded, expire, and are used for nothing but the boot and port that they were made for.
+ * Waiting connections are bounded, expire, and are used for nothing but the boot and port that they were made
+ * for.
  */
 import assert from "node:assert/strict";
 import { PassThrough } from "node:stream";

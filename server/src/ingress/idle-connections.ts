@@ -2,12 +2,14 @@
  * Connections to guests that wait for another request: one pool for each boot and port of a machine.
  *
  * Always:
- * - a connection is kept only after an answer that ended exactly (answer-frame.ts), and closed when a byte arrives that
- *   no request asked for, when the guest ends it, and after IDLE_MS, or sooner where the guest says so;
+ * - a connection is kept only after an answer that ended exactly (answer-frame.ts), and closed when a byte
+ *   arrives that no request asked for, when the guest ends it, and after IDLE_MS, or sooner where the guest
+ *   says so;
  * - it is used for the boot, the port and the node that it was made for, so never for another tenant;
- * - their number is bounded, for a machine and for all; the one that waited longest makes room for another machine's;
- * - while a new connection to the port waits for an answer for SLOW_MS or more, none is kept: a guest that serves one
- *   connection at a time would answer only once the idle ones are closed.
+ * - their number is bounded, for a machine and for all; the one that waited longest makes room for another
+ *   machine's;
+ * - while a new connection to the port waits for an answer for SLOW_MS or more, none is kept: a guest that
+ *   serves one connection at a time would answer only once the idle ones are closed.
  *
  * An idle connection is not activity: autostop does not see it. A crash closes all of them.
  */
@@ -91,7 +93,9 @@ export class IdleConnections {
     this.#sweeping ??= this.#clock.timer(SWEEP_MS, () => this.#sweep());
   }
 
-  /** A request on a new connection waits for its answer until the function that is returned is called. Once. */
+  /**
+   * A request on a new connection waits for its answer until the function that is returned is called. Once.
+   */
   waits(port: GuestPort): () => void {
     const key = keyOf(port);
     let isSlow = false;

@@ -1,8 +1,9 @@
 /**
  * Whether a browser sends a request for a page of another host. Pure.
  *
- * Browsers treat all hosts below one domain as one site, so they send a `SameSite=Lax` cookie also with requests of other
- * machines' pages. `Origin` and `Sec-Fetch-*` say which page sends a request, and scripts cannot set them.
+ * Browsers treat all hosts below one domain as one site, so they send a `SameSite=Lax` cookie also with
+ * requests of other machines' pages. `Origin` and `Sec-Fetch-*` say which page sends a request, and scripts
+ * cannot set them.
  *
  * Always:
  * - a link leads to a machine from every page: GET and HEAD of a tab's own page are accepted;
@@ -37,7 +38,7 @@ const isOwnTab = ({ headers, method, isUpgrade }: PageRequest): boolean =>
   (method === "GET" || method === "HEAD") &&
   !isUpgrade;
 
-/** Of either scheme: a proxy may have decrypted the request. */
+/** Whether the origin is the host's, of either scheme: a proxy may have decrypted the request. */
 function isOriginOf(host: string, origin: string): boolean {
   const page = URL.parse(origin);
   if (page === null || !/^https?:$/.test(page.protocol)) return false;

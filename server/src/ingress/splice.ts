@@ -5,8 +5,8 @@
  * - each side receives what the other sends, no faster than it reads;
  * - when one side is closed, the other is closed after it has received what was sent before;
  * - when the server stops, both are closed;
- * - a caller that has ended its direction receives from the guest for HALF_OPEN_MS more. Usually it has left, and a guest
- *   that ignores the end would hold the connection for ever.
+ * - a caller that has ended its direction receives from the guest for HALF_OPEN_MS more. Usually it has left,
+ *   and a guest that ignores the end would hold the connection for ever.
  */
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";

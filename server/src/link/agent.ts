@@ -12,8 +12,8 @@ import type { NodeRefused } from "./refusals.ts";
 const ANSWER_TIMEOUT_MS = 45_000;
 
 /**
- * Has the incarnation `agentBootId` of the agent end and run again. A repetition restarts no other one. Throws NodeUnreachable,
- * also when the answer was lost, and a Refusal with what the node says.
+ * Has the incarnation `agentBootId` of the agent end and run again. A repetition restarts no other one.
+ * Throws NodeUnreachable, also when the answer was lost, and a Refusal with what the node says.
  */
 export async function restartAgent(
   link: NodeLink,

@@ -1,7 +1,8 @@
 /**
  * A request to a node whose answer is one JSON value.
  *
- * Always: an answer is bounded, and one that breaks, stops in the middle, is too long or means nothing is a node that does not answer.
+ * Always: an answer is bounded, and one that breaks, stops in the middle, is too long or means nothing is a
+ * node that does not answer.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeAddress, NodeLink, StreamRequest } from "./node-link.ts";
@@ -12,7 +13,7 @@ const ANSWER_CHARACTERS_MAX = 16_384;
 /** What the errors of a conversation mean to its caller. */
 export interface Meaning {
   readonly signal: AbortSignal;
-  /** Of a refusal by the node. */
+  /** Error of a refusal by the node. */
   readonly refusal: (refused: NodeRefused) => Error;
 }
 
@@ -25,7 +26,10 @@ export interface Question<T> extends Meaning, Omit<StreamRequest, "contentType" 
   readonly charactersMax?: number;
 }
 
-/** Throws NodeUnreachable, also when the answer was lost, what `refusal` makes of the node's, and the reason of an aborted signal. */
+/**
+ * Throws NodeUnreachable, also when the answer was lost, what `refusal` makes of the node's, and the reason
+ * of an aborted signal.
+ */
 export async function ask<T>(
   link: NodeLink,
   node: NodeAddress,

@@ -1,11 +1,12 @@
 /**
  * Issues the certificates of a fleet: its authority's, the servers' and the nodes'. All keys are ECDSA P-256.
  *
- * It only writes X.509 (DER), in one fixed form; parsing and verifying is OpenSSL's. A library would be twelve packages
- * for these lines (docs/decisions/0038-joining.md).
+ * It only writes X.509 (DER), in one fixed form; parsing and verifying is OpenSSL's. A library would be
+ * twelve packages for these lines (docs/decisions/0038-joining.md).
  *
  * Always:
- * - A certificate says in its subject alternative name what it is for: `urn:flotilla:server`, or a node with its id.
+ * - A certificate says in its subject alternative name what it is for: `urn:flotilla:server`, or a node with
+ *   its id.
  * - Only an authority's certificate may sign, and what it signs may not.
  */
 import {
@@ -20,7 +21,10 @@ import {
 
 const HOUR_MS = 3_600_000;
 const AUTHORITY_MS = 10 * 365 * 24 * HOUR_MS;
-/** An authority is valid from so long before it was made: the clock of the server that made it may have been ahead. */
+/**
+ * An authority is valid from so long before it was made: the clock of the server that made it may have been
+ * ahead.
+ */
 const AUTHORITY_BEFORE_MS = 365 * 24 * HOUR_MS;
 /** How long a certificate of a node or a server is valid. Renewed when half of it has passed. */
 const CERTIFICATE_MS = 24 * HOUR_MS;
@@ -28,8 +32,8 @@ const CERTIFICATE_MS = 24 * HOUR_MS;
 const CLOCK_SKEW_MS = HOUR_MS;
 
 /**
- * Whether a certificate of a node or a server is to be replaced: half of its time has passed, or it is not valid yet because
- * the clock was ahead when it was issued. Times are epoch milliseconds.
+ * Whether a certificate of a node or a server is to be replaced: half of its time has passed, or it is not
+ * valid yet because the clock was ahead when it was issued. Times are epoch milliseconds.
  */
 export function isRenewalDue(expiresAt: number, now: number): boolean {
   const leftMs = expiresAt - now;

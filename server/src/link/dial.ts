@@ -17,7 +17,10 @@ import type { Turn } from "../fairness/turns.ts";
 
 /** The node gives a guest 10 s to accept. */
 const HEADERS_TIMEOUT_MS = 15_000;
-/** For a guest that does not read, besides what sockets hold: a machine may have hundreds of connections. */
+/**
+ * Bytes held for a guest that does not read, besides what sockets hold: a machine may have hundreds of
+ * connections.
+ */
 const HELD_BYTES_MAX = 32 * 1024;
 
 export interface DialOptions {
@@ -59,7 +62,10 @@ interface Dialed {
 }
 
 class DialedConnection extends Duplex {
-  /** null: it is over. A Writable stays in memory until a full collection, with all that it refers to (docs/decisions/0018-what-one-caller-may-hold.md). */
+  /**
+   * null: it is over. A Writable stays in memory until a full collection, with all that it refers to
+   * (docs/decisions/0018-what-one-caller-may-hold.md).
+   */
   #parts: Dialed | null;
   #more: (() => void) | null;
 

@@ -19,7 +19,7 @@ export interface OutputSink {
   onFailing?(): void;
   /** Whether the sink has returned a promise that is pending, so that the sink delays the command. */
   readonly isFull?: boolean;
-  /** For a sink that does much for each byte: it gets at most so many at a time, in turns with other tenants'. */
+  /** Max bytes at a time for a sink that does much for each byte, in turns with other tenants'. */
   readonly pieceBytes?: number;
 }
 
@@ -29,7 +29,10 @@ export const HEADERS_TIMEOUT_MS = 15_000;
 export const resumeKeyOf = ({ randomBytes }: { readonly randomBytes: (size: number) => Buffer }): string =>
   randomBytes(RESUME_KEY_BYTES).toString("hex");
 
-/** Delivers a frame of the node. Returns the exit, or null while the command runs. Throws the error of a failure frame. */
+/**
+ * Delivers a frame of the node. Returns the exit, or null while the command runs. Throws the error of a
+ * failure frame.
+ */
 export function deliverFrame(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
   if (frame.type === "stdout" || frame.type === "stderr") {
     // With an empty frame the node checks the connection.

@@ -1,13 +1,16 @@
 /**
- * Runs one command over the link: sends the start frame and standard input, receives output frames and the exit frame.
+ * Runs one command over the link: sends the start frame and standard input, receives output frames and the
+ * exit frame.
  *
  * Always:
  * - Output is delivered in order, and the node is read no faster than the sink accepts it.
- * - An aborted signal breaks the connection. Then the node ends the command with all its descendants, unless it runs in the
- *   background.
- * - When the connection breaks although the node has the command, a command with a resume key is resumed (open-exec.ts).
+ * - An aborted signal breaks the connection. Then the node ends the command with all its descendants, unless
+ *   it runs in the background.
+ * - When the connection breaks although the node has the command, a command with a resume key is resumed
+ *   (open-exec.ts).
  *
- * The request's body is sent whole, with its length: without a terminal all input is known when the command starts.
+ * The request's body is sent whole, with its length: without a terminal all input is known when the command
+ * starts.
  */
 import { reasonOf } from "@flotilla/base/abort";
 import type { Clock, Timer } from "@flotilla/base/clock";
@@ -45,7 +48,10 @@ export interface NodeExecOptions {
   readonly locate?: Locate;
 }
 
-/** Rejects with NotRunning, NodeUnreachable, or a Refusal when the guest does not answer or refuses the command. */
+/**
+ * Rejects with NotRunning, NodeUnreachable, or a Refusal when the guest does not answer or refuses the
+ * command.
+ */
 export function runOnNode(
   link: NodeLink,
   node: NodeAddress,
@@ -71,8 +77,8 @@ interface Settle {
 }
 
 /**
- * undici's handler for one command. Its promise and stream API would double the cost of the request (measured), most of it at
- * the stream's end.
+ * undici's handler for one command. Its promise and stream API would double the cost of the request
+ * (measured), most of it at the stream's end.
  */
 class NodeCommand implements Dispatcher.DispatchHandler {
   readonly #link: NodeLink;
@@ -154,7 +160,10 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     this.#fail(error);
   }
 
-  /** Delivers frames, now or when the tenant has its turn. Until then, and while the sink is full, nothing is read. */
+  /**
+   * Delivers frames, now or when the tenant has its turn. Until then, and while the sink is full, nothing is
+   * read.
+   */
   #proceed(): void {
     const { tenantId } = this.#options;
     while (!this.#frames.isEmpty) {
@@ -201,7 +210,10 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     something.then(resume).catch((error: unknown) => this.#fail(error));
   }
 
-  /** For a node that does not enforce the time limit. A slow reader or a move is not the node's fault. */
+  /**
+   * Ends a command whose node does not enforce the time limit. A slow reader or a move is not the node's
+   * fault.
+   */
   #expectEnd(ms: number): void {
     this.#deadline = this.#clock.timer(ms, () => {
       const isDelayed = this.#options.sink.isFull === true || this.#resumed?.isBroken === true;

@@ -2,11 +2,12 @@
  * Files of a machine through its node: contract/src/link/files.ts describes the requests and answers.
  *
  * Always:
- * - Nothing of a write's content is read before the node has accepted the operation, so NotRunning leaves the content
- *   complete for another attempt.
+ * - Nothing of a write's content is read before the node has accepted the operation, so NotRunning leaves the
+ *   content complete for another attempt.
  * - Neither side is read faster than the other accepts it. Content takes the turns of its tenant.
  * - A write whose content breaks off, or that is closed, leaves the file as it was.
- * - A node that refuses is a NodeRefused with its code. A connection that broke later is `cutOff`: how it ended is unknown.
+ * - A node that refuses is a NodeRefused with its code. A connection that broke later is `cutOff`: how it
+ *   ended is unknown.
  * - A write whose connection died unnoticed ends: TCP itself repeats what was sent for a quarter of an hour.
  */
 import { PassThrough, Readable } from "node:stream";
@@ -30,7 +31,10 @@ import type { Turn } from "../fairness/turns.ts";
 
 /** The node ends an operation whose guest is silent for FILE_SILENCE_MAX_MS. */
 const HEADERS_TIMEOUT_MS = FILE_SILENCE_MAX_MS + 15_000;
-/** Of a node that neither accepts content nor says anything during a write. It shows life while its guest is slow. */
+/**
+ * Max silence of a node that neither accepts content nor says anything during a write. It shows life while
+ * its guest is slow.
+ */
 const WRITE_SILENCE_MAX_MS = HEADERS_TIMEOUT_MS;
 const WRITE_LOOK_MS = 1_000;
 /** What is buffered here for a node that does not read. */
@@ -71,8 +75,8 @@ export interface NodeWrite {
 }
 
 /**
- * Files of the machines on one node. Every function throws NotRunning, NodeUnreachable, NodeRefused with a code of LinkError, or a
- * Refusal when the connection broke after the operation had begun.
+ * Files of the machines on one node. Every function throws NotRunning, NodeUnreachable, NodeRefused with a
+ * code of LinkError, or a Refusal when the connection broke after the operation had begun.
  */
 export interface NodeFiles {
   read(call: FileCall, part: FilePart): Promise<NodeFile>;
@@ -234,7 +238,10 @@ interface BrokenAnswer {
   readonly error: unknown;
 }
 
-/** Breaks off the answer to a write when its node is silent for WRITE_SILENCE_MAX_MS. Waiting for the caller's content does not count. */
+/**
+ * Breaks off the answer to a write when its node is silent for WRITE_SILENCE_MAX_MS. Waiting for the caller's
+ * content does not count.
+ */
 class WriteWatch implements Disposable {
   readonly #clock: Clock;
   #movedAt: number;

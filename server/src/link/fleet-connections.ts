@@ -1,10 +1,13 @@
 /**
- * Every open connection with a node that has shown a certificate, and its end when the node's credential is revoked.
+ * Every open connection with a node that has shown a certificate, and its end when the node's credential is
+ * revoked.
  *
  * Always:
- * - A notification of a change of a node causes a check in the database at once, on every server; a connection whose key
- *   the node no longer has is destroyed. All are checked every FULL_LOOK_MS, and every LOOK_MS while no notifications arrive.
- * - A new connection is checked before it is used, and again within LOOK_MS: its node may have been revoked in between.
+ * - A notification of a change of a node causes a check in the database at once, on every server; a
+ *   connection whose key the node no longer has is destroyed. All are checked every FULL_LOOK_MS, and every
+ *   LOOK_MS while no notifications arrive.
+ * - A new connection is checked before it is used, and again within LOOK_MS: its node may have been revoked
+ *   in between.
  * - While the database does not answer, open connections stay, and new ones are refused.
  *
  * In memory only: a crash ends every connection.

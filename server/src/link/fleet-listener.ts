@@ -1,13 +1,15 @@
 /**
- * The listener for nodes on other hosts, of a server or an ingress: TLS 1.3 with certificates of the fleet's authorities.
+ * The listener for nodes on other hosts, of a server or an ingress: TLS 1.3 with certificates of the fleet's
+ * authorities.
  *
- * A connection is parked for calls of this process (parked.ts) or carries HTTP of the node to a server: its registration,
- * without a certificate, and its heartbeats. It announces its addresses in the database, from where nodes learn them.
+ * A connection is parked for calls of this process (parked.ts) or carries HTTP of the node to a server: its
+ * registration, without a certificate, and its heartbeats. It announces its addresses in the database, from
+ * where nodes learn them.
  *
  * Always:
  * - A connection is parked only with a valid certificate whose key the node has now (fleet-connections.ts).
- * - The number of connections is bounded, also for each node. handshakes.ts bounds those that are not of a node: registrations,
- *   and handshakes, which take at most HANDSHAKE_MS.
+ * - The number of connections is bounded, also for each node. handshakes.ts bounds those that are not of a
+ *   node: registrations, and handshakes, which take at most HANDSHAKE_MS.
  */
 import { createHash } from "node:crypto";
 import { createServer, type AddressInfo, type Server } from "node:net";
@@ -148,7 +150,8 @@ async function receive(options: FleetListenerOptions, socket: TLSSocket, onAdmit
     connections.watch(nodeId, keyHash, socket);
     onAdmitted();
   }
-  // HTTP is authenticated with each request: a node that is not admitted may register, or reads why it is refused.
+  // HTTP is authenticated with each request: a node that is not admitted may register, or reads why it is
+  // refused.
   if (!isParked) serveHttp(socket, certificate);
   else if (isAdmitted) parked.park(nodeId, socket);
   else socket.destroy();

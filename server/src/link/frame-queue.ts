@@ -1,8 +1,8 @@
 /**
  * Frames of a node that wait for their delivery, in the order of their arrival.
  *
- * Pure. Always: taking one costs the same however many wait. `shift()` moves all that remain of a long array, and one read of a
- * connection may have 50,000 frames.
+ * Pure. Always: taking one costs the same however many wait. `shift()` moves all that remain of a long array,
+ * and one read of a connection may have 50,000 frames.
  */
 import type { LinkFrame } from "@flotilla/contract/link/frames";
 

@@ -1,11 +1,12 @@
 /**
- * A connection to a port of a machine's guest that outlives the agent of its node and moves with its machine (decision 53).
+ * A connection to a port of a machine's guest that outlives the agent of its node and moves with its machine
+ * (decision 53).
  *
  * Always:
  * - Neither side is read faster than the other accepts it.
  * - end() ends the guest's input; destroy() breaks the guest's connection.
- * - A connection that broke is an error here and never an end. It breaks with the agent, and in a move, where the guest keeps no
- *   more connections: then the node dials.
+ * - A connection that broke is an error here and never an end. It breaks with the agent, and in a move, where
+ *   the guest keeps no more connections: then the node dials.
  */
 import { Duplex } from "node:stream";
 import { LINK_PAYLOAD_BYTES_MAX } from "@flotilla/contract/link/frames";

@@ -1,11 +1,11 @@
 /**
- * The connections to the listener for nodes that are not yet known to be of a node: handshakes in progress, and HTTP without
- * a certificate. Bounds them, so that clients that hold such connections keep no node out.
+ * The connections to the listener for nodes that are not yet known to be of a node: handshakes in progress,
+ * and HTTP without a certificate. Bounds them, so that clients that hold such connections keep no node out.
  *
  * Always:
  * - An address has at most PER_ADDRESS_MAX, and all addresses together at most HANDSHAKES_MAX.
- * - When all places are used, a new connection replaces the oldest one of the address that has the most. So an address with
- *   few connections gets a place, however many places others hold.
+ * - When all places are used, a new connection replaces the oldest one of the address that has the most. So
+ *   an address with few connections gets a place, however many places others hold.
  *
  * In memory only.
  */

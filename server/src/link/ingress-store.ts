@@ -1,6 +1,6 @@
 /**
- * Every SQL statement for ingress processes that listen for nodes, and the public part of fleet authorities. An ingress's
- * database role may run all of them except `writeCertificates`.
+ * Every SQL statement for ingress processes that listen for nodes, and the public part of fleet authorities.
+ * An ingress's database role may run all of them except `writeCertificates`.
  *
  * Always: whether an ingress is alive is decided by the database's clock: clocks of hosts may differ.
  */
@@ -60,7 +60,10 @@ export async function findIngressCertificates(
 
 const isAlive = (lostAfterMs: number) => sql`seen_at >= now() - ${lostAfterMs} * interval '1 ms'`;
 
-/** Where ingresses listen that have certificates and were confirmed within the last `lostAfterMs` milliseconds. */
+/**
+ * Where ingresses listen that have certificates and were confirmed within the last `lostAfterMs`
+ * milliseconds.
+ */
 export const listIngressListeners = (db: Queryable, lostAfterMs: number): Promise<readonly FleetListener[]> =>
   db.query<FleetListener>(sql`
     SELECT id, addresses FROM ingress_listeners WHERE ${isAlive(lostAfterMs)} AND certificates <> '{}'

@@ -1,9 +1,10 @@
 /**
- * Whom an ingress process trusts, and what it shows to nodes that connect to it. Servers sign its certificates.
+ * Whom an ingress process trusts, and what it shows to nodes that connect to it. Servers sign its
+ * certificates.
  *
  * Always:
- * - Its key is in memory only. It writes the public key to its row and reads the certificates from there, so it needs neither
- *   an authority's key nor a secret that it shares with servers.
+ * - Its key is in memory only. It writes the public key to its row and reads the certificates from there, so
+ *   it needs neither an authority's key nor a secret that it shares with servers.
  * - Its certificates identify an ingress: a node lets it connect to ports of machines, and nothing else.
  *
  * A crash leaves its row, which nodes ignore after LISTENER_LOST_MS.

@@ -1,7 +1,8 @@
 /**
  * The body of a request to a node, into which pieces are pushed while the answer is read.
  *
- * Always: `push` accepts any piece; its writer waits for `room` when it returned false, and no longer once the stream was destroyed.
+ * Always: `push` accepts any piece; its writer waits for `room` when it returned false, and no longer once
+ * the stream was destroyed.
  */
 import { Readable } from "node:stream";
 

@@ -2,8 +2,9 @@
  * The server's side of a move between two nodes: contract/src/link/moves.ts describes the requests.
  *
  * Always:
- * - The files pass through this process, because nodes only dial out. Neither side is read faster than the other accepts it, so a
- *   move takes RELAY_BYTES_MAX of memory and the buffers of two connections, whatever the disk's size.
+ * - The files pass through this process, because nodes only dial out. Neither side is read faster than the
+ *   other accepts it, so a move takes RELAY_BYTES_MAX of memory and the buffers of two connections, whatever
+ *   the disk's size.
  * - The bytes take the turns of the machine's tenant, as all streams do.
  */
 import { PassThrough } from "node:stream";
@@ -41,7 +42,10 @@ export interface MoveCall {
 
 /** The target has an earlier copy of the machine, which must be removed first. */
 export class OlderCopy extends Error {}
-/** The machine's files changed, because a stop discards its memory: its node must be asked again what there is. */
+/**
+ * The machine's files changed, because a stop discards its memory: its node must be asked again what there
+ * is.
+ */
 export class NotStopped extends Error {}
 /** As many disks of running machines as may be at once are being sent from the node. */
 export class NodeBusy extends Error {}
@@ -61,7 +65,10 @@ export async function describeOutgoing(
 
 const incomingPath = ({ machineId, moveId }: MoveCall): string => `/v1/machines/${machineId}/incoming/${moveId}`;
 
-/** Has the target expect the machine. Throws OlderCopy, NodeUnreachable, and a Refusal with what the node says. */
+/**
+ * Has the target expect the machine. Throws OlderCopy, NodeUnreachable, and a Refusal with what the node
+ * says.
+ */
 export async function beginIncoming(
   link: NodeLink,
   node: NodeAddress,
@@ -78,7 +85,8 @@ export async function beginIncoming(
 }
 
 /**
- * Makes what has arrived a machine of the target. `hasMemory`: false when its memory was discarded after it had arrived.
+ * Makes what has arrived a machine of the target. `hasMemory`: false when its memory was discarded after it
+ * had arrived.
  */
 export async function commitIncoming(
   link: NodeLink,
@@ -108,13 +116,16 @@ export async function releaseOutgoing(
 export interface RelayOptions {
   /** Called with how many bytes have arrived. */
   readonly onBytes: (bytes: number) => void;
-  /** Called when the rest of a machine that ran has arrived, with when it was paused: epoch milliseconds of the source's clock. */
+  /**
+   * Called when the rest of a machine that ran has arrived, with when it was paused: epoch milliseconds of
+   * the source's clock.
+   */
   readonly onPaused?: (at: number) => void;
 }
 
 /**
- * Copies a part of a machine from one node to the other. Resolves with the bytes that were sent. Throws NodeUnreachable when either side broke
- * off, ContentDiffers, and a Refusal with what a node says.
+ * Copies a part of a machine from one node to the other. Resolves with the bytes that were sent. Throws
+ * NodeUnreachable when either side broke off, ContentDiffers, and a Refusal with what a node says.
  */
 export async function relayPart(
   link: NodeLink,

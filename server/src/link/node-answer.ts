@@ -1,13 +1,15 @@
 /**
  * One request to a node, and its answer: the head as a promise, the body as a stream.
  *
- * A handler of undici instead of its `request`, and the pieces of a body instead of a stream: of each of those a function stays in memory until a
- * full collection, with all that it refers to (docs/decisions/0018-what-one-caller-may-hold.md).
+ * A handler of undici instead of its `request`, and the pieces of a body instead of a stream: of each of
+ * those a function stays in memory until a full collection, with all that it refers to
+ * (docs/decisions/0018-what-one-caller-may-hold.md).
  *
  * Always:
  * - The body is read no faster than its reader reads it.
  * - A body that is destroyed before its end, and an aborted signal, break the connection.
- * - A body that breaks off is an error of the stream, never an end. An error waits until the body's reader may have come.
+ * - A body that breaks off is an error of the stream, never an end. An error waits until the body's reader
+ *   may have come.
  */
 import { Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";

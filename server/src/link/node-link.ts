@@ -1,15 +1,17 @@
 /**
- * The server's side of the link to nodes: JSON requests and running commands, over one connection pool per node.
+ * The server's side of the link to nodes: JSON requests and running commands, over one connection pool per
+ * node.
  *
  * Owns the pools, keyed by the node's address; reach.ts opens the connections. Knows nothing of the database.
  *
  * Always:
- * - A node that cannot be reached causes NodeUnreachable, whose text names the node and what to do. It is distinct from an
- *   error that the node answered.
+ * - A node that cannot be reached causes NodeUnreachable, whose text names the node and what to do. It is
+ *   distinct from an error that the node answered.
  * - A connection between hosts that was idle for REMOTE_KEEP_ALIVE_MS is not used again.
- * - Idempotent requests are repeated once when their connection broke, because the agent may have been restarted. A command
- *   is never repeated.
- * - Everything that a node sends is bounded: JSON and refusals by size, frames by the codec. So is the time that JSON takes.
+ * - Idempotent requests are repeated once when their connection broke, because the agent may have been
+ *   restarted. A command is never repeated.
+ * - Everything that a node sends is bounded: JSON and refusals by size, frames by the codec. So is the time
+ *   that JSON takes.
  */
 import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -31,13 +33,16 @@ export interface NodeAddress {
 }
 
 const ANSWER_TIMEOUT_MS = 10_000;
-/** How long a list may arrive, in addition to a pause of ANSWER_TIMEOUT_MS. Other JSON may take ANSWER_TIMEOUT_MS: loops wait for it. */
+/**
+ * How long a list may arrive, in addition to a pause of ANSWER_TIMEOUT_MS. Other JSON may take
+ * ANSWER_TIMEOUT_MS: loops wait for it.
+ */
 const LIST_MS_MAX = 60_000;
 const JSON_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
 /**
- * The same between hosts, where an idle connection may have died unnoticed, and a command that is sent into it must not be
- * sent again. A new connection has just been confirmed by the node, which costs a round trip.
+ * The same between hosts, where an idle connection may have died unnoticed, and a command that is sent into
+ * it must not be sent again. A new connection has just been confirmed by the node, which costs a round trip.
  */
 const REMOTE_KEEP_ALIVE_MS = 4_000;
 /** A node sends nothing while it unpacks an image, which takes ten minutes at most. */
@@ -98,7 +103,7 @@ const WHEN = {
 
 export class NodeLink {
   readonly #pools = new Map<string, Pool>();
-  /** For streams between nodes and callers. */
+  /** Turns of streams between nodes and callers. */
   readonly turns: Turns;
   readonly clock: Clock;
   readonly #log: Log;
@@ -122,7 +127,10 @@ export class NodeLink {
     );
   }
 
-  /** Sends the desired state of a machine, and waits up to `waitMs` milliseconds until the machine has settled. */
+  /**
+   * Sends the desired state of a machine, and waits up to `waitMs` milliseconds until the machine has
+   * settled.
+   */
   async putMachine(
     node: NodeAddress,
     machineId: string,
@@ -148,7 +156,7 @@ export class NodeLink {
   async listImages(
     node: NodeAddress,
     tenantId: string | null,
-    /** For whom the answer is read. */
+    /** Caller for whom the answer is read. */
     asker: string,
   ): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
@@ -177,8 +185,8 @@ export class NodeLink {
   }
 
   /**
-   * Has the node fetch an image; the node resolves the reference at the registry. Throws a Refusal with the node's text when
-   * that fails. Aborting the signal also ends the pull on the node.
+   * Has the node fetch an image; the node resolves the reference at the registry. Throws a Refusal with the
+   * node's text when that fails. Aborting the signal also ends the pull on the node.
    */
   async pullImage(
     node: NodeAddress,
@@ -212,9 +220,9 @@ export class NodeLink {
   }
 
   /**
-   * Sends a request and returns the response's body when the node has answered 200. Every stream of a node is opened here.
-   * Throws NodeUnreachable, NotRunning, NodeRefused, a Refusal when the link versions are incompatible, and the reason of an
-   * aborted signal.
+   * Sends a request and returns the response's body when the node has answered 200. Every stream of a node is
+   * opened here. Throws NodeUnreachable, NotRunning, NodeRefused, a Refusal when the link versions are
+   * incompatible, and the reason of an aborted signal.
    */
   async open(node: NodeAddress, request: StreamRequest): Promise<Readable> {
     return (await this.openAnswer(node, request)).body;

@@ -1,16 +1,19 @@
 /**
- * A command on a node with input that is sent while output arrives, for terminals, or a connection to a port of a
- * guest (guest-stream.ts). Commands whose input is known at
- * their start use exec-link.ts, which costs less, until their connection breaks.
+ * A command on a node with input that is sent while output arrives, for terminals, or a connection to a port
+ * of a guest (guest-stream.ts). Commands whose input is known at their start use exec-link.ts, which costs
+ * less, until their connection breaks.
  *
  * Always:
- * - No input is consumed before the node has accepted the command, so after NotRunning the whole input can be sent again.
+ * - No input is consumed before the node has accepted the command, so after NotRunning the whole input can be
+ *   sent again.
  * - Input is consumed no faster than the node reads. Output is read no faster than the sink accepts it.
- * - `close`, or an aborted signal, breaks the connection. Then the node ends the command with all its descendants.
- * - When the connection of a command with a resume key breaks, because the node's agent was restarted or the machine moved, the
- *   command is resumed through the next agent or at the other node: each output after what the sink got, the input after what the
- *   guest got. It is looked for until RESUME_MS after the move has ended, and never started again. A caller that leaves in the
- *   meantime is not waited for; the command is ended when it is found.
+ * - `close`, or an aborted signal, breaks the connection. Then the node ends the command with all its
+ *   descendants.
+ * - When the connection of a command with a resume key breaks, because the node's agent was restarted or the
+ *   machine moved, the command is resumed through the next agent or at the other node: each output after what
+ *   the sink got, the input after what the guest got. It is looked for until RESUME_MS after the move has
+ *   ended, and never started again. A caller that leaves in the meantime is not waited for; the command is
+ *   ended when it is found.
  */
 import type { Readable } from "node:stream";
 import { reasonOf } from "@flotilla/base/abort";
@@ -33,13 +36,19 @@ import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeRefused, NodeUnreachable, NotRunning } from "./refusals.ts";
 import { SentInput } from "./sent-input.ts";
 
-/** How long to look for the next agent of the node, after a move if there is one. Its guests keep a command for longer. */
+/**
+ * How long to look for the next agent of the node, after a move if there is one. Its guests keep a command
+ * for longer.
+ */
 const RESUME_MS = 20_000;
 const RESUME_PAUSE_MS = 50;
 
-/** Of a connection: input that the guest has not received. The node buffers it, and less than what is kept here of it. */
+/**
+ * Max input of a connection that the guest has not received. The node buffers it, and less than what is kept
+ * here of it.
+ */
 const UNDER_WAY_BYTES_MAX = 128 * 1024;
-/** Of a connection's output. */
+/** Step in which a connection's output is acknowledged. */
 const ACKNOWLEDGED_STEP_BYTES = CONNECTION_WINDOW_BYTES / 4;
 
 /** Where a machine runs. `hasWaited`: it was being moved until now. */
@@ -49,8 +58,8 @@ export interface Located {
 }
 
 /**
- * Finds the machine of a command whose connection broke; waits while it moves. `isStale`: the node that was found last does not run
- * it. Throws a Refusal when it does not run and is not being moved.
+ * Finds the machine of a command whose connection broke; waits while it moves. `isStale`: the node that was
+ * found last does not run it. Throws a Refusal when it does not run and is not being moved.
  */
 export type Locate = (options: { readonly isStale: boolean }) => Promise<Located>;
 
@@ -61,7 +70,10 @@ export interface OpenExecOptions {
   readonly tenantId: string;
   readonly machineId: string;
   readonly start: ExecStart;
-  /** It is a connection to this port of the guest, and of `start` only the resume key counts. Absent: it is a command. */
+  /**
+   * It is a connection to this port of the guest, and of `start` only the resume key counts. Absent: it is a
+   * command.
+   */
   readonly port?: number;
   readonly signal: AbortSignal;
 }
@@ -73,8 +85,8 @@ const firstFrame = ({ start, port }: OpenExecOptions): Buffer =>
   encodeLinkFrame("start", JSON.stringify(port === undefined ? start : { port, resumeKey: start.resumeKey }));
 
 /**
- * Resolves when the node has accepted the command, or the guest the connection. Throws like runOnNode; of a connection that is
- * refused a NodeRefused.
+ * Resolves when the node has accepted the command, or the guest the connection. Throws like runOnNode; of a
+ * connection that is refused a NodeRefused.
  */
 export async function openOnNode(link: NodeLink, node: NodeAddress, options: OpenExecOptions): Promise<OpenExec> {
   const { start, port, signal } = options;
@@ -209,7 +221,9 @@ export class OpenExec {
     if (this.#parts.port === undefined) this.#endRequest();
   }
 
-  /** Throws a failure that arrived with the response's head, while the caller's request can still be refused. */
+  /**
+   * Throws a failure that arrived with the response's head, while the caller's request can still be refused.
+   */
   async lookAhead(): Promise<void> {
     const connection = this.#connection;
     if (connection === null || connection.body.readableLength === 0) return;
@@ -221,8 +235,8 @@ export class OpenExec {
   }
 
   /**
-   * Delivers output until the command has ended. Throws a Refusal when its result is unknown. `onResumed` is called when it
-   * was resumed.
+   * Delivers output until the command has ended. Throws a Refusal when its result is unknown. `onResumed` is
+   * called when it was resumed.
    */
   async run(sink: OutputSink, onResumed = (): void => undefined): Promise<ExecExit> {
     const { machineId } = this.#parts;
@@ -292,7 +306,7 @@ export class OpenExec {
     }
   }
 
-  /** So that the guest need not keep output that arrived. */
+  /** Acknowledges output, so that the guest need not keep it. */
   #acknowledge({ input }: Connection): void {
     const { stdout: stdoutBytes } = this.#received;
     if (this.#parts.port === undefined || stdoutBytes < this.#acknowledged + ACKNOWLEDGED_STEP_BYTES) return;
@@ -312,7 +326,9 @@ export class OpenExec {
     return this.#parts.port !== undefined && this.#parts.isResumable && this.#sent.keptBytes > UNDER_WAY_BYTES_MAX;
   }
 
-  /** Looks for the command where its machine is. Throws when it is not found in time or cannot be continued. */
+  /**
+   * Looks for the command where its machine is. Throws when it is not found in time or cannot be continued.
+   */
   async #search(): Promise<Connection> {
     const { locate } = this.#parts;
     const { clock } = this.#link;
@@ -404,8 +420,8 @@ export class OpenExec {
 }
 
 /**
- * Reads until the node says how much of its input the guest has. Throws Broken; NotRunning or a NodeRefused when it has no such
- * command, or the guest accepts no connection.
+ * Reads until the node says how much of its input the guest has. Throws Broken; NotRunning or a NodeRefused
+ * when it has no such command, or the guest accepts no connection.
  */
 async function resumedOf(connection: Connection): Promise<ExecResumed> {
   for (;;) {

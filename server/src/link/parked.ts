@@ -1,15 +1,19 @@
 /**
- * The connections that nodes have opened and parked here, and the choice of one when this server calls a node.
+ * The connections that nodes have opened and parked here, and the choice of one when this server calls a
+ * node.
  *
- * The bytes before HTTP are described in contract/src/link/fleet.ts. In memory only: nodes park new ones after a crash.
+ * The bytes before HTTP are described in contract/src/link/fleet.ts. In memory only: nodes park new ones
+ * after a crash.
  *
  * Always:
- * - A connection is given away once, and only after the node has agreed, so a dead one costs a call time and not its success.
- * - A node has at most PARKED_MAX connections here. One that was silent for SILENCE_MS is destroyed. At most one answer to a PING
- *   waits on each.
+ * - A connection is given away once, and only after the node has agreed, so a dead one costs a call time and
+ *   not its success.
+ * - A node has at most PARKED_MAX connections here. One that was silent for SILENCE_MS is destroyed. At most
+ *   one answer to a PING waits on each.
  * - The most recently parked is used first: it is the least likely to be dead.
- * - When a node does not answer on one, those on which it was silent meanwhile are destroyed too, and the call gets one that
- *   the node opens next. So a call waits for CLAIM_MS once, however many connections died with a path.
+ * - When a node does not answer on one, those on which it was silent meanwhile are destroyed too, and the
+ *   call gets one that the node opens next. So a call waits for CLAIM_MS once, however many connections died
+ *   with a path.
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { CLAIM, PING, PING_MS } from "@flotilla/contract/link/fleet";

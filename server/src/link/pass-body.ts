@@ -1,5 +1,6 @@
 /**
- * Passes a caller's body on to a writer, no faster than the writer accepts it, in the turns of its tenant, and with small pieces together.
+ * Passes a caller's body on to a writer, no faster than the writer accepts it, in the turns of its tenant,
+ * and with small pieces together.
  */
 import { finished, type Readable } from "node:stream";
 import { together } from "@flotilla/base/pieces";
@@ -51,7 +52,8 @@ export function passBody(body: Readable, sink: BodySink, turn: Turn): Passing {
     }
   };
   const onData = (chunk: Buffer): void => {
-    // What comes in one turn of the event loop is passed together: each chunk of one byte would be an object until it is sent.
+    // What comes in one turn of the event loop is passed together: each chunk of one byte would be an object
+    // until it is sent.
     if (pieces.length === 0 && waiting === null) process.nextTick(pass);
     pieces.push(chunk);
   };

@@ -1,5 +1,6 @@
 /**
- * A stream that is passed on in turns loses nothing and has at most one piece that waits, however often its reader asks.
+ * A stream that is passed on in turns loses nothing and has at most one piece that waits, however often its
+ * reader asks.
  */
 import assert from "node:assert/strict";
 import { PassThrough, Readable } from "node:stream";

@@ -1,13 +1,15 @@
 /**
  * Passes a node's answer on to the stream that its reader has, in the turns of its tenant.
  *
- * Always: at most one piece waits for its turn, whatever the reader asks for; the source is paused until then, and while the
- * reader has enough.
+ * Always: at most one piece waits for its turn, whatever the reader asks for; the source is paused until
+ * then, and while the reader has enough.
  */
 import type { Readable } from "node:stream";
 import type { Turn } from "../fairness/turns.ts";
 
-/** Errors of the source are the caller's. Returns what the stream does when its reader wants more (`_read`). */
+/**
+ * Errors of the source are the caller's. Returns what the stream does when its reader wants more (`_read`).
+ */
 export function pushInTurns(source: Readable, stream: Readable, turn: Turn): () => void {
   let waiting: Promise<void> | null = null;
   const resume = (): void => {

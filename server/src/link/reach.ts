@@ -1,6 +1,6 @@
 /**
- * How this server gets a connection to a node, by the node's address: over a Unix socket of its host, over one that the
- * node has parked here, or directly.
+ * How this server gets a connection to a node, by the node's address: over a Unix socket of its host, over
+ * one that the node has parked here, or directly.
  *
  *     unix:/path             a socket of this host
  *     parked:<node id>       one that the node has opened (parked.ts)

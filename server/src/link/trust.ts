@@ -1,13 +1,15 @@
 /**
- * Whom servers and nodes on other hosts trust: the fleet authorities, this server's certificates, and those of nodes.
+ * Whom servers and nodes on other hosts trust: the fleet authorities, this server's certificates, and those
+ * of nodes.
  *
  * Always:
- * - The authorities are in PostgreSQL, their private keys encrypted with the key of this installation, so that every server
- *   has them. The first one is made when it is first needed; of two servers that make one at the same time, one row wins.
- * - One authority signs certificates of nodes. Retired ones are still trusted, and this server shows a certificate of each
- *   to clients that ask for it.
- * - This server's own key is in memory only; its certificates are renewed when half of their time has passed by the clock that
- *   others verify them with, so also after a pause of the host, and without the database.
+ * - The authorities are in PostgreSQL, their private keys encrypted with the key of this installation, so
+ *   that every server has them. The first one is made when it is first needed; of two servers that make one
+ *   at the same time, one row wins.
+ * - One authority signs certificates of nodes. Retired ones are still trusted, and this server shows a
+ *   certificate of each to clients that ask for it.
+ * - This server's own key is in memory only; its certificates are renewed when half of their time has passed
+ *   by the clock that others verify them with, so also after a pause of the host, and without the database.
  */
 import { createHash, createPublicKey, generateKeyPairSync, type KeyObject, type X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContext, type TLSSocket } from "node:tls";
@@ -40,7 +42,7 @@ export const LISTENER_LOST_MS = 45_000;
 export interface HandshakeTrust {
   /** Rejects while there is nothing to show. */
   identity(): Promise<TlsIdentity>;
-  /** For a handshake in which the client asks for `name`. */
+  /** Context of a handshake in which the client asks for `name`. */
   shownTo(name: string): Promise<SecureContext | undefined>;
 }
 
@@ -101,7 +103,10 @@ export class FleetTrust implements HandshakeTrust {
     return (await this.#current()).identity;
   }
 
-  /** For a handshake in which the client asks for `name`; without a known name, that of the authority that signs. */
+  /**
+   * Context of a handshake in which the client asks for `name`; without a known name, that of the authority
+   * that signs.
+   */
   async shownTo(name: string): Promise<SecureContext | undefined> {
     const { shown, signing } = await this.#current();
     return shown.get(name) ?? shown.get(authorityServerName(signing.fingerprint));
@@ -118,8 +123,8 @@ export class FleetTrust implements HandshakeTrust {
   }
 
   /**
-   * The same for a node that called with a certificate. It gets another one when half of that one's time has passed, or when
-   * its authority no longer signs.
+   * The same for a node that called with a certificate. It gets another one when half of that one's time has
+   * passed, or when its authority no longer signs.
    */
   async factsFor({ nodeId, publicKey, authority, expiresAt }: NodeCertificate): Promise<FleetFacts> {
     const { signing, all } = await this.#current();
@@ -138,8 +143,8 @@ export class FleetTrust implements HandshakeTrust {
   }
 
   /**
-   * Makes a new authority sign. Earlier ones stay trusted until they are removed; nodes get certificates of the new one with
-   * their next heartbeats. Throws a Refusal.
+   * Makes a new authority sign. Earlier ones stay trusted until they are removed; nodes get certificates of
+   * the new one with their next heartbeats. Throws a Refusal.
    */
   async rotate(): Promise<void> {
     const { clock, db, randomBytes } = this.#context;
@@ -163,7 +168,10 @@ export class FleetTrust implements HandshakeTrust {
     await this.#changed(made.fingerprint);
   }
 
-  /** Ends the trust in a retired authority: servers' at once, a node's with its next heartbeat. Throws a Refusal. */
+  /**
+   * Ends the trust in a retired authority: servers' at once, a node's with its next heartbeat. Throws a
+   * Refusal.
+   */
   async remove(fingerprint: string): Promise<void> {
     const { signing } = await this.#read();
     if (signing.fingerprint === fingerprint)
@@ -295,7 +303,9 @@ export class FleetTrust implements HandshakeTrust {
 
 const ownerOf = (fingerprint: string): string => `fleet authority ${fingerprint}`;
 
-/** The certificate of a node at the other end of a verified connection; null: it has shown none that is valid. */
+/**
+ * The certificate of a node at the other end of a verified connection; null: it has shown none that is valid.
+ */
 export function certificateOf(socket: TLSSocket): NodeCertificate | null {
   const shown = socket.authorized ? socket.getPeerX509Certificate() : undefined;
   const nodeId = nodeOfIdentity(shown?.subjectAltName ?? "");

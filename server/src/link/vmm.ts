@@ -10,7 +10,10 @@ import type { NodeAddress, NodeLink } from "./node-link.ts";
 /** The node copies the machine's memory, or boots it. */
 const ANSWER_TIMEOUT_MS = 10 * 60_000;
 
-/** A repetition joins the request that is under way. Throws NodeUnreachable, also when the answer was lost, and a Refusal with what the node says. */
+/**
+ * A repetition joins the request that is under way. Throws NodeUnreachable, also when the answer was lost,
+ * and a Refusal with what the node says.
+ */
 export async function replaceVmm(
   link: NodeLink,
   node: NodeAddress,

@@ -1,6 +1,6 @@
 /**
- * The public addresses of machines: a host name below the domain for machines, if one is configured, and always a path of
- * this server. Pure, except for the address of this server, which is known when it listens.
+ * The public addresses of machines: a host name below the domain for machines, if one is configured, and
+ * always a path of this server. Pure, except for the address of this server, which is known when it listens.
  */
 import type { MachineRecord } from "./record.ts";
 
@@ -21,7 +21,10 @@ export class MachineAddresses {
   readonly #machines: URL | null;
   #server: URL;
 
-  /** Both without a path: the domain for machines, such as `https://machines.example.com`, and the URL of this server. */
+  /**
+   * Both without a path: the domain for machines, such as `https://machines.example.com`, and the URL of this
+   * server.
+   */
   constructor({ machinesUrl, publicUrl }: { readonly machinesUrl: string | null; readonly publicUrl: string | null }) {
     this.#machines = machinesUrl === null ? null : new URL(machinesUrl);
     this.#server = new URL(publicUrl ?? "http://127.0.0.1");

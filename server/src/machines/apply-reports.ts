@@ -2,11 +2,13 @@
  * Applies a node's report of its machines, all of them in one statement.
  *
  * Always:
- * - observe.ts decides, and one fenced statement writes the changes of all machines. A machine that lost its fence is read
- *   and decided again.
- * - A report that changes nothing costs one read and no write. Whether an uncertain boot has ended is read after the row: the
- *   write is refused when the row has changed since, so no end is missed that was recorded with a change of the row.
- * - A machine that the node does not own according to the database is left as it is: the database may have lost it.
+ * - observe.ts decides, and one fenced statement writes the changes of all machines. A machine that lost its
+ *   fence is read and decided again.
+ * - A report that changes nothing costs one read and no write. Whether an uncertain boot has ended is read
+ *   after the row: the write is refused when the row has changed since, so no end is missed that was recorded
+ *   with a change of the row.
+ * - A machine that the node does not own according to the database is left as it is: the database may have
+ *   lost it.
  */
 import type { AbsentMachine, Heartbeat, ObservedMachine } from "@flotilla/contract/link/link";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
@@ -18,15 +20,19 @@ import type { MachineServices } from "./services.ts";
 import { listMachinesOfNode, listMachinesOfNodeById } from "./store.ts";
 
 const WRITE_TRIES_MAX = 4;
-/** So many are read with those of other nodes and requests; more have a statement for themselves. */
+/** How many are read with those of other nodes and requests; more have a statement for themselves. */
 const READ_TOGETHER_MAX = 8;
-/** A complete report that was written before a machine came to the node may arrive after it, by so much if it was sent in time. */
+/**
+ * A complete report that was written before a machine came to the node may arrive after it, by so much if it
+ * was sent in time.
+ */
 const NO_TRACE_AFTER_MS = 15_000;
 
 /**
- * Returns the machines that the node has and does not own, and those that it is to remove. `isRestored`: it is the node's first report since the database was
- * restored, until which no machine came to the node: what it does not have is gone, however short ago its row was changed. `writtenAt`: epoch
- * milliseconds of the server's clock; the report may be much older than its arrival.
+ * Returns the machines that the node has and does not own, and those that it is to remove. `isRestored`: it
+ * is the node's first report since the database was restored, until which no machine came to the node: what
+ * it does not have is gone, however short ago its row was changed. `writtenAt`: epoch milliseconds of the
+ * server's clock; the report may be much older than its arrival.
  */
 export async function applyReports(
   services: MachineServices,

@@ -1,11 +1,13 @@
 /**
- * Writes the runs that a node reports, those that have ended first, and returns the sequence up to which they are acknowledged.
+ * Writes the runs that a node reports, those that have ended first, and returns the sequence up to which they
+ * are acknowledged.
  *
- * Always: a run is acknowledged after it is written. A run of a machine that the database does not know on that node is logged
- * and acknowledged: no tenant can be billed for it.
+ * Always: a run is acknowledged after it is written. A run of a machine that the database does not know on
+ * that node is logged and acknowledged: no tenant can be billed for it.
  *
- * A report that holds every open run of the node also ends the open runs that the node does not know any more: its journal was
- * lost, or the database was restored to an earlier state. They end at the node's previous report.
+ * A report that holds every open run of the node also ends the open runs that the node does not know any
+ * more: its journal was lost, or the database was restored to an earlier state. They end at the node's
+ * previous report.
  */
 import type { Run, RunReport } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
@@ -15,8 +17,8 @@ import { endForgottenRuns, writeRuns } from "./run-store.ts";
 const LOGGED_MAX = 20;
 
 /**
- * Writes the runs that have ended. Call it before the heartbeat is recorded: until a run has ended, it is billed up to the last heartbeat
- * of its node.
+ * Writes the runs that have ended. Call it before the heartbeat is recorded: until a run has ended, it is
+ * billed up to the last heartbeat of its node.
  */
 export async function applyEndedRuns(context: Context, nodeId: string, { runs }: RunReport): Promise<void> {
   const ended = runs.filter(({ endedAt }) => endedAt !== null);
@@ -24,8 +26,8 @@ export async function applyEndedRuns(context: Context, nodeId: string, { runs }:
 }
 
 /**
- * Writes the others, after `applyEndedRuns`. `lastReportAt`: epoch milliseconds of the node's previous report; null: there was none.
- * `isRestored`: as of `endForgottenRuns`.
+ * Writes the others, after `applyEndedRuns`. `lastReportAt`: epoch milliseconds of the node's previous
+ * report; null: there was none. `isRestored`: as of `endForgottenRuns`.
  */
 export async function applyOpenRuns(
   context: Context,

@@ -1,14 +1,17 @@
 /**
- * Writes changes of machines for all requests, reports and loops of this server: those that come while statements are under way share
- * the next one, and its commit.
+ * Writes changes of machines for all requests, reports and loops of this server: those that come while
+ * statements are under way share the next one, and its commit.
  *
  * Always:
- * - At most STATEMENTS_MAX statements are under way that others may wait for, each with at most CHANGES_MAX changes, unless one
- *   caller has more. While there are fewer, a change is written at the end of the turn of the event loop, with those of that turn.
+ * - At most STATEMENTS_MAX statements are under way that others may wait for, each with at most CHANGES_MAX
+ *   changes, unless one caller has more. While there are fewer, a change is written at the end of the turn of
+ *   the event loop, with those of that turn.
  * - A statement has a machine once. Changes of one machine are written in the order in which they came.
- * - A statement has one start of a tenant whose budget is checked: what a start holds of it is written at the end of its statement.
- * - A caller fails only for what is its own: what fails is written again, each caller's changes alone, except when the database is
- *   unavailable or full. A statement that waits LOCK_WAIT_MS for a lock fails so: only the caller that needs the lock waits longer.
+ * - A statement has one start of a tenant whose budget is checked: what a start holds of it is written at the
+ *   end of its statement.
+ * - A caller fails only for what is its own: what fails is written again, each caller's changes alone, except
+ *   when the database is unavailable or full. A statement that waits LOCK_WAIT_MS for a lock fails so: only
+ *   the caller that needs the lock waits longer.
  *
  * A crash loses what is not written; no caller was answered.
  */
@@ -78,7 +81,7 @@ export class ChangeWriter {
     }
   }
 
-  /** Those that fit into one statement with the first that can be written now. */
+  /** Takes the changes that fit into one statement with the first that can be written now. */
   #take(): readonly Waiting[] {
     const together: Waiting[] = [];
     const later: Waiting[] = [];
@@ -142,7 +145,10 @@ export class ChangeWriter {
 const idsOf = (together: readonly Waiting[]): readonly string[] =>
   together.flatMap(({ changes }) => changes.map(({ next }) => next.id));
 
-/** A start of a machine that is being moved locks two nodes, so it is written alone: no two statements lock in different orders. */
+/**
+ * A start of a machine that is being moved locks two nodes, so it is written alone: no two statements lock in
+ * different orders.
+ */
 const canShare = (first: Waiting, other: Waiting): boolean =>
   first.durability === other.durability && !startsInMove(first) && !startsInMove(other);
 

@@ -1,9 +1,9 @@
 /**
- * The columns of a machine's row, each once: its field, its type, and whether a fenced write changes it. The lists of
- * columns in the statements of store.ts are made from this table.
+ * The columns of a machine's row, each once: its field, its type, and whether a fenced write changes it. The
+ * lists of columns in the statements of store.ts are made from this table.
  *
- * Pure. Always: a field of MachineRecord has a column, unless it comes from the row of the machine's node. What changes
- * is part of MutableMachine. In the database each has the same name, in its spelling.
+ * Pure. Always: a field of MachineRecord has a column, unless it comes from the row of the machine's node.
+ * What changes is part of MutableMachine. In the database each has the same name, in its spelling.
  */
 import { type Statement, sqlText } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -14,7 +14,10 @@ type Type = "bigint" | "boolean" | "bytea" | "integer" | "jsonb" | "text" | "tex
 
 interface Column<Changes extends boolean = boolean> {
   readonly type: Type;
-  /** Whether `writeChanges` writes it. The others are written once, or by a statement that is about nothing else. */
+  /**
+   * Whether `writeChanges` writes it. The others are written once, or by a statement that is about nothing
+   * else.
+   */
   readonly changes: Changes;
 }
 

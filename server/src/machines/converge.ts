@@ -1,9 +1,9 @@
 /**
- * Sends a machine's desired state to its node and writes the answer: this one call starts, stops and removes machines.
- * Handlers make it inline, for speed; the machine reconciler makes it if a handler died.
+ * Sends a machine's desired state to its node and writes the answer: this one call starts, stops and removes
+ * machines. Handlers make it inline, for speed; the machine reconciler makes it if a handler died.
  *
- * Always: any number of servers may make it concurrently and repeatedly: the node's verb is idempotent, and the write is
- * fenced.
+ * Always: any number of servers may make it concurrently and repeatedly: the node's verb is idempotent, and
+ * the write is fenced.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, MachineSpec, ObservedMachine } from "@flotilla/contract/link/link";
@@ -25,12 +25,15 @@ export interface ConvergeOptions {
   /** How long the node may take until nothing moves. */
   readonly waitMs: number;
   readonly signal?: AbortSignal;
-  /** Of the write that a machine runs; every other answer is written to the disk. Default: disk. */
+  /**
+   * Durability of the write that a machine runs; every other answer is written to the disk. Default: disk.
+   */
   readonly durability?: Durability;
 }
 
 /**
- * The machine as it is known after the node answered; undefined when there is no row of it any more. Throws NodeUnreachable.
+ * The machine as it is known after the node answered; undefined when there is no row of it any more. Throws
+ * NodeUnreachable.
  */
 export async function converge(
   services: MachineServices,
@@ -54,7 +57,9 @@ export async function converge(
   return await applyReport(services, machine, { report, isMissing }, options.durability);
 }
 
-/** Whether its node must have its disk: it has reported a boot, or has received the machine from another node. */
+/**
+ * Whether its node must have its disk: it has reported a boot, or has received the machine from another node.
+ */
 const hasDisk = ({ observedBootId, observedGeneration, movedBy }: MachineRecord): boolean =>
   observedBootId !== null || (movedBy !== null && observedGeneration > 0);
 
@@ -62,7 +67,9 @@ const hasDisk = ({ observedBootId, observedGeneration, movedBy }: MachineRecord)
 const isAbsentBefore = (report: ObservedMachine, generation: number): boolean =>
   report.state === "absent" && report.generation < generation;
 
-/** A stop needs no secrets, so it also works on a server that cannot decrypt them. The next start sends them. */
+/**
+ * A stop needs no secrets, so it also works on a server that cannot decrypt them. The next start sends them.
+ */
 function sentSpec(machine: MachineRecord, secrets: MachineServices["secrets"]): MachineSpec {
   try {
     return specOf(machine, secrets);

@@ -1,13 +1,14 @@
 /**
- * Creates a machine: from a request to a row, with defaults filled in. Nothing is booted and no image is looked up.
+ * Creates a machine: from a request to a row, with defaults filled in. Nothing is booted and no image is
+ * looked up.
  *
  * Always:
- * - The statement that inserts the row checks the count ceiling and the name, so concurrent creates never exceed the ceiling
- *   and give one machine per name.
- * - If the id is taken, the same request under an idempotency key made the machine and its answer was lost: that machine is
- *   the answer.
- * - A machine has the requested sizes or the documented defaults, and is refused if its plan allows less. Only the default
- *   disk is reduced to the plan.
+ * - The statement that inserts the row checks the count ceiling and the name, so concurrent creates never
+ *   exceed the ceiling and give one machine per name.
+ * - If the id is taken, the same request under an idempotency key made the machine and its answer was lost:
+ *   that machine is the answer.
+ * - A machine has the requested sizes or the documented defaults, and is refused if its plan allows less.
+ *   Only the default disk is reduced to the plan.
  */
 import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";

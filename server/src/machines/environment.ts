@@ -1,8 +1,8 @@
 /**
  * Checks what is passed to programs in a machine: environment, arguments, paths. Pure.
  *
- * The limits are those of the guest's kernel and agent, and the contract's; here they become refusals that say what to do, before a boot
- * or a command fails on them.
+ * The limits are those of the guest's kernel and agent, and the contract's; here they become refusals that
+ * say what to do, before a boot or a command fails on them.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { ARGUMENT_BYTES_MAX, ARGUMENTS_MAX, ENV_BYTES_MAX, VARIABLES_MAX } from "@flotilla/contract/limits";

@@ -1,8 +1,8 @@
 /**
  * Every statement about the fence of machines: the column machines.fence.
  *
- * Always: a fence is requested when a machine is made, and lifted at most once. Each change raises the revision, so that caches and nodes
- * get it.
+ * Always: a fence is requested when a machine is made, and lifted at most once. Each change raises the
+ * revision, so that caches and nodes get it.
  */
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
@@ -11,19 +11,20 @@ import type { MachineRecord } from "./record.ts";
 import { announce, fromRow, MACHINE_COLUMNS, type MachineRow } from "./store.ts";
 
 /**
- * Of `m`, a machine, and `n`, its node: no VM of it runs while the node is unreachable. Its node has confirmed that; or it has never said that
- * anything of the machine runs, and whatever it received said that it is fenced.
+ * Whether no VM of `m`, a machine on the node `n`, runs while the node is unreachable. Its node has confirmed
+ * that; or it has never said that anything of the machine runs, and whatever it received said that it is
+ * fenced.
  */
 export const MAY_BE_REPLACED = sql`
   m.fence = 'on' AND m.deleted_at IS NULL AND m.move_id IS NULL AND n.can_fence
   AND (coalesce((m.observed_details ->> 'isFenced')::boolean, false) OR m.observed_boot_id IS NULL AND m.observed_generation = 0)`;
 
-/** Of the same: it is to be replaced now. */
+/** Whether the machine is to be replaced now. */
 export const IS_LOST = sql`coalesce(n.status = 'unreachable' AND n.lost_at IS NOT NULL AND ${MAY_BE_REPLACED}, false)`;
 
 /**
- * Takes a machine that is used without a claim out of its pool. false: the pool is to delete it. A claim, a use and the pool's decision exclude each
- * other by the lock of the row in machine_owners.
+ * Takes a machine that is used without a claim out of its pool. false: the pool is to delete it. A claim, a
+ * use and the pool's decision exclude each other by the lock of the row in machine_owners.
  */
 export async function takeFromPool(db: Queryable, id: string, now: number): Promise<boolean> {
   const taken = await db.execute(sql`
@@ -55,7 +56,10 @@ export async function listLifting(db: Queryable, limit: number): Promise<readonl
   return rows.map(fromRow);
 }
 
-/** Notes that the fences of these machines are lifted, or that nothing of them is left, if they still have the revision. */
+/**
+ * Notes that the fences of these machines are lifted, or that nothing of them is left, if they still have the
+ * revision.
+ */
 export async function endLift(
   db: Queryable,
   machines: readonly Pick<MachineRecord, "id" | "revision">[],

@@ -1,7 +1,8 @@
 /**
  * Checks an image reference: its syntax, and that the operator allows its registry.
  *
- * The check gives callers an early refusal. The node that connects to a registry checks again with its own list. Pure.
+ * The check gives callers an early refusal. The node that connects to a registry checks again with its own
+ * list. Pure.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";

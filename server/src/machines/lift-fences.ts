@@ -1,8 +1,10 @@
 /**
- * Lifts the fence of machines that were given to a user: their VMs do not end any more when their node is cut off.
+ * Lifts the fence of machines that were given to a user: their VMs do not end any more when their node is cut
+ * off.
  *
- * Always: the row says so first, and that it is not finished until the node has confirmed it. So any server finishes it, at the latest when
- * the node reports again. Until then the VM may still end; the machine then boots again with its disk.
+ * Always: the row says so first, and that it is not finished until the node has confirmed it. So any server
+ * finishes it, at the latest when the node reports again. Until then the VM may still end; the machine then
+ * boots again with its disk.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { converge } from "./converge.ts";
@@ -14,8 +16,9 @@ import type { MachineServices } from "./services.ts";
 const LIFTED_AT_A_TIME = 64;
 
 /**
- * Gives a machine that may wait in a pool to its user, before it is used: its pool neither deletes nor replaces it any more. Throws a Refusal if the
- * pool is to delete it. A machine without a fence costs no query.
+ * Gives a machine that may wait in a pool to its user, before it is used: its pool neither deletes nor
+ * replaces it any more. Throws a Refusal if the pool is to delete it. A machine without a fence costs no
+ * query.
  */
 export async function giveToUser(
   services: MachineServices,
@@ -51,6 +54,9 @@ export async function finishLifts(services: MachineServices): Promise<readonly s
   return errors.flat();
 }
 
-/** Whether a VM of it may still have a fence. One whose node has not answered since its start was requested may get one. */
+/**
+ * Whether a VM of it may still have a fence. One whose node has not answered since its start was requested
+ * may get one.
+ */
 const mayBeFenced = ({ deletedAt, nodeId, observedDetails, observedGeneration, generation }: MachineRecord): boolean =>
   deletedAt === null && nodeId !== null && (observedDetails.isFenced || observedGeneration < generation);

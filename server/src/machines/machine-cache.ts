@@ -1,21 +1,22 @@
 /**
- * Machines that were read or written recently, so that a read has its answer, and a command its node, without a query.
+ * Machines that were read or written recently, so that a read has its answer, and a command its node, without
+ * a query.
  *
  * Always, for `current`:
- * - A change through this server is visible to every request that begins after the write: this cache is notified before the
- *   caller gets its answer.
- * - A change through another server is visible within milliseconds: the notification is sent before the caller gets its
- *   answer. If the notification is lost, because that server died in between or the connection went silent without closing,
- *   the change is visible within AGE_MAX_MS.
- * - While notifications do not arrive nothing is cached. A row that was read or written while a change of the same machine,
- *   or of any node, arrived is used once and not cached.
+ * - A change through this server is visible to every request that begins after the write: this cache is
+ *   notified before the caller gets its answer.
+ * - A change through another server is visible within milliseconds: the notification is sent before the
+ *   caller gets its answer. If the notification is lost, because that server died in between or the
+ *   connection went silent without closing, the change is visible within AGE_MAX_MS.
+ * - While notifications do not arrive nothing is cached. A row that was read or written while a change of the
+ *   same machine, or of any node, arrived is used once and not cached.
  * - Only `lastActivityAt` may be up to AGE_MAX_MS old, for activity through another server.
  *
- * `find` returns a cached machine of any age, for callers whose next step verifies it: a write is fenced by the revision, and
- * a node refuses a command in a machine that does not run there.
+ * `find` returns a cached machine of any age, for callers whose next step verifies it: a write is fenced by
+ * the revision, and a node refuses a command in a machine that does not run there.
  *
- * The number is bounded; machines with a large environment are not cached, and a list ends where those in it become too large for memory.
- * Every change that users can see must raise the revision and notify (store.ts).
+ * The number is bounded; machines with a large environment are not cached, and a list ends where those in it
+ * become too large for memory. Every change that users can see must raise the revision and notify (store.ts).
  */
 import type { Context } from "../context.ts";
 import { ChangeWriter } from "./change-writer.ts";
@@ -28,7 +29,7 @@ const MACHINES_MAX = 5_000;
 /** The longest list that is cached. */
 const LISTED_MAX = 2_000;
 const DESCRIPTION_CHARACTERS_MAX = 8_192;
-/** Of the machines in a list, together: it is held as rows, and then as JSON. */
+/** Max size of the machines in a list, together: it is held as rows, and then as JSON. */
 const LIST_CHARACTERS_MAX = 32 * 1024 * 1024;
 /** How many rows of a list are read with one statement: they may be a megabyte each. */
 const READ_AT_A_TIME = 64;
@@ -63,7 +64,7 @@ export class MachineCache {
   readonly #writer: ChangeWriter;
   readonly #entries = new Map<string, Entry>();
   readonly #watched = new Map<string, Watch>();
-  /** Who waits for the next change of a machine. */
+  /** Callers that wait for the next change of a machine. */
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly #unlisten: readonly (() => void)[];
   /** Counts how often machines of a node, or all, were removed. */
@@ -103,8 +104,8 @@ export class MachineCache {
   }
 
   /**
-   * Any machine as the database has it, also one that was deleted in the last 30 days. Later reads show this record or a newer
-   * one, even if another write is not announced yet.
+   * Any machine as the database has it, also one that was deleted in the last 30 days. Later reads show this
+   * record or a newer one, even if another write is not announced yet.
    */
   readAny(id: string): Promise<MachineRecord | undefined> {
     return this.#readOne(id);
@@ -119,8 +120,9 @@ export class MachineCache {
   }
 
   /**
-   * Machines of a tenant as the database has them: queries ids and revisions, then the rows that are not cached at that
-   * revision. A machine that is deleted in between is left out. `isCut`: the list ends before its limit, because more would be too large.
+   * Machines of a tenant as the database has them: queries ids and revisions, then the rows that are not
+   * cached at that revision. A machine that is deleted in between is left out. `isCut`: the list ends before
+   * its limit, because more would be too large.
    */
   async list(query: ListQuery): Promise<{ readonly machines: readonly MachineRecord[]; readonly isCut: boolean }> {
     const at = this.#context.clock.monotonic();
@@ -140,8 +142,8 @@ export class MachineCache {
   }
 
   /**
-   * Adds the machines to `known`, in their order, until they are too large together. Returns those that were not read. A list longer than
-   * LISTED_MAX is not cached: it would evict the machines of others.
+   * Adds the machines to `known`, in their order, until they are too large together. Returns those that were
+   * not read. A list longer than LISTED_MAX is not cached: it would evict the machines of others.
    */
   async #findAll(
     tenantId: string,
@@ -161,7 +163,9 @@ export class MachineCache {
     return new Set();
   }
 
-  /** Writes changes. Returns the written machines by id; the others are stale, over their ceiling or deleted. */
+  /**
+   * Writes changes. Returns the written machines by id; the others are stale, over their ceiling or deleted.
+   */
   async write(changes: readonly Change[], durability?: Durability): Promise<ReadonlyMap<string, MachineRecord>> {
     const ids = changes.map(({ next }) => next.id);
     let written: ReadonlyMap<string, MachineRecord> = new Map();
@@ -198,8 +202,8 @@ export class MachineCache {
   }
 
   /**
-   * Resolves when the machine has been changed by any server since this call, or may have been. Call it before reading what is
-   * awaited. The signal ends the wait, also `atMostMs`.
+   * Resolves when the machine has been changed by any server since this call, or may have been. Call it
+   * before reading what is awaited. The signal ends the wait, also `atMostMs`.
    */
   async changed(id: string, signal: AbortSignal, atMostMs = CHANGE_WAIT_MS): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();

@@ -1,5 +1,6 @@
 /**
- * Reads rows of machines for all requests and reports of this server: those that come together share a statement (db/together.ts).
+ * Reads rows of machines for all requests and reports of this server: those that come together share a
+ * statement (db/together.ts).
  *
  * Always: a read begins after its call, so it shows what was committed before.
  */

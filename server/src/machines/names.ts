@@ -18,7 +18,7 @@ const choose = (choices: string, byte: number): string => {
   return list[byte % list.length] ?? "machine";
 };
 
-/** For example `calm-harbor-3f2a9c`: readable, and unique by its digits. */
+/** Makes a name such as `calm-harbor-3f2a9c`: readable, and unique by its digits. */
 export function generatedName(randomBytes: (size: number) => Buffer): string {
   const [first = 0, second = 0, ...rest] = randomBytes(5);
   return `${choose(QUALITIES, first)}-${choose(THINGS, second)}-${Buffer.from(rest).toString("hex")}`;

@@ -241,7 +241,7 @@ test("a boot other than the one that was seen last is news in its generation, un
   assert.equal(uncertainBoot(running, seen), "boot-2");
   assert.equal(applyObservation(running, seen, NOW).outcome, "news");
   assert.equal(applyObservation(running, seen, NOW, new Set(["boot-2"])).outcome, "late");
-  // Of the boot that was seen last, of another generation, and of no boot the order says enough.
+  // The order says enough of the boot that was seen last, of another generation, and of no boot.
   for (const other of [{ bootId: "boot-1" }, { generation: 1 }, { generation: 3 }, { bootId: null }] as const)
     assert.equal(uncertainBoot(running, { ...seen, ...other }), null);
 });

@@ -1,8 +1,9 @@
 /**
- * What the server keeps of a node's report: a column for each field that a statement or a decision reads, and one document
- * for all others.
+ * What the server keeps of a node's report: a column for each field that a statement or a decision reads, and
+ * one document for all others.
  *
- * Pure. So a field that a node begins to report is kept without a change here: docs/adding-an-observed-field.md.
+ * Pure. So a field that a node begins to report is kept without a change here:
+ * docs/adding-an-observed-field.md.
  */
 import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
@@ -46,7 +47,10 @@ export const NOTHING_OBSERVED = {
   readyAt: null,
 } as const;
 
-/** Fields whose change alone is not written, so that a boot costs the row one write: events report a start's progress. */
+/**
+ * Fields whose change alone is not written, so that a boot costs the row one write: events report a start's
+ * progress.
+ */
 const UNWRITTEN: Partial<ObservedDetails> = { progress: null, timings: null };
 
 /** Whether a reader of the machine sees a difference. */

@@ -1,5 +1,6 @@
 /**
- * Why a machine is on its node, or where it would be placed now and why not elsewhere. For operators; reserves nothing.
+ * Why a machine is on its node, or where it would be placed now and why not elsewhere. For operators;
+ * reserves nothing.
  */
 import { CPUS_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { PlacementExplanation, PlacementRequest } from "@flotilla/contract/placement";
@@ -24,14 +25,14 @@ type Described = Pick<
   readonly record: MachineRecord | null;
 };
 
-/** Of a machine of any tenant. Throws a Refusal when there is none. */
+/** Explains the placement of a machine of any tenant. Throws a Refusal when there is none. */
 export async function explainMachinePlacement(services: MachineServices, id: string): Promise<PlacementExplanation> {
   const record = await findAnyMachine(services.context.db, id);
   if (record === undefined || record.deletedAt !== null) throw machineNotFound(id);
   return explained(services, { ...record, record });
 }
 
-/** Of a machine that the tenant would create. */
+/** Explains the placement of a machine that the tenant would create. */
 export function explainPlacement(
   services: MachineServices,
   tenantId: string,
@@ -73,7 +74,10 @@ async function explained(services: MachineServices, machine: Described): Promise
   };
 }
 
-/** As a start, or of a machine with a disk a move, places it. An image that no node has excludes none, and costs the same everywhere. */
+/**
+ * As a start, or of a machine with a disk a move, places it. An image that no node has excludes none, and
+ * costs the same everywhere.
+ */
 async function requestOf(services: MachineServices, machine: Described): Promise<PlacedRequest> {
   const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
   const described = { cpus, memoryMb, arch: source.arch ?? null, nodeLabels };

@@ -1,10 +1,11 @@
 /**
- * Why a machine is, or is not, where it should run, and what an operator can do about it: the text of an explanation.
+ * Why a machine is, or is not, where it should run, and what an operator can do about it: the text of an
+ * explanation.
  *
  * Pure: facts of the machine, of the placement and of its tenant → two sentences.
  *
- * Always: a text says that a machine runs, starts or can be started only if that is so: a node that does not report, a move and a
- * failure come first. `advice` is null exactly where nothing needs to be done.
+ * Always: a text says that a machine runs, starts or can be started only if that is so: a node that does not
+ * report, a move and a failure come first. `advice` is null exactly where nothing needs to be done.
  */
 import type { PlacementFilter } from "@flotilla/contract/placement";
 import type { Explanation } from "../placement/place.ts";
@@ -78,7 +79,7 @@ export function reasonOf(facts: ReasonFacts): Reason {
   };
 }
 
-/** Of a machine without a disk. */
+/** Reason of a machine without a disk. */
 function unplaced({ explanation, missingImage }: ReasonFacts): Reason {
   const { placement, verdicts } = explanation;
   if (placement.nodeId === null)
@@ -100,7 +101,7 @@ function adviceFor({ filters, verdicts }: Explanation): string {
   return [...excluding.map(({ name }) => ADVICE[name]), ADD_NODE].join("; or ");
 }
 
-/** Of a machine whose disk is on a node. */
+/** Reason of a machine whose disk is on a node. */
 function placed(facts: ReasonFacts, machine: ExplainedMachine & { readonly nodeId: string }): Reason {
   const { nodeId, nodeStatus, moveId, moveNodeId } = machine;
   if (nodeStatus !== null && includes(UNREACHABLE_STATUSES, nodeStatus)) return onLostNode(machine);
@@ -171,7 +172,10 @@ function stoppedThere({ explanation }: ReasonFacts, nodeId: string): Reason {
   };
 }
 
-/** Why the node that has the disk refuses a start, and what opens it or takes the machine elsewhere; null: it admits it. */
+/**
+ * Why the node that has the disk refuses a start, and what opens it or takes the machine elsewhere; null: it
+ * admits it.
+ */
 function refusalAt(nodeId: string, { verdicts }: Explanation): Reason | null {
   const home = verdicts.find((verdict) => verdict.nodeId === nodeId);
   if (home === undefined || home.filter === null) return null;

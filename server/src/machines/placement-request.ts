@@ -1,9 +1,9 @@
 /**
  * What a machine needs of the node on which it is placed: its size, architecture, labels and image.
  *
- * A start does not fetch an image that was made or imported on a node (`local/…`), or any image of a machine whose network is
- * blocked. Such a machine must be placed where its image is, because its first start binds it. Other images are preferred
- * where they are.
+ * A start does not fetch an image that was made or imported on a node (`local/…`), or any image of a machine
+ * whose network is blocked. Such a machine must be placed where its image is, because its first start binds
+ * it. Other images are preferred where they are.
  *
  * Always: nodes report their images, so no node is called. With a single node nothing is queried.
  */
@@ -18,7 +18,7 @@ type PlacedMachine = Pick<
 >;
 type PlacingServices = Pick<Services, "nodes">;
 
-/** Of a machine that has a node already, the image is not looked for. */
+/** Request for a machine; the image of one that has a node already is not looked for. */
 export async function placementRequest(services: PlacingServices, machine: PlacedMachine): Promise<PlacementRequest> {
   const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
   const hasChoice = nodeId === null && (await services.nodes.hasSeveral());

@@ -57,7 +57,10 @@ export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly deletedAt: number | null;
   /** The node to which `moveId` moves it; null exactly when that is. */
   readonly moveNodeId: string | null;
-  /** `on`: another machine may replace it. `lifting`: it was given to a user, and its node has not confirmed that yet. */
+  /**
+   * `on`: another machine may replace it. `lifting`: it was given to a user, and its node has not confirmed
+   * that yet.
+   */
   readonly fence: "on" | "lifting" | null;
   /** The operation of its last completed move. */
   readonly movedBy: string | null;

@@ -2,10 +2,12 @@
  * Deletes a machine in any state: its owner does not see it any more when the one statement has committed.
  *
  * Always:
- * - A delete wins over every concurrent start, stop and report, because it needs no fence and nothing leads out of it.
+ * - A delete wins over every concurrent start, stop and report, because it needs no fence and nothing leads
+ *   out of it.
  * - Its runs stop counting in the same statement, so its usage is final.
  *
- * The node is called immediately afterwards, and by the machine reconciler if this process dies or the node is unreachable.
+ * The node is called immediately afterwards, and by the machine reconciler if this process dies or the node
+ * is unreachable.
  */
 import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
@@ -14,7 +16,10 @@ import { machineNotFound } from "../auth/not-found.ts";
 import { phaseOf } from "./state.ts";
 import { removeMachine } from "./store.ts";
 
-/** The deleted machine. `ifUnused`: only one that has never run. Throws a Refusal when there is no such machine. */
+/**
+ * The deleted machine. `ifUnused`: only one that has never run. Throws a Refusal when there is no such
+ * machine.
+ */
 export async function deleteMachine(
   services: MachineServices,
   options: { readonly tenantId: string; readonly id: string; readonly ifUnused?: boolean },

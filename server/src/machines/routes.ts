@@ -1,6 +1,6 @@
 /**
- * The handlers of machines: create, list, get, update, delete, start, stop, events, usage. Each one unpacks, calls a verb and
- * wraps what it gets.
+ * The handlers of machines: create, list, get, update, delete, start, stop, events, usage. Each one unpacks,
+ * calls a verb and wraps what it gets.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
@@ -152,7 +152,10 @@ async function usageInPeriod(context: Context, { caller, params: { id }, query }
   return { status: 200, body: await usageOf(context, machine, query) } as const;
 }
 
-/** By default of the current month of the tenant; of a deleted machine, of the month in which it was deleted, up to then. */
+/**
+ * By default of the current month of the tenant; of a deleted machine, of the month in which it was deleted,
+ * up to then.
+ */
 async function usageOf(
   { clock, db }: Context,
   machine: MachineRecord,

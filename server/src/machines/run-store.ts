@@ -6,8 +6,8 @@
  * - Times are bounded by the server's clock: no run starts or ends after the report of it arrived.
  * - `writeRuns` resolves when its runs are on the disk, so that its caller may acknowledge them.
  *
- * A run may arrive with the state of its machine (`writeChanges` in store.ts, with RUNS_WRITTEN) or as the node's own record
- * (`writeRuns`). Whichever comes first inserts it.
+ * A run may arrive with the state of its machine (`writeChanges` in store.ts, with RUNS_WRITTEN) or as the
+ * node's own record (`writeRuns`). Whichever comes first inserts it.
  */
 import type { Run } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
@@ -19,10 +19,10 @@ import type { ReportedRun } from "./change.ts";
 const BOOT_ID_CHARACTERS_MAX = 128;
 
 /**
- * Writes the runs of the relation `run`. A run is inserted with its first report and ended with the report of its end; an
- * ended run does not change. An open run is not inserted while another run of the machine on that node is open: the end of that
- * one, or a report of all open runs, is written first. An unseen one without length is not inserted: with it a node ends what it
- * may have reported of a boot and has not written down.
+ * Writes the runs of the relation `run`. A run is inserted with its first report and ended with the report of
+ * its end; an ended run does not change. An open run is not inserted while another run of the machine on that
+ * node is open: the end of that one, or a report of all open runs, is written first. An unseen one without
+ * length is not inserted: with it a node ends what it may have reported of a boot and has not written down.
  */
 export const RUNS_WRITTEN = sql`
     ended_run AS (
@@ -44,7 +44,9 @@ export const RUNS_WRITTEN = sql`
       WHERE tenant_id IS NOT NULL AND NOT is_empty AND boot_id NOT IN (SELECT boot_id FROM ended_run)
       ON CONFLICT DO NOTHING)`;
 
-/** A run in the format of the statements. A node's clock may be ahead, so times are bounded by the present. */
+/**
+ * A run in the format of the statements. A node's clock may be ahead, so times are bounded by the present.
+ */
 export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause }: ReportedRun): object {
   const now = clock.now();
   return {
@@ -56,12 +58,14 @@ export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause 
 }
 
 /**
- * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns the boots that
- * were not written, because their machine is unknown on that node: it is not there, and no run of it there is recorded. A machine
- * may move before its former node has reported all of its runs. Runs are locked in the order of their machines, as by all statements here.
+ * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns
+ * the boots that were not written, because their machine is unknown on that node: it is not there, and no run
+ * of it there is recorded. A machine may move before its former node has reported all of its runs. Runs are
+ * locked in the order of their machines, as by all statements here.
  *
- * Resolves when all these runs are on the disk, also those that another write recorded without waiting for it: the message
- * makes this transaction write to PostgreSQL's log even if no row changes, so its commit flushes the log up to here.
+ * Resolves when all these runs are on the disk, also those that another write recorded without waiting for
+ * it: the message makes this transaction write to PostgreSQL's log even if no row changes, so its commit
+ * flushes the log up to here.
  */
 export async function writeRuns(context: Context, nodeId: string, runs: readonly Run[]): Promise<readonly string[]> {
   const rows = runs.map((run) => ({ ...runWire(context, run), machine_id: run.machineId, sequence: run.sequence }));
@@ -82,7 +86,7 @@ export async function writeRuns(context: Context, nodeId: string, runs: readonly
   return unknown.map(({ bootId }) => bootId);
 }
 
-/** Those of the boots whose runs have ended. */
+/** Lists which of the boots have runs that ended. */
 export async function listEndedBoots(db: Queryable, bootIds: readonly string[]): Promise<ReadonlySet<string>> {
   if (bootIds.length === 0) return new Set();
   const rows = await db.query<{ bootId: string }>(sql`
@@ -94,10 +98,11 @@ export async function listEndedBoots(db: Queryable, bootIds: readonly string[]):
 const UNRECORDED_MS = 60_000;
 
 /**
- * Ends open runs that their node does not know any more, because it lost its journal or the database was restored. The node
- * knows all runs that it recorded up to `sequence`; `bootIds` are the open ones. `endedAt`: epoch milliseconds of the node's
- * previous report. `isRestored`: it is the node's first report since the database was restored, until which no answer brought a run: the
- * node knows all that continue, however short ago they were recorded. Returns how many were ended.
+ * Ends open runs that their node does not know any more, because it lost its journal or the database was
+ * restored. The node knows all runs that it recorded up to `sequence`; `bootIds` are the open ones.
+ * `endedAt`: epoch milliseconds of the node's previous report. `isRestored`: it is the node's first report
+ * since the database was restored, until which no answer brought a run: the node knows all that continue,
+ * however short ago they were recorded. Returns how many were ended.
  */
 export function endForgottenRuns(
   context: Context,
@@ -120,7 +125,9 @@ export function endForgottenRuns(
     WHERE boot_id IN (SELECT boot_id FROM forgotten) AND ended_at IS NULL`);
 }
 
-/** Ends the open runs of a node that leaves for good. `endedAt`: when it was last seen, in epoch milliseconds. */
+/**
+ * Ends the open runs of a node that leaves for good. `endedAt`: when it was last seen, in epoch milliseconds.
+ */
 export async function endRunsOfNode(db: Queryable, nodeId: string, endedAt: number): Promise<void> {
   await db.execute(sql`
     WITH open AS MATERIALIZED (
@@ -130,7 +137,10 @@ export async function endRunsOfNode(db: Queryable, nodeId: string, endedAt: numb
     WHERE boot_id IN (SELECT boot_id FROM open) AND ended_at IS NULL`);
 }
 
-/** Counts runs and machines of reporting nodes that do not agree: their reports are on the way, or there is a fault. */
+/**
+ * Counts runs and machines of reporting nodes that do not agree: their reports are on the way, or there is a
+ * fault.
+ */
 export async function countRunMismatches(
   db: Queryable,
 ): Promise<{ readonly openWithoutBoot: number; readonly bootWithoutRun: number }> {

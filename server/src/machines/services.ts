@@ -1,8 +1,8 @@
 /**
  * The services for machines in addition to the server's: the cache of machines, their addresses and activity.
  *
- * Made once per server, by `openMachineServices`. `stop` writes the collected activity, and is called after the server's
- * services have stopped.
+ * Made once per server, by `openMachineServices`. `stop` writes the collected activity, and is called after
+ * the server's services have stopped.
  */
 import { PORTS_PER_MACHINE_DEFAULT } from "@flotilla/contract/limits";
 import type { Services } from "../services.ts";

@@ -2,12 +2,16 @@
  * Starts a machine: writes the request, calls its node, and writes the result.
  *
  * Always:
- * - Two concurrent starts lead to one boot: the second loses the fenced write, finds the request in the row and waits for it.
- * - The statement that writes the request also checks the concurrency ceiling and the budget, so concurrent starts never exceed them.
- * - A refused start changes nothing. An accepted one continues whatever happens to this server or to the caller.
- * - A start of a machine that is being moved waits for the end of the move, and happens on the node that owns the disk then.
- * - A caller waits until the start has ended, however long that takes: the machine reconciler abandons a start after
- *   START_DEADLINE_MS. Only a node that does not answer ends the wait sooner.
+ * - Two concurrent starts lead to one boot: the second loses the fenced write, finds the request in the row
+ *   and waits for it.
+ * - The statement that writes the request also checks the concurrency ceiling and the budget, so concurrent
+ *   starts never exceed them.
+ * - A refused start changes nothing. An accepted one continues whatever happens to this server or to the
+ *   caller.
+ * - A start of a machine that is being moved waits for the end of the move, and happens on the node that owns
+ *   the disk then.
+ * - A caller waits until the start has ended, however long that takes: the machine reconciler abandons a
+ *   start after START_DEADLINE_MS. Only a node that does not answer ends the wait sooner.
  *
  * If the process dies after the first write, the machine reconciler of any server makes the call.
  */
@@ -35,7 +39,10 @@ export interface StartOptions {
   /** Answer as soon as the start is accepted. */
   readonly isDetached: boolean;
   readonly signal: AbortSignal;
-  /** Of what the node answers. `later` if the caller's answer waits for another commit that follows. Default: disk. */
+  /**
+   * Durability of what the node answers. `later` if the caller's answer waits for another commit that
+   * follows. Default: disk.
+   */
   readonly durability?: Durability;
   /** How long the end of a move is waited for, in milliseconds. Default: as long as it takes. */
   readonly moveWaitMs?: number;
@@ -87,7 +94,8 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (fresh?.revision === machine.revision && (!isActive(fresh) || fresh.moveStops)) {
       await refuseOverCeilings(services, fresh);
       if (fresh.moveId !== null && attempt > 0) throw noRoomInMove(fresh);
-      // The tenant has capacity again, or the node does not admit the start any more, as others may not either.
+      // The tenant has capacity again, or the node does not admit the start any more, as others may not
+      // either.
       if (attempt === 0 && fresh.moveId === null) services.nodes.forgetNode(nodeId);
       else services.nodes.forget();
     }
@@ -123,7 +131,10 @@ function refuseWithoutNode(machine: MachineRecord): void {
   throw new Refusal("unavailable", `machine ${machine.id} ${state}: ${why}`);
 }
 
-/** The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started there. */
+/**
+ * The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started
+ * there.
+ */
 async function chooseNode(services: MachineServices, machine: MachineRecord, isRepeated: boolean): Promise<string> {
   const { nodeId, moveNodeId } = machine;
   const request = await placementRequest(services, machine);
@@ -161,7 +172,8 @@ export async function awaitRunning(
       case "failed":
         throw startFailed(latest);
       case "starting":
-        // The start takes longer than one call to the node may, or the request was replaced: read the row again.
+        // The start takes longer than one call to the node may, or the request was replaced: read the row
+        // again.
         if (held.moveId === null) await context.clock.sleep(RETRY_MS, signal);
         signal.throwIfAborted();
         latest = await cache.readAny(machine.id);
@@ -175,7 +187,10 @@ export async function awaitRunning(
   }
 }
 
-/** The machine when no move holds it any more; undefined when there is no row of it. Throws a Refusal after `waitMs`. */
+/**
+ * The machine when no move holds it any more; undefined when there is no row of it. Throws a Refusal after
+ * `waitMs`.
+ */
 async function awaitEndOfMove(
   { cache, context }: MachineServices,
   { id }: MachineRecord,

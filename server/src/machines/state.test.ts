@@ -1,5 +1,6 @@
 /**
- * The table of phases against the functions that change facts: every pair of phase and event, and random histories.
+ * The table of phases against the functions that change facts: every pair of phase and event, and random
+ * histories.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

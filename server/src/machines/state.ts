@@ -1,16 +1,18 @@
 /**
- * The phase of a machine, computed from its desired and its observed state, and the transitions between phases.
+ * The phase of a machine, computed from its desired and its observed state, and the transitions between
+ * phases.
  *
- * Pure. The desired and observed states are stored (server/src/machines/store.ts); `phaseOf` computes the phase, which is
- * never stored. TRANSITIONS gives the next phase for each phase and event. state.test.ts compares it with the functions that
- * change the facts (change.ts, observe.ts) for every pair, and docs/states.md is generated from it.
+ * Pure. The desired and observed states are stored (server/src/machines/store.ts); `phaseOf` computes the
+ * phase, which is never stored. TRANSITIONS gives the next phase for each phase and event. state.test.ts
+ * compares it with the functions that change the facts (change.ts, observe.ts) for every pair, and
+ * docs/states.md is generated from it.
  *
  * Always:
  * - Delete leads out of every phase that users see, and no event leads back.
  * - A missing cell means that the event changes nothing: a request is refused, a report is late.
  *
- * A move is not a phase either: a machine that is to run and is moved is `starting`, or `stopping` if its owner chose that moves stop
- * it, and its node receives `stopped`.
+ * A move is not a phase either: a machine that is to run and is moved is `starting`, or `stopping` if its
+ * owner chose that moves stop it, and its node receives `stopped`.
  *
  * An unreachable node is not a phase: it hides the phases in which the machine may run (HIDDEN_BY_NODE).
  */
@@ -21,11 +23,15 @@ import type { NodeStatus } from "@flotilla/contract/nodes";
 export interface MachineFacts {
   readonly desiredState: DesiredState;
   readonly generation: number;
-  /** null: never started, so it is on no node. Otherwise the node that owns its disk: it runs nowhere else. */
+  /**
+   * null: never started, so it is on no node. Otherwise the node that owns its disk: it runs nowhere else.
+   */
   readonly nodeId: string | null;
   /** The operation that moves it to another node, which keeps it stopped meanwhile; null: none. */
   readonly moveId: string | null;
-  /** It runs, and is to be stopped when `moveId` has moved it. A request of its owner since then clears it. */
+  /**
+   * It runs, and is to be stopped when `moveId` has moved it. A request of its owner since then clears it.
+   */
   readonly moveStops: boolean;
   /** Why the server itself abandoned the last request. */
   readonly error: string | null;
@@ -36,8 +42,8 @@ export interface MachineFacts {
 }
 
 /**
- * `created`: never started. `starting`, `stopping`: requested and not yet reached. `failed`: the last start or run failed.
- * `deleting`: the node has not yet removed everything. `deleted`: only the row is left.
+ * `created`: never started. `starting`, `stopping`: requested and not yet reached. `failed`: the last start
+ * or run failed. `deleting`: the node has not yet removed everything. `deleted`: only the row is left.
  */
 export const MACHINE_PHASES = [
   "created",
@@ -200,7 +206,10 @@ export function isSettled(facts: MachineFacts): boolean {
   }
 }
 
-/** Whether it counts against the plan's limit of running machines. The column machines.is_active has the same rule. */
+/**
+ * Whether it counts against the plan's limit of running machines. The column machines.is_active has the same
+ * rule.
+ */
 export function isActive(facts: MachineFacts): boolean {
   switch (facts.desiredState) {
     case "absent":

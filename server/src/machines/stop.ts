@@ -1,5 +1,6 @@
 /**
- * Stops a machine and waits until it has stopped. Its disk is kept, and its memory on request: the machine is suspended then.
+ * Stops a machine and waits until it has stopped. Its disk is kept, and its memory on request: the machine is
+ * suspended then.
  *
  * Always:
  * - A stop is idempotent, and also applies to a machine that is starting.
@@ -73,7 +74,9 @@ function refuseSuspend({ id, isEphemeral, moveId }: MachineRecord): void {
     throw new Refusal("conflict", `machine ${id} is being moved to another node; suspend it after the move`);
 }
 
-/** The refusal for a machine that runs on. Its node has received that it is to run, if it can be reached now. */
+/**
+ * The refusal for a machine that runs on. Its node has received that it is to run, if it can be reached now.
+ */
 async function notSuspended(
   services: MachineServices,
   machine: MachineRecord,

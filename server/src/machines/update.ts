@@ -1,8 +1,8 @@
 /**
  * Changes what an owner may change of a machine.
  *
- * Always: the change is one statement. The node of a machine that is to run receives it afterwards, or with the next start
- * if it does not answer.
+ * Always: the change is one statement. The node of a machine that is to run receives it afterwards, or with
+ * the next start if it does not answer.
  */
 import type { UpdateMachineRequest } from "@flotilla/contract/machines";
 import type { MachineName, MachineRecord } from "./record.ts";

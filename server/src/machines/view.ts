@@ -2,7 +2,8 @@
  * What users see of a machine: computed from its desired and observed state, never stored.
  *
  * Pure. Always:
- * - After an accepted start no reader sees `stopped` before a stop was requested or the guest ended by itself.
+ * - After an accepted start no reader sees `stopped` before a stop was requested or the guest ended by
+ *   itself.
  * - `ready` appears only with the state `started`, and an `error` text exactly with the state `error`.
  */
 import type { MachineInfo, MachineState } from "@flotilla/contract/machines";
@@ -50,8 +51,8 @@ export function shownState(machine: ShownOf): ShownState {
       // An accepted start, whatever the node has reported yet: also while an earlier boot is still stopping.
       return plain("creating");
     case "running":
-      // The node reports when it is ready: when a published port accepts connections, or without ports when the guest agent
-      // answers.
+      // The node reports when it is ready: when a published port accepts connections, or without ports when
+      // the guest agent answers.
       return { state: "started", isReady: machine.readyAt !== null, error: null };
     case "stopping":
       return plain(stoppingState(machine));
@@ -65,7 +66,10 @@ export function shownState(machine: ShownOf): ShownState {
   }
 }
 
-/** A machine that is being stopped shows its former state, and counts against the ceiling, until it has stopped. */
+/**
+ * A machine that is being stopped shows its former state, and counts against the ceiling, until it has
+ * stopped.
+ */
 function stoppingState(machine: ShownOf): MachineState {
   switch (machine.observedState) {
     case "preparing":

@@ -1,8 +1,9 @@
 /**
  * Finds the machine of a command whose connection broke, so that the command is resumed there (decision 53).
  *
- * Always: it is looked for in the row of the machine, which names the one node on which it may run. Changes of the row are waited for,
- * not polled. A machine that does not run and is not being moved has no commands any more.
+ * Always: it is looked for in the row of the machine, which names the one node on which it may run. Changes
+ * of the row are waited for, not polled. A machine that does not run and is not being moved has no commands
+ * any more.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Locate } from "../link/open-exec.ts";
@@ -10,7 +11,7 @@ import { type MachineRecord, nodeOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { includes, isStoppedByMove, phaseOf, UNREACHABLE_STATUSES } from "./state.ts";
 
-/** For one command in this machine. */
+/** Locates the machine of one command. */
 export function locateFor({ cache }: Pick<MachineServices, "cache">, { tenantId, id }: MachineRecord): Locate {
   let hasMoved = false;
   return async ({ isStale }) => {

@@ -1,9 +1,9 @@
 /**
- * Removes copies of machines' files from nodes that do not own them: what a failed move left on its target, and what a completed
- * one left on its source.
+ * Removes copies of machines' files from nodes that do not own them: what a failed move left on its target,
+ * and what a completed one left on its source.
  *
- * Always: a copy is removed only when the machine's row names another owner. The request has the row's generation, so it has no
- * effect on a machine that comes back to the node later.
+ * Always: a copy is removed only when the machine's row names another owner. The request has the row's
+ * generation, so it has no effect on a machine that comes back to the node later.
  *
  * A node that does not answer is asked again when it reports the machine.
  */
@@ -18,7 +18,10 @@ export async function removeCopies(services: MachineServices, machineId: string)
   return removed.filter((isGone) => !isGone).length;
 }
 
-/** A node reports machines that it does not own: removes their copies in the background. Returns the machines of which it may have one. */
+/**
+ * A node reports machines that it does not own: removes their copies in the background. Returns the machines
+ * of which it may have one.
+ */
 export async function removeReportedCopies(
   services: MachineServices,
   nodeId: string,

@@ -1,11 +1,14 @@
 /**
- * Copies a held machine's files to the target of its move, and continues after interruptions with what has arrived.
+ * Copies a held machine's files to the target of its move, and continues after interruptions with what has
+ * arrived.
  *
  * Always:
- * - Only the target says what is missing, so that a copy continues on any server. Of a disk that was sent while the machine ran
- *   (early.ts), that is what has changed since.
- * - A machine that is stopped in another way meanwhile has discarded its memory: the copy continues without it.
- * - A node that does not answer for `patienceMs` without any byte having arrived ends the copy: the machine is stopped meanwhile.
+ * - Only the target says what is missing, so that a copy continues on any server. Of a disk that was sent
+ *   while the machine ran (early.ts), that is what has changed since.
+ * - A machine that is stopped in another way meanwhile has discarded its memory: the copy continues without
+ *   it.
+ * - A node that does not answer for `patienceMs` without any byte having arrived ends the copy: the machine
+ *   is stopped meanwhile.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
@@ -115,8 +118,8 @@ const hasRun = async ({ context }: MachineServices, { id, observedBootId }: Mach
   observedBootId !== null || (await hasRecordedRun(context.db, { machineId: id, nodeId: null }));
 
 /**
- * Whether there is nothing to send of a machine that is stopped: its first start failed, or was stopped, before it had a disk. One that has
- * run had a disk, which is missed where it is not.
+ * Whether there is nothing to send of a machine that is stopped: its first start failed, or was stopped,
+ * before it had a disk. One that has run had a disk, which is missed where it is not.
  */
 export async function hasNothing(services: MachineServices, machine: MachineRecord, call: MoveCall): Promise<boolean> {
   if (await hasRun(services, machine)) return false;

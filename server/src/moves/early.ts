@@ -1,12 +1,16 @@
 /**
- * Sends a machine's files to the target of its move while it still runs, so that little is left for the time in which it does not: the
- * bases of its disk and its memory, and its disk in rounds, each with what has changed since the one before.
+ * Sends a machine's files to the target of its move while it still runs, so that little is left for the time
+ * in which it does not: the bases of its disk and its memory, and its disk in rounds, each with what has
+ * changed since the one before.
  *
  * Always:
- * - Nothing of the machine changes on its node or in its row. A machine whose files cannot be sent early moves as before.
- * - Only the nodes know what has arrived. Another server, or a second try, continues from the last complete round.
+ * - Nothing of the machine changes on its node or in its row. A machine whose files cannot be sent early
+ *   moves as before.
+ * - Only the nodes know what has arrived. Another server, or a second try, continues from the last complete
+ *   round.
  * - A machine waits for its turn as long as it takes: it runs.
- * - Nodes that do not answer for `patienceMs` without a byte having arrived end the move before the machine is stopped.
+ * - Nodes that do not answer for `patienceMs` without a byte having arrived end the move before the machine
+ *   is stopped.
  */
 import { randomBytes } from "node:crypto";
 import { messageOf } from "@flotilla/base/errors";
@@ -20,9 +24,12 @@ import type { MachineServices } from "../machines/services.ts";
 import { begin, CONTENT_TRIES_MAX, contentRefusal, type CopyOptions, megabytes, RETRY_MS } from "./copy.ts";
 
 const ROUNDS_MAX = 6;
-/** So much is sent within the pause. */
+/** How much is sent within the pause. */
 const ROUND_BYTES_ENOUGH = 16 * 1024 * 1024;
-/** A round that is not this much smaller than the one before says that the machine writes as fast as it is sent. */
+/**
+ * A round that is not this much smaller than the one before says that the machine writes as fast as it is
+ * sent.
+ */
 const ROUND_SHRINKS = 0.7;
 /** The machine has stopped, or its node cannot watch it. */
 const REFUSALS_MAX = 3;
@@ -30,13 +37,16 @@ const REFUSALS_MAX = 3;
 export interface EarlyCopy {
   readonly target: NodeAddress;
   readonly bytes: number;
-  /** What the target has of a machine that can be handed over while it runs; null: its memory is suspended first. */
+  /**
+   * What the target has of a machine that can be handed over while it runs; null: its memory is suspended
+   * first.
+   */
   readonly live: LivePoints | null;
 }
 
 /** Ids that both nodes know. */
 export interface LivePoints {
-  /** Of the memory's rounds. */
+  /** Point of the memory's rounds. */
   readonly point: string;
   readonly diskPoint: string;
 }
@@ -47,7 +57,10 @@ export interface EarlyOptions extends CopyOptions {
   readonly onNotLive: (reason: string) => void;
 }
 
-/** Resolves with how much was sent; null: this machine's files cannot be sent early. Throws a Refusal when the move cannot succeed. */
+/**
+ * Resolves with how much was sent; null: this machine's files cannot be sent early. Throws a Refusal when the
+ * move cannot succeed.
+ */
 export async function copyEarly(
   services: MachineServices,
   machine: MachineRecord,
@@ -112,7 +125,10 @@ type Send = (part: MovedPart) => Promise<number>;
 /** What users see of it. */
 const PART_NAMES = { diskRound: "disk", memoryRounds: "memory", rest: "rest" } as const;
 
-/** Resolves with the id of the rounds, which the source ends; null: the machine's memory cannot be sent while it runs. */
+/**
+ * Resolves with the id of the rounds, which the source ends; null: the machine's memory cannot be sent while
+ * it runs.
+ */
 async function sendMemory(send: Send, onNotLive: EarlyOptions["onNotLive"]): Promise<string | null> {
   const point = randomBytes(16).toString("hex");
   try {
@@ -125,8 +141,8 @@ async function sendMemory(send: Send, onNotLive: EarlyOptions["onNotLive"]): Pro
 }
 
 /**
- * In rounds, from the last one that the target has. The node refuses one that it does not know: then everything is sent. Resolves with
- * the last point that both know.
+ * In rounds, from the last one that the target has. The node refuses one that it does not know: then
+ * everything is sent. Resolves with the last point that both know.
  */
 async function sendDisk(send: Send, reached: string | null): Promise<string | null> {
   let since = reached;

@@ -1,5 +1,6 @@
 /**
- * What a move does to a machine that runs or is suspended: what its owner chose, whether its memory moves with it, and why not.
+ * What a move does to a machine that runs or is suspended: what its owner chose, whether its memory moves
+ * with it, and why not.
  *
  * Pure. Always: the move, the drain and its preview decide by this.
  */
@@ -8,8 +9,8 @@ import { isActive } from "../machines/state.ts";
 import { MEMORY_FORMAT_LABEL } from "../placement/place.ts";
 
 /**
- * `none`: it is stopped and has no memory. `migrate`: its memory moves with it. `restart`: it boots on the other node, a suspended
- * one at its next start. `stop`: it is stopped and stays so.
+ * `none`: it is stopped and has no memory. `migrate`: its memory moves with it. `restart`: it boots on the
+ * other node, a suspended one at its next start. `stop`: it is stopped and stays so.
  */
 export type MoveEffect = "none" | "migrate" | "restart" | "stop";
 

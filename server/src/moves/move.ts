@@ -1,8 +1,8 @@
 /**
  * Requests a move of a machine to another node, as an operation. worker.ts does it.
  *
- * Always: a machine has one move at a time. A request for a machine that is being moved returns the running operation, and the
- * repetition of one that has moved it that operation.
+ * Always: a machine has one move at a time. A request for a machine that is being moved returns the running
+ * operation, and the repetition of one that has moved it that operation.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Queryable } from "../db/database.ts";
@@ -64,14 +64,16 @@ export async function requestMove(services: MachineServices, request: MoveReques
   } as const;
   const operation = await context.db.transaction(async (transaction) => {
     await lockMoves(transaction, machineId);
-    // Of several callers the first makes the operation and the others find it.
+    // The first of several callers makes the operation and the others find it.
     return (await findMove(transaction, request)) ?? (await writeOperation(context, transaction, move));
   });
   await context.db.notify("operations", operation.id);
   return operation;
 }
 
-/** The running move, if the request may be answered with it. Throws a Refusal when it goes to another node. */
+/**
+ * The running move, if the request may be answered with it. Throws a Refusal when it goes to another node.
+ */
 async function findMove(
   db: Queryable,
   { machineId, nodeId }: Pick<MoveRequest, "machineId" | "nodeId">,

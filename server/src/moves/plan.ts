@@ -1,13 +1,16 @@
 /**
- * What a move of a machine does next: facts → one action and the step of the operation to which it belongs, or how the move ends.
+ * What a move of a machine does next: facts → one action and the step of the operation to which it belongs,
+ * or how the move ends.
  *
- * Pure: no clock, no database, no nodes. worker.ts looks, executes the action and asks again. RULES holds every decision; the table
- * above it shows them.
+ * Pure: no clock, no database, no nodes. worker.ts looks, executes the action and asks again. RULES holds
+ * every decision; the table above it shows them.
  *
  * Invariants, which plan.test.ts checks for all combinations of facts:
- * 1. The owner changes only when the target has the machine: paused with its memory, or stopped with every file.
+ * 1. The owner changes only when the target has the machine: paused with its memory, or stopped with every
+ *    file.
  * 2. Files that change are copied, and made a machine, only when nothing of the machine runs.
- * 3. Once the owner has changed, nothing but the removal of copies and the start is done, and nothing refuses it.
+ * 3. Once the owner has changed, nothing but the removal of copies and the start is done, and nothing refuses
+ *    it.
  * 4. A machine that no move holds is not stopped, paused or copied as a stopped one.
  * 5. From any facts, with actions that work, a move ends within a bounded number of actions.
  */
@@ -24,15 +27,16 @@ export const MOVE_STEPS = {
 export type MoveStep = keyof typeof MOVE_STEPS;
 
 /**
- * What the machine's row says. `free`: no move holds it. `held`: this move does. `taken`: another move does. `moved`: the target owns
- * it, by this move.
+ * What the machine's row says. `free`: no move holds it. `held`: this move does. `taken`: another move does.
+ * `moved`: the target owns it, by this move.
  */
 export const ROW_STATES = ["deleted", "free", "taken", "held", "moved"] as const;
 export type RowState = (typeof ROW_STATES)[number];
 
 /**
- * What the target has. `part`: perhaps some files. `files`: every file. `machine`: a stopped machine that is the one of the row as it is
- * now; or there is nothing to have. `paused`: the machine with its memory, which the source has paused.
+ * What the target has. `part`: perhaps some files. `files`: every file. `machine`: a stopped machine that is
+ * the one of the row as it is now; or there is nothing to have. `paused`: the machine with its memory, which
+ * the source has paused.
  */
 export const ARRIVALS = ["part", "files", "machine", "paused"] as const;
 export type Arrival = (typeof ARRIVALS)[number];
@@ -45,7 +49,10 @@ export interface MoveFacts {
   readonly isActive: boolean;
   /** It is known what its node has of it. */
   readonly isDescribed: boolean;
-  /** What the move does to it on the node that is chosen for it; null: none is chosen for the row as it is now. */
+  /**
+   * What the move does to it on the node that is chosen for it; null: none is chosen for the row as it is
+   * now.
+   */
   readonly effect: MoveEffect | null;
   /** Its node can send files of it while it runs. */
   readonly canSendEarly: boolean;

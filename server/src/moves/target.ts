@@ -12,7 +12,7 @@ export interface TargetRequest {
   readonly toId: string | null;
   /** What the machine's disk takes. */
   readonly diskBytes: number;
-  /** Of its memory: a node that can load it is preferred. null: it has none. */
+  /** Format of its memory: a node that can load it is preferred. null: it has none. */
   readonly memoryFormat: string | null;
 }
 

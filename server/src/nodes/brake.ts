@@ -1,14 +1,17 @@
 /**
- * The brake: whether the fenced machines of nodes that do not report are replaced. Pure: a list of rules, the first that applies is taken.
+ * The brake: whether the fenced machines of nodes that do not report are replaced. Pure: a list of rules, the
+ * first that applies is taken.
  *
- * Replacing is safe in any case, because a fenced VM ends before its node is unreachable. The brake is for events in which it does not help:
- * when much of the fleet is silent at once, the cause is more likely between the servers and the nodes than on the nodes.
+ * Replacing is safe in any case, because a fenced VM ends before its node is unreachable. The brake is for
+ * events in which it does not help: when much of the fleet is silent at once, the cause is more likely
+ * between the servers and the nodes than on the nodes.
  *
  * Always:
- * - A node that is silent for OVERDUE_MS counts as silent, though it is unreachable only later: nodes that are cut off at the same time
- *   become unreachable one after the other, by as much as the period of heartbeats.
- * - A node whose machines were replaced is not expected any more after LOSS_WINDOW_MS, so that nodes that fail one by one over days do not
- *   apply it.
+ * - A node that is silent for OVERDUE_MS counts as silent, though it is unreachable only later: nodes that
+ *   are cut off at the same time become unreachable one after the other, by as much as the period of
+ *   heartbeats.
+ * - A node whose machines were replaced is not expected any more after LOSS_WINDOW_MS, so that nodes that
+ *   fail one by one over days do not apply it.
  */
 import { HEARTBEAT_LOST_MS, HEARTBEAT_PERIOD_MS } from "@flotilla/contract/link/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
@@ -42,7 +45,10 @@ export interface Judgement {
   readonly verdict: "replace" | "hold";
   /** A text for operators. */
   readonly reason: string;
-  /** Whether this server has listened for long enough to know the fleet. If not, its reason does not replace another server's. */
+  /**
+   * Whether this server has listened for long enough to know the fleet. If not, its reason does not replace
+   * another server's.
+   */
   readonly isInformed: boolean;
   /** Unreachable nodes of which it is not decided yet. */
   readonly nodeIds: readonly string[];
@@ -85,7 +91,10 @@ const RULES: readonly Rule[] = [
   },
 ];
 
-/** Whether a heartbeat of the node is due at any time: not of one that left, was emptied, or is being worked on. */
+/**
+ * Whether a heartbeat of the node is due at any time: not of one that left, was emptied, or is being worked
+ * on.
+ */
 const isExpected = ({ status, isInMaintenance, lostAt }: JudgedNode, now: number): boolean =>
   (status === "ready" || status === "draining" || status === "unreachable") &&
   !isInMaintenance &&

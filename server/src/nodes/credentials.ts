@@ -3,9 +3,10 @@
  *
  * Always:
  * - Tokens are compared by hash and never stored.
- * - Every call of a node is looked up after it has come, so that a revoked credential fails immediately on every server.
- * - The credential of a node that joined with a key works only on a connection with its certificate, except to register
- *   again, which proves that the node has the key (register.ts).
+ * - Every call of a node is looked up after it has come, so that a revoked credential fails immediately on
+ *   every server.
+ * - The credential of a node that joined with a key works only on a connection with its certificate, except
+ *   to register again, which proves that the node has the key (register.ts).
  */
 import { timingSafeEqual } from "node:crypto";
 import type { NodeAuthenticator } from "../auth/authenticate.ts";
@@ -19,8 +20,8 @@ import { type CredentialHolder, findNodesByCredential } from "./store.ts";
 const STATEMENTS_MAX = 2;
 const CREDENTIALS_MAX = 64;
 /**
- * Nodes report every few seconds, and no user waits for that: where many do, those of this time are looked up together, and so share the
- * statements that follow as well.
+ * Nodes report every few seconds, and no user waits for that: where many do, those of this time are looked up
+ * together, and so share the statements that follow as well.
  */
 const GATHER_MS = 25;
 
@@ -32,7 +33,10 @@ const CREDENTIAL_FORM = /^node_[A-Za-z0-9_-]{43}$/;
 export const makeCredential = (randomBytes: Context["randomBytes"]): string =>
   `node_${randomBytes(32).toString("base64url")}`;
 
-/** `ownJoinToken`: from this server's settings; null when it has none. It counts as made now, when the server starts. */
+/**
+ * `ownJoinToken`: from this server's settings; null when it has none. It counts as made now, when the server
+ * starts.
+ */
 export function nodeAuthenticator(context: Context, ownJoinToken: string | null): NodeAuthenticator {
   const startedAt = context.clock.now();
   const ownHash = ownJoinToken === null ? null : hashOf(ownJoinToken);

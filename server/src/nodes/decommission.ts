@@ -3,12 +3,12 @@
  *
  * Always:
  * - A node that has the disk of a machine is not removed, and neither is one that may be given machines.
- * - The removal is recorded as a revocation, so an earlier join token does not admit the node again, and its open connections
- *   end as those of a revoked node do.
+ * - The removal is recorded as a revocation, so an earlier join token does not admit the node again, and its
+ *   open connections end as those of a revoked node do.
  * - Runs that it has not ended end when it was last seen.
  *
- * One transaction. Deleted machines whose deletion the node has not confirmed count as deleted: what the host still has of
- * them is the operator's to erase.
+ * One transaction. Deleted machines whose deletion the node has not confirmed count as deleted: what the host
+ * still has of them is the operator's to erase.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";

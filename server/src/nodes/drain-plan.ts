@@ -2,7 +2,8 @@
  * What a drain does next with the machines of its node, and how it says so. Pure.
  *
  * Always:
- * - Tenants take turns, so that the machines of one do not wait for all those of another. Of one tenant, running machines leave first.
+ * - Tenants take turns, so that the machines of one do not wait for all those of another. Of one tenant,
+ *   running machines leave first.
  * - A move that failed is tried again MOVE_TRIES_MAX times in all; one that was canceled is not.
  */
 import type { Placement } from "../placement/place.ts";

@@ -1,7 +1,9 @@
 /**
- * What a drain of a node would do now: which machines would move where, which would stay and why, how many bytes, how long.
+ * What a drain of a node would do now: which machines would move where, which would stay and why, how many
+ * bytes, how long.
  *
- * Changes and reserves nothing. Always: order, placement and reasons are computed by the functions that the drain uses.
+ * Changes and reserves nothing. Always: order, placement and reasons are computed by the functions that the
+ * drain uses.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { OutgoingMachine } from "@flotilla/contract/link/moves";
@@ -22,7 +24,7 @@ import { drained } from "./drain-worker.ts";
 import { estimateMoves, inTurns, moveSeconds } from "./drain-plan.ts";
 import { findNode } from "./store.ts";
 
-/** For all answers of the node about its machines. */
+/** Time for all answers of the node about its machines. */
 const NODE_WAIT_MS = 20_000;
 const ASKED_AT_A_TIME = 8;
 

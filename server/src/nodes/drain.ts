@@ -1,8 +1,9 @@
 /**
  * Requests the drain of a node, as an operation, and cancels it. drain-worker.ts does the work.
  *
- * Always: a node is `draining` only while an operation works on it: both are written in one transaction. A request for a node that is
- * being drained returns the running operation, and a repetition the one that it began, also when that has ended.
+ * Always: a node is `draining` only while an operation works on it: both are written in one transaction. A
+ * request for a node that is being drained returns the running operation, and a repetition the one that it
+ * began, also when that has ended.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -18,7 +19,10 @@ const DEADLINE_SECONDS_MAX = 7 * 24 * 3600;
 /** Longer than all machines of a large host take to be moved. */
 const MOVES_MS_MAX = 7 * 24 * 3600_000;
 
-/** Takes back the beginning of a drain by a repeated request, whose operation has ended: nothing would end the drain. */
+/**
+ * Takes back the beginning of a drain by a repeated request, whose operation has ended: nothing would end the
+ * drain.
+ */
 class HasEnded extends Error {
   readonly operation: OperationRecord;
 
@@ -78,7 +82,10 @@ export async function requestDrain(
   return { node: begun.node, operationId: begun.operationId };
 }
 
-/** Opens a node again. Its drain and the moves that this one has begun end within seconds. `operationId`: null when none runs. */
+/**
+ * Opens a node again. Its drain and the moves that this one has begun end within seconds. `operationId`: null
+ * when none runs.
+ */
 export async function cancelDrain(
   { context }: Pick<MachineServices, "context">,
   nodeId: string,

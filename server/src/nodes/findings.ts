@@ -1,8 +1,8 @@
 /**
  * What each server, node and authority of the fleet needs from an operator. Pure.
  *
- * Always: a finding that needs action is `bad` and says what to do; a state that an operator chose, or that passes by itself,
- * is `warn` at most. What needs nothing has one finding that is `ok`.
+ * Always: a finding that needs action is `bad` and says what to do; a state that an operator chose, or that
+ * passes by itself, is `warn` at most. What needs nothing has one finding that is `ok`.
  */
 import { renderSpan } from "@flotilla/base/span";
 import { memoryKeptMb } from "@flotilla/contract/limits";
@@ -14,7 +14,9 @@ import type { NodeRecord } from "./store.ts";
 export interface FleetState {
   readonly servers: readonly ServerRecord[];
   readonly nodes: readonly NodeRecord[];
-  /** The one that signs first; or why this server cannot list them: it cannot decrypt their keys, for example. */
+  /**
+   * The one that signs first; or why this server cannot list them: it cannot decrypt their keys, for example.
+   */
   readonly authorities: readonly AuthorityFacts[] | string;
   /** How many images each node that was called has, or why it did not answer. */
   readonly answers: ReadonlyMap<string, number | string>;

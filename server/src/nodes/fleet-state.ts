@@ -1,5 +1,6 @@
 /**
- * Reads what the findings of the fleet are made of (findings.ts): rows, authorities, and an answer of each node.
+ * Reads what the findings of the fleet are made of (findings.ts): rows, authorities, and an answer of each
+ * node.
  *
  * Always: nodes that do not report are not called; one that does not answer is a fact, not a failure.
  */

@@ -1,8 +1,8 @@
 /**
  * Every statement that writes which node has which image. placement/store.ts reads it.
  *
- * Always: a report is applied once and in order within an incarnation of the agent; references are stored by their canonical
- * name.
+ * Always: a report is applied once and in order within an incarnation of the agent; references are stored by
+ * their canonical name.
  */
 import type { ImageReport, NodeImage, ReportedImage } from "@flotilla/contract/link/link";
 import { canonicalReference } from "@flotilla/contract/reference";
@@ -66,7 +66,9 @@ export async function forgetLocalImage(db: Queryable, nodeId: string, reference:
     WHERE node_id = ${nodeId} AND reference = ${canonicalReference(reference)} AND tenant_id IS NULL`);
 }
 
-/** Notes an image that a node has just got through this server, so that a start right after it finds the node. */
+/**
+ * Notes an image that a node has just got through this server, so that a start right after it finds the node.
+ */
 export async function noteImage(
   db: Queryable,
   nodeId: string,

@@ -1,7 +1,8 @@
 /**
  * Every statement about what is decided of nodes that do not report: nodes.lost_at, held_at and held_reason.
  *
- * Always: a decision is written only for nodes that are still unreachable, so a heartbeat that comes first wins.
+ * Always: a decision is written only for nodes that are still unreachable, so a heartbeat that comes first
+ * wins.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -26,7 +27,9 @@ export async function hasSilent(db: Queryable, since: number): Promise<boolean> 
   return row !== undefined;
 }
 
-/** Decides that the fenced machines of these nodes are replaced. Returns those of which this call decided it. */
+/**
+ * Decides that the fenced machines of these nodes are replaced. Returns those of which this call decided it.
+ */
 export const markLost = (
   db: Queryable,
   ids: readonly string[],
@@ -36,7 +39,10 @@ export const markLost = (
     UPDATE nodes SET lost_at = ${instantOf(now)}::timestamptz, held_at = NULL, held_reason = NULL
     WHERE id = ANY(${[...ids]}::text[]) AND status = 'unreachable' AND lost_at IS NULL RETURNING id`);
 
-/** Notes why their machines are not replaced; without `isInformed` only where there is no reason yet. Returns those that were not held before. */
+/**
+ * Notes why their machines are not replaced; without `isInformed` only where there is no reason yet. Returns
+ * those that were not held before.
+ */
 export const markHeld = (
   db: Queryable,
   ids: readonly string[],
@@ -78,7 +84,10 @@ export const listLost = (db: Queryable): Promise<readonly LostNode[]> =>
       FROM machines m WHERE m.node_id = n.id AND ${MAY_BE_THERE} AND m.deleted_at IS NULL) c
     WHERE n.status = 'unreachable' ORDER BY n.id`);
 
-/** Unreachable nodes by what was decided of them. What was decided of one that was revoked since does not count any more. */
+/**
+ * Unreachable nodes by what was decided of them. What was decided of one that was revoked since does not
+ * count any more.
+ */
 export async function countLoss(db: Queryable): Promise<{ readonly held: number; readonly lost: number }> {
   const row = await db.queryOne<{ held: number; lost: number }>(sql`
     SELECT count(*) FILTER (WHERE held_at IS NOT NULL)::int AS held, count(*) FILTER (WHERE lost_at IS NOT NULL)::int AS lost

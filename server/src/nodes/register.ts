@@ -2,10 +2,11 @@
  * Registers a new node, or records that a known one is back.
  *
  * Always:
- * - An existing node is replaced only with its own credential, with the server's own join token (by its own host's node), or
- *   after its credential was revoked, with a token that was made since (revocation-store.ts).
- * - A socket on this host is an address only for a node of this host. A node of another host has a key, proves with each
- *   registration that it has it, and gets a certificate.
+ * - An existing node is replaced only with its own credential, with the server's own join token (by its own
+ *   host's node), or after its credential was revoked, with a token that was made since
+ *   (revocation-store.ts).
+ * - A socket on this host is an address only for a node of this host. A node of another host has a key,
+ *   proves with each registration that it has it, and gets a certificate.
  * - A registration whose answer was lost is repeated with the same token and key, and uses the token once.
  */
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
@@ -71,7 +72,9 @@ export async function registerNode(
   return { ...registered, fleet };
 }
 
-/** The key of a node of another host. Throws a Refusal when the request does not prove that the node has it. */
+/**
+ * The key of a node of another host. Throws a Refusal when the request does not prove that the node has it.
+ */
 function provenKey({ bearerHash }: NodeCaller, { id, publicKey, proof }: RegisterNodeRequest): KeyObject | null {
   if (publicKey === undefined || publicKey === null) return null;
   try {

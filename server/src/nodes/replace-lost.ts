@@ -1,7 +1,9 @@
 /**
- * What is replaced of nodes that do not report, as an operator sees it, and the operator's decision that it is.
+ * What is replaced of nodes that do not report, as an operator sees it, and the operator's decision that it
+ * is.
  *
- * Always: only machines that may be replaced are, whatever is decided: a machine without a fence may run on its node.
+ * Always: only machines that may be replaced are, whatever is decided: a machine without a fence may run on
+ * its node.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { LostNodes } from "@flotilla/contract/nodes";
@@ -34,8 +36,8 @@ export async function readLost({ db, clock }: Context): Promise<LostNodes> {
 }
 
 /**
- * Decides it for these nodes, or for all that are unreachable and not under maintenance. The pools do it then. Throws a Refusal for a node
- * that reports or does not exist.
+ * Decides it for these nodes, or for all that are unreachable and not under maintenance. The pools do it
+ * then. Throws a Refusal for a node that reports or does not exist.
  */
 export async function replaceLost(context: Context, nodeIds: readonly string[] | null): Promise<LostNodes> {
   const { db, clock, log } = context;

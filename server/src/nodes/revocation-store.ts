@@ -1,18 +1,19 @@
 /**
- * Revokes nodes, and says which join tokens admit a revoked one again. Every SQL statement for node_revocations.
+ * Revokes nodes, and says which join tokens admit a revoked one again. Every SQL statement for
+ * node_revocations.
  *
  * Always:
  * - A node is revoked and the revocation is recorded in one statement.
- * - A join token made before a revocation admits neither the id nor the key of the revoked node. So a revoked node whose
- *   environment still has a token does not return by itself; an operator makes a new token for it.
+ * - A join token made before a revocation admits neither the id nor the key of the revoked node. So a revoked
+ *   node whose environment still has a token does not return by itself; an operator makes a new token for it.
  */
 import { type Queryable, type Statement, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import { movesOf } from "./state.ts";
 
 /**
- * Whether there was such a node. Its next call fails, and its machines are unreachable until it is registered again.
- * `now`: epoch milliseconds.
+ * Whether there was such a node. Its next call fails, and its machines are unreachable until it is registered
+ * again. `now`: epoch milliseconds.
  */
 export async function revokeNode(db: Queryable, id: string, now: number): Promise<boolean> {
   const { from } = movesOf("revoked");

@@ -1,5 +1,6 @@
 /**
- * The handlers of nodes: list, register, heartbeat, drain, revoke, decommission, and the authorities that they trust.
+ * The handlers of nodes: list, register, heartbeat, drain, revoke, decommission, and the authorities that
+ * they trust.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";

@@ -30,7 +30,7 @@ export async function announceServer({ db }: Pick<Context, "db">, server: Server
     ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at`);
 }
 
-/** For a server that stops. */
+/** Removes the row of a server that stops. */
 export async function removeServer({ db }: Pick<Context, "db">, { id }: ServerIdentity): Promise<void> {
   await db.execute(sql`DELETE FROM servers WHERE id = ${id}`);
 }

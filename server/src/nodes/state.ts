@@ -1,14 +1,14 @@
 /**
  * The states of a node as a table: which event leads from which status to which.
  *
- * Pure. Always: the statements of store.ts take from this table which rows an event may change and what they become,
- * so that the decision and the write cannot differ.
+ * Pure. Always: the statements of store.ts take from this table which rows an event may change and what they
+ * become, so that the decision and the write cannot differ.
  */
 import { NODE_STATUSES, type NodeStatus } from "@flotilla/contract/nodes";
 
 /**
- * The incarnation of the agent that a restored database has for each node. A report of changes only is refused then, so that the
- * node registers again and reports everything it has.
+ * The incarnation of the agent that a restored database has for each node. A report of changes only is
+ * refused then, so that the node registers again and reports everything it has.
  */
 export const RESTORED_AGENT = "restored";
 
@@ -36,8 +36,8 @@ export type NodeEvent = (typeof NODE_EVENTS)[number];
 // A missing entry means that the event is refused, or changes nothing.
 const TRANSITIONS: Readonly<Record<NodeEvent, Partial<Readonly<Record<NodeStatus, NodeStatus>>>>> = {
   admitted: { ready: "ready", draining: "ready", drained: "ready", unreachable: "ready", revoked: "ready" },
-  // A node drained for maintenance is ready again when its agent is back. An unreachable one stays so until it
-  // reports.
+  // A node drained for maintenance is ready again when its agent is back. An unreachable one stays so until
+  // it reports.
   registered: { ready: "ready", draining: "draining", drained: "ready", unreachable: "unreachable" },
   heartbeat: { ready: "ready", draining: "draining", drained: "drained", unreachable: "ready" },
   // A draining node stays so: its drain notices the silence and fails.

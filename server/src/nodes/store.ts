@@ -70,7 +70,10 @@ const COLUMNS = sql`
 /** Whether an event applies to the status of a row `n`. */
 const permits = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
 
-/** The status of a row `n` after the event. Computed from the row itself, so that concurrent writes are respected. */
+/**
+ * The status of a row `n` after the event. Computed from the row itself, so that concurrent writes are
+ * respected.
+ */
 function after(event: NodeEvent): Statement {
   const { from, to } = movesOf(event);
   return sql`(${to}::text[])[array_position(${from}::text[], n.status)]`;
@@ -87,7 +90,7 @@ export interface AgentRecord {
   /** Its incarnation; null: it has not reported yet. */
   readonly bootId: string | null;
   readonly release: string | null;
-  /** Of its last report, in epoch milliseconds. */
+  /** Time of its last report, in epoch milliseconds. */
   readonly reportedAt: number | null;
 }
 
@@ -96,7 +99,10 @@ export const findAgent = (db: Queryable, nodeId: string): Promise<AgentRecord | 
     SELECT n.agent_boot_id AS "bootId", n.release, ms(n.last_heartbeat_at) AS "reportedAt"
     FROM nodes n WHERE n.id = ${nodeId}`);
 
-/** Of a node that has a credential. `keyHash`: of the public key with which it joined; null: it joined without one. */
+/**
+ * A node that has a credential. `keyHash`: of the public key with which it joined; null: it joined without
+ * one.
+ */
 export interface CredentialHolder {
   readonly id: string;
   readonly keyHash: Buffer | null;
@@ -127,8 +133,8 @@ export interface Registration {
 }
 
 /**
- * Registers a known node again, with its credential and the key with which it joined; a drained one becomes ready.
- * undefined: there is none.
+ * Registers a known node again, with its credential and the key with which it joined; a drained one becomes
+ * ready. undefined: there is none.
  */
 export function updateRegistration(db: Queryable, node: Registration): Promise<NodeRecord | undefined> {
   return db.queryOne<NodeRecord>(sql`
@@ -142,16 +148,20 @@ export function updateRegistration(db: Queryable, node: Registration): Promise<N
 
 export interface Admission {
   readonly credentialHash: Buffer;
-  /** The token's prefix; null for the server's own token, which may also register a known node of its host again. */
+  /**
+   * The token's prefix; null for the server's own token, which may also register a known node of its host
+   * again.
+   */
   readonly joinTokenPrefix: string | null;
   /** When the token was made, in epoch milliseconds. */
   readonly tokenMadeAt: number;
 }
 
 /**
- * Registers a node with a join token, and gives it a credential. A repeated registration with the same key and the same
- * token uses the token once. undefined: the token is used up or expired, or the node exists, was not revoked and may not be
- * replaced, or it was revoked after the token was made; then the token may have been counted, so roll back.
+ * Registers a node with a join token, and gives it a credential. A repeated registration with the same key
+ * and the same token uses the token once. undefined: the token is used up or expired, or the node exists, was
+ * not revoked and may not be replaced, or it was revoked after the token was made; then the token may have
+ * been counted, so roll back.
  */
 export function admitNode(
   db: Queryable,
@@ -196,8 +206,9 @@ export function admitNode(
 }
 
 /**
- * How far a heartbeat may put back what is known of a node's clock, in milliseconds. One that comes late, because its server was stopped, looks
- * as if that clock had been put back; the next one must still be seen to be late.
+ * How far a heartbeat may put back what is known of a node's clock, in milliseconds. One that comes late,
+ * because its server was stopped, looks as if that clock had been put back; the next one must still be seen
+ * to be late.
  */
 const CLOCK_BACK_MS_MAX = 2_000;
 /** A heartbeat that seems to be older was written by a clock that was put back. */
@@ -235,9 +246,11 @@ export interface HeartbeatFacts {
 }
 
 /**
- * Records heartbeats of different nodes, without waiting for the disk: a crash of PostgreSQL loses at most the last second of heartbeats, and each node
- * sends the next one within seconds. What a report says of machines and runs is written separately, and waits. Returns by their ids what
- * nodes had before; without those that do not exist, were revoked, or have not reported everything they have since the database was restored.
+ * Records heartbeats of different nodes, without waiting for the disk: a crash of PostgreSQL loses at most
+ * the last second of heartbeats, and each node sends the next one within seconds. What a report says of
+ * machines and runs is written separately, and waits. Returns by their ids what nodes had before; without
+ * those that do not exist, were revoked, or have not reported everything they have since the database was
+ * restored.
  *
  * It locks the nodes in the order of their ids, as starts do. `lockWaitMs`: as for changes of machines.
  */

@@ -1,15 +1,17 @@
 /**
- * Upgrades nodes in place, one after the other: has each agent restart as the program that is installed on its host, and waits until
- * the new one has reported everything. Machines run on.
+ * Upgrades nodes in place, one after the other: has each agent restart as the program that is installed on
+ * its host, and waits until the new one has reported everything. Machines run on.
  *
  * Always:
- * - A node is begun only after the one before it has returned, with its machines. The first that fails ends the operation; the
- *   remaining ones are not touched.
- * - The VMMs of a node's machines are replaced, if that was requested, by its new agent and before the next node (vmm-worker.ts).
+ * - A node is begun only after the one before it has returned, with its machines. The first that fails ends
+ *   the operation; the remaining ones are not touched.
+ * - The VMMs of a node's machines are replaced, if that was requested, by its new agent and before the next
+ *   node (vmm-worker.ts).
  * - A step that is done twice restarts the agent once: the request names the incarnation that is to end.
  *
- * If the server dies, another one continues. If it does not know any more which incarnation was to end, because the restart had
- * happened, it restarts that agent once more: nothing depends on how often an agent restarts.
+ * If the server dies, another one continues. If it does not know any more which incarnation was to end,
+ * because the restart had happened, it restarts that agent once more: nothing depends on how often an agent
+ * restarts.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { restartAgent } from "../link/agent.ts";
@@ -21,7 +23,7 @@ import { replaceVmmsOf, vmmStepOf } from "./vmm-worker.ts";
 import { notFound } from "../missing.ts";
 import { type AgentRecord, findAgent, findNode, type NodeRecord } from "./store.ts";
 
-/** For one node: the check of its program, its restart, and the adoption of its machines. */
+/** Time for one node: the check of its program, its restart, and the adoption of its machines. */
 const RETURN_MS_MAX = 2 * 60_000;
 export const UPGRADE_MS_MAX = RETURN_MS_MAX + 60_000;
 const POLL_MS = 500;
@@ -88,8 +90,8 @@ class NodeUpgrade {
   }
 
   /**
-   * Waits until another incarnation of the agent has reported twice: its first report has everything that the node has, and it sends
-   * the second when the first was applied.
+   * Waits until another incarnation of the agent has reported twice: its first report has everything that the
+   * node has, and it sends the second when the first was applied.
    */
   async #returned(bootId: string): Promise<AgentRecord> {
     const { context } = this.#services;

@@ -1,5 +1,6 @@
 /**
- * Requests the upgrade of nodes to the release that is installed on their hosts, as one operation. upgrade-worker.ts does the work.
+ * Requests the upgrade of nodes to the release that is installed on their hosts, as one operation.
+ * upgrade-worker.ts does the work.
  *
  * Always: one such operation works at a time, so no two nodes are without their agent at the same time.
  */
@@ -43,7 +44,7 @@ async function begin(context: MachineServices["context"], request: UpgradeReques
     deadlineMs: nodeIds.length * (UPGRADE_MS_MAX + (vmms ? VMMS_MS_MAX : 0)),
   } as const;
   const operation = await context.db.transaction(async (transaction) => {
-    // Of several callers the first makes the operation and the others find it.
+    // The first of several callers makes the operation and the others find it.
     await lockUpgrades(transaction);
     const running = await findRunningOperation(transaction, { kind: "node upgrade", resourceId: RESOURCE.id });
     // A repetition of the same request finds it by its id.

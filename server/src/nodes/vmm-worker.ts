@@ -1,14 +1,15 @@
 /**
- * Has the machines of a node run in VMMs of the program that is installed there, as far as their owners permit it
- * (docs/decisions/0065-new-vmms.md). A step of an upgrade of nodes.
+ * Has the machines of a node run in VMMs of the program that is installed there, as far as their owners
+ * permit it (docs/decisions/0065-new-vmms.md). A step of an upgrade of nodes.
  *
  * Always:
  * - At most MACHINES_AT_A_TIME of a node are replaced at the same time.
- * - The owner's choice for moves applies: `migrate` while the machine runs, `restart` by a restart, `stop` leaves it.
+ * - The owner's choice for moves applies: `migrate` while the machine runs, `restart` by a restart, `stop`
+ *   leaves it.
  * - A machine that is not replaced runs on, and is named with the reason. The step succeeds all the same.
  *
- * What is to be done follows from what the node reports, so another server continues the step of one that died: a machine that was
- * replaced is not outdated any more.
+ * What is to be done follows from what the node reports, so another server continues the step of one that
+ * died: a machine that was replaced is not outdated any more.
  */
 import { mapAtMost } from "@flotilla/base/concurrency";
 import { Refusal } from "@flotilla/contract/errors";

@@ -1,10 +1,10 @@
 /**
- * Brings a pool to its size: makes the machines that are missing, replaces those that ended or waited too long, and deletes
- * those of a deleted pool.
+ * Brings a pool to its size: makes the machines that are missing, replaces those that ended or waited too
+ * long, and deletes those of a deleted pool.
  *
  * Always:
- * - A row of machine_owners is written before its machine is made, with the machine's id, so a server that dies in between
- *   leaves nothing that another one does not finish.
+ * - A row of machine_owners is written before its machine is made, with the machine's id, so a server that
+ *   dies in between leaves nothing that another one does not finish.
  * - A machine is deleted only after its row was discarded, which a claim excludes.
  * - What was on a lost node is discarded and made elsewhere in one activation.
  * - After an error no machine is made for a while, twice as long after each further one (retryMs).

@@ -21,7 +21,10 @@ const requestOf = (pool: PoolRecord): CreateMachineRequest => ({
   labels: { [LABEL]: pool.id },
 });
 
-/** Creates and starts the machine with this id; repeated calls make one. `waits`: for a claim, so that it may be replaced. Throws the Refusals of a create and of a start. */
+/**
+ * Creates and starts the machine with this id; repeated calls make one. `waits`: for a claim, so that it may
+ * be replaced. Throws the Refusals of a create and of a start.
+ */
 export async function makeMachine(
   services: MachineServices,
   pool: PoolRecord,
@@ -34,8 +37,8 @@ export async function makeMachine(
 }
 
 /**
- * Deletes the machines of a node that are to be deleted: the server that decided it may have died before. A node that was lost is back, and must
- * not run what was replaced.
+ * Deletes the machines of a node that are to be deleted: the server that decided it may have died before. A
+ * node that was lost is back, and must not run what was replaced.
  */
 export async function unmakeDiscarded(services: MachineServices, nodeId: string): Promise<void> {
   const machines = await listDiscardedOf(services.context.db, nodeId, ABSENT_MAX);

@@ -28,8 +28,8 @@ export interface PoolRules {
 }
 
 /**
- * `make`: create and start it. `release`: it belongs to its user now. `discard`: delete it. `forget`: it is gone.
- * `wait`: it is as it should be.
+ * `make`: create and start it. `release`: it belongs to its user now. `discard`: delete it. `forget`: it is
+ * gone. `wait`: it is as it should be.
  */
 export type MemberAction = "make" | "release" | "discard" | "forget" | "wait";
 
@@ -69,7 +69,10 @@ const RULES: readonly Rule[] = [
 export const nextAction = (member: Member, pool: PoolRules, now: number): MemberAction =>
   RULES.find(({ applies }) => applies(member, pool, now))?.action ?? "wait";
 
-/** Whether an error is over. Before that nothing says that the next machine can be made: those that run may be older than the error. */
+/**
+ * Whether an error is over. Before that nothing says that the next machine can be made: those that run may be
+ * older than the error.
+ */
 export const isFull = (members: readonly Member[], targetSize: number): boolean =>
   members.filter(({ phase, isDiscarded }) => phase === "running" && !isDiscarded).length >= targetSize;
 

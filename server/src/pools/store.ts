@@ -1,8 +1,8 @@
 /**
  * Every SQL statement for pools and pool_claims, and for the rows of machine_owners that are of pools.
  *
- * Always: a machine waits in a pool as long as the pool owns it. A claim, a first use and the pool's decision to delete it
- * exclude each other by the lock of its row in machine_owners.
+ * Always: a machine waits in a pool as long as the pool owns it. A claim, a first use and the pool's decision
+ * to delete it exclude each other by the lock of its row in machine_owners.
  */
 import { type Database, type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -36,8 +36,9 @@ export interface PoolName {
 }
 
 /**
- * The row of a claim whose machine was not made within this time is forgotten: the claim was refused, or its server has died. Each later
- * claim reads those that are left. If the machine is made nevertheless, a repetition finds it by its id.
+ * The row of a claim whose machine was not made within this time is forgotten: the claim was refused, or its
+ * server has died. Each later claim reads those that are left. If the machine is made nevertheless, a
+ * repetition finds it by its id.
  */
 const CLAIMED_UNMADE_MS = 60_000;
 
@@ -155,8 +156,8 @@ export function addMembers(db: Database, poolId: string, ids: readonly string[],
 }
 
 /**
- * Decides to delete the machines of a pool whose node is lost, unless they were used. Returns how many. A claim that comes first keeps its
- * machine, and a heartbeat that comes first keeps all of its node.
+ * Decides to delete the machines of a pool whose node is lost, unless they were used. Returns how many. A
+ * claim that comes first keeps its machine, and a heartbeat that comes first keeps all of its node.
  */
 export const discardLost = (db: Queryable, poolId: string, now: number): Promise<number> =>
   db.execute(sql`
@@ -193,7 +194,10 @@ export const discardMember = async (db: Queryable, machineId: string, now: numbe
 export const forgetMember = (db: Queryable, machineId: string): Promise<number> =>
   db.execute(sql`DELETE FROM machine_owners WHERE machine_id = ${machineId}`);
 
-/** Forgets claimed machines that were deleted, and the pool itself when it was deleted and nothing waits in it. */
+/**
+ * Forgets claimed machines that were deleted, and the pool itself when it was deleted and nothing waits in
+ * it.
+ */
 export async function sweepPool(db: Queryable, poolId: string, now: number): Promise<void> {
   await db.execute(sql`
     DELETE FROM pool_claims c WHERE c.pool_id = ${poolId}
@@ -219,8 +223,8 @@ export const clearPoolFailures = (db: Queryable, id: string): Promise<number> =>
   db.execute(sql`UPDATE pools SET error = NULL, failures = 0, retry_at = NULL WHERE id = ${id}`);
 
 /**
- * Claims the machine that has waited longest. Concurrent claims get different ones; a repeated one gets the same. undefined:
- * none waits, or the tenant has no such pool.
+ * Claims the machine that has waited longest. Concurrent claims get different ones; a repeated one gets the
+ * same. undefined: none waits, or the tenant has no such pool.
  */
 export async function claimMember(
   db: Queryable,

@@ -1,10 +1,12 @@
 /**
  * Brings forward what a clock that was ahead has postponed: ends of leases, and times of next attempts.
  *
- * They are written by servers' clocks. One that is ahead by a month and is set back would leave them for a month: webhooks would receive
- * nothing, operations of a server that died would not be continued, idle machines would run.
+ * They are written by servers' clocks. One that is ahead by a month and is set back would leave them for a
+ * month: webhooks would receive nothing, operations of a server that died would not be continued, idle
+ * machines would run.
  *
- * Always: a failed statement is reported and does not stop the others. A crash leaves rows for the next activation.
+ * Always: a failed statement is reported and does not stop the others. A crash leaves rows for the next
+ * activation.
  */
 import type { Context } from "../context.ts";
 import type { Reconciler } from "./driver.ts";

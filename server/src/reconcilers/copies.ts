@@ -1,8 +1,10 @@
 /**
- * Removes copies of machines that moves have left on nodes, and that nothing else finds: their nodes did not answer when the moves
- * ended, and report nothing of them, because they never had them or have lost their answer.
+ * Removes copies of machines that moves have left on nodes, and that nothing else finds: their nodes did not
+ * answer when the moves ended, and report nothing of them, because they never had them or have lost their
+ * answer.
  *
- * Writes machine_copies, through moves/copies.ts. Two servers may remove the same copy: the node's verb is idempotent.
+ * Writes machine_copies, through moves/copies.ts. Two servers may remove the same copy: the node's verb is
+ * idempotent.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { MachineServices } from "../machines/services.ts";

@@ -1,5 +1,6 @@
 /**
- * Work on each machine of a list, or each of several pieces of work, one after the other; one that fails does not keep the others from their turn.
+ * Work on each machine of a list, or each of several pieces of work, one after the other; one that fails does
+ * not keep the others from their turn.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { MachineName } from "../machines/record.ts";

@@ -1,9 +1,9 @@
 /**
  * Makes invoices final when the grace period of their month is over, oldest months first.
  *
- * Writes through billing/store.ts: some tenants at a time, each time in one transaction, so a server that dies leaves whole
- * invoices, and the next activation of any server continues. Servers that find the same tenants skip those that another one has
- * locked.
+ * Writes through billing/store.ts: some tenants at a time, each time in one transaction, so a server that
+ * dies leaves whole invoices, and the next activation of any server continues. Servers that find the same
+ * tenants skip those that another one has locked.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Billing } from "../billing/invoices.ts";
@@ -14,7 +14,10 @@ import { isTooLong } from "../db/too-long.ts";
 import type { Reconciler } from "./driver.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 20_000;
-/** Starts of these tenants' machines wait for their transaction, so it is short: after one that takes longer, fewer share the next ones. */
+/**
+ * Starts of these tenants' machines wait for their transaction, so it is short: after one that takes longer,
+ * fewer share the next ones.
+ */
 const TENANTS_PER_TRANSACTION_MAX = 100;
 const TRANSACTION_MS = 250;
 const HOUR_MS = 3_600_000;
@@ -36,7 +39,7 @@ export function invoiceReconciler({ context, graceHours }: Billing): Reconciler 
       const left = batches(due).toReversed();
       for (let batch = left.pop(); batch !== undefined && !signal.aborted; batch = left.pop()) {
         const { from, tenantIds } = batch;
-        // Those that are left have as much to do.
+        // The tenants that are left have as much to do.
         const divideLeft = (): void =>
           void left.splice(0, left.length, ...left.flatMap((other) => halvesOfLarge(other, tenantIds)));
         const startedAt = context.clock.monotonic();
@@ -56,15 +59,18 @@ export function invoiceReconciler({ context, graceHours }: Billing): Reconciler 
   };
 }
 
-/** Tenants of the same month, which become final in one transaction. `from`: of the month, in epoch milliseconds. */
+/**
+ * Tenants of the same month, which become final in one transaction. `from`: of the month, in epoch
+ * milliseconds.
+ */
 interface Batch {
   readonly from: number;
   readonly tenantIds: string[];
 }
 
 /**
- * Amounts of one tenant that are too large for the database delay no other's invoice: they end up alone. A batch whose usage takes too long to
- * read is divided until it does not.
+ * Amounts of one tenant that are too large for the database delay no other's invoice: they end up alone. A
+ * batch whose usage takes too long to read is divided until it does not.
  */
 function halves({ from, tenantIds }: Batch): Batch[] {
   const middle = Math.ceil(tenantIds.length / 2);

@@ -1,10 +1,11 @@
 /**
- * Ends machines whose time is over: stops those that were idle for their autoStopSeconds and those of suspended
- * tenants, deletes those that are older than their ttlSeconds. (The machine loop deletes ephemeral machines that have stopped.)
+ * Ends machines whose time is over: stops those that were idle for their autoStopSeconds and those of
+ * suspended tenants, deletes those that are older than their ttlSeconds. (The machine loop deletes ephemeral
+ * machines that have stopped.)
  *
- * Reads machines; writes through the machines family with its fences. Two servers may find the same machine; one of
- * them ends it. If the server dies in between, the machine loop sends a stop or a delete that was written to the
- * node.
+ * Reads machines; writes through the machines family with its fences. Two servers may find the same machine;
+ * one of them ends it. If the server dies in between, the machine loop sends a stop or a delete that was
+ * written to the node.
  */
 import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
 import { removeExpired, stopIdle, stopForTenant } from "../machines/lifetime/end.ts";

@@ -1,5 +1,6 @@
 /**
- * What to do with a machine whose desired and observed states differ: the decisions of the machine reconciler. Pure.
+ * What to do with a machine whose desired and observed states differ: the decisions of the machine
+ * reconciler. Pure.
  *
  * Rules in order, first match wins; the log names the rule.
  */

@@ -1,9 +1,11 @@
 /**
- * Moves machines to their desired state: finishes what the handler of a dead server began, sends desired states to
- * nodes that were unreachable, ends what takes too long, deletes ephemeral machines that have stopped.
+ * Moves machines to their desired state: finishes what the handler of a dead server began, sends desired
+ * states to nodes that were unreachable, ends what takes too long, deletes ephemeral machines that have
+ * stopped.
  *
- * Owns no table: claims rows whose `reconcile_at` has come (SKIP LOCKED, with a lease), and writes through the
- * machines family with its fences. Two servers never hold the same row at the same time, and would do no harm.
+ * Owns no table: claims rows whose `reconcile_at` has come (SKIP LOCKED, with a lease), and writes through
+ * the machines family with its fences. Two servers never hold the same row at the same time, and would do no
+ * harm.
  *
  * If the server dies between claim and write, the lease ends and another one claims the row.
  */

@@ -1,9 +1,10 @@
 /**
- * Keeps pools at their size (pools/fill.ts), and lifts the fence of machines that were taken from them (machines/lift-fences.ts).
+ * Keeps pools at their size (pools/fill.ts), and lifts the fence of machines that were taken from them
+ * (machines/lift-fences.ts).
  *
- * Reads pools, machine_owners and machines; writes them through pools/store.ts and the machines family. Two servers may fill
- * one pool at once: rows are added under the pool's lock, and a machine is made once for its id. If the server dies between
- * the row and its machine, the next activation of any server makes it.
+ * Reads pools, machine_owners and machines; writes them through pools/store.ts and the machines family. Two
+ * servers may fill one pool at once: rows are added under the pool's lock, and a machine is made once for its
+ * id. If the server dies between the row and its machine, the next activation of any server makes it.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { finishLifts, liftFence } from "../machines/lift-fences.ts";
@@ -25,7 +26,7 @@ export function poolReconciler(services: MachineServices): Reconciler {
     wakeOn: ["pools"],
     async activate(signal) {
       const filled = await fillAll(services, signal);
-      // Of claims whose server died before.
+      // Machines of claims whose server died before.
       const given = await listGiven(services.context.db, GIVEN_AT_A_TIME);
       for (const id of given) await liftFence(services, id);
       const errors = [...filled.errors, ...(await finishLifts(services))];

@@ -1,5 +1,6 @@
 /**
- * The statements that bring forward what a clock that was ahead has postponed: ends of leases, times of next attempts, and uses of machines.
+ * The statements that bring forward what a clock that was ahead has postponed: ends of leases, times of next
+ * attempts, and uses of machines.
  *
  * Always: only what is more than AHEAD_MS_MAX ahead is changed.
  */
@@ -28,7 +29,9 @@ export const instantsAt = (now: number): Instants => ({
 export const POSTPONED: Readonly<Record<string, (db: Queryable, at: Instants) => Promise<number>>> = {
   machines: (db, { now, latest }) =>
     db.execute(sql`UPDATE machines SET reconcile_at = ${now} WHERE reconcile_at > ${latest}`),
-  /** A machine would count as used until then. One that was never used is idle since its start, or since now. */
+  /**
+   * A machine would count as used until then. One that was never used is idle since its start, or since now.
+   */
   activity: (db, { now, latest }) =>
     db.execute(sql`
       UPDATE machines SET last_activity_at = ${now}
@@ -38,7 +41,7 @@ export const POSTPONED: Readonly<Record<string, (db: Queryable, at: Instants) =>
   requests: (db, { soon, latest }) =>
     db.execute(sql`UPDATE idempotency_keys SET lease_until = ${soon} WHERE lease_until > ${latest} AND status IS NULL`),
   pools: (db, { now, latest }) => db.execute(sql`UPDATE pools SET retry_at = ${now} WHERE retry_at > ${latest}`),
-  /** Of one without deliveries `due_at` is infinity. */
+  /** A webhook without deliveries has infinity as `due_at`. */
   webhooks: (db, { now, soon, latest }) =>
     db.execute(sql`
       UPDATE webhooks SET leased_until = least(leased_until, ${soon}), reads_at = least(reads_at, ${now}),

@@ -1,8 +1,8 @@
 /**
  * Deletes expired data: each purge of the list deletes a bounded number of expired rows.
  *
- * Always: rows are claimed before they are deleted, so that two servers share the work. A failed purge is reported
- * and does not stop the others. A crash leaves rows for the next activation.
+ * Always: rows are claimed before they are deleted, so that two servers share the work. A failed purge is
+ * reported and does not stop the others. A crash leaves rows for the next activation.
  */
 import { purgeKeys } from "../apikeys/store.ts";
 import { purgeAudit } from "../audit/store.ts";

@@ -1,8 +1,8 @@
 /**
  * Announces this server and its version, for operators.
  *
- * Writes servers, through nodes/servers-store.ts: each server its own row. A stop removes the row; a crash leaves
- * it, and it is ignored soon.
+ * Writes servers, through nodes/servers-store.ts: each server its own row. A stop removes the row; a crash
+ * leaves it, and it is ignored soon.
  */
 import type { Context } from "../context.ts";
 import { announceServer, type ServerIdentity } from "../nodes/servers-store.ts";

@@ -1,8 +1,9 @@
 /**
- * The page that shows the API's description: swagger-ui from its npm package, with nothing loaded from elsewhere.
+ * The page that shows the API's description: swagger-ui from its npm package, with nothing loaded from
+ * elsewhere.
  *
- * `/` leads browsers to it. Always: public, works offline, and runs no script that is not a file of this server. The content
- * security policy enforces that; swagger-ui needs inline styles, not inline scripts.
+ * `/` leads browsers to it. Always: public, works offline, and runs no script that is not a file of this
+ * server. The content security policy enforces that; swagger-ui needs inline styles, not inline scripts.
  */
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";

@@ -1,8 +1,9 @@
 /**
  * Counts answered requests and their durations, and prints them in Prometheus' format. Pure.
  *
- * Our own code, although all other metrics use the library: the library turns the labels into a string and looks that
- * up for each observation, twice per request, which was a twentieth of a read's time outside the kernel.
+ * Our own code, although all other metrics use the library: the library turns the labels into a string and
+ * looks that up for each observation, twice per request, which was a twentieth of a read's time outside the
+ * kernel.
  *
  * Always: `_bucket` is cumulative, as Prometheus expects.
  */

@@ -9,8 +9,8 @@ import { parseJoinToken } from "@flotilla/contract/link/fleet";
 export const hashOf = (token: string): Buffer => createHash("sha256").update(token).digest();
 
 /**
- * `join_<prefix>_<secret>`; the prefix identifies it, the secret is shown once. `authority`: the fingerprint of the fleet
- * authority, with which a joining node recognizes the server.
+ * `join_<prefix>_<secret>`; the prefix identifies it, the secret is shown once. `authority`: the fingerprint
+ * of the fleet authority, with which a joining node recognizes the server.
  */
 export function makeJoinToken(
   randomBytes: (size: number) => Buffer,

@@ -12,7 +12,7 @@ import { insertJoinToken, type JoinTokenRow, listJoinTokens, removeJoinToken } f
 import { notFound } from "../missing.ts";
 
 const EXPIRES_IN_SECONDS_DEFAULT = 3600;
-/** Of a Date, in epoch milliseconds. The newest token is the first of the list. */
+/** The last instant of a Date, in epoch milliseconds. The newest token is the first of the list. */
 const LAST_INSTANT = 8.64e15;
 const INSTANT_DIGITS = 16;
 

@@ -1,5 +1,6 @@
 /**
- * Every SQL statement for join tokens. nodes/store.ts counts a token's use, in the statement that registers the node.
+ * Every SQL statement for join tokens. nodes/store.ts counts a token's use, in the statement that registers
+ * the node.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";

@@ -1,10 +1,10 @@
 /**
- * The PostgreSQL cluster of test files, with the migrated database `flotilla_template`: made once for each set of migrations
- * and packages, kept in the programs' cache directory, and copied for each file, because initdb and the migrations take
- * seconds.
+ * The PostgreSQL cluster of test files, with the migrated database `flotilla_template`: made once for each
+ * set of migrations and packages, kept in the programs' cache directory, and copied for each file, because
+ * initdb and the migrations take seconds.
  *
- * Always: a kept cluster is complete, and was shut down cleanly: it is made beside its place and renamed. Of two files that make
- * it at the same time, one wins. Clusters that nothing has used for a day are removed.
+ * Always: a kept cluster is complete, and was shut down cleanly: it is made beside its place and renamed. Of
+ * two files that make it at the same time, one wins. Clusters that nothing has used for a day are removed.
  */
 import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -27,7 +27,10 @@ const ANY_RATE = "UPDATE plans SET rate_requests_per_second = 1000000, rate_burs
 /** Nothing of it outlives the test; the tests of durability start their own. */
 const SETTINGS = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
 
-/** Starts PostgreSQL in a new directory, which the caller removes after it has stopped it. `settings`: more of them, as `name=value`. */
+/**
+ * Starts PostgreSQL in a new directory, which the caller removes after it has stopped it. `settings`: more of
+ * them, as `name=value`.
+ */
 export async function startTestCluster(
   log: Log,
   settings: readonly string[] = [],
@@ -59,7 +62,7 @@ export async function keptCluster(log: Log): Promise<string> {
     await migrate({ connection: { ...postgres.connection, database: TEMPLATE }, log });
     await administer(postgres.connection, ANY_RATE, TEMPLATE);
     await postgres.stop();
-    // Of its disk; made again by each start.
+    // The reserve of its disk is made again by each start.
     await rm(join(directory, "reserve"), { force: true });
     // Fails when another file was first.
     await rename(directory, path).catch(() => {});

@@ -7,7 +7,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 
-/** The directory of a new file system, which is removed after the test. `size`: in the form of tmpfs, such as `320m`. */
+/**
+ * The directory of a new file system, which is removed after the test. `size`: in the form of tmpfs, such as
+ * `320m`.
+ */
 export function makeDisk(t: TestContext, size: string): string {
   const directory = mkdtempSync(join(tmpdir(), "flotilla-full-"));
   execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}`, "tmpfs", directory]);

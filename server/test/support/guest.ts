@@ -50,8 +50,8 @@ async function listenOnLoopback(server: Server | ReturnType<typeof createServer>
 }
 
 /**
- * Creates and starts a machine that publishes the ports, each of which leads to one on loopback, and waits until it
- * is ready. Returns its id.
+ * Creates and starts a machine that publishes the ports, each of which leads to one on loopback, and waits
+ * until it is ready. Returns its id.
  */
 export async function machineWithPorts(
   client: Client,

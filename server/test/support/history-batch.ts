@@ -1,14 +1,16 @@
 /**
  * Thousands of random histories of tenants, one each, played together in one database.
  *
- * Every step is one statement for all tenants of the batch: those of the server where they take arrays (reports of runs,
- * invoices, sums, prices), the same inserts and updates for many rows elsewhere; of deletions and changes of plan, the first
- * ones of each round are made by the server's own. Triggers and constraints are the server's.
+ * Every step is one statement for all tenants of the batch: those of the server where they take arrays
+ * (reports of runs, invoices, sums, prices), the same inserts and updates for many rows elsewhere; of
+ * deletions and changes of plan, the first ones of each round are made by the server's own. Triggers and
+ * constraints are the server's.
  *
- * Any write may be killed in the middle, and is then made again, as by a server that was started again; its answer may be
- * lost, and then it is repeated.
+ * Any write may be killed in the middle, and is then made again, as by a server that was started again; its
+ * answer may be lost, and then it is repeated.
  *
- * Always: what is expected is computed by History from what happened, and by `Life` from what a node could report.
+ * Always: what is expected is computed by History from what happened, and by `Life` from what a node could
+ * report.
  */
 import assert from "node:assert/strict";
 import { systemClock } from "@flotilla/base/clock";
@@ -39,16 +41,19 @@ const ROUNDS_MAX = 10;
 const REPORTS_MAX = 1000;
 const TENANTS_PER_TRANSACTION = 500;
 const SAMPLED = 5;
-/** So many tenants of one of so many batches have subtotals. */
+/** How many tenants of one of as many batches have subtotals. */
 const SUMMED = 100;
 const SUMMED_ONE_OF = 8;
-/** So many deletions and changes of plan are made one by one. */
+/** How many deletions and changes of plan are made one by one. */
 const ONE_BY_ONE = 4;
 /** One of so many writes is killed, one of so many answers is lost. */
 const KILLED_ONE_OF = 8;
-/** In one of so many batches the server knows which machines run, so that plans with a budget hold what they cost. */
+/**
+ * In one of so many batches the server knows which machines run, so that plans with a budget hold what they
+ * cost.
+ */
 const HOLDS_ONE_OF = 4;
-/** Of plans whose tenants have holds. */
+/** Budget of plans whose tenants have holds. */
 const BUDGET = 10 ** 12;
 
 export class HistoryBatch {
@@ -63,7 +68,10 @@ export class HistoryBatch {
   #now: number;
   #sequence = 0;
 
-  /** `name`: unique in the database. `draw` returns a whole number from 0 up to its argument, which it excludes. */
+  /**
+   * `name`: unique in the database. `draw` returns a whole number from 0 up to its argument, which it
+   * excludes.
+   */
   constructor(
     context: Context,
     { name, tenants, draw }: { name: string; tenants: number; draw: (max: number) => number },
@@ -148,7 +156,10 @@ export class HistoryBatch {
     }
   }
 
-  /** Returns the first result that was not lost with its process. `mayRepeat`: the caller does not know whether it was made. */
+  /**
+   * Returns the first result that was not lost with its process. `mayRepeat`: the caller does not know
+   * whether it was made.
+   */
   async #write<T>(write: (context: Context) => Promise<T>, { mayRepeat = false } = {}): Promise<T> {
     if (this.#draw(KILLED_ONE_OF) === 0) {
       const killed = { ...this.#context, db: killedAfter(this.#context.db, 1 + this.#draw(3)) };
@@ -246,7 +257,10 @@ export class HistoryBatch {
     if (before > 0 && this.#draw(3) === 0) await this.#loseJournal(node, lives, lastReportAt);
   }
 
-  /** The states of machines as reports have them, then a renewal: each machine that runs is held once, at its price. */
+  /**
+   * The states of machines as reports have them, then a renewal: each machine that runs is held once, at its
+   * price.
+   */
   async #hold(): Promise<void> {
     const at = sql`${instantOf(this.#now)}::timestamptz`;
     const idsOf = (which: "active" | "idle"): readonly string[] =>
@@ -314,7 +328,10 @@ export class HistoryBatch {
     for (const life of lives) life.forget((boot) => !isKept.has(boot), lastReportAt);
   }
 
-  /** Makes the invoices of ended months final, of some tenants only rounds later, and compares each with the history. */
+  /**
+   * Makes the invoices of ended months final, of some tenants only rounds later, and compares each with the
+   * history.
+   */
   async #invoice(): Promise<void> {
     const due = this.#lives.filter(({ next }) => next.to <= this.#now && this.#draw(4) > 0);
     const byMonth = Map.groupBy(due, ({ next }) => next.id);

@@ -1,7 +1,8 @@
 /**
  * The random history of one tenant: its machines, their boots, and what their node reports of them when.
  *
- * Always: what the server should know after a report follows from the rules of decision 31, not from the server's code.
+ * Always: what the server should know after a report follows from the rules of decision 31, not from the
+ * server's code.
  */
 import assert from "node:assert/strict";
 import type { Run } from "@flotilla/contract/link/link";
@@ -89,7 +90,10 @@ export class Life {
     this.#draw = draw;
   }
 
-  /** What happens up to `now`: machines are made and deleted, boots begin and end. The server knows nothing of it yet. */
+  /**
+   * What happens up to `now`: machines are made and deleted, boots begin and end. The server knows nothing of
+   * it yet.
+   */
   step(before: number, now: number): void {
     this.created = [];
     this.#deleted = [];
@@ -120,7 +124,10 @@ export class Life {
     return this.#deleted.filter(({ isPurged }) => isPurged);
   }
 
-  /** Deletes machines as of now and returns them. What runs counts up to then, on a lost node to its last heartbeat. */
+  /**
+   * Deletes machines as of now and returns them. What runs counts up to then, on a lost node to its last
+   * heartbeat.
+   */
   remove(now: number): readonly LifeMachine[] {
     for (const machine of this.#deleted) {
       machine.deletedAt = now;
@@ -214,7 +221,10 @@ export class Life {
     this.history.spans.push({ machine: id, tenant: this.tenant, meter: "disk", quantity: disk, from: now, to: null });
   }
 
-  /** 32 hexadecimal digits, as of a UUID: similar ids would make the index against overlaps several times as slow. */
+  /**
+   * 32 hexadecimal digits, as of a UUID: similar ids would make the index against overlaps several times as
+   * slow.
+   */
   #hex(): string {
     const part = (): string =>
       this.#draw(2 ** 32)
@@ -236,7 +246,10 @@ export class Life {
     machine.boots.push(boot);
   }
 
-  /** No start before the machine was made, no time after the report arrived, no end before the start or after the deletion. */
+  /**
+   * No start before the machine was made, no time after the report arrived, no end before the start or after
+   * the deletion.
+   */
   #record(boot: Boot, run: Omit<Run, "sequence">, now: number): void {
     const { machine } = boot;
     if (boot.spans === null) {

@@ -1,12 +1,15 @@
 /**
- * A database whose client is killed in the middle of its first transaction: nothing of it is kept, as when PostgreSQL loses the
- * connection.
+ * A database whose client is killed in the middle of its first transaction: nothing of it is kept, as when
+ * PostgreSQL loses the connection.
  */
 import type { Database, Queryable, Statement } from "../../src/db/database.ts";
 
 export class Killed extends Error {}
 
-/** The client is killed when `count` statements of its transaction have run, or all of them; a single statement is one too. */
+/**
+ * The client is killed when `count` statements of its transaction have run, or all of them; a single
+ * statement is one too.
+ */
 export function killedAfter(db: Database, count: number): Database {
   const inTransaction = <T>(work: (transaction: Queryable) => Promise<T>): Promise<T> =>
     db.transaction(async (transaction) => {

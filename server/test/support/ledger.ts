@@ -10,7 +10,10 @@ import { ERRORS, type ErrorCode } from "@flotilla/contract/errors";
 import { commonErrors } from "@flotilla/contract/openapi";
 import type { Answer, CallOptions, Client } from "./client.ts";
 
-/** A bug of ours cannot be provoked, or it would be fixed. A slow body takes a clock that is fast (exhaustion.test.ts). */
+/**
+ * A bug of ours cannot be provoked, or it would be fixed. A slow body takes a clock that is fast
+ * (exhaustion.test.ts).
+ */
 const NEVER: readonly ErrorCode[] = ["internal", "body_too_slow"];
 
 export const endpointOf = (name: EndpointName): Endpoint => endpoints[name];
@@ -38,7 +41,10 @@ export interface Asked extends CallOptions {
 export class Ledger {
   readonly #seen = new Set<string>();
 
-  /** Calls an endpoint as a client would, with a WebSocket handshake where one is expected, and records the answer. */
+  /**
+   * Calls an endpoint as a client would, with a WebSocket handshake where one is expected, and records the
+   * answer.
+   */
   async call(client: Client, name: EndpointName, { path, isPlain, ...options }: Asked): Promise<Answer> {
     const { method, isUpgrade } = endpointOf(name);
     const isHandshake = isUpgrade === true && isPlain !== true;

@@ -1,9 +1,9 @@
 /**
- * A PostgreSQL for test files that run one after the other: scripts/testing/postgres.ts starts this program for each of its
- * places, and tells files where it is.
+ * A PostgreSQL for test files that run one after the other: scripts/testing/postgres.ts starts this program
+ * for each of its places, and tells files where it is.
  *
- * Prints the connection as a line of JSON. For each line that it reads it drops the databases that the last file made, and
- * prints a line. The end of its input ends it.
+ * Prints the connection as a line of JSON. For each line that it reads it drops the databases that the last
+ * file made, and prints a line. The end of its input ends it.
  */
 import { realpath, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";

@@ -1,6 +1,6 @@
 /**
- * A server with one node of the fake driver, and a function that creates machines there: what most test files of
- * machines begin with.
+ * A server with one node of the fake driver, and a function that creates machines there: what most test files
+ * of machines begin with.
  *
  * Call it at the top of a file. Server and node end after the tests of the file.
  */

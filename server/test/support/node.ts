@@ -1,6 +1,6 @@
 /**
- * A real node agent for tests, as a separate process with the fake driver: the same program as in a fleet, without
- * VMs. It registers at a test server with its join token.
+ * A real node agent for tests, as a separate process with the fake driver: the same program as in a fleet,
+ * without VMs. It registers at a test server with its join token.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -22,7 +22,7 @@ export interface Receiver {
   readonly port: number;
   /** In the order in which they were answered with 2xx; repeated ones too. */
   readonly accepted: Received[];
-  /** Of every request. */
+  /** Every request that was received. */
   readonly requests: Received[];
   behave: Behaviour;
 }

@@ -1,8 +1,8 @@
 /**
  * A server for a test file: real HTTP on a free port, a fresh database, an admin key and a small client.
  *
- * Call it at the top of a file (`const server = await startTestServer()`) or inside a test, never in a `before` hook:
- * what it starts ends after the file or the test in which it was called.
+ * Call it at the top of a file (`const server = await startTestServer()`) or inside a test, never in a
+ * `before` hook: what it starts ends after the file or the test in which it was called.
  *
  * One embedded PostgreSQL serves all databases of a test file: under `npm test` the one of its place
  * (scripts/testing/postgres.ts), alone its own (cluster.ts).
@@ -25,7 +25,10 @@ const log = createLog("error");
 let shared: Promise<ConnectionOptions> | undefined;
 let databases = 0;
 
-/** The PostgreSQL of this test file, with a migrated template database: that of its place, or one that ends after its tests. */
+/**
+ * The PostgreSQL of this test file, with a migrated template database: that of its place, or one that ends
+ * after its tests.
+ */
 function sharedPostgres(): Promise<ConnectionOptions> {
   const address = process.env["FLOTILLA_TEST_POSTGRES"];
   shared ??= address === undefined ? ownPostgres() : lentPostgres(address);
@@ -67,7 +70,10 @@ export interface TestServerOptions extends Partial<Omit<ServerOptions, "clock">>
   readonly clock?: Clock;
 }
 
-/** Starts a server on a fresh database; stopped after the tests of the file. Answers are checked against the contract. */
+/**
+ * Starts a server on a fresh database; stopped after the tests of the file. Answers are checked against the
+ * contract.
+ */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
   const started: RunningServer[] = [];
   const dataDirectory = options.dataDirectory ?? (await mkdtemp(join(tmpdir(), "flotilla-test-data-")));

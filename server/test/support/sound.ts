@@ -1,12 +1,14 @@
 /**
- * What must be true of recorded intervals, invoices and the ledger at any time, as queries over the whole database.
+ * What must be true of recorded intervals, invoices and the ledger at any time, as queries over the whole
+ * database.
  */
 import assert from "node:assert/strict";
 import { type Queryable, sql } from "../../src/db/database.ts";
 
 /**
- * Without test clocks: exactly one open interval of each meter for each run that is open and each machine that is there; no gap, no overlap.
- * Numbers of invoices have no gap, the ledger adds up to what was invoiced, and nothing is held for machines that do not run. Throws otherwise.
+ * Without test clocks: exactly one open interval of each meter for each run that is open and each machine
+ * that is there; no gap, no overlap. Numbers of invoices have no gap, the ledger adds up to what was
+ * invoiced, and nothing is held for machines that do not run. Throws otherwise.
  */
 export async function assertSound(db: Queryable): Promise<void> {
   const wrong = await db.query(sql`

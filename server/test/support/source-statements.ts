@@ -1,10 +1,11 @@
 /**
  * The SQL statements of the server as its source files contain them, found without running anything.
  *
- * Always: every sql`…` of server/src is either a statement, or a fragment that a statement includes by the name of
- * the constant or function that makes it, in the same file or imported from another. A list of columns that the program
- * makes is included by its name too. Any other interpolation becomes a parameter, as in the program; so a fragment that is not recognized makes its statement invalid, and none is
- * skipped silently.
+ * Always: every sql`…` of server/src is either a statement, or a fragment that a statement includes by the
+ * name of the constant or function that makes it, in the same file or imported from another. A list of
+ * columns that the program makes is included by its name too. Any other interpolation becomes a parameter, as
+ * in the program; so a fragment that is not recognized makes its statement invalid, and none is skipped
+ * silently.
  */
 import { readFile } from "node:fs/promises";
 import { globSync } from "node:fs";

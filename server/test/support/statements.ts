@@ -6,7 +6,10 @@
 import type { Database, Statement } from "../../src/db/database.ts";
 import { until } from "../../../test/support/until.ts";
 
-/** Statements that no request waits for: batches, nodes' reports, and loops' that share a statement with others. */
+/**
+ * Statements that no request waits for: batches, nodes' reports, and loops' that share a statement with
+ * others.
+ */
 const IN_BACKGROUND = [
   /machine_exec_months/,
   /reconcile_at <=/,
@@ -26,7 +29,10 @@ const IN_BACKGROUND = [
   /decode\(hash, 'hex'\)/,
 ];
 
-/** Does the work again until it sends so many: a report of a node, which may come in between, sends some too. Rejects when it never does. */
+/**
+ * Does the work again until it sends so many: a report of a node, which may come in between, sends some too.
+ * Rejects when it never does.
+ */
 export async function untilStatements(db: Database, count: number, work: () => Promise<unknown>): Promise<void> {
   const sent = async () => (await countStatements(db, work)) === count;
   await until(sent, { what: `work that sends ${count} statements` });

@@ -1,8 +1,8 @@
 /**
  * The history of a test of usage, and the sums and prices that follow from it.
  *
- * Always: computed from the history alone, by other code than the server's, in exact integers. Only months are the
- * server's (billing/month.ts), which has its own test.
+ * Always: computed from the history alone, by other code than the server's, in exact integers. Only months
+ * are the server's (billing/month.ts), which has its own test.
  */
 import { type Month, monthAfter, monthAt } from "../../src/billing/month.ts";
 import type { Meter } from "../../src/usage/usage.ts";
@@ -36,7 +36,7 @@ export class History {
   /** In order; the first since ever. */
   readonly tenants = new Map<string, { readonly from: number; readonly plan: string }[]>();
   readonly spans: Span[] = [];
-  /** Of the node that all machines run on. */
+  /** Heartbeat of the node that all machines run on. */
   heartbeat = 0;
   /** What was invoiced, by tenant and month of the usage; then by line, as `priced` names it. */
   readonly invoiced = new Map<string, Map<number, Map<string, Priced>>>();
@@ -46,7 +46,10 @@ export class History {
     this.plans = plans;
   }
 
-  /** The lines of the next invoice, which is of the month: what all usage up to it costs, less what was invoiced. */
+  /**
+   * The lines of the next invoice, which is of the month: what all usage up to it costs, less what was
+   * invoiced.
+   */
   nextInvoice(tenant: string, month: Month, now: number): Map<string, Priced> {
     const before = this.invoiced.get(tenant) ?? new Map<number, Map<string, Priced>>();
     const lines = new Map<string, Priced>();

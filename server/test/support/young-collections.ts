@@ -8,7 +8,10 @@ const AT_ONCE = 4;
 const oldBytes = ({ heapSpaceStatistics }: { readonly heapSpaceStatistics: readonly HeapSpaceStatistics[] }): number =>
   heapSpaceStatistics.find(({ spaceName }) => spaceName === "old_space")?.spaceUsedSize ?? 0;
 
-/** Bytes of each of `count` times that the work was done, after a quarter as many of which it may keep something. Throws when nothing was collected. */
+/**
+ * Bytes of each of `count` times that the work was done, after a quarter as many of which it may keep
+ * something. Throws when nothing was collected.
+ */
 export async function keptOfEach(count: number, work: () => Promise<unknown>): Promise<number> {
   for (let index = 0; index < count / 4; index += 1) await work();
   const profiler = new GCProfiler();

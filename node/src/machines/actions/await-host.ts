@@ -1,5 +1,6 @@
 /**
- * Waits while the host is about to go down; the plan continues if it does not, or after the next start of the agent.
+ * Waits while the host is about to go down; the plan continues if it does not, or after the next start of the
+ * agent.
  */
 import type { Machine } from "../machine.ts";
 

@@ -1,8 +1,8 @@
 /**
  * Waits until a machine that ended unexpectedly is to be restarted; then the plan starts it.
  *
- * The pause ends early when the machine is to be stopped or removed. After a crash of the agent the journal holds the time of
- * the restart, and the restart has been counted.
+ * The pause ends early when the machine is to be stopped or removed. After a crash of the agent the journal
+ * holds the time of the restart, and the restart has been counted.
  */
 import type { Machine } from "../machine.ts";
 

@@ -2,9 +2,10 @@
  * Boots a machine: takes a prepared VM, or has the driver start one.
  *
  * Always:
- * - The boot is live and in the journal before its VMM belongs to the machine, so that `adopt` finds it after a crash at any
- *   point.
- * - A prepared VM that was taken is the machine's or has ended. The machine has its user from then on, and the one before is free.
+ * - The boot is live and in the journal before its VMM belongs to the machine, so that `adopt` finds it after
+ *   a crash at any point.
+ * - A prepared VM that was taken is the machine's or has ended. The machine has its user from then on, and
+ *   the one before is free.
  * - What is desired, and whether a server answers, is looked at again right before the VM begins.
  */
 import { chown } from "node:fs/promises";
@@ -70,8 +71,9 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
 }
 
 /**
- * The machine has the user of a prepared VM that did not start: its former user is for another machine, which must not own the disk. If the
- * journal or the disk may name that user still, it is kept until the agent ends.
+ * The machine has the user of a prepared VM that did not start: its former user is for another machine, which
+ * must not own the disk. If the journal or the disk may name that user still, it is kept until the agent
+ * ends.
  */
 async function leaveUser(
   { journal, deps, log }: Machine,
@@ -91,8 +93,8 @@ async function leaveUser(
 export const begin = (machine: Machine): Pick<JournaledBoot, "isFenced"> => ({ isFenced: isFenced(machine) });
 
 /**
- * Throws when no VM of it may begin any more: something else is desired since its start was planned, or no server has acknowledged a
- * heartbeat for too long. An agent that was stopped sees both late.
+ * Throws when no VM of it may begin any more: something else is desired since its start was planned, or no
+ * server has acknowledged a heartbeat for too long. An agent that was stopped sees both late.
  */
 export function ensureMayBegin(machine: Machine, signal: AbortSignal): void {
   signal.throwIfAborted();

@@ -1,7 +1,8 @@
 -- The cluster, plans with their prices, tenants and their clocks, API keys, and first answers to idempotent
 -- requests.
 
--- An instant in epoch milliseconds, as statements return it. Its body becomes part of the statement that calls it.
+-- An instant in epoch milliseconds, as statements return it. Its body becomes part of the statement that
+-- calls it.
 CREATE FUNCTION ms(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
   SELECT floor(extract(epoch FROM at) * 1000)::bigint
 $$;
@@ -83,11 +84,11 @@ CREATE TABLE rates (
   UNIQUE (plan_id, active_from)
 );
 
--- Who owns machines, apps and keys. Written by server/src/tenants/store.ts only.
+-- The owners of machines, apps and keys. Written by server/src/tenants/store.ts only.
 CREATE TABLE tenants (
   -- tenant-<32 hex>, or what its creator chose.
   id text PRIMARY KEY,
-  -- For people; unique.
+  -- Name for people; unique.
   name text NOT NULL UNIQUE,
   -- suspended: every call of the tenant is answered with 402.
   status text NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'suspended')),
@@ -153,7 +154,7 @@ CREATE TABLE api_keys (
   key_hash bytea NOT NULL UNIQUE CHECK (octet_length(key_hash) = 32),
   -- What the key may do; see contract/src/scopes.ts.
   scopes text[] NOT NULL CHECK (cardinality(scopes) > 0),
-  -- For people.
+  -- Text for people.
   description text,
   -- The id of the key that created it; null: the server at its first start.
   created_by text,

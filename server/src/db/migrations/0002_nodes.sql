@@ -118,7 +118,7 @@ CREATE TABLE join_tokens (
   prefix text PRIMARY KEY CHECK (prefix ~ '^[0-9a-f]{12}$'),
   -- SHA-256 of the whole token.
   token_hash bytea NOT NULL CHECK (octet_length(token_hash) = 32),
-  -- For people.
+  -- Text for people.
   description text,
   -- Given to every node that joins with it.
   labels jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(labels) = 'object'),
@@ -181,8 +181,8 @@ CREATE TABLE ingress_listeners (
   addresses text[] NOT NULL,
   -- P-256, as PEM. The private key is in the ingress's memory only.
   public_key text NOT NULL CHECK (length(public_key) <= 1000),
-  -- Of that key, signed by servers: {fingerprint of the authority: {certificate, expiresAt}}. Empty until a
-  -- server has signed.
+  -- Certificates of that key, signed by servers: {fingerprint of the authority: {certificate, expiresAt}}.
+  -- Empty until a server has signed.
   certificates jsonb NOT NULL CHECK (jsonb_typeof(certificates) = 'object'),
   -- When its ingress last confirmed it; an old row is ignored, and deleted later.
   seen_at timestamptz NOT NULL
@@ -190,7 +190,7 @@ CREATE TABLE ingress_listeners (
 
 -- Servers that run. Written by server/src/nodes/servers-store.ts only.
 CREATE TABLE servers (
-  -- Of one run of a server.
+  -- Id of one run of a server.
   id text PRIMARY KEY,
   -- The name of its host.
   host text NOT NULL,

@@ -110,8 +110,8 @@ CREATE TABLE machines (
   -- user, and its node may not know yet. Null: it is not fenced.
   fence text CHECK (fence IN ('on', 'lifting')),
   -- The operation that moves it; null: none. While it is set the node receives stopped, whatever is desired.
-  -- Moves are columns of this row, because its revision fences them: a statement that waited for the row's lock
-  -- reads the newest row, but rows of another table as they were before it waited.
+  -- Moves are columns of this row, because its revision fences them: a statement that waited for the row's
+  -- lock reads the newest row, but rows of another table as they were before it waited.
   move_id text,
   -- The node to which it moves; null exactly when move_id is.
   move_node_id text,
@@ -147,16 +147,16 @@ CREATE INDEX machines_arriving ON machines (move_node_id)
   INCLUDE (cpus, memory_mb)
   WHERE is_active AND move_node_id IS NOT NULL AND NOT move_stops;
 CREATE INDEX machines_auto_stop ON machines (id) WHERE auto_stop_seconds > 0 AND desired_state = 'running';
--- Those whose fence is to be lifted are few, and looked for often.
+-- Machines whose fence is to be lifted are few, and looked for often.
 CREATE INDEX machines_by_fence ON machines (fence, id) WHERE fence IS NOT NULL;
 CREATE INDEX machines_deleted ON machines (deleted_at) WHERE deleted_at IS NOT NULL;
 CREATE UNIQUE INDEX machines_host_label ON machines (host_label) WHERE deleted_at IS NULL;
--- Of a tenant: the list, and the sum of the disks.
+-- The list of a tenant, and the sum of the disks.
 CREATE INDEX machines_list ON machines (tenant_id, created_at DESC, id DESC)
   INCLUDE (disk_gb) WHERE deleted_at IS NULL;
 CREATE INDEX machines_moving ON machines (node_id) WHERE move_id IS NOT NULL;
 CREATE UNIQUE INDEX machines_name ON machines (tenant_id, name) WHERE deleted_at IS NULL AND name IS NOT NULL;
--- Of a node: all machines, and the sums of the active ones. A deleted machine keeps its row for 30 days: the
+-- All machines of a node, and the sums of the active ones. A deleted machine keeps its row for 30 days: the
 -- third column passes over those of which nothing is left on the node.
 CREATE INDEX machines_of_node ON machines (
   node_id, is_active, (deleted_at IS NULL OR observed_state <> 'absent' OR observed_generation <> generation)
@@ -165,8 +165,8 @@ CREATE INDEX machines_reconcile ON machines (reconcile_at) WHERE reconcile_at IS
 CREATE INDEX machines_ttl ON machines (id) WHERE ttl_seconds > 0 AND deleted_at IS NULL;
 
 -- What owns a machine and decides about it, instead of its tenant alone. A machine without a row is its
--- tenant's. The row is written before its machine is made, with the machine's id, so that another server finishes
--- what a dead one began.
+-- tenant's. The row is written before its machine is made, with the machine's id, so that another server
+-- finishes what a dead one began.
 CREATE TABLE machine_owners (
   -- The machine. It has at most one owner.
   machine_id text PRIMARY KEY,
@@ -298,7 +298,7 @@ CREATE TABLE machine_sessions (
   -- A login shell's profile was read and what it exports is in env: it must not be read again, it would undo
   -- changes.
   has_profile boolean NOT NULL DEFAULT false,
-  -- Of its variables and directory; those of all sessions of a machine are bounded together.
+  -- Size of its variables and directory; those of all sessions of a machine are bounded together.
   bytes integer GENERATED ALWAYS AS (octet_length(env::text) + coalesce(octet_length(cwd), 0)) STORED NOT NULL,
   -- The id that the request which made it would have given it: a repetition has the same one.
   made_as text,

@@ -81,7 +81,7 @@ CREATE TABLE usage_attributions (
 CREATE TABLE usage_intervals (
   -- The order in which intervals were recorded, among ids and closed_in.
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  -- Who pays.
+  -- The tenant that pays.
   tenant_id text NOT NULL,
   -- Which machine; it may be gone.
   machine_id text NOT NULL,
@@ -111,8 +111,8 @@ CREATE TABLE usage_intervals (
     CHECK ((ended_at IS NULL) = (closed_at IS NULL) AND (ended_at IS NULL) = (closed_in IS NULL)),
   CONSTRAINT disk_outlives_boots CHECK ((meter = 'disk') = (boot_id IS NULL)),
   CHECK (ended_at >= started_at),
-  -- Compares hashes, which are shorter than the texts: of 2^64 pairs one is refused without an overlap, and no
-  -- overlap is admitted.
+  -- Compares hashes, which are shorter than the texts: of 2^64 pairs one is refused without an overlap, and
+  -- no overlap is admitted.
   CONSTRAINT nothing_twice EXCLUDE USING gist (
     hashtextextended(coalesce(boot_id, machine_id) || ' ' || meter, 0) WITH =,
     tstzrange(started_at, ended_at) WITH &&)
@@ -144,7 +144,7 @@ CREATE TABLE usage_subtotals (
 -- One row for each event about a budget, so that each is written once. Written by
 -- server/src/usage/notices-store.ts.
 CREATE TABLE budget_notices (
-  -- Who was notified.
+  -- The tenant that was notified.
   tenant_id text NOT NULL REFERENCES tenants,
   -- The first day of the month, in UTC.
   month date NOT NULL CHECK (date_trunc('month', month) = month),

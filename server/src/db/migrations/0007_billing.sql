@@ -17,7 +17,7 @@ CREATE FUNCTION current_invoice_series() RETURNS text LANGUAGE sql STABLE AS $$ 
 -- Final invoices; rows are never changed. Drafts are computed when they are read. Written by
 -- server/src/billing/store.ts.
 CREATE TABLE invoices (
-  -- Who owes it.
+  -- The tenant that owes it.
   tenant_id text NOT NULL REFERENCES tenants,
   -- The first day of its calendar month in UTC. A tenant has one for each month since it was made, without
   -- gaps.
@@ -86,9 +86,9 @@ CREATE TABLE ledger_transactions (
   tenant_id text NOT NULL REFERENCES tenants,
   -- invoice: of a final invoice; credit: given by an operator; adjustment: a correction by an operator.
   kind text NOT NULL CHECK (kind IN ('invoice', 'credit', 'adjustment')),
-  -- Of an invoice: its month. Each invoice is posted once.
+  -- Month of an invoice. Each invoice is posted once.
   invoice_month date,
-  -- For people; may be empty.
+  -- Text for people; may be empty.
   note text NOT NULL,
   -- When it was posted.
   made_at timestamptz NOT NULL,

@@ -5,9 +5,9 @@
 CREATE TABLE audit_chains (
   -- Whose chain it is: that of the keys that called.
   tenant_id text PRIMARY KEY REFERENCES tenants,
-  -- Of the last row.
+  -- Number of the last row.
   sequence bigint NOT NULL,
-  -- Of the last row.
+  -- Hash of the last row.
   hash text NOT NULL
 );
 
@@ -19,9 +19,9 @@ CREATE TABLE audit_log (
   sequence bigint NOT NULL,
   -- When the call was answered.
   at timestamptz NOT NULL,
-  -- Who did what, as JSON text: what the hash is computed from.
+  -- The call and its caller, as JSON text: what the hash is computed from.
   record text NOT NULL,
-  -- Of the row before; of the first row 64 zeros.
+  -- Hash of the row before; of the first row 64 zeros.
   previous_hash text NOT NULL,
   -- SHA-256 in hex of previous_hash, tenant_id, sequence and record, separated by newlines.
   hash text NOT NULL,

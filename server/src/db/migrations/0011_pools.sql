@@ -33,8 +33,8 @@ CREATE TABLE pools (
 );
 CREATE INDEX pools_by_tenant ON pools (tenant_id, created_at, id);
 
--- Machines that were claimed from pools, or first used without a claim: a pool does not touch them any more. A row
--- is deleted after its machine.
+-- Machines that were claimed from pools, or first used without a claim: a pool does not touch them any more.
+-- A row is deleted after its machine.
 CREATE TABLE pool_claims (
   -- The machine. Made for the claim if none waited; then the row is written before the machine is made.
   machine_id text PRIMARY KEY,

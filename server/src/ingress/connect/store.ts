@@ -13,8 +13,8 @@ import { type Queryable, sql } from "../../db/database.ts";
 import { instantOf } from "../../db/instant.ts";
 
 /**
- * Returns when the token expires, in epoch milliseconds: with its key, if that is sooner. A token that exists keeps its
- * expiry. undefined: the machine has `max` valid tokens.
+ * Returns when the token expires, in epoch milliseconds: with its key, if that is sooner. A token that exists
+ * keeps its expiry. undefined: the machine has `max` valid tokens.
  */
 export async function insertConnectToken(
   { db, clock }: Context,
@@ -44,7 +44,10 @@ export function purgeConnectTokens({ db, clock }: Context, limit: number): Promi
       ORDER BY expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 
-/** The key that made a token of the machine, with the token's expiry. undefined: the token is unknown or expired, or its key is not valid. */
+/**
+ * The key that made a token of the machine, with the token's expiry. undefined: the token is unknown or
+ * expired, or its key is not valid.
+ */
 export function findKeyOfConnectToken(
   db: Queryable,
   token: { readonly hash: Buffer; readonly machineId: string; readonly now: number },

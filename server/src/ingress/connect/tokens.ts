@@ -1,7 +1,9 @@
 /**
- * Connect tokens: short-lived credentials for the ports of one machine, for pages and programs that must not have a key.
+ * Connect tokens: short-lived credentials for the ports of one machine, for pages and programs that must not
+ * have a key.
  *
- * Always: a token is valid only for the connect bridge of its machine, and only while the key that made it is.
+ * Always: a token is valid only for the connect bridge of its machine, and only while the key that made it
+ * is.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ConnectTokenAuthenticator } from "../../auth/authenticate.ts";

@@ -1,11 +1,12 @@
 /**
  * Runs Python or JavaScript with an interpreter of the machine's image.
  *
- * The code is the interpreter's standard input (`python3 -`): it needs no quoting, no shell, no writable directory, and may
- * be larger than an argument. Both interpreters read all of it before they run it, so the script's own input is empty.
+ * The code is the interpreter's standard input (`python3 -`): it needs no quoting, no shell, no writable
+ * directory, and may be larger than an argument. Both interpreters read all of it before they run it, so the
+ * script's own input is empty.
  *
- * Always: the program runs once. The guest agent's text for a missing program shows, before anything ran, that the image does
- * not have an interpreter; then the interpreter's other name is tried.
+ * Always: the program runs once. The guest agent's text for a missing program shows, before anything ran,
+ * that the image does not have an interpreter; then the interpreter's other name is tried.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { CODE_LANGUAGES, type MachineCodeRequest, type MachineExecResponse } from "@flotilla/contract/exec";
@@ -20,7 +21,10 @@ type Language = keyof typeof PROGRAMS;
 /** Long code is passed as bytes. */
 export type CodeRequest = Omit<MachineCodeRequest, "code"> & { readonly code: string | Buffer };
 
-/** The answer of the first interpreter found, else one that says that there is none. Throws a Refusal for an unknown language. */
+/**
+ * The answer of the first interpreter found, else one that says that there is none. Throws a Refusal for an
+ * unknown language.
+ */
 export async function interpret(
   request: CodeRequest,
   run: (command: Command) => Promise<MachineExecResponse>,

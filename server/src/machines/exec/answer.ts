@@ -2,9 +2,10 @@
  * The responses to a command: its output collected into one JSON body, or streamed.
  *
  * Always:
- * - A command that did not run is refused with a status in both forms. Only if its machine takes long to start, the stream
- *   has begun already, and the refusal is its last event.
- * - A streamed command continues after its handler has returned. It ends when its caller disconnects or the server stops.
+ * - A command that did not run is refused with a status in both forms. Only if its machine takes long to
+ *   start, the stream has begun already, and the refusal is its last event.
+ * - A streamed command continues after its handler has returned. It ends when its caller disconnects or the
+ *   server stops.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";

@@ -1,5 +1,6 @@
 /**
- * The framing of a command's output: every byte of text arrives, in order, in events that existing clients can parse.
+ * The framing of a command's output: every byte of text arrives, in order, in events that existing clients
+ * can parse.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,17 +1,19 @@
 /**
- * The output of a command as Server-Sent Events or as binary frames: a sink on one side, a stream of bytes on the other.
+ * The output of a command as Server-Sent Events or as binary frames: a sink on one side, a stream of bytes on
+ * the other.
  *
  * Always:
- * - In events of text a character is never cut in two, wherever the command's chunks end, and bytes that are not text become
- *   U+FFFD. Base64 and binary frames are exact.
+ * - In events of text a character is never cut in two, wherever the command's chunks end, and bytes that are
+ *   not text become U+FFFD. Base64 and binary frames are exact.
  * - `exit` or `error` is the last event, once.
- * - A reader that does not read makes `onOutput` wait, which pauses the command and nothing else: at most about HELD_BYTES
- *   and one chunk are buffered.
+ * - A reader that does not read makes `onOutput` wait, which pauses the command and nothing else: at most
+ *   about HELD_BYTES and one chunk are buffered.
  * - A comment or an empty frame every few seconds shows that the connection of a silent command is alive.
  *
- * The form of a carriage return depends on the reader (docs/streams.md). Existing clients end lines only at `\n`, so by
- * default a `\r` remains in the data. Readers that follow the standard end a line there and lose the rest: with
- * output=text, `\r` and `\r\n` are line breaks like `\n`; with output=b64 every reader gets the exact bytes.
+ * The form of a carriage return depends on the reader (docs/streams.md). Existing clients end lines only at
+ * `\n`, so by default a `\r` remains in the data. Readers that follow the standard end a line there and lose
+ * the rest: with output=text, `\r` and `\r\n` are line breaks like `\n`; with output=b64 every reader gets
+ * the exact bytes.
  */
 import { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -30,7 +32,10 @@ import {
 } from "./frames.ts";
 
 const HELD_BYTES = 64 * 1024;
-/** `yes` writes lines of one character, for which 64 KiB take more than the milliseconds that a round may have. */
+/**
+ * `yes` writes lines of one character, for which 64 KiB take more than the milliseconds that a round may
+ * have.
+ */
 const TEXT_PIECE_BYTES = 16 * 1024;
 /** Up to this size a copy costs less than another buffer to write. */
 const COPIED_BYTES_MAX = 4096;
@@ -39,7 +44,10 @@ const NOTHING: Buffer = Buffer.alloc(0);
 const KEEP_ALIVE_FRAME = execFrame("keepAlive");
 /** Existing clients time out after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
-/** A command that fails within this time is refused with a status. The caller of a silent command gets the head after it. */
+/**
+ * A command that fails within this time is refused with a status. The caller of a silent command gets the
+ * head after it.
+ */
 const HEAD_DELAY_MS = 20;
 /** If the machine takes longer to start, the response begins, and a later refusal is an `error` event. */
 const HEAD_WAIT_MS = 10_000;
@@ -50,7 +58,10 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #framing: EventFraming | "frames";
   /** An incomplete character, whose end may follow. */
   readonly #rest = { stdout: NOTHING, stderr: NOTHING };
-  /** Whether the last output ended with `\r`: the `\n` of the same line break may follow. Framing `standard` only. */
+  /**
+   * Whether the last output ended with `\r`: the `\n` of the same line break may follow. Framing `standard`
+   * only.
+   */
   readonly #held = { stdout: "", stderr: "" };
   readonly #head = Promise.withResolvers<void>();
   readonly #over = new AbortController();

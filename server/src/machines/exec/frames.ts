@@ -1,13 +1,16 @@
 /**
  * One event of a stream, or one binary frame, as bytes. Pure.
  *
- * Output is mostly UTF-8 already, and base64 has no line breaks: both are written directly into the buffer that is sent,
- * because a conversion to a string and back takes longer.
+ * Output is mostly UTF-8 already, and base64 has no line breaks: both are written directly into the buffer
+ * that is sent, because a conversion to a string and back takes longer.
  */
 import { isUtf8 } from "node:buffer";
 import { EXEC_FRAME_HEAD_BYTES, EXEC_FRAMES, type ExecFrameKind } from "@flotilla/contract/exec-frames";
 
-/** Of Server-Sent Events. `lines`: a `\r` is data. `standard`: it ends a line. `b64`: the data is base64. */
+/**
+ * Framing of Server-Sent Events. `lines`: a `\r` is data. `standard`: it ends a line. `b64`: the data is
+ * base64.
+ */
 export type EventFraming = "lines" | "standard" | "b64";
 
 const NEWLINE = 0x0a;
@@ -54,7 +57,7 @@ export function linesFrame(event: string, bytes: Buffer): Buffer | null {
     for (; at < near && bytes[at] !== NEWLINE; at += 1, to += 1) frame[to] = bytes[at] as number;
     if (at === bytes.length) break;
     if (at === near) {
-      // For a longer line the library's search and copy is faster, despite the cost of the call.
+      // The library's search and copy is faster for a longer line, despite the cost of the call.
       const found = bytes.indexOf(NEWLINE, at);
       const end = found < 0 ? bytes.length : found;
       to += bytes.copy(frame, to, at, end);

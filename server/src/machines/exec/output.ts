@@ -3,8 +3,8 @@
  *
  * Always:
  * - Output above the cap is dropped, so that the command continues. Text is cut between code points.
- * - The bytes of all concurrent commands of a tenant, and of all tenants, are bounded. Above the bound only the bytes that
- *   the text needs are kept.
+ * - The bytes of all concurrent commands of a tenant, and of all tenants, are bounded. Above the bound only
+ *   the bytes that the text needs are kept.
  */
 import { Pieces } from "@flotilla/base/pieces";
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
@@ -85,7 +85,10 @@ export function cutAt(bytes: Uint8Array, max: number): number {
   return ((bytes[end] ?? 0) & 0xc0) === 0x80 ? max : end;
 }
 
-/** At most EXEC_TEXT_BYTES_MAX bytes of text. Each byte outside UTF-8 becomes a replacement character, which has three. */
+/**
+ * At most EXEC_TEXT_BYTES_MAX bytes of text. Each byte outside UTF-8 becomes a replacement character, which
+ * has three.
+ */
 function cappedText(bytes: Buffer): { readonly text: string; readonly isCut: boolean } {
   const end = cutAt(bytes, EXEC_TEXT_BYTES_MAX);
   const text = bytes.toString("utf8", 0, end);

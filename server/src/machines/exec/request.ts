@@ -2,7 +2,8 @@
  * Converts the body of an exec to the request for the node. Pure.
  *
  * A string runs as `sh -lc`; an array is the program and its arguments. The default time limit is
- * EXEC_TIMEOUT_DEFAULT_SECONDS; 0 selects the longest one; a command in the background has none, and no input.
+ * EXEC_TIMEOUT_DEFAULT_SECONDS; 0 selects the longest one; a command in the background has none, and no
+ * input.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineCommandRequest } from "@flotilla/contract/exec";

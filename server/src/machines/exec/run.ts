@@ -2,7 +2,8 @@
  * Runs a command in a machine: finds it, starts it if it is stopped, and streams through its node.
  *
  * Always:
- * - A command is sent a second time only when the node answered that it did not run it, or it could not be sent.
+ * - A command is sent a second time only when the node answered that it did not run it, or it could not be
+ *   sent.
  * - When the caller disconnects the command is ended, unless it runs in the background.
  */
 import { Refusal } from "@flotilla/contract/errors";
@@ -45,7 +46,10 @@ export async function runCommand(services: MachineServices, options: RunOptions)
   });
 }
 
-/** The commands of a machine end when it is stopped or deleted: the error says that, not that the guest does not answer. */
+/**
+ * The commands of a machine end when it is stopped or deleted: the error says that, not that the guest does
+ * not answer.
+ */
 async function reasonOf(
   { cache }: Pick<MachineServices, "cache">,
   { tenantId, id }: RunOptions,
@@ -61,8 +65,8 @@ async function reasonOf(
 }
 
 /**
- * A command of the server itself, in a running machine: it is not counted as activity and starts no machine. null: it did not
- * run, or its result is unknown.
+ * A command of the server itself, in a running machine: it is not counted as activity and starts no machine.
+ * null: it did not run, or its result is unknown.
  */
 export async function runQuietly(
   services: MachineServices,

@@ -1,12 +1,13 @@
 /**
  * The list of a directory while it is read: the JSON of its entries, bounded. Pure.
  *
- * A guest chooses how many entries there are and how long their names are: 100,000 names of 250 control characters are 156 MB of
- * JSON, and several times that as objects.
+ * A guest chooses how many entries there are and how long their names are: 100,000 names of 250 control
+ * characters are 156 MB of JSON, and several times that as objects.
  *
  * Always:
  * - A list has at most LIST_BYTES_MAX.
- * - What the lists hold that are read for a tenant, and for all, is bounded. It counts twice, because the answer is made of it.
+ * - What the lists hold that are read for a tenant, and for all, is bounded. It counts twice, because the
+ *   answer is made of it.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { FileEntry } from "@flotilla/contract/files";

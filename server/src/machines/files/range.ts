@@ -1,7 +1,8 @@
 /**
  * Which part of a file a request asks for. Pure.
  *
- * Always: a header that is not a single range of bytes is ignored, as the standard requires; the whole file is answered then.
+ * Always: a header that is not a single range of bytes is ignored, as the standard requires; the whole file
+ * is answered then.
  */
 import type { FilePart } from "@flotilla/contract/link/file-parts";
 

@@ -1,8 +1,8 @@
 /**
  * Reads a file of a machine, whole or in part, and lists directories.
  *
- * Always: a file is streamed, and one that does not arrive completely breaks the answer. A small file is read before it is
- * answered, so that its hash is in the answer's head.
+ * Always: a file is streamed, and one that does not arrive completely breaks the answer. A small file is read
+ * before it is answered, so that its hash is in the answer's head.
  */
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";

@@ -67,7 +67,10 @@ function refusePart({ headers }: FileRequestParts): void {
   throw new Refusal("invalid_request", "a file is written whole: send all of it, without content-range");
 }
 
-/** Looks for the machine before it refuses the path, so that a path reveals nothing about machines of other tenants. */
+/**
+ * Looks for the machine before it refuses the path, so that a path reveals nothing about machines of other
+ * tenants.
+ */
 async function targetOf(
   services: MachineServices,
   { caller, params, signal }: FileRequestParts,

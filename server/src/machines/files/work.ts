@@ -1,9 +1,9 @@
 /**
  * One operation on a file of a machine, from the caller's path to the node.
  *
- * Always: a stopped machine is started. The operation counts as use of the machine while it runs, and not as a command.
- * `..` in a path is resolved by name, as clients do in URLs: what was written to `a/../b` is read from there also when
- * there is no `a`.
+ * Always: a stopped machine is started. The operation counts as use of the machine while it runs, and not as
+ * a command. `..` in a path is resolved by name, as clients do in URLs: what was written to `a/../b` is read
+ * from there also when there is no `a`.
  */
 import { posix } from "node:path";
 import { Refusal } from "@flotilla/contract/errors";

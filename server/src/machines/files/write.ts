@@ -1,9 +1,10 @@
 /**
  * Writes a file of a machine from the caller's body, and removes files.
  *
- * Always: nothing of the body is read before the machine has accepted the operation. The file changes at once, when all of
- * it is on the machine's disk and its hash is the one that was sent; it does not change when the caller disconnects or
- * anything fails. What a refused caller still sends is discarded, so that it gets its answer.
+ * Always: nothing of the body is read before the machine has accepted the operation. The file changes at
+ * once, when all of it is on the machine's disk and its hash is the one that was sent; it does not change
+ * when the caller disconnects or anything fails. What a refused caller still sends is discarded, so that it
+ * gets its answer.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";

@@ -1,6 +1,6 @@
 /**
- * Finds machines that are idle, expired or of a suspended tenant. Reads only; end.ts writes, with the fences of the machines
- * family.
+ * Finds machines that are idle, expired or of a suspended tenant. Reads only; end.ts writes, with the fences
+ * of the machines family.
  */
 import type { Context } from "../../context.ts";
 import { sql } from "../../db/database.ts";
@@ -26,14 +26,15 @@ export function listSuspended(context: Context, limit: number): Promise<readonly
     WHERE t.status = 'suspended' LIMIT ${limit}`);
 }
 
-/** So long may a machine take until it is ready. One that never is must not run for ever. */
+/** How long a machine may take until it is ready. One that never is must not run for ever. */
 const UNREADY_SECONDS = 600;
 
 /**
- * Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. Not those on nodes that do not report, whose
- * activity is unknown: as many of them as `limit` would keep all others from their turn. A machine that is not ready is idle since
- * its start was requested, and for UNREADY_SECONDS at least. A start that a wrong clock wrote does
- * not count; such activity is corrected elsewhere (reconcilers/clocks.ts).
+ * Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. Not those on
+ * nodes that do not report, whose activity is unknown: as many of them as `limit` would keep all others from
+ * their turn. A machine that is not ready is idle since its start was requested, and for UNREADY_SECONDS at
+ * least. A start that a wrong clock wrote does not count; such activity is corrected elsewhere
+ * (reconcilers/clocks.ts).
  */
 export function listIdle(
   context: Context,

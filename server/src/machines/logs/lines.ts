@@ -1,8 +1,8 @@
 /**
  * Lines of a machine's log: the format of a node, and the format for callers. Pure.
  *
- * Existing clients print every line that is not empty, without its `data: `. So there are no `event:` or `id:` lines and no
- * comments, and an empty line, which no client prints, keeps a silent connection alive.
+ * Existing clients print every line that is not empty, without its `data: `. So there are no `event:` or
+ * `id:` lines and no comments, and an empty line, which no client prints, keeps a silent connection alive.
  */
 import type { LogLine, LogMessage } from "@flotilla/contract/link/link";
 
@@ -16,8 +16,8 @@ export function logEvent({ at, source, text }: LogLine, format: LogFormat): stri
 }
 
 /**
- * A carriage return ends a line for readers of event streams, and the text after it would be lost. So each part between
- * carriage returns is a separate event.
+ * A carriage return ends a line for readers of event streams, and the text after it would be lost. So each
+ * part between carriage returns is a separate event.
  */
 function textEvents(text: string): string {
   const parts = text.split("\r").filter((part) => part !== "");

@@ -1,12 +1,14 @@
 /**
- * Reads a machine's log from its node, and follows it over the node agent's restarts and the machine's stops and starts.
+ * Reads a machine's log from its node, and follows it over the node agent's restarts and the machine's stops
+ * and starts.
  *
  * Always:
- * - The log is read from its node, whatever the state of the machine. At most one piece of it is buffered here for the
- *   caller.
- * - A follower gets each line once: the node sends positions, and after a broken connection reading continues from the last.
- * - It ends when the machine is deleted or the caller disconnects. Without `follow` a broken connection breaks the response,
- *   so that a part cannot be mistaken for the whole.
+ * - The log is read from its node, whatever the state of the machine. At most one piece of it is buffered
+ *   here for the caller.
+ * - A follower gets each line once: the node sends positions, and after a broken connection reading continues
+ *   from the last.
+ * - It ends when the machine is deleted or the caller disconnects. Without `follow` a broken connection
+ *   breaks the response, so that a part cannot be mistaken for the whole.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -32,7 +34,10 @@ export interface LogsRequest {
   readonly format: LogFormat;
 }
 
-/** Throws a Refusal when there is no such machine, or its node is unreachable; a follower waits for the node instead. */
+/**
+ * Throws a Refusal when there is no such machine, or its node is unreachable; a follower waits for the node
+ * instead.
+ */
 export async function readLogs(services: MachineServices, asked: LogsRequest): Promise<Readable> {
   const machine = services.cache.current(asked) ?? (await services.cache.read(asked));
   if (machine === undefined) throw machineNotFound(asked.id);

@@ -1,5 +1,6 @@
 /**
- * Runs a command in a session: with the state that earlier commands left, and stores the state that it leaves.
+ * Runs a command in a session: with the state that earlier commands left, and stores the state that it
+ * leaves.
  *
  * Always:
  * - The change of a command is stored before its end is reported, so the next command finds it.

@@ -1,19 +1,22 @@
 /**
- * The scripts with which a session's command runs and its changes are read: the line for the machine's shell, the command
- * that then reads what the shell left, and the difference of the two. Pure.
+ * The scripts with which a session's command runs and its changes are read: the line for the machine's shell,
+ * the command that then reads what the shell left, and the difference of the two. Pure.
  *
- * A command that is a string runs in a shell. At its end the shell writes its exported variables and working directory to a
- * file in /tmp (`trap … EXIT`, so also after `exit`), with a mark after the last of them. Without the mark the file is
- * incomplete, because the disk was full, and is not used; the shell reports that on its standard error. A second command,
- * started with the same environment, prints its own environment and then the file: the difference is what the first command
- * changed. A shell that is killed or replaced (`exec`) leaves nothing, and then nothing changes.
+ * A command that is a string runs in a shell. At its end the shell writes its exported variables and working
+ * directory to a file in /tmp (`trap … EXIT`, so also after `exit`), with a mark after the last of them.
+ * Without the mark the file is incomplete, because the disk was full, and is not used; the shell reports that
+ * on its standard error. A second command, started with the same environment, prints its own environment and
+ * then the file: the difference is what the first command changed. A shell that is killed or replaced
+ * (`exec`) leaves nothing, and then nothing changes.
  *
- * The first string of a session runs in a login shell; what the profile exports is kept like any other change, and later
- * ones run without it, because a profile would undo what was changed (`PATH`).
+ * The first string of a session runs in a login shell; what the profile exports is kept like any other
+ * change, and later ones run without it, because a profile would undo what was changed (`PATH`).
  *
- * A command that is a program with arguments is started in the session's directory with its variables, and leaves nothing.
+ * A command that is a program with arguments is started in the session's directory with its variables, and
+ * leaves nothing.
  *
- * Always: the result is data from the machine: its size is bounded, and entries that are not text are dropped.
+ * Always: the result is data from the machine: its size is bounded, and entries that are not text are
+ * dropped.
  */
 import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX, VARIABLES_MAX } from "@flotilla/contract/limits";
 import { shellCommand } from "../exec/request.ts";
@@ -55,8 +58,8 @@ const NOT_WRITTEN =
   "session: what this command changed is not kept, because /tmp of the machine is full or cannot be written";
 
 /**
- * The argv for a string. `statePath` null: no change is read. `hasOwnCwd`: the caller chose the directory of this one
- * command.
+ * The argv for a string. `statePath` null: no change is read. `hasOwnCwd`: the caller chose the directory of
+ * this one command.
  */
 export function shellArgv(
   line: string,

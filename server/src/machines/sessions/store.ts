@@ -2,9 +2,10 @@
  * Statements over machine_sessions.
  *
  * Always:
- * - A change is applied to the present row under a lock, so concurrent commands of a session keep both their changes.
- * - All sessions of a machine have at most SESSION_BYTES_MAX together, counted under a lock on the machine. A change that
- *   makes a session smaller is always stored.
+ * - A change is applied to the present row under a lock, so concurrent commands of a session keep both their
+ *   changes.
+ * - All sessions of a machine have at most SESSION_BYTES_MAX together, counted under a lock on the machine. A
+ *   change that makes a session smaller is always stored.
  */
 import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
@@ -48,8 +49,8 @@ export function findSession(
 }
 
 /**
- * The session, new or made as the same before; `taken`: the machine has another one with this id; `overCount`: it has `max`
- * of them; `overBytes`: they would hold too much.
+ * The session, new or made as the same before; `taken`: the machine has another one with this id;
+ * `overCount`: it has `max` of them; `overBytes`: they would hold too much.
  */
 export function insertSession(
   context: Context,
@@ -107,9 +108,9 @@ export async function removeSession(
 }
 
 /**
- * Records that a command of the session has ended; `change` null: its changes are unknown. `tooLarge`: the session would be
- * too large; `overBytes`: all sessions of the machine would be. Then the change is dropped. For a session that was deleted in
- * the meantime nothing is stored, and that is not reported.
+ * Records that a command of the session has ended; `change` null: its changes are unknown. `tooLarge`: the
+ * session would be too large; `overBytes`: all sessions of the machine would be. Then the change is dropped.
+ * For a session that was deleted in the meantime nothing is stored, and that is not reported.
  */
 export function keepChange(
   context: Context,

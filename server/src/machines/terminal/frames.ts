@@ -1,7 +1,9 @@
 /**
- * The frames of a terminal's WebSocket: parses one message of its client, and fits a text into a close frame. Pure.
+ * The frames of a terminal's WebSocket: parses one message of its client, and fits a text into a close frame.
+ * Pure.
  *
- * Always: every message has a meaning: what is not a command of the protocol is input. A resize is never input, whatever its size.
+ * Always: every message has a meaning: what is not a command of the protocol is input. A resize is never
+ * input, whatever its size.
  */
 
 export type ClientMessage =

@@ -1,6 +1,6 @@
 /**
- * The handler of interactive terminals: everything that can be refused is refused before the connection becomes a
- * WebSocket.
+ * The handler of interactive terminals: everything that can be refused is refused before the connection
+ * becomes a WebSocket.
  */
 import type { WebSocket } from "ws";
 import type { HandlersOf } from "../../api/handler.ts";

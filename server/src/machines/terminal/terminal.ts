@@ -2,9 +2,10 @@
  * A terminal between a WebSocket and a program with a terminal in a machine.
  *
  * Always:
- * - The program ends with the socket, and the socket with the program, after its last output and an exit message.
- * - A client that does not read pauses its program's output; at most OUTPUT_BYTES_MAX are buffered. A program that does not
- *   read pauses its client's input. Other clients are not affected.
+ * - The program ends with the socket, and the socket with the program, after its last output and an exit
+ *   message.
+ * - A client that does not read pauses its program's output; at most OUTPUT_BYTES_MAX are buffered. A program
+ *   that does not read pauses its client's input. Other clients are not affected.
  *
  * Exit codes in addition to the program's: 124 at the time limit of an hour, -1 when the result is unknown.
  */
@@ -65,7 +66,10 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
   }
 }
 
-/** What the client sends, passed on in order. Text that arrives together is passed together: a client may send each byte alone. */
+/**
+ * What the client sends, passed on in order. Text that arrives together is passed together: a client may send
+ * each byte alone.
+ */
 export function inputOf(
   socket: Pick<WebSocket, "isPaused" | "pause" | "resume">,
   exec: Pick<OpenExec, "send" | "room">,
