@@ -98,8 +98,11 @@ test("with --fleet every finding of the server is shown, and one that needs acti
   const peer = await startPeer(t, (arrived, answer) => {
     if (lack !== "" && arrived.url === "/readyz")
       return reply(503, lack, { "x-error-code": "unavailable" })(arrived, answer);
-    const isFindings = arrived.url === "/v1/nodes/findings";
-    return replyJson(isFindings ? findings : { version: "0.1.0" })(arrived, answer);
+    const answers: Readonly<Record<string, unknown>> = {
+      "/v1/nodes/findings": findings,
+      "/v1/loops": { serverId: "server-1", host: "one", loops: [] },
+    };
+    return replyJson(answers[arrived.url ?? ""] ?? { version: "0.1.0" })(arrived, answer);
   });
   const environment = { HOME: temporaryHome(t), FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_x" };
   const doctor = (...argv: readonly string[]) => runCli(t, ["doctor", "--fleet", ...argv], { environment });
@@ -107,12 +110,12 @@ test("with --fleet every finding of the server is shown, and one that needs acti
   assert.equal(calm.code, 0);
   assert.match(String(calm.output), /^ok {4}node near +ready, 1 image$/m);
   assert.match(String(calm.output), /^warn {2}authority f{12} +replaced, still trusted\n +remove it$/m);
-  assert.match(String(calm.output), /^Nothing is bad; 1 of 3 checks deserve a look\.$/m);
+  assert.match(String(calm.output), /^Nothing is bad; 1 of 4 checks deserve a look\.$/m);
   findings = [fine, fleet];
   const alarm = await doctor();
   assert.equal(alarm.code, 1);
   assert.match(String(alarm.output), /^bad {3}fleet +NOTHING IS REPLACED of 2 nodes\n +look first$/m);
-  assert.match(String(alarm.output), /^1 of 3 checks is bad: the text below each says what to do\.$/m);
+  assert.match(String(alarm.output), /^1 of 4 checks is bad: the text below each says what to do\.$/m);
   lack = "the server's disk is full";
   const [server] = JSON.parse(String((await doctor("--json")).output)) as Check[];
   assert.deepEqual([server?.status, server?.meaning], ["bad", `not ready: ${lack}`]);

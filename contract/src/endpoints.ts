@@ -13,6 +13,7 @@ import { execEndpoints } from "./exec.ts";
 import { fileEndpoints } from "./files.ts";
 import { statusEndpoints } from "./status.ts";
 import { imageEndpoints } from "./images.ts";
+import { loopEndpoints } from "./loops.ts";
 import { machineEndpoints } from "./machines.ts";
 import { nodeEndpoints } from "./nodes.ts";
 import { operationEndpoints } from "./operations.ts";
@@ -39,6 +40,7 @@ export const endpoints = {
   ...imageEndpoints,
   ...appEndpoints,
   ...nodeEndpoints,
+  ...loopEndpoints,
   ...placementEndpoints,
   ...operationEndpoints,
   ...planEndpoints,

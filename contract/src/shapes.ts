@@ -19,6 +19,7 @@ import * as events from "./events.ts";
 import * as exec from "./exec.ts";
 import * as files from "./files.ts";
 import * as images from "./images.ts";
+import * as loops from "./loops.ts";
 import * as machines from "./machines.ts";
 import * as nodes from "./nodes.ts";
 import * as operations from "./operations.ts";
@@ -47,6 +48,7 @@ const MODULES: readonly Module[] = [
   exec,
   files,
   images,
+  loops,
   machines,
   nodes,
   operations,

@@ -81,6 +81,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "nodes",
         "operations",
         "pools",
+        "status",
         "tokens",
         "usage",
         "webhooks",

@@ -1439,6 +1439,15 @@ export abstract class Methods {
   }
 
   /**
+   * List the loops of the server that answers, with their last runs.
+   *
+   * `GET /v1/loops`; needs scope admin.
+   */
+  listLoops(options: CallOptions = {}): Promise<ServerLoops> {
+    return this.call({ method: "GET", path: "/v1/loops", answer: "json" }, options);
+  }
+
+  /**
    * Explain on which node a new machine would be placed, and why not on the others.
    *
    * Nothing is created or reserved, so a later start may be placed elsewhere.
@@ -2829,6 +2838,32 @@ export interface ListWebhookDeliveriesQuery {
   status?: "pending" | "delivered" | "failed" | undefined;
 }
 
+export interface LoopStatus {
+  name: string;
+  purpose: string;
+  /** it runs at least this often, unless it is running */
+  periodMs: number;
+  /** RFC 3339, UTC, with milliseconds; null: it waits */
+  runningSince: string | null;
+  /** RFC 3339, UTC, with milliseconds; null: it has not ended a run */
+  lastEndedAt: string | null;
+  /** how long the last run took */
+  lastMs: number | null;
+  /** runs that have ended since the server started, also those that failed */
+  runs: number;
+  /** runs that failed, and items of runs */
+  errors: number;
+  /** what it found and did since the server started */
+  counts: readonly {
+    name: string;
+    total: number;
+  }[];
+  /** how many runs in a row had errors, up to the last one */
+  failures: number;
+  /** of the last run that had one */
+  lastError: string | null;
+}
+
 export interface LostNodes {
   /** whether nothing is replaced by itself */
   isHeld: boolean;
@@ -3616,6 +3651,13 @@ export interface ServerInfo {
   startedAt: string;
   /** when it last announced itself; it does so every 10 s, and is left out after 45 s */
   seenAt: string;
+}
+
+export interface ServerLoops {
+  /** of the server that answers: each runs all loops, and knows only its own runs */
+  serverId: string;
+  host: string;
+  loops: readonly LoopStatus[];
 }
 
 export interface ShareInfo {

@@ -70,6 +70,7 @@ import { poolReconciler } from "./reconcilers/pools.ts";
 import { purgeReconciler } from "./reconcilers/purges.ts";
 import { serverReconciler } from "./reconcilers/servers.ts";
 import { webhookReconciler } from "./reconcilers/webhooks.ts";
+import { loopHandlers, loopMeasures } from "./reconcilers/routes.ts";
 import { openServices } from "./services.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
@@ -132,6 +133,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     context,
     reconcilersOf(machines, { server, operations, webhooks: deliveries, billing, auditDays: settings.auditDays }),
   );
+  options.metrics.add(loopMeasures(loops));
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const answers = new CommandAnswers(machines);
@@ -153,6 +155,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...imageHandlers(services),
     ...nodeHandlers(machines),
     ...authorityHandlers(services.fleet),
+    ...loopHandlers(loops, server),
     ...placementHandlers(machines),
     ...poolHandlers(machines),
     ...webhookHandlers(webhooks),

@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { FairSemaphore } from "../src/fairness/semaphore.ts";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
-import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
+import { Loops, type Reconciler, type Report } from "../src/reconcilers/driver.ts";
 import { budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { invoiceReconciler } from "../src/reconcilers/invoices.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
@@ -127,6 +127,71 @@ test("the driver runs a loop by period, by wake and by channel, and survives its
     return activations > before;
   });
   await loops.stop();
+});
+
+test("the status of a loop has its runs, what they did, and the errors of failed ones until a run has none", async () => {
+  const outcomes: (() => Report)[] = [
+    () => ({ errors: [], counts: { found: 2 } }),
+    () => ({ errors: ["one item", "another"], counts: { found: 1 } }),
+    () => {
+      throw new Error("all of it", { cause: new Error("away") });
+    },
+    () => ({ errors: [], counts: { found: 0 } }),
+  ];
+  const running = Promise.withResolvers<void>();
+  const loop: Reconciler = {
+    ...{ name: "sample", purpose: "for this test", periodMs: 3_600_000, wakeOn: [] },
+    async activate() {
+      const outcome = outcomes.shift();
+      if (outcome !== undefined) return outcome();
+      await running.promise;
+      return { errors: [], counts: {} };
+    },
+  };
+  const quiet = { ...context, log: { ...context.log, error: () => undefined } };
+  const loops = new Loops(quiet, [loop]);
+  const after = async (runs: number) =>
+    await until(() => {
+      loops.wake("sample");
+      const [status] = loops.status();
+      return status?.runs === runs && structuredClone(status);
+    });
+  const { lastEndedAt, lastMs, ...idle } = loops.status()[0] ?? assert.fail();
+  assert.deepEqual([lastEndedAt, lastMs, idle.runs, idle.lastError], [null, null, 0, null]);
+  loops.start();
+  const seen: unknown[] = [];
+  for (const runs of [1, 2, 3, 4]) {
+    const { errors, failures, lastError, counts, lastEndedAt: endedAt } = await after(runs);
+    assert.ok(endedAt !== null);
+    seen.push([errors, failures, lastError, counts["found"]]);
+  }
+  const text = "all of it: away";
+  assert.deepEqual(seen, [
+    [0, 0, null, 2],
+    [2, 1, "one item", 3],
+    [3, 2, text, 3],
+    [3, 0, text, 3],
+  ]);
+  await until(() => {
+    loops.wake("sample");
+    return (loops.status()[0]?.runningSince ?? null) !== null;
+  });
+  running.resolve();
+  await loops.stop();
+  assert.equal(loops.status()[0]?.runningSince, null);
+});
+
+test("operators read the loops of the server that answers, which says who it is, and its metrics of them", async () => {
+  const { json } = await client.get("/v1/loops");
+  const [announced] = (await client.get("/v1/nodes/servers")).json;
+  assert.deepEqual([json.serverId, json.host], [announced.id, announced.host]);
+  const names = json.loops.map(({ name }: { name: string }) => name);
+  const machines = json.loops[names.indexOf("machines")];
+  assert.ok(machines.runs > 0 && machines.lastMs >= 0, JSON.stringify(machines));
+  const { text } = await client.get("/metrics");
+  for (const name of names)
+    assert.match(text, new RegExp(`^flotilla_loop_errors_total\\{loop="${name}"\\} \\d+$`, "m"));
+  assert.match(text, /^flotilla_loop_seconds\{loop="machines"\} \d/m);
 });
 
 test("every loop is in the README", async () => {

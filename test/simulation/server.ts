@@ -24,6 +24,7 @@ const NO_METRICS: Metrics = {
   contentType: "text/plain",
   setDatabaseUp: () => undefined,
   observeRequest: () => undefined,
+  add: () => undefined,
   text: () => Promise.resolve(""),
   close: () => undefined,
 };

@@ -18,6 +18,7 @@ import { EXIT_REFUSED, Failure } from "../failure.ts";
 import { type Output, type Style, styled } from "../output.ts";
 import { wrap } from "../table.ts";
 import type { Check } from "./check.ts";
+import { loopChecks } from "./loops.ts";
 
 const DOCTOR_MAIN = fileURLToPath(new URL("../../../node/src/doctor/main.ts", import.meta.url));
 const STYLES: Readonly<Record<Check["status"], Style>> = { ok: "green", warn: "yellow", bad: "red" };
@@ -49,11 +50,12 @@ async function checkFleet(call: Call): Promise<readonly Check[]> {
   using _progress = call.output.progress("asking the server about its nodes");
   const flotilla = call.flotilla();
   const { url } = call.connect();
-  const [server, findings] = await Promise.all([
+  const [server, findings, loops] = await Promise.all([
     flotilla.getHealth(FLEET_TIMEOUTS).then((health) => readyCheck(flotilla, `${health.version} at ${url}`)),
     flotilla.listFindings(FLEET_TIMEOUTS),
+    flotilla.listLoops(FLEET_TIMEOUTS),
   ]);
-  return [server, ...findings.map(checkOf)];
+  return [server, ...loopChecks(loops, call.world.clock.now()), ...findings.map(checkOf)];
 }
 
 /** The finding as a line of the doctor. */

@@ -8,6 +8,7 @@
  * - `stop` lets the running activation end.
  */
 import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import type { Context } from "../context.ts";
 import type { Channel } from "../db/database.ts";
 
@@ -33,6 +34,24 @@ export interface Reconciler {
   activate(signal: AbortSignal): Promise<Report>;
 }
 
+/** What a loop has done since this server started. Instants are epoch milliseconds. */
+export interface LoopRuns {
+  readonly name: string;
+  readonly purpose: string;
+  readonly periodMs: number;
+  /** null: it waits. */
+  runningSince: number | null;
+  lastEndedAt: number | null;
+  lastMs: number | null;
+  runs: number;
+  /** Runs that failed, and errors of single items. */
+  errors: number;
+  /** Runs with errors, up to the last one. */
+  failures: number;
+  lastError: string | null;
+  readonly counts: Record<string, number>;
+}
+
 /** The minimum pause between two activations of a loop that is woken by every change. */
 const PAUSE_MS = 50;
 
@@ -40,6 +59,7 @@ export class Loops {
   readonly #context: Context;
   readonly #reconcilers: readonly Reconciler[];
   readonly #stopping = new AbortController();
+  readonly #status: ReadonlyMap<string, LoopRuns>;
   #wakes = new Map<string, AbortController>();
   #unlisten: (() => void)[] = [];
   #running: Promise<unknown> | null = null;
@@ -47,6 +67,7 @@ export class Loops {
   constructor(context: Context, reconcilers: readonly Reconciler[]) {
     this.#context = context;
     this.#reconcilers = reconcilers;
+    this.#status = new Map(reconcilers.map((reconciler) => [reconciler.name, notRun(reconciler)]));
   }
 
   start(): void {
@@ -61,6 +82,11 @@ export class Loops {
   /** Runs a loop as soon as possible. */
   wake(name: string): void {
     this.#wakes.get(name)?.abort();
+  }
+
+  /** What each loop has done, in their order. */
+  status(): readonly Readonly<LoopRuns>[] {
+    return [...this.#status.values()];
   }
 
   async stop(): Promise<void> {
@@ -85,19 +111,50 @@ export class Loops {
   async #activate(reconciler: Reconciler): Promise<boolean> {
     const { log, clock } = this.#context;
     const startedAt = clock.monotonic();
+    const status = this.#status.get(reconciler.name) ?? notRun(reconciler);
+    status.runningSince = clock.now();
+    const end = (errors: readonly string[], counts: Report["counts"] = {}): number => {
+      const durationMs = Math.round(clock.monotonic() - startedAt);
+      count(status, { endedAt: clock.now(), durationMs, errors, counts });
+      return durationMs;
+    };
     try {
       const { errors, counts, hasMore = false, isRepair = false } = await reconciler.activate(this.#stopping.signal);
-      const durationMs = Math.round(clock.monotonic() - startedAt);
-      const fields = { loop: reconciler.name, durationMs, ...counts };
-      const isIdle = Object.values(counts).every((count) => count === 0);
+      const fields = { loop: reconciler.name, durationMs: end(errors, counts), ...counts };
+      const isIdle = Object.values(counts).every((each) => each === 0);
       if (errors.length > 0) log.error({ ...fields, errors: errors.slice(0, 10) }, "a loop finished with errors");
       else if (isRepair) log.warn(fields, "a loop repaired something");
       else if (isIdle) log.debug(fields, "a loop found nothing to do");
       else log.info(fields, "a loop did its work");
       return hasMore;
     } catch (error) {
+      end([messageOf(error)]);
       if (!this.#stopping.signal.aborted) log.error({ loop: reconciler.name, error }, "a loop failed");
       return false;
     }
   }
+}
+
+const notRun = ({ name, purpose, periodMs }: Reconciler): LoopRuns => ({
+  ...{ name, purpose, periodMs },
+  ...{ runningSince: null, lastEndedAt: null, lastMs: null, runs: 0, errors: 0, failures: 0, lastError: null },
+  counts: {},
+});
+
+interface EndedRun {
+  readonly endedAt: number;
+  readonly durationMs: number;
+  readonly errors: readonly string[];
+  readonly counts: Report["counts"];
+}
+
+function count(status: LoopRuns, { endedAt, durationMs, errors, counts }: EndedRun): void {
+  status.runningSince = null;
+  status.lastEndedAt = endedAt;
+  status.lastMs = durationMs;
+  status.runs += 1;
+  status.errors += errors.length;
+  status.failures = errors.length === 0 ? 0 : status.failures + 1;
+  status.lastError = errors[0] ?? status.lastError;
+  for (const [name, number] of Object.entries(counts)) status.counts[name] = (status.counts[name] ?? 0) + number;
 }

@@ -1,17 +1,28 @@
 /**
  * The server's metrics, in Prometheus' format. One registry per running server, so that two in a process do not mix.
  */
-import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import { collectDefaultMetrics, Counter, Gauge, Registry } from "prom-client";
 import { RequestCounts, type RequestSeen } from "./request-counts.ts";
 
 export interface Metrics {
   readonly contentType: string;
   setDatabaseUp(isUp: boolean): void;
   observeRequest(seen: RequestSeen): void;
+  /** Adds metrics of a room above this one. */
+  add(measures: readonly Measure[]): void;
   /** The text of all metrics. */
   text(): Promise<string>;
   /** Stops collecting in the background. */
   close(): void;
+}
+
+/** A metric whose values are read when all are. */
+export interface Measure {
+  readonly kind: "gauge" | "counter";
+  readonly name: string;
+  readonly help: string;
+  readonly labels: readonly string[];
+  readonly read: () => readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 }
 
 /** Runs that do not agree with what their node reports of machines. Both are 0 a few seconds after any change. */
@@ -58,9 +69,29 @@ export function createMetrics(fleet?: FleetReads): Metrics {
     contentType: registry.contentType,
     setDatabaseUp: (isUp) => database.set(isUp ? 1 : 0),
     observeRequest: (seen) => requests.observe(seen),
+    add: (measures) => measures.forEach((measure) => register(registry, measure)),
     text: async () => `${await registry.metrics()}\n${requests.text()}`,
     close: () => registry.clear(),
   };
+}
+
+function register(registry: Registry, { kind, name, help, labels, read }: Measure): void {
+  const options = { name, help, labelNames: labels, registers: [registry] };
+  if (kind === "gauge")
+    new Gauge({
+      ...options,
+      collect() {
+        for (const [labelled, value] of read()) this.set(labelled, value);
+      },
+    });
+  else
+    new Counter({
+      ...options,
+      collect() {
+        this.reset();
+        for (const [labelled, value] of read()) this.inc(labelled, value);
+      },
+    });
 }
 
 /** Counted when the metrics are read, which takes an admin key. */
