@@ -89,14 +89,17 @@ function afterPause({ driver }: TestNode, work: () => Promise<unknown>): void {
   const boot = driver.boot.bind(driver);
   driver.boot = async (...request): Promise<Vm> => {
     const vm = await boot(...request);
-    const pause = vm.pause?.bind(vm);
-    return Object.assign(vm, {
+    const { memory } = vm;
+    assert.ok(memory !== null);
+    const pause = memory.pause.bind(memory);
+    Object.assign(memory, {
       pause: async () => {
-        const pausedAt = await pause?.();
+        const pausedAt = await pause();
         await work();
         return pausedAt;
       },
     });
+    return vm;
   };
 }
 

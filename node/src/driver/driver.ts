@@ -99,36 +99,13 @@ export interface Vm {
   readonly network: VmNetwork | null;
   /** Resolves when the VM has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
-  /**
-   * Pauses the VM and saves its memory and devices into `directory`, so that `Driver.resume` can continue it.
-   * When it resolves, the files are on the disk and the VM is paused: it must not run again. When it rejects,
-   * the VM runs on; with SuspendRefused the reason is for the machine's owner. Resolves with when the guest
-   * was paused, in epoch milliseconds.
-   */
-  suspend(request: SuspendRequest, signal: AbortSignal): Promise<number>;
+  /** null: this driver cannot keep or move the memory of its VMs. */
+  readonly memory: VmMemory | null;
   /**
    * Begins to watch what the VM writes to its disk's file. `boot`: the request of its boot. null: it cannot
    * be watched.
    */
   readonly watchDisk: ((boot: BootRequest) => Promise<DiskWatch>) | null;
-  /**
-   * The file from which the memory of a running VM will differ when it is suspended; null: none. `directory`:
-   * the machine's. Rejects when the VM cannot be suspended.
-   */
-  memoryBase(boot: BootRequest, directory: string): Promise<string | null>;
-  /**
-   * Begins to watch what the guest writes to its memory, for a move. null: it cannot be watched. Rejects when
-   * this VM cannot. `directory`: the machine's.
-   */
-  readonly watchMemory: ((boot: BootRequest, directory: string) => Promise<MemoryWatch>) | null;
-  /**
-   * Pauses the VM for a move: only `unpause` lets it run again. Resolves with when the guest was paused, in
-   * epoch milliseconds.
-   */
-  pause(): Promise<number>;
-  /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
-  devices(boot: BootRequest): Promise<Buffer>;
-  unpause(): Promise<void>;
   /**
    * The VMM pauses the guest while the host's disk does not take what it writes, and resumes it when there is
    * space. `onChange` is called with whether it is paused so, now if it is and at each change; the last one
@@ -139,19 +116,54 @@ export interface Vm {
   readonly isFenced: boolean;
   /** Changes that. Rejects when it could not be changed. */
   setFenced(isFenced: boolean): Promise<void>;
-  /**
-   * Starts a VMM of the driver's program, to which this VM's guest can go. Rejects with the reason, for
-   * people, when it cannot. null: not supported.
-   */
-  readonly replace: ((request: ReplaceRequest, signal: AbortSignal) => Promise<NextVm>) | null;
+  /** null: this driver cannot replace the VMM of a guest that runs. */
+  readonly successor: VmSuccessor | null;
   /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
   release(): void;
 }
 
+/** What can be done with the memory of a VM. */
+export interface VmMemory {
+  /**
+   * Pauses the VM and saves its memory and devices into `directory`, so that `Driver.resume` can continue it.
+   * When it resolves, the files are on the disk and the VM is paused: it must not run again. When it rejects,
+   * the VM runs on; with SuspendRefused the reason is for the machine's owner. Resolves with when the guest
+   * was paused, in epoch milliseconds.
+   */
+  suspend(request: SuspendRequest, signal: AbortSignal): Promise<number>;
+  /**
+   * The file from which the memory will differ when the VM is suspended; null: none. `directory`: the
+   * machine's. Rejects when the VM cannot be suspended.
+   */
+  base(boot: BootRequest, directory: string): Promise<string | null>;
+  /**
+   * Begins to watch what the guest writes to its memory, for a move. null: it cannot be watched. Rejects when
+   * this VM cannot. `directory`: the machine's.
+   */
+  readonly watch: ((boot: BootRequest, directory: string) => Promise<MemoryWatch>) | null;
+  /**
+   * Pauses the VM for a move: only `unpause` lets it run again. Resolves with when the guest was paused, in
+   * epoch milliseconds.
+   */
+  pause(): Promise<number>;
+  /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
+  devices(boot: BootRequest): Promise<Buffer>;
+  unpause(): Promise<void>;
+}
+
+/** How the guest of a VM can continue in another VMM of this host. */
+export interface VmSuccessor {
+  /**
+   * Starts a VMM of the driver's program, to which this VM's guest can go. Rejects with the reason, for
+   * people, when it cannot.
+   */
+  begin(request: ReplaceRequest, signal: AbortSignal): Promise<NextVm>;
+}
+
 /** A VM that is paused and must not run before its machine's owner is known: at either end of a move. */
-export interface PausedVm extends Pick<Vm, "record" | "exited" | "suspend" | "kill" | "release"> {
+export interface PausedVm extends Pick<Vm, "record" | "exited" | "kill" | "release">, Pick<VmMemory, "suspend"> {
   /**
    * Continues the guest, and connects to it: nothing was said to it before. `onRunning`: called with when it
    * ran again, in epoch milliseconds.

@@ -49,7 +49,7 @@ export interface ArrivalFacts {
 
 /** The memory of a running machine in rounds, until little is left; then the other node knows `point`. Throws UnknownPoint. */
 export async function* sendRounds({ machine, vm, boot }: RunningMachine, point: string): AsyncGenerator<MoveRecord> {
-  const watch = await vm.watchMemory?.(boot, machine.directory).catch((error: unknown) => {
+  const watch = await vm.memory?.watch?.(boot, machine.directory).catch((error: unknown) => {
     const reason = messageOf(error);
     machine.log.warn({ reason }, "a machine's memory cannot be watched, so it is suspended for its move");
     throw new UnknownPoint(`the machine's memory cannot be watched: ${reason}`);
@@ -79,9 +79,16 @@ export async function* handOver(
   { point, diskPoint, generation }: HandOver,
 ): AsyncGenerator<MoveRecord> {
   const { leaving, held, journal } = machine;
+  const { memory } = vm;
   const { changes, watched } = leaving;
   const diskPath = diskPathOf(machine.directory);
-  if (watched === null || watched.vm !== vm || watched.point !== point || !changes.knows(vm, diskPoint))
+  if (
+    memory === null ||
+    watched === null ||
+    watched.vm !== vm ||
+    watched.point !== point ||
+    !changes.knows(vm, diskPoint)
+  )
     throw new UnknownPoint("the machine's memory was not sent to the other node");
   // Two streams would each lack the pages that the other one has.
   watched.point = null;
@@ -103,9 +110,9 @@ export async function* handOver(
   yield* logsOf(watched, machine.directory);
   yield* pagesOf(watch, await watch.take());
   ensureLeaving();
-  const pausedAt = await vm.pause();
+  const pausedAt = await memory.pause();
   // A request that came meanwhile is for a machine that runs.
-  if (held.vm === vm && !leaving.isUnderWay) await vm.unpause();
+  if (held.vm === vm && !leaving.isUnderWay) await memory.unpause();
   ensureLeaving();
   held.notePaused(pausedAt);
   let rest = await watch.take();
@@ -113,7 +120,7 @@ export async function* handOver(
   yield* pagesOf(watch, rest);
   for (let tries = 1; state === null || rest.length > 0; tries += 1) {
     if (tries > STATE_TRIES_MAX) throw new Error("the paused guest's memory changes");
-    state = await vm.devices(boot);
+    state = await memory.devices(boot);
     rest = await watch.take();
     yield* pagesOf(watch, rest);
   }

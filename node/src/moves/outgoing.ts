@@ -74,7 +74,7 @@ export async function describeOutgoing(
   const memory = isStopped ? await describeMemory(supervisor, deps, options) : null;
   const memoryFormat = memory?.format ?? journal.boot?.record?.format ?? null;
   const running = await watched(supervisor);
-  const [canSendEarly, canMoveLive] = [running !== null, (running?.vm.watchMemory ?? null) !== null];
+  const [canSendEarly, canMoveLive] = [running !== null, (running?.vm.memory?.watch ?? null) !== null];
   const memoryBase = hasContent && running !== null ? await describeBase(running, deps, options) : null;
   const points = atRest === null ? [] : await atRest.leaving.changes.points(diskPathOf(atRest.directory));
   const image = movedImage(base.image);
@@ -169,8 +169,8 @@ async function nextPoint(
 }
 
 /** The base that the memory of a running machine will have; null: none, or it cannot be suspended. */
-const memoryBaseOf = ({ machine, vm, boot }: RunningMachine): Promise<string | null> =>
-  vm.memoryBase(boot, machine.directory).catch(() => null);
+const memoryBaseOf = async ({ machine, vm, boot }: RunningMachine): Promise<string | null> =>
+  (await vm.memory?.base(boot, machine.directory).catch(() => null)) ?? null;
 
 /** The same records; rejects when the first one does. Also when nothing of it is read, their files are closed when it ends. */
 async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<MoveRecord>> {

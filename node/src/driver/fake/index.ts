@@ -44,7 +44,9 @@ import {
   type SuspendRequest,
   type Vm,
   type VmExit,
+  type VmMemory,
   type VmRecord,
+  type VmSuccessor,
 } from "../driver.ts";
 import { FenceLease } from "../../host/fence-lease.ts";
 import type { VmNetwork } from "../../network/vm-network.ts";
@@ -304,7 +306,8 @@ export class FakeDriver implements Driver {
   }
 
   /** Another fake VMM takes over the guest of `vm`. */
-  async #replace(vm: FakeVm, { next }: ReplaceRequest): Promise<NextVm> {
+  async #replace(vm: FakeVm, { boot, next }: ReplaceRequest): Promise<NextVm> {
+    const { memory } = vm;
     const { clock, environmentOf } = this.#options;
     const { program } = this;
     const { bootId, bootDirectory, machineId } = next;
@@ -315,14 +318,14 @@ export class FakeDriver implements Driver {
     return new FakeNextVm({
       ...{ record, failsAt, now: () => clock.now() },
       take: async () => {
-        const pausedAt = await vm.pause();
-        taken = JSON.parse((await vm.devices()).toString()) as SavedMemory;
+        const pausedAt = await memory.pause();
+        taken = JSON.parse((await memory.devices(boot)).toString()) as SavedMemory;
         await writeVmFile(bootDirectory, { ...taken.file, bootId, isPaused: true, program });
         return pausedAt;
       },
       giveBack: async () => {
         await removeVmFile(bootDirectory);
-        if (taken !== null) await vm.unpause();
+        if (taken !== null) await memory.unpause();
       },
       run: async () => {
         if (taken === null) throw new Error("the guest was not taken over");
@@ -440,8 +443,8 @@ class FakeVm implements Vm {
   readonly guest: FakeGuest;
   readonly network: VmNetwork;
   readonly watchDisk: Vm["watchDisk"];
-  readonly watchMemory: Vm["watchMemory"];
-  readonly replace: Vm["replace"];
+  readonly memory: VmMemory;
+  readonly successor: VmSuccessor;
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
   readonly #environment: FakeVmParts["environment"];
@@ -467,10 +470,17 @@ class FakeVm implements Vm {
     this.#files = files;
     this.origin = origin;
     this.record = recordOf(file);
-    this.replace = (request) => replace(this, request);
+    this.successor = { begin: (request) => replace(this, request) };
     this.exited = this.#ending.promise;
     const nothing = { take: async () => [], read: () => [], end: () => undefined };
-    this.watchMemory = environment["FAKE_NOT_LIVE"] === undefined ? async () => nothing : null;
+    this.memory = {
+      suspend: (request, signal) => this.#suspend(request, signal),
+      base: () => Promise.resolve(null),
+      watch: environment["FAKE_NOT_LIVE"] === undefined ? async () => nothing : null,
+      pause: () => this.#pause(),
+      devices: () => this.#devices(),
+      unpause: () => this.#setPaused(false),
+    };
     this.watchDisk = environment["FAKE_UNWATCHED"] === undefined ? (boot) => this.#watchDisk(boot) : null;
     this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
@@ -499,7 +509,7 @@ class FakeVm implements Vm {
   }
 
   /** Until it is killed or released a paused VM is the same as a running one. */
-  async suspend({ directory, memoryId }: SuspendRequest, signal: AbortSignal): Promise<number> {
+  async #suspend({ directory, memoryId }: SuspendRequest, signal: AbortSignal): Promise<number> {
     const { FAKE_SUSPEND_FAIL: code, FAKE_SUSPEND_MS: ms = "0" } = this.#environment;
     if (code !== undefined)
       throw new SuspendRefused(code === "no_space" ? "no_space" : "conflict", "FAKE_SUSPEND_FAIL is set");
@@ -512,23 +522,19 @@ class FakeVm implements Vm {
     return pausedAt;
   }
 
-  async pause(): Promise<number> {
+  async #pause(): Promise<number> {
     const pausedAt = this.#clock.now();
     await this.#setPaused(true);
     return pausedAt;
   }
 
   /** Takes FAKE_SUSPEND_MS, as saving does. */
-  async devices(): Promise<Buffer> {
+  async #devices(): Promise<Buffer> {
     await this.#clock.sleep(Number(this.#environment["FAKE_SUSPEND_MS"] ?? "0"));
     if (this.#hasEnded) throw new Error("the VM has ended");
     const commands = this.guest.commands();
     const saved: SavedMemory = { memoryId: "", file: this.#file, commands, files: this.#files.inMemory() };
     return Buffer.from(JSON.stringify(saved));
-  }
-
-  unpause(): Promise<void> {
-    return this.#setPaused(false);
   }
 
   async #setPaused(isPaused: boolean): Promise<void> {
@@ -557,10 +563,6 @@ class FakeVm implements Vm {
   async setFenced(isFenced: boolean): Promise<void> {
     if (this.#environment["FAKE_NO_FENCE"] !== undefined) throw new Error("FAKE_NO_FENCE is set");
     await this.#fence.set(isFenced);
-  }
-
-  memoryBase(): Promise<null> {
-    return Promise.resolve(null);
   }
 
   async #watchDisk({ diskPath }: BootRequest): Promise<DiskWatch> {

@@ -489,24 +489,27 @@ class QemuDriver implements Driver {
       network: guestNetwork?.vmNetwork() ?? null,
       exited: vmm.exited,
       watchDisk: (boot) => watchDisk(vmm, boot, this.#launcher),
-      memoryBase: (boot, directory) => memoryBase(vmm, boot, { templates, directory, format }),
-      suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
-      watchMemory: (boot, directory) =>
-        watchMemory(vmm, boot, { launcher: this.#launcher, templates, directory, format }),
-      pause: async () => {
-        const pausedAt = clock.now();
-        await vmm.pause();
-        return pausedAt;
+      memory: {
+        suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
+        base: (boot, directory) => memoryBase(vmm, boot, { templates, directory, format }),
+        watch: (boot, directory) => watchMemory(vmm, boot, { launcher: this.#launcher, templates, directory, format }),
+        pause: async () => {
+          const pausedAt = clock.now();
+          await vmm.pause();
+          return pausedAt;
+        },
+        devices: (boot) => devicesState(vmm.control, boot.bootDirectory),
+        unpause: () => vmm.unpause(),
       },
-      devices: (boot) => devicesState(vmm.control, boot.bootDirectory),
-      unpause: () => vmm.unpause(),
       watchDiskPause: (onChange) => vmm.watchDiskPause(onChange),
       get isFenced() {
         return vmm.fence.isArmed;
       },
       setFenced: (isFenced) => (isFenced ? vmm.fence.arm() : vmm.fence.lift()),
-      replace: (request, signal) =>
-        replaceVm({ vmm, guest, guestNetwork }, request, { ...this.#liveContext(), signal }),
+      successor: {
+        begin: (request, signal) =>
+          replaceVm({ vmm, guest, guestNetwork }, request, { ...this.#liveContext(), signal }),
+      },
       kill: () => vmm.kill(),
       release: () => {
         guest.close();

@@ -34,7 +34,7 @@ export interface LiveContext extends SuspendContext {
 /** What a VMM's memory depends on, and the program that it runs; absent: unknown. */
 export type KnownVmm = Pick<VmRecord, "format" | "program">;
 
-/** As `Vm.watchMemory`. `format`: that of the VMM; undefined: unknown. */
+/** As `VmMemory.watch`. `format`: that of the VMM; undefined: unknown. */
 export async function watchMemory(
   vmm: Vmm,
   { memoryMb }: BootRequest,

@@ -84,7 +84,7 @@ interface SavingContext extends Pick<SuspendContext, "templates"> {
   readonly signal: AbortSignal;
 }
 
-/** As `Vm.suspend`. `format`: that of the VMM; absent: unknown. */
+/** As `VmMemory.suspend`. `format`: that of the VMM; absent: unknown. */
 export async function saveMemory(
   vmm: Vmm,
   request: SuspendRequest,
@@ -233,7 +233,7 @@ export async function findBase(
   );
 }
 
-/** As `Vm.memoryBase`. `format`: that of the VMM; absent: unknown. */
+/** As `VmMemory.base`. `format`: that of the VMM; absent: unknown. */
 export async function memoryBase(
   vmm: Vmm,
   { memoryMb }: BootRequest,

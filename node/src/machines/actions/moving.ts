@@ -40,7 +40,7 @@ export async function unpause(machine: Machine, signal: AbortSignal): Promise<vo
   const { boot } = machine.journal;
   if (boot === null) return;
   if (held.vm !== null) {
-    await held.vm.unpause();
+    await held.vm.memory?.unpause();
     held.notePaused(null);
     machine.leaving.end();
     await machine.leaving.changes.forget();

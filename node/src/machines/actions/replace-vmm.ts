@@ -74,7 +74,7 @@ class Replacement {
   async replace(signal: AbortSignal): Promise<number> {
     const machine = this.#machine;
     const { suspendSlots, clock, liveBoots, ensureMemoryRoom } = machine.deps;
-    if (this.#vm.replace === null) throw new Error("this node does not replace VMMs");
+    if (this.#vm.successor === null) throw new Error("this node does not replace VMMs");
     const release = await suspendSlots.take(machine.requiredSpec().tenantId, signal);
     const deadline = deadlineSignal(clock, COPY_MS, signal);
     liveBoots.add(this.#vmmId);
@@ -102,7 +102,7 @@ class Replacement {
     this.#fence = next.fence;
     await mkdir(next.bootDirectory, { recursive: true, mode: 0o700 });
     const request = { boot: requestOf(machine, vmmIdOf(this.#boot), root), next, directory: machine.directory };
-    const started = await this.#vm.replace?.(request, signal);
+    const started = await this.#vm.successor?.begin(request, signal);
     if (started === undefined) throw new Error("this node does not replace VMMs");
     return started;
   }

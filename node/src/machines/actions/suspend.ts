@@ -36,10 +36,12 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
   const wasPaused = held.state === "paused";
   const vm = held.vm ?? held.paused;
   if (vm === null || boot === null) return;
+  const memory = held.vm === null ? held.paused : held.vm.memory;
   const refuse = (code: SuspendRefusalCode, reason: string): void => {
     machine.log.warn({ generation, reason }, "the machine could not be suspended; it runs on");
     void machine.update({ suspendRefusal: { generation, code, reason } });
   };
+  if (memory === null) return refuse("conflict", "this node cannot keep the memory of machines");
   const deadline = deadlineSignal(deps.clock, SUSPEND_DEADLINE_MS, signal);
   let release = (): void => undefined;
   try {
@@ -53,7 +55,7 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     const memoryId = randomBytes(16).toString("hex");
     const root = await diskRoot(machine).catch(() => null);
     const request = { boot: requestOf(machine, vmmIdOf(boot), root), directory, memoryId };
-    const savedAt = await vm.suspend(request, deadline.signal);
+    const savedAt = await memory.suspend(request, deadline.signal);
     const suspendedAt = wasPaused ? (held.lastSeenAt ?? savedAt) : savedAt;
     // The next agent resumes the VM, and suspends it again.
     if (machine.isReleased) return;
