@@ -15,6 +15,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { BodyShare } from "../fairness/body-share.ts";
 import type { BodyWatch } from "../fairness/body-watch.ts";
 import { DRAIN_BYTES_MAX } from "../fairness/bounds.ts";
+import { awaitsContinue } from "./continue.ts";
 
 /** Thrown when the caller went away before its body was complete. No answer is possible. */
 export class CallerGone extends Error {
@@ -52,6 +53,8 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
       gathered.clear();
       share.letGo();
     };
+    // It is not asked to send what is refused.
+    if (declared > maxBytes && awaitsContinue(incoming)) return reject(tooLarge(maxBytes, { connection: "close" }));
     let size = 0;
     const finish = (end: () => void): void => {
       forget();
@@ -65,18 +68,14 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
         incoming.resume();
         reject(refusal);
       });
-    const tooLarge = (headers: Readonly<Record<string, string>>): Refusal => {
-      const text = `the request body is larger than the ${maxBytes} bytes this endpoint accepts`;
-      return new Refusal("body_too_large", text, { headers });
-    };
     const take = (chunk: Buffer): void => {
       size += chunk.length;
-      if (size > maxBytes + DRAIN_BYTES_MAX) return refuse(tooLarge({ connection: "close" }));
+      if (size > maxBytes + DRAIN_BYTES_MAX) return refuse(tooLarge(maxBytes, { connection: "close" }));
       if (size > maxBytes || declared > maxBytes) return discard();
       const refusal = gathered.add(chunk);
       if (refusal !== null) refuse(refusal);
     };
-    const complete = (): void => (size > maxBytes ? reject(tooLarge({})) : resolve(gathered.all()));
+    const complete = (): void => (size > maxBytes ? reject(tooLarge(maxBytes, {})) : resolve(gathered.all()));
     const forget = watch.buffered(incoming, refuse);
     incoming.on("data", take);
     incoming.on("end", () => finish(complete));
@@ -85,6 +84,11 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
       if (!incoming.readableEnded) finish(() => reject(new CallerGone()));
     });
   });
+}
+
+function tooLarge(maxBytes: number, headers: Readonly<Record<string, string>>): Refusal {
+  const text = `the request body is larger than the ${maxBytes} bytes this endpoint accepts`;
+  return new Refusal("body_too_large", text, { headers });
 }
 
 /** All of them in one buffer. */

@@ -23,8 +23,10 @@ import type { Context } from "../context.ts";
 import type { Admission } from "../fairness/admission.ts";
 import { FAREWELL_MS, HEAD_MS_MAX } from "../fairness/bounds.ts";
 import { answerBrokenRequest, answerOf, handleExpectations } from "./broken.ts";
+import { hasBody } from "./body.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
+import { continueWhenRead } from "./continue.ts";
 import { type NodeListen, type NodeListener, startNodeListener } from "./node-listener.ts";
 import type { RequestIds } from "./request-id.ts";
 import { isUpgrade, type Upgrade } from "./upgrade.ts";
@@ -133,6 +135,10 @@ export async function startHttp(options: HttpOptions, parts: HttpParts): Promise
     serveSafely(parts, { message, response, url, upgrade, presence, isFromNodes, certificate });
   };
   server.on("request", onRequest);
+  server.on("checkContinue", (message: IncomingMessage, response: ServerResponse) => {
+    if (hasBody(message)) continueWhenRead(message, response);
+    onRequest(message, response);
+  });
   server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) =>
     onRequest(message, responseOn(message, socket, context.clock), { message, socket, head, closing: closing.signal }),
   );
