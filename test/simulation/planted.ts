@@ -456,8 +456,8 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/machines/sessions/routes.ts",
-        from: "await giveToUser(services, machine);",
-        to: "void giveToUser;",
+        from: "await claimForUse(services, machine);",
+        to: "void claimForUse;",
       },
     ],
   },

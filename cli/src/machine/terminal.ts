@@ -54,7 +54,7 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
   if (!(await isOpen(call, socket, name))) throw await whyNot(flotilla, machine.id, name);
   const stop = Promise.withResolvers<null>();
   const stopListening = call.world.onStopSignal(() => stop.resolve(null));
-  const letGo = connect(call, socket, size);
+  const disconnect = connect(call, socket, size);
   try {
     const end = await Promise.race([ended, stop.promise]);
     if (end === null) {
@@ -66,7 +66,7 @@ export async function joinTerminal(call: Call, machine: MachineInfo, query: Open
     if (exitCode !== null && exitCode !== CODE_UNKNOWN) return exitCode & 0xff;
     throw new Failure(`the terminal of ${name} ended: ${reason || "the connection broke"}`);
   } finally {
-    letGo();
+    disconnect();
     stopListening();
   }
 }

@@ -1,12 +1,12 @@
 /**
  * What the body of a request holds of this server's memory.
  *
- * Always: what was taken is given back by `letGo`, once.
+ * Always: what was taken is given back by `release`, once.
  */
 import type { Refusal } from "@flotilla/contract/errors";
 import { type Budget, refusalOf, type Shortage } from "./budget.ts";
 
-/** Bytes of a body that one holder has in this server's memory, until `letGo`. */
+/** Bytes of a body that one holder has in this server's memory, until `release`. */
 export class BodyShare {
   readonly #budget: Budget;
   readonly holder: string;
@@ -25,7 +25,7 @@ export class BodyShare {
     return null;
   }
 
-  letGo(): void {
+  release(): void {
     this.#budget.giveBack(this.holder, this.#bytes);
     this.#bytes = 0;
   }

@@ -51,7 +51,7 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
     );
     const discard = (): void => {
       gathered.clear();
-      share.letGo();
+      share.release();
     };
     // It is not asked to send what is refused.
     if (declared > maxBytes && awaitsContinue(incoming)) return reject(tooLarge(maxBytes, { connection: "close" }));

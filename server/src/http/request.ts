@@ -198,7 +198,7 @@ export function finish(
 }
 
 function release(request: OpenRequest): void {
-  request.share?.letGo();
+  request.share?.release();
   request.close?.();
   request.close = undefined;
   request.endWork?.();

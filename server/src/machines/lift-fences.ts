@@ -20,7 +20,7 @@ const LIFTED_AT_A_TIME = 64;
  * replaces it any more. Throws a Refusal if the pool is to delete it. A machine without a fence costs no
  * query.
  */
-export async function giveToUser(
+export async function claimForUse(
   services: MachineServices,
   { id, fence }: Pick<MachineRecord, "id" | "fence">,
 ): Promise<void> {

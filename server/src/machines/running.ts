@@ -10,7 +10,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { NodeUnreachable, NotRunning } from "../link/refusals.ts";
 import { converge } from "./converge.ts";
-import { giveToUser } from "./lift-fences.ts";
+import { claimForUse } from "./lift-fences.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "../auth/not-found.ts";
@@ -51,7 +51,7 @@ export async function inRunningMachine<T>(
     if (machine === undefined) throw machineNotFound(id);
     options.admit?.(machine);
     const running = await ensureRunning(services, machine, options);
-    await giveToUser(services, running);
+    await claimForUse(services, running);
     try {
       return await work(running);
     } catch (error) {

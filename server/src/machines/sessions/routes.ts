@@ -10,7 +10,7 @@ import type { OutputSink } from "../../link/exec-frames.ts";
 import { checkAbsolutePath, checkEnvironment } from "../environment.ts";
 import type { CommandAnswers } from "../exec/answer.ts";
 import { commandOf } from "../exec/request.ts";
-import { giveToUser } from "../lift-fences.ts";
+import { claimForUse } from "../lift-fences.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../../auth/not-found.ts";
 import { findMachine } from "../store.ts";
@@ -41,7 +41,7 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
       const env = checkEnvironment(body?.env);
       const machine = await findMachine(db, { tenantId, id });
       if (machine === undefined) throw machineNotFound(id);
-      await giveToUser(services, machine);
+      await claimForUse(services, machine);
       const madeAs = request.newId("session");
       const sessionId = body?.id ?? madeAs;
       const session = await insertSession(context, { machineId: id, id: sessionId, madeAs, cwd, env }, SESSIONS_MAX);
