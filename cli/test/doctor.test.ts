@@ -1,6 +1,6 @@
 /**
- * `flotilla doctor` on this machine, whatever its state: the form of its output, and that its exit code follows from
- * it.
+ * `flotilla doctor` on this machine, whatever its state: the form of its output, and that its exit code
+ * follows from it.
  *
  * The checks themselves are tested in node/.
  */

@@ -1,6 +1,6 @@
 /**
- * The table of all endpoints, by name. The name is the handler's name in server/, the method's name in sdk/ and the
- * operationId in OpenAPI.
+ * The table of all endpoints, by name. The name is the handler's name in server/, the method's name in sdk/
+ * and the operationId in OpenAPI.
  */
 import { apiKeyEndpoints } from "./apikeys.ts";
 import { appEndpoints } from "./apps.ts";

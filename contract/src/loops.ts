@@ -1,5 +1,6 @@
 /**
- * The server's loops, which make the observed state the desired one: what each has done in the server that answers.
+ * The server's loops, which make the observed state the desired one: what each has done in the server that
+ * answers.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { int32, int64, nullable, type Static, timestamp, Type } from "./schema.ts";

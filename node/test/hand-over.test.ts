@@ -1,5 +1,6 @@
 /**
- * Machines that are handed over to another node while they run, when that ends early or what is desired changes in the middle.
+ * Machines that are handed over to another node while they run, when that ends early or what is desired
+ * changes in the middle.
  */
 import assert from "node:assert/strict";
 import { readdir, readFile, readlink } from "node:fs/promises";

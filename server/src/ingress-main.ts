@@ -1,17 +1,19 @@
 /**
- * The ingress as its own process: the addresses of machines, share links and the connect bridge, beside servers on the
- * same database. Starts and stops it; everything else is in ingress/.
+ * The ingress as its own process: the addresses of machines, share links and the connect bridge, beside
+ * servers on the same database. Starts and stops it; everything else is in ingress/.
  *
- * Run as a program it reads settings, starts, and prints `{"url":…}` as one line of JSON on standard output when it serves.
- * SIGTERM, SIGINT and SIGHUP stop it: after the configured delay requests have STOP_DEADLINE_MS to finish; a second signal ends them.
+ * Run as a program it reads settings, starts, and prints `{"url":…}` as one line of JSON on standard output
+ * when it serves. SIGTERM, SIGINT and SIGHUP stop it: after the configured delay requests have
+ * STOP_DEADLINE_MS to finish; a second signal ends them.
  *
  * Always:
- * - it has no API, runs no loop, takes no call of a node, and reads neither the admin key nor the key of machines' secrets;
- * - with FLOTILLA_NODE_LISTEN nodes on other hosts park connections here, on which it can open ports of machines and do nothing
- *   else;
+ * - it has no API, runs no loop, takes no call of a node, and reads neither the admin key nor the key of
+ *   machines' secrets;
+ * - with FLOTILLA_NODE_LISTEN nodes on other hosts park connections here, on which it can open ports of
+ *   machines and do nothing else;
  * - it migrates nothing: servers do; until the schema exists it answers 503;
- * - what it writes is activity of machines and the last use of keys. A crash loses the last seconds of both, and every open
- *   connection.
+ * - what it writes is activity of machines and the last use of keys. A crash loses the last seconds of both,
+ *   and every open connection.
  */
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";

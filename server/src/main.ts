@@ -2,10 +2,10 @@
  * Starts and stops the server, in order; contains nothing else.
  *
  * Run as a program it reads settings, starts, and prints one line of JSON on standard output when it serves
- * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM, SIGINT and SIGHUP stop it: after the configured delay, in which
- * /readyz fails and all else is served, endless streams end with a message, other requests may finish for at most
- * STOP_DEADLINE_MS, then the embedded database is stopped. During the
- * start they cancel the start. Under `flotilla up` the node stops first, or has lost its parent too, so nothing that
+ * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM, SIGINT and SIGHUP stop it: after the configured
+ * delay, in which /readyz fails and all else is served, endless streams end with a message, other requests
+ * may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped. During the start they
+ * cancel the start. Under `flotilla up` the node stops first, or has lost its parent too, so nothing that
  * waits for a node can finish, and ORPHAN_DEADLINE_MS is enough. A later signal cuts off what runs.
  *
  * Always: the embedded database is stopped before the process ends, unless the process is killed.
@@ -84,7 +84,10 @@ export interface RunningServer {
   readonly address: ListenAddress;
   /** `http://host:port`. */
   readonly url: string;
-  /** Where nodes connect, separate from other callers: `unix:/path`, then `https://host:port` where configured. */
+  /**
+   * Where nodes connect, separate from other callers: `unix:/path`, then `https://host:port` where
+   * configured.
+   */
   readonly nodeUrls: readonly string[];
   readonly adminKey: AdminKey;
   readonly context: Context;
@@ -244,7 +247,7 @@ async function main(): Promise<void> {
   const { url, adminKey } = server;
   const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
   process.stdout.write(`${JSON.stringify(line)}\n`);
-  // For `flotilla up`, which shows it to the user, and may have ended in the meantime: that stops this server.
+  // `flotilla up` shows it to the user, and may have ended in the meantime: that stops this server.
   const nodeSocket = server.nodeUrls.find((address) => address.startsWith("unix:"))?.slice("unix:".length) ?? null;
   const listening = { kind: "listening", url, nodeSocket, adminKey: adminKey.isNew ? adminKey.key : null };
   process.send?.(listening, undefined, undefined, () => undefined);

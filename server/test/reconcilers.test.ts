@@ -272,7 +272,10 @@ test("a join token is forgotten thirty days after it expired", async () => {
   assert.deepEqual(listed.toSorted(), [expired, valid].toSorted());
 });
 
-/** One row of each kind that is purged, with this name. `ago`: since when it is over; `ends`: when it expires. Resolves with the id of the machine. */
+/**
+ * One row of each kind that is purged, with this name. `ago`: since when it is over; `ends`: when it expires.
+ * Resolves with the id of the machine.
+ */
 async function insertAged(
   name: string,
   machineId: string,

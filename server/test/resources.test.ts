@@ -1,9 +1,10 @@
 /**
  * What callers that misbehave leave behind in a server and in an ingress process: memory and descriptors.
  *
- * Every endpoint of the contract is called on each listener by a client that is slow, one that sends too much, one that never
- * ends, and one that disappears. Every endpoint whose body or answer lasts is held open, not read, and abandoned. The list
- * comes from the contract: an endpoint that lasts and has no entry in HOLDS fails the test.
+ * Every endpoint of the contract is called on each listener by a client that is slow, one that sends too
+ * much, one that never ends, and one that disappears. Every endpoint whose body or answer lasts is held open,
+ * not read, and abandoned. The list comes from the contract: an endpoint that lasts and has no entry in HOLDS
+ * fails the test.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -23,7 +24,7 @@ import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { samplePath } from "./support/sample.ts";
 import { startTestServer } from "./support/server.ts";
 
-/** Of those that are held open. */
+/** Callers of those endpoints that are held open. */
 const CALLERS_EACH = 3;
 const UPLOAD_BYTES = 2 * MIB;
 const DEADLINE_MS = 60_000;

@@ -1,6 +1,6 @@
 /**
- * A simulated server: the shipped families, loops and services, without the listeners of HTTP. Calls reach the handlers as they do
- * behind the pipeline of http/, with JSON that was written and read.
+ * A simulated server: the shipped families, loops and services, without the listeners of HTTP. Calls reach
+ * the handlers as they do behind the pipeline of http/, with JSON that was written and read.
  */
 import assert from "node:assert/strict";
 import { Refusal } from "@flotilla/contract/errors";
@@ -51,7 +51,10 @@ export interface ServerCall {
   readonly query?: object;
   readonly body?: unknown;
   readonly caller: Caller;
-  /** The id of what it makes, as the pipeline gives it to each call with the same idempotency key; absent: a new one. */
+  /**
+   * The id of what it makes, as the pipeline gives it to each call with the same idempotency key; absent: a
+   * new one.
+   */
   readonly madeId?: string;
 }
 

@@ -4,8 +4,9 @@
  *
  * With `--fleet` instead what the server finds that each server, node and authority of the fleet needs.
  *
- * The checks of the host are the node agent's (node/src/doctor/main.ts), run as a program, because the node knows
- * what it needs. A missing server is a warning, not a fault: the doctor also runs before the first start.
+ * The checks of the host are the node agent's (node/src/doctor/main.ts), run as a program, because the node
+ * knows what it needs. A missing server is a warning, not a fault: the doctor also runs before the first
+ * start.
  *
  * The exit code is 1 when a check is bad, and when the fleet's server does not answer.
  */
@@ -64,7 +65,10 @@ function checkOf({ subject: { kind, id }, severity, message, action }: FleetFind
   return { name: `${kind} ${shown}`.trim(), status: severity, value: message, meaning: action };
 }
 
-/** A server that answers may still be one that a load balancer sends nothing to: its disk is full, for example. */
+/**
+ * A server that answers may still be one that a load balancer sends nothing to: its disk is full, for
+ * example.
+ */
 async function readyCheck(flotilla: Flotilla, value: string): Promise<Check> {
   const lack = await flotilla.getReadiness({ timeoutMs: CALL_TIMEOUT_MS }).then(() => null, refusalOf);
   if (lack === null) return { name: "server", status: "ok", value, meaning: "reachable" };
@@ -96,7 +100,10 @@ async function checkHost(call: Call, cacheDir: string | undefined): Promise<read
   }
 }
 
-/** Also where no call can be made: a damaged file of `flotilla login`, for example, is one finding among others. */
+/**
+ * Also where no call can be made: a damaged file of `flotilla login`, for example, is one finding among
+ * others.
+ */
 async function checkServer(call: Call): Promise<readonly Check[]> {
   try {
     return await checkConnection(call);

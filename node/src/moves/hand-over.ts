@@ -1,14 +1,14 @@
 /**
- * What a running machine sends to another node: its memory in rounds while it runs, and in a pause what has changed since, with its
- * disk's last blocks and its devices (docs/decisions/0054-live-moves.md).
+ * What a running machine sends to another node: its memory in rounds while it runs, and in a pause what has
+ * changed since, with its disk's last blocks and its devices (docs/decisions/0054-live-moves.md).
  *
  * Always:
- * - Before the pause the journal has the generation of the move and says that the machine is paused. From then on it runs here only
- *   after a request that says so.
+ * - Before the pause the journal has the generation of the move and says that the machine is paused. From
+ *   then on it runs here only after a request that says so.
  * - The state of the devices is that of the memory: it is saved again when a page has changed meanwhile.
  *
- * Nothing else of it is on the disk. After a crash of the agent the next one saves the paused machine's memory to a file
- * (actions/suspend.ts), and the move continues with that.
+ * Nothing else of it is on the disk. After a crash of the agent the next one saves the paused machine's
+ * memory to a file (actions/suspend.ts), and the move continues with that.
  */
 import { open, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -34,7 +34,7 @@ export interface HandOver {
   readonly point: string;
   /** The point of the disk that it has. */
   readonly diskPoint: string;
-  /** Of the machine's row since it is held for the move. */
+  /** Generation of the machine's row since it is held for the move. */
   readonly generation: number;
 }
 
@@ -47,7 +47,10 @@ export interface ArrivalFacts {
   readonly workload: readonly string[] | null;
 }
 
-/** The memory of a running machine in rounds, until little is left; then the other node knows `point`. Throws UnknownPoint. */
+/**
+ * The memory of a running machine in rounds, until little is left; then the other node knows `point`. Throws
+ * UnknownPoint.
+ */
 export async function* sendRounds({ machine, vm, boot }: RunningMachine, point: string): AsyncGenerator<MoveRecord> {
   const watch = await vm.memory?.watch?.(boot, machine.directory).catch((error: unknown) => {
     const reason = messageOf(error);
@@ -73,7 +76,10 @@ export async function* sendRounds({ machine, vm, boot }: RunningMachine, point: 
   watched.point = point;
 }
 
-/** Pauses the machine and sends the rest. It stays paused, whatever happens to the stream. Throws UnknownPoint before the pause. */
+/**
+ * Pauses the machine and sends the rest. It stays paused, whatever happens to the stream. Throws UnknownPoint
+ * before the pause.
+ */
 export async function* handOver(
   { machine, vm, boot }: RunningMachine,
   { point, diskPoint, generation }: HandOver,

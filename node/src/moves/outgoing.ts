@@ -1,10 +1,11 @@
 /**
- * A machine's files as they leave for another node: what there is, and their blocks. Of a suspended machine also its memory, and
- * the base of that.
+ * A machine's files as they leave for another node: what there is, and their blocks. Of a suspended machine
+ * also its memory, and the base of that.
  *
- * Only reads. Always: files that change are read while nothing of the machine runs here and it is to stay stopped; the server starts
- * it again only after the move has ended, here or on the other node. They stay here until the server says that the machine is
- * elsewhere. Only a stream with a point (disk-changes.ts) is read from a disk that is in use.
+ * Only reads. Always: files that change are read while nothing of the machine runs here and it is to stay
+ * stopped; the server starts it again only after the move has ended, here or on the other node. They stay
+ * here until the server says that the machine is elsewhere. Only a stream with a point (disk-changes.ts) is
+ * read from a disk that is in use.
  */
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -31,7 +32,7 @@ export interface OutgoingDeps {
   readonly images: Images;
   readonly driver: Driver;
   readonly memoryBases: MemoryBases;
-  /** For disks that are read while their machines run. */
+  /** Slots of disks that are read while their machines run. */
   readonly earlySlots: BootSlots;
   readonly log: Log;
 }
@@ -44,13 +45,16 @@ export interface DescribeOptions {
 /** For a guest to write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
 
-/** Of a machine whose first start has failed or was stopped before it had a disk. */
+/** Description of a machine whose first start has failed or was stopped before it had a disk. */
 const NOTHING = {
   ...{ image: null, root: null, files: [], memory: null, memoryFormat: null, memoryBase: null, points: [] },
   ...{ canSendEarly: false, canMoveLive: false },
 } as const;
 
-/** What the node has of the machine. `hasContent`: with the hashes of the files that its disk and its memory are based on. */
+/**
+ * What the node has of the machine. `hasContent`: with the hashes of the files that its disk and its memory
+ * are based on.
+ */
 export async function describeOutgoing(
   supervisor: Supervisor,
   deps: OutgoingDeps,
@@ -82,7 +86,7 @@ export async function describeOutgoing(
   return { ...known, memory, memoryFormat, canSendEarly, canMoveLive, memoryBase, points };
 }
 
-/** Of a machine that runs. */
+/** Describes the base of a machine that runs. */
 async function describeBase(
   running: RunningMachine,
   { memoryBases }: OutgoingDeps,
@@ -140,7 +144,10 @@ export async function outgoingBlocks(
   }
 }
 
-/** The machine while it runs and what it writes to its disk can be watched, so that its files may be sent before it is stopped. */
+/**
+ * The machine while it runs and what it writes to its disk can be watched, so that its files may be sent
+ * before it is stopped.
+ */
 async function watched(supervisor: Supervisor): Promise<RunningMachine | null> {
   const running = await supervisor.running();
   return running === null || running.vm.watchDisk === null ? null : running;
@@ -152,7 +159,10 @@ async function watchable(supervisor: Supervisor): Promise<RunningMachine> {
   return running;
 }
 
-/** Begins a point of a disk, as `DiskChanges.next`. What its guest has written until now is in the file. Throws UnknownPoint. */
+/**
+ * Begins a point of a disk, as `DiskChanges.next`. What its guest has written until now is in the file.
+ * Throws UnknownPoint.
+ */
 async function nextPoint(
   { machine, vm, boot }: RunningMachine,
   next: NextPoint,
@@ -172,7 +182,10 @@ async function nextPoint(
 const memoryBaseOf = async ({ machine, vm, boot }: RunningMachine): Promise<string | null> =>
   (await vm.memory?.base(boot, machine.directory).catch(() => null)) ?? null;
 
-/** The same records; rejects when the first one does. Also when nothing of it is read, their files are closed when it ends. */
+/**
+ * The same records; rejects when the first one does. Also when nothing of it is read, their files are closed
+ * when it ends.
+ */
 async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<MoveRecord>> {
   const iterator = records[Symbol.asyncIterator]();
   let first: IteratorResult<MoveRecord> | null = await iterator.next();

@@ -2,12 +2,13 @@
  * Which answered calls go to the audit log, and what is recorded of them.
  *
  * Always:
- * - A call that changes something is answered with 2xx only after it was recorded. If that fails it is answered with
- *   503, although the change was made. A server that dies in between leaves the change without a row and without an
- *   answer.
+ * - A call that changes something is answered with 2xx only after it was recorded. If that fails it is
+ *   answered with 503, although the change was made. A server that dies in between leaves the change without
+ *   a row and without an answer.
  * - Calls that work inside a machine (commands, terminals), refused calls and failed ones are recorded in the
  *   background: a crash loses those of the last moment.
- * - A node's registration is recorded like a change, in the chain of the first tenant; its reports are not recorded.
+ * - A node's registration is recorded like a change, in the chain of the first tenant; its reports are not
+ *   recorded.
  * - Nothing is recorded of bodies, queries and paths of files; ids that contain a credential are hidden.
  */
 import { Readable } from "node:stream";

@@ -1,5 +1,5 @@
 /**
- * Who asks, and whether they may: the credential, the tenant's standing and the key's scope.
+ * Finds the caller, and whether it may call: the credential, the tenant's standing and the key's scope.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { grants } from "@flotilla/contract/scopes";
@@ -18,8 +18,8 @@ function guardFor(parts: HandleParts, exchange: Exchange): Guard {
 }
 
 /**
- * Writes the caller into the exchange. `route` undefined: a path that does not exist asks for an API key, as most do. Throws
- * or rejects with a Refusal.
+ * Writes the caller into the exchange. `route` undefined: a path that does not exist asks for an API key, as
+ * most do. Throws or rejects with a Refusal.
  */
 export function authenticate(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<void> | void {
   const access = route?.endpoint.access;
@@ -41,8 +41,8 @@ export function authenticate(parts: HandleParts, exchange: Exchange, route: Rout
 }
 
 /**
- * Throws a Refusal for a suspended tenant, before any other check of the key. An operator's key can still do what only
- * operators may do, so that a suspension can be ended.
+ * Throws a Refusal for a suspended tenant, before any other check of the key. An operator's key can still do
+ * what only operators may do, so that a suspension can be ended.
  */
 export function checkTenant(route: Route | undefined, key: KnownKey | undefined): void {
   if (key === undefined || !key.isSuspended) return;

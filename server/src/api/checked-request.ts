@@ -1,7 +1,8 @@
 /**
  * A request as its handler sees it.
  *
- * Signal and log are made when they are first asked for: most requests wait for nothing and log nothing themselves.
+ * Signal and log are made when they are first asked for: most requests wait for nothing and log nothing
+ * themselves.
  */
 import type { Log } from "@flotilla/base/log";
 import type { IdKind } from "@flotilla/contract/ids";

@@ -31,7 +31,10 @@ export interface HandleParts extends RequestParts {
   readonly largeJson: LargeJson;
   readonly readers: LastReaders;
   readonly idempotency: IdempotencyUse;
-  /** Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large bodies. */
+  /**
+   * Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large
+   * bodies.
+   */
   readonly findTarget: FindTarget;
   readonly audit: AuditSink;
   /** Replaces PROCESSING_MS. For tests. */

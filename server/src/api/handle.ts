@@ -1,11 +1,13 @@
 /**
- * What happens to every request of the API, in this order: request id → host, transfer coding → route → key → rate → tenant →
- * scope → open requests → target → body → validate → turn → idempotency → handler → encode → log.
+ * What happens to every request of the API, in this order: request id → host, transfer coding → route → key →
+ * rate → tenant → scope → open requests → target → body → validate → turn → idempotency → handler → encode →
+ * log.
  *
  * Always:
  * - Callers without a key learn nothing: unknown paths also return 401.
  * - Bad input gets a refusal with a reason, never a 500.
- * - A request that is answered from memory is answered in the round of the event loop in which it came (`after`).
+ * - A request that is answered from memory is answered in the round of the event loop in which it came
+ *   (`after`).
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -79,7 +81,10 @@ function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Out
   return after(authenticating, () => serve(parts, exchange, route));
 }
 
-/** What needs no key counts for its address. Probes of this server do not: they are answered whatever else the address asks for. */
+/**
+ * What needs no key counts for its address. Probes of this server do not: they are answered whatever else the
+ * address asks for.
+ */
 function answerPublicly(parts: HandleParts, exchange: Exchange, route: Route | "page"): Promise<Outgoing> | Outgoing {
   const serveIt = (): Promise<Outgoing> | Outgoing =>
     route === "page" ? (exchange.entry as Page).answer() : serveWithinRate(parts, exchange, route);

@@ -1,6 +1,6 @@
 /**
- * The types between the contract and the code that serves it: a missing handler, a wrong path parameter or an answer
- * that the contract does not declare fails to compile.
+ * The types between the contract and the code that serves it: a missing handler, a wrong path parameter or an
+ * answer that the contract does not declare fails to compile.
  */
 import type { Readable } from "node:stream";
 import type { Log } from "@flotilla/base/log";
@@ -40,7 +40,10 @@ export interface Request<E extends Endpoint = Endpoint> {
   /** Aborted when the caller has disconnected or the server ends requests. */
   readonly signal: AbortSignal;
   readonly log: Log;
-  /** An id for a resource of the kind that this request makes. A repetition under the same idempotency key gets the same. */
+  /**
+   * An id for a resource of the kind that this request makes. A repetition under the same idempotency key
+   * gets the same.
+   */
   newId(kind: IdKind): string;
   /** Random bytes for a secret. A repetition under the same idempotency key gets the same, call for call. */
   readonly secretBytes: (size: number) => Buffer;
@@ -50,7 +53,7 @@ type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly 
   ? {
       readonly body: A extends { readonly orStream: string } ? Static<S> | Readable : Static<S>;
       readonly json?: string | Buffer;
-      /** Of a stream that is not `orStream`. */
+      /** Content type of a stream that is not `orStream`. */
       readonly contentType?: string;
     }
   : A extends { readonly kind: "stream" }

@@ -87,8 +87,8 @@ function checkEncoding({ headers }: IncomingMessage): void {
 }
 
 /**
- * Larger than what arrives together with the head, mostly; a body of undeclared length counts as large. One that is too large
- * is not held, so nothing has to be found for it.
+ * Larger than what arrives together with the head, mostly; a body of undeclared length counts as large. One
+ * that is too large is not held, so nothing has to be found for it.
  */
 function isLarge({ headers }: IncomingMessage, maxBytes = JSON_BODY_BYTES_MAX): boolean {
   if (headers["transfer-encoding"] !== undefined) return true;

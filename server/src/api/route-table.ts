@@ -1,8 +1,8 @@
 /**
  * From the contract to the router: for each path its endpoints by method, with compiled checks.
  *
- * Always: every endpoint of the contract is in the table, whether it is served yet or not, except the bridge to machines,
- * which ingress/ serves.
+ * Always: every endpoint of the contract is in the table, whether it is served yet or not, except the bridge
+ * to machines, which ingress/ serves.
  */
 import type { Answer, Endpoint } from "@flotilla/contract/endpoint";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
@@ -28,7 +28,7 @@ export interface PathEntry {
   /** In the router's form: `/v1/machines/:id/files/*`. */
   readonly url: string;
   readonly routes: Readonly<Record<string, Route>>;
-  /** For the `Allow` header. */
+  /** Value of the `Allow` header. */
   readonly allow: string;
 }
 

@@ -3,7 +3,8 @@
  *
  * Always:
  * - Every answer carries `x-request-id`, and each request is logged once.
- * - What a request holds (fairness/admission.ts) is given back at the end of its answer, or of its upgraded connection.
+ * - What a request holds (fairness/admission.ts) is given back at the end of its answer, or of its upgraded
+ *   connection.
  * - An error that is not a Refusal is a fault of ours (failure.ts).
  *
  * A request whose caller goes away has its signal aborted and is logged with status 499.
@@ -39,7 +40,10 @@ export interface OpenRequest extends Incoming {
   /** By the monotonic clock. */
   readonly startedAt: number;
   readonly requestId: string;
-  /** The address of the connection; undefined: it is a UNIX socket's. Kept: a body that was passed on takes the socket along. */
+  /**
+   * The address of the connection; undefined: it is a UNIX socket's. Kept: a body that was passed on takes
+   * the socket along.
+   */
   readonly peer: string | undefined;
   readonly headers: HeaderList;
   key: KnownKey | undefined;
@@ -74,8 +78,8 @@ export function openRequest({ context, requestIds }: RequestParts, incoming: Inc
 }
 
 /**
- * Continues with the value: at once when it is known, later when it is promised. Most requests are answered from memory,
- * and a promise per step would cost them as much as the rest of the way.
+ * Continues with the value: at once when it is known, later when it is promised. Most requests are answered
+ * from memory, and a promise per step would cost them as much as the rest of the way.
  */
 export function after<T, U>(value: T | Promise<T>, proceed: (value: T) => U | Promise<U>): U | Promise<U> {
   return value instanceof Promise ? value.then(proceed) : proceed(value);
@@ -115,7 +119,10 @@ function checkHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void {
     throw new Refusal("invalid_request", "the request has no Host header, which HTTP/1.1 asks for");
 }
 
-/** Only `chunked` is taken off here. What another coding made of a body would be taken for the body, here or by a guest. */
+/**
+ * Only `chunked` is taken off here. What another coding made of a body would be taken for the body, here or
+ * by a guest.
+ */
 function checkTransferCoding({ headers: { "transfer-encoding": coding } }: IncomingMessage): void {
   if (coding === undefined || /^chunked$/i.test(coding)) return;
   const text = "the body has a Transfer-Encoding other than chunked, which is not supported; send it without one";
@@ -141,7 +148,9 @@ export const searchOf = (url: string): URLSearchParams => {
   return new URLSearchParams(at < 0 ? "" : url.slice(at + 1));
 };
 
-/** Precedes every query for a credential: callers from one address share a rate of unknown ones, and a turn. */
+/**
+ * Precedes every query for a credential: callers from one address share a rate of unknown ones, and a turn.
+ */
 export const guardOf =
   (parts: RequestParts, request: OpenRequest): Guard =>
   async (name, read) => {
@@ -153,7 +162,10 @@ export const guardOf =
     });
   };
 
-/** Does the work of authenticating. A flood of calls without a valid key is slowed down, although it causes no query. */
+/**
+ * Does the work of authenticating. A flood of calls without a valid key is slowed down, although it causes no
+ * query.
+ */
 export const refuseSlowly = <T>(
   parts: RequestParts,
   request: OpenRequest,

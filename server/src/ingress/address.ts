@@ -1,14 +1,17 @@
 /**
- * Requests to machines by their public address, mostly from browsers: decides who has access, then forwards like bridge.ts.
+ * Requests to machines by their public address, mostly from browsers: decides who has access, then forwards
+ * like bridge.ts.
  *
- * A public machine is open to everyone. Any other needs its share link, which is immediately exchanged for a cookie so that
- * the token is in no history and no `Referer`, or a key of its tenant with `machine:exec`.
+ * A public machine is open to everyone. Any other needs its share link, which is immediately exchanged for a
+ * cookie so that the token is in no history and no `Referer`, or a key of its tenant with `machine:exec`.
  *
  * Always:
- * - a caller without access learns nothing, not even whether the machine exists: 401, or 404 with a key of another tenant;
- * - access is checked for every request (access.ts limits how old it may be); a revoked link opens nothing, and what it
- *   opened ends;
- * - the cookie of a share link opens nothing for pages of other hosts (page-origin.ts), except by a link that is followed;
+ * - a caller without access learns nothing, not even whether the machine exists: 401, or 404 with a key of
+ *   another tenant;
+ * - access is checked for every request (access.ts limits how old it may be); a revoked link opens nothing,
+ *   and what it opened ends;
+ * - the cookie of a share link opens nothing for pages of other hosts (page-origin.ts), except by a link that
+ *   is followed;
  * - no credential of Flotilla reaches the guest.
  */
 import { Refusal } from "@flotilla/contract/errors";
@@ -146,7 +149,8 @@ async function credentialOf(
   const key = await authenticateKey(parts, bearer, guardOf(parts, request));
   request.key = key;
   if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
-  // The same answer for another tenant's machine and for none, so that callers cannot tell which machines exist.
+  // The same answer for another tenant's machine and for none, so that callers cannot tell which machines
+  // exist.
   if (access?.tenantId !== key.tenantId) throw new Refusal("not_found", "your tenant has no machine at this address");
   return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
 }

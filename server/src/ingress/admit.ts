@@ -29,8 +29,8 @@ export interface IngressParts extends RequestParts, IngressServices {
 }
 
 /**
- * Records the right that gave access: what the request has opened ends with it. Counts the request as the tenant's own or as a
- * visit, and waits for its turn. Throws a Refusal above a limit.
+ * Records the right that gave access: what the request has opened ends with it. Counts the request as the
+ * tenant's own or as a visit, and waits for its turn. Throws a Refusal above a limit.
  */
 export async function admit(
   parts: IngressParts,

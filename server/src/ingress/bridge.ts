@@ -1,6 +1,6 @@
 /**
- * The connect bridge: any method on `/v1/machines/{id}/connect/{port}/…`, passed on to a published port, for callers with a key
- * of the machine's tenant or a connect token of the machine.
+ * The connect bridge: any method on `/v1/machines/{id}/connect/{port}/…`, passed on to a published port, for
+ * callers with a key of the machine's tenant or a connect token of the machine.
  *
  * Always: neither reaches the guest.
  */

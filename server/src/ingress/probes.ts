@@ -1,6 +1,6 @@
 /**
- * What the ingress answers in its own process besides requests for machines: probes and metrics. It has no API: any other path
- * is unknown, which only callers with a key learn.
+ * What the ingress answers in its own process besides requests for machines: probes and metrics. It has no
+ * API: any other path is unknown, which only callers with a key learn.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { grants } from "@flotilla/contract/scopes";

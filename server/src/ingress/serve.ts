@@ -1,10 +1,10 @@
 /**
- * What happens to every request for a machine, in this order: request id → host, transfer coding → way in → rate of the
- * address or the key → access → rate and open requests of the owner → turn → forward → log.
+ * What happens to every request for a machine, in this order: request id → host, transfer coding → way in →
+ * rate of the address or the key → access → rate and open requests of the owner → turn → forward → log.
  *
  * Always:
- * - There are two ways in: a public address (address.ts), and the bridge of the API, for callers with a key (bridge.ts). All
- *   other requests are another service's.
+ * - There are two ways in: a public address (address.ts), and the bridge of the API, for callers with a key
+ *   (bridge.ts). All other requests are another service's.
  * - Callers without access learn nothing.
  */
 import type { IncomingMessage } from "node:http";

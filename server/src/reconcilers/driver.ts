@@ -2,8 +2,8 @@
  * Runs the server's loops: what wakes them, how often they run, and what they report.
  *
  * Always:
- * - One activation of a loop at a time in this process. Other servers run the same loops, and every effect of an
- *   activation is claimed or fenced in the database.
+ * - One activation of a loop at a time in this process. Other servers run the same loops, and every effect of
+ *   an activation is claimed or fenced in the database.
  * - A failed activation is logged and followed by the next one, never retried inside.
  * - `stop` lets the running activation end.
  */

@@ -1,5 +1,6 @@
 /**
- * The server's metrics, in Prometheus' format. One registry per running server, so that two in a process do not mix.
+ * The server's metrics, in Prometheus' format. One registry per running server, so that two in a process do
+ * not mix.
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from "prom-client";
 import { RequestCounts, type RequestSeen } from "./request-counts.ts";
@@ -25,7 +26,9 @@ export interface Measure {
   readonly read: () => readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 }
 
-/** Runs that do not agree with what their node reports of machines. Both are 0 a few seconds after any change. */
+/**
+ * Runs that do not agree with what their node reports of machines. Both are 0 a few seconds after any change.
+ */
 export interface RunMismatches {
   /** Open runs whose boot no machine of a reporting node has. */
   readonly openWithoutBoot: number;
@@ -47,7 +50,10 @@ export interface FleetReads {
   countLoss(): Promise<{ readonly held: number; readonly lost: number }>;
 }
 
-/** Gauges of the library with the ending of counters, which `rate` would misread. Each is the sum of one that stays. */
+/**
+ * Gauges of the library with the ending of counters, which `rate` would misread. Each is the sum of one that
+ * stays.
+ */
 const MISNAMED = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
 
 export function createMetrics(fleet?: FleetReads): Metrics {
@@ -126,7 +132,7 @@ function registerLoss(registry: Registry, count: () => ReturnType<FleetReads["co
   });
 }
 
-/** Of the nodes that report it. */
+/** Registers the pressure of the nodes that report it. */
 function registerPressure(registry: Registry, list: () => Promise<readonly NodeWaits[]>): void {
   new Gauge({
     name: "flotilla_node_pressure_ratio",

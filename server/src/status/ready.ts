@@ -12,8 +12,8 @@ export interface ReadyOptions {
   /** Whether the embedded database has used up its reserved disk space. */
   readonly isDiskFull: () => boolean;
   /**
-   * For a server that is ready only with a node: whether one has reported since the server started. null: it needs
-   * none.
+   * For a server that is ready only with a node: whether one has reported since the server started. null: it
+   * needs none.
    */
   readonly hasNode: (() => Promise<boolean>) | null;
 }

@@ -3,9 +3,9 @@
  *
  * Always:
  * - /livez needs nothing but this process.
- * - /readyz queries the database, with its own deadline. It fails while the server is stopping (with a delay a
- *   load balancer notices before connections close), while its disk is full, and, where a node is expected, until one has
- *   reported to this server.
+ * - /readyz queries the database, with its own deadline. It fails while the server is stopping (with a delay
+ *   a load balancer notices before connections close), while its disk is full, and, where a node is expected,
+ *   until one has reported to this server.
  * - /health and /metrics also answer while the database is unreachable, with the last known values.
  * - Concurrent requests share one query to the database.
  */
@@ -35,7 +35,8 @@ export function statusHandlers(
 ): HandlersOf<"getHealth" | "getLiveness" | "getReadiness" | "getMetrics" | "getOpenapi"> {
   const startedAt = context.clock.monotonic();
   const known = { clusterId: "", nodesTotal: 0, nodesReady: 0, poolsTotal: 0 };
-  // One buffer for all answers: a caller that asks again and again must not make the server serialize or copy it each time.
+  // One buffer for all answers: a caller that asks again and again must not make the server serialize or copy
+  // it each time.
   const openapi = Buffer.from(JSON.stringify(options.openapi));
   const checkReady = readiness(context, options);
   const count = once(async () => {

@@ -1,8 +1,9 @@
 /**
- * A machine that is paused for a move: it waits for the end of the move, and continues here or on the other node.
+ * A machine that is paused for a move: it waits for the end of the move, and continues here or on the other
+ * node.
  *
- * Always: it continues only when the server says that it is to run on this node. The journal says that it is paused from before the
- * pause until it runs again, so no agent lets it run by itself.
+ * Always: it continues only when the server says that it is to run on this node. The journal says that it is
+ * paused from before the pause until it runs again, so no agent lets it run by itself.
  */
 import { once } from "node:events";
 import { deadlineSignal } from "@flotilla/base/abort";
@@ -22,7 +23,10 @@ export async function awaitMove(machine: Machine, signal: AbortSignal): Promise<
   if (!signal.aborted) await machine.update({ suspendRefusal: null });
 }
 
-/** It was about to be paused, and is not any more: what ends for the pause is as before. Does nothing when it was paused. */
+/**
+ * It was about to be paused, and is not any more: what ends for the pause is as before. Does nothing when it
+ * was paused.
+ */
 export function stay(machine: Machine): void {
   const { held, journal, leaving } = machine;
   leaving.isUnderWay = false;
@@ -34,7 +38,10 @@ export function stay(machine: Machine): void {
   void leaving.forget();
 }
 
-/** Where it was, its guest is connected and configured. Where it arrived, it is connected to and configured again next. */
+/**
+ * Where it was, its guest is connected and configured. Where it arrived, it is connected to and configured
+ * again next.
+ */
 export async function unpause(machine: Machine, signal: AbortSignal): Promise<void> {
   const { held, deps } = machine;
   const { boot } = machine.journal;
