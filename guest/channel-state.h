@@ -12,7 +12,7 @@
 #include "kept.h"
 #include "protocol.h"
 
-enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_WORKLOAD, SOURCE_STDIN, SOURCE_STDOUT, SOURCE_STDERR };
+enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_WORKLOAD, SOURCE_KERNEL_LOG, SOURCE_STDIN, SOURCE_STDOUT, SOURCE_STDERR };
 #define OUTPUTS 2
 #define CHANNELS_ALL (CHANNELS_MAX + CONNECTIONS_MAX)
 /* The exit code of a connection that did not end in order. */

@@ -25,6 +25,7 @@
 #include "file.h"
 #include "frame.h"
 #include "input.h"
+#include "killed.h"
 #include "log.h"
 #include "machine.h"
 #include "output.h"
@@ -127,6 +128,7 @@ static int on_hello(const struct frame *frame)
 		workers[at].is_awaited = false;
 	output_discard();
 	answer_hello(frame->payload + HELLO_MAGIC_BYTES);
+	killed_attach();
 	return 0;
 }
 
@@ -326,6 +328,10 @@ static int dispatch(uint8_t type, uint32_t number, const uint8_t *payload, uint3
 	struct fields fields = {.at = payload, .end = payload + length};
 	struct channel *channel = channel_get(number);
 
+	if (number == 0 && type == HOST_FRAME_KILLED_READ) {
+		killed_read_by_host();
+		return 0;
+	}
 	if (number == 0)
 		return type == HOST_FRAME_WORKLOAD_TAKEN ? on_workload_taken(fields) : on_request(type, fields);
 	return channel == NULL ? -EBADMSG : on_channel(type, channel, payload, length);

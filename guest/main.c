@@ -13,7 +13,8 @@
  *
  * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and does
  * not change the system. `--cgroup DIRECTORY` names a directory for control groups there, `--resume-ms N`
- * replaces RESUME_MS, `--timer-list FILE` names a copy of TIMER_LIST.
+ * replaces RESUME_MS, `--timer-list FILE` names a copy of TIMER_LIST,
+ * `--kernel-log PIPE` one of KERNEL_LOG.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,6 +35,7 @@
 #include "channel.h"
 #include "exec.h"
 #include "host.h"
+#include "killed.h"
 #include "log.h"
 #include "machine.h"
 #include "memory.h"
@@ -49,6 +51,7 @@
 #define DESCRIPTORS_HARD 1048576
 
 static int epoll_fd, port_fd, signals_fd;
+static const char *kernel_log; /* NULL: none is read */
 static bool has_children = true;
 static bool input_waits;      /* unprocessed input, because the answers had no room */
 static bool port_wants_write; /* the port is full; waits for it to become writable */
@@ -110,6 +113,10 @@ static int prepare(void)
 	watch_init(epoll_fd);
 	workload_init(epoll_fd);
 	host_init(port_fd);
+	if (machine.is_init)
+		kernel_log = KERNEL_LOG;
+	if (kernel_log != NULL)
+		killed_init(epoll_fd, kernel_log);
 	int error = open_signals();
 	if (error == 0)
 		error = exec_init();
@@ -174,6 +181,8 @@ static void handle(const struct epoll_event *event, bool *has_input)
 		reap();
 	else if (event->data.u64 == SOURCE_WORKLOAD)
 		workload_event();
+	else if (event->data.u64 == SOURCE_KERNEL_LOG)
+		killed_event();
 	else
 		channel_event(event->data.u64);
 }
@@ -207,6 +216,7 @@ static int run_once(void)
 		if (was_full && output_data_room() > 0) {
 			channel_pump_all();
 			workload_pump();
+			killed_pump();
 		}
 		/* There is more input and room again: do not wait for an event that has already been delivered. */
 	} while ((has_input && output_has_room()) || (!output_is_empty() && !port_wants_write));
@@ -228,6 +238,8 @@ static int parse_arguments(int argc, char **argv)
 			channel_use_resume_ms(atoi(argv[at + 1]));
 		else if (strcmp(argv[at], "--timer-list") == 0)
 			timer_init(argv[at + 1]);
+		else if (strcmp(argv[at], "--kernel-log") == 0)
+			kernel_log = argv[at + 1];
 		else
 			return -EINVAL;
 	}

@@ -112,6 +112,8 @@ export interface AgentOptions {
   readonly resumeMs?: number;
   /** A file that it reads as /proc/timer_list. */
   readonly timerListPath?: string;
+  /** A pipe that it reads as /dev/kmsg. */
+  readonly kernelLogPath?: string;
 }
 
 export function startAgent(options: AgentOptions = {}): TestAgent {
@@ -121,6 +123,7 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
   const args = ["--fd", "3", ...(cgroup === undefined ? [] : ["--cgroup", cgroup])];
   if (options.resumeMs !== undefined) args.push("--resume-ms", String(options.resumeMs));
   if (options.timerListPath !== undefined) args.push("--timer-list", options.timerListPath);
+  if (options.kernelLogPath !== undefined) args.push("--kernel-log", options.kernelLogPath);
   const child: ChildProcess = spawn(program, args, {
     stdio: ["ignore", "ignore", "pipe", "pipe"],
     env: { ASAN_OPTIONS: "detect_leaks=0", UBSAN_OPTIONS: "print_stacktrace=1" },

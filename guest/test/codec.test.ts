@@ -21,6 +21,7 @@ import {
   type GuestField,
   HELLO_MAGIC,
   HELLO_NONCE_BYTES,
+  KILLED_PROGRAM_BYTES_MAX,
 } from "@flotilla/contract/guest/messages";
 import fc from "fast-check";
 import { build, GUEST_DIRECTORY } from "./agent.ts";
@@ -256,6 +257,7 @@ test("every constant of the protocol is the same in C and TypeScript", () => {
   expected.set("HELLO_MAGIC", HELLO_MAGIC.toString());
   expected.set("HELLO_NONCE_BYTES", HELLO_NONCE_BYTES);
   expected.set("GUEST_MESSAGE_BYTES_MAX", GUEST_MESSAGE_BYTES_MAX);
+  expected.set("KILLED_PROGRAM_BYTES_MAX", KILLED_PROGRAM_BYTES_MAX);
   expected.set("FIELD_HEADER_BYTES", 5);
   assert.deepEqual(new Map([...inC].sort()), new Map([...expected].sort()));
 });

@@ -438,3 +438,23 @@ test("whatever a guest sends, only its channel ends", async () => {
     { numRuns: 300 },
   );
 });
+
+test("a guest that reports killed processes before the last report was read, or impossible ones, is disconnected", async () => {
+  const report = (program: string, kills: number): Buffer =>
+    say("killed", new FieldWriter().text("program", program).u32("kills", kills), 0);
+  for (const wrong of [
+    Buffer.concat([report("a", 1), report("b", 1)]),
+    report("a", 0),
+    report("a\nb", 1),
+    report("größe", 1),
+    report("a".repeat(64), 1),
+    say("killed", new FieldWriter().text("program", "a"), 0),
+  ]) {
+    const { guest, socket } = await scripted();
+    const reports: unknown[] = [];
+    guest.onKilled?.((killed) => reports.push(killed));
+    socket.write(wrong);
+    assert.match(await guest.closed, /the guest violated the protocol/);
+    assert.ok(reports.length <= 1);
+  }
+});

@@ -9,6 +9,7 @@ import { existsSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "n
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { type Driver, GuestPaused, type Vm } from "../../node/src/driver/driver.ts";
+import type { GuestKilled } from "../../node/src/guest/guest.ts";
 import { readCgroupLayout } from "../../node/src/host/cgroups.ts";
 import { onThisHost, until } from "../support/until.ts";
 import {
@@ -222,6 +223,19 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const isWritten = async (): Promise<boolean> => (await shell(vm.guest, "cat /end || true")) === "done\n";
     await until(isWritten, { what: "the file to be written", deadlineMs: 30_000 });
     assert.equal(await shell(vm.guest, "busybox stat -c %s /file"), `${40 * 2 ** 20}\n`);
+    await vm.kill();
+  });
+
+  test("a process that the guest's kernel kills for lack of memory is named", async () => {
+    const machine = await place.machine("mach-memory", 700_014);
+    const vm = await driver.boot(place.bootOf(machine, "boot-memory"), deadline());
+    await configure(vm.guest, driver);
+    const killed: GuestKilled[] = [];
+    vm.guest.onKilled?.((each) => killed.push(each));
+    // It keeps the last line, which here has no end.
+    assert.equal(await shell(vm.guest, "busybox tail /dev/zero; echo $?"), "137\n");
+    await until(() => killed.length > 0, { what: "the report of the kill", deadlineMs: 10_000 });
+    assert.deepEqual(killed, [{ program: "busybox", count: 1 }]);
     await vm.kill();
   });
 

@@ -63,6 +63,8 @@ export const GUEST_FIELDS = {
   keepsConnections: 58,
   keptConnections: 59,
   timerKhz: 60,
+  program: 61,
+  kills: 62,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 
@@ -80,6 +82,8 @@ export const HELLO_MAGIC = Buffer.from("FLOTILLA");
 export const HELLO_NONCE_BYTES = 16;
 /** The guest cuts its error texts to this size; the host refuses longer ones. */
 export const GUEST_MESSAGE_BYTES_MAX = 1024;
+/** The guest cuts the name of a killed program to this size with its zero byte; the host refuses longer ones. */
+export const KILLED_PROGRAM_BYTES_MAX = 64;
 
 const FIELD_HEADER_BYTES = 5;
 

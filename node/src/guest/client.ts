@@ -36,6 +36,7 @@ import { FieldReader, FieldWriter, GUEST_FILE_OPERATIONS } from "@flotilla/contr
 import type { BulkDisk, BulkWindow } from "./bulk-disk.ts";
 import { overBulkDisk } from "./bulk-file.ts";
 import { ClientExec } from "./client-exec.ts";
+import { ClientKilled } from "./client-killed.ts";
 import { type HelloAnswer, HelloSearch } from "./client-hello.ts";
 import { ClientWorkload } from "./client-workload.ts";
 import {
@@ -47,6 +48,7 @@ import {
   type GuestExecRequest,
   type GuestFileRequest,
   type GuestHello,
+  type GuestKilled,
   type GuestResumeRequest,
   type GuestWorkload,
   type GuestWorkloadRequest,
@@ -176,6 +178,7 @@ class GuestClient implements Guest {
   #greeting: Pending | undefined;
   #lostBecause: string | undefined;
   #workload: ClientWorkload | undefined;
+  readonly #killed: ClientKilled;
   readonly #bulk: BulkDisk | null;
   #bulkFromMs = 0;
   #lastRequest = 0;
@@ -187,6 +190,8 @@ class GuestClient implements Guest {
     this.#clock = clock;
     this.#bulk = bulk;
     this.#search = new HelloSearch(randomBytes);
+    const read = encodeFrame({ type: HOST_FRAMES.killedRead, channel: 0 }, NOTHING);
+    this.#killed = new ClientKilled(clock, () => this.#write(read));
     this.closed = new Promise((resolve) => {
       this.#onClosed = resolve;
     });
@@ -369,6 +374,10 @@ class GuestClient implements Guest {
     return workload;
   }
 
+  onKilled(listener: (killed: GuestKilled) => void): void {
+    this.#killed.listen(listener);
+  }
+
   sync(): Promise<void> {
     return this.#request("syncFileSystems");
   }
@@ -393,6 +402,7 @@ class GuestClient implements Guest {
     this.#requests.clear();
     this.#execs.clear();
     this.#releaseTimer?.cancel();
+    this.#killed.end();
     this.#bulk?.close().catch(() => {});
     this.#onClosed(reason);
   }
@@ -468,6 +478,7 @@ class GuestClient implements Guest {
     if (frame.flags !== 0) throw new GuestProtocolError("a message split into frames");
     if (frame.channel !== 0) this.#receiveForExec(frame);
     else if (this.#hello === undefined) this.#receiveHello(frame);
+    else if (frame.type === GUEST_FRAMES.killed) this.#killed.receive(frame.payload);
     else if (!this.#receiveFromWorkload(frame)) this.#receiveAnswer(frame);
   }
 

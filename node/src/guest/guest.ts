@@ -165,6 +165,14 @@ export interface GuestWorkloadRequest {
   onEnd(exitCode: number): void;
 }
 
+/** Processes that the guest's kernel has killed for lack of memory. */
+export interface GuestKilled {
+  /** The name of the last one: printable ASCII, maybe empty. */
+  readonly program: string;
+  /** How many since the last report, at least 1. */
+  readonly count: number;
+}
+
 /** The main command of a machine. */
 export interface GuestWorkload {
   /**
@@ -210,6 +218,8 @@ export interface Guest {
   file(request: GuestFileRequest): GuestExec;
   /** Starts the machine's workload, once in the life of a guest, and receives its output from `offset` on. */
   workload(request: GuestWorkloadRequest): GuestWorkload;
+  /** Calls back when processes were killed, at most once a minute. Absent: the guest does not say. */
+  onKilled?(listener: (killed: GuestKilled) => void): void;
   /** Flushes all file systems to disk. */
   sync(): Promise<void>;
   /**

@@ -15,6 +15,7 @@ import {
   type GuestExit,
   type GuestFileRequest,
   type GuestHello,
+  type GuestKilled,
   type GuestResumeRequest,
   type GuestWorkload,
   type GuestWorkloadRequest,
@@ -54,6 +55,7 @@ export class FakeGuest implements Guest {
   readonly closed: Promise<string>;
   /** As that of `Vm.watchDiskPause`. */
   onDiskPause: (isPaused: boolean) => void = () => undefined;
+  #killed: (killed: GuestKilled) => void = () => undefined;
   readonly #machine: FakeMachine;
   readonly #execs = new LinkedList<FakeExec>();
   readonly #kept: Map<string, FakeCommand>;
@@ -135,7 +137,7 @@ export class FakeGuest implements Guest {
         terminalSize: () => null,
         write: (_output, data) => write(data),
         sleep: (ms) => clock.sleep(ms, signal),
-        pauseForDisk: (isPaused) => this.onDiskPause(isPaused),
+        ...this.#troubles,
         end: (how) => this.#machine.end(how),
         checkAlive: () => signal.throwIfAborted(),
       }),
@@ -151,12 +153,20 @@ export class FakeGuest implements Guest {
     if (max !== undefined && this.#execs.size >= Number(max))
       throw new GuestBusy(`the guest already runs ${max} commands`);
     this.#lastPid += 1;
-    const pauseForDisk = (isPaused: boolean): void => this.onDiskPause(isPaused);
-    const parts = { request, program, machine: this.#machine, configuration: this.#configuration, pauseForDisk };
-    const exec = new FakeExec(parts, this.#lastPid);
+    const parts = { request, program, machine: this.#machine, configuration: this.#configuration };
+    const exec = new FakeExec({ ...parts, troubles: this.#troubles }, this.#lastPid);
     const place = this.#execs.append(exec);
     exec.run(() => place.remove());
     return exec;
+  }
+
+  readonly #troubles: Troubles = {
+    pauseForDisk: (isPaused) => this.onDiskPause(isPaused),
+    killForMemory: (program) => this.#killed({ program, count: 1 }),
+  };
+
+  onKilled(listener: (killed: GuestKilled) => void): void {
+    this.#killed = listener;
   }
 
   sync(): Promise<void> {
@@ -195,6 +205,9 @@ function without(world: ScriptWorld, skipped: Record<"stdout" | "stderr", number
   };
 }
 
+/** What a script says of its host and its kernel. */
+type Troubles = Pick<ScriptWorld, "pauseForDisk" | "killForMemory">;
+
 type Program = (world: ScriptWorld) => Promise<number> | number;
 
 interface FakeExecParts {
@@ -202,7 +215,7 @@ interface FakeExecParts {
   readonly program: Program;
   readonly machine: FakeMachine;
   readonly configuration: FakeConfiguration;
-  readonly pauseForDisk: (isPaused: boolean) => void;
+  readonly troubles: Troubles;
 }
 
 class FakeExec implements GuestExec {
@@ -215,7 +228,7 @@ class FakeExec implements GuestExec {
   readonly #program: Program;
   readonly #machine: FakeMachine;
   readonly #configuration: FakeConfiguration;
-  readonly #pauseForDisk: FakeExecParts["pauseForDisk"];
+  readonly #troubles: Troubles;
   readonly #input: Readable;
   readonly #stopping = new AbortController();
   readonly #readers = new Map<Readable, () => void>();
@@ -223,12 +236,12 @@ class FakeExec implements GuestExec {
   #size: { cols: number; rows: number } | null;
   readonly #exiting = Promise.withResolvers<GuestExit>();
 
-  constructor({ request, program, machine, configuration, pauseForDisk }: FakeExecParts, pid: number) {
+  constructor({ request, program, machine, configuration, troubles }: FakeExecParts, pid: number) {
     this.request = request;
     this.#program = program;
     this.#machine = machine;
     this.#configuration = configuration;
-    this.#pauseForDisk = pauseForDisk;
+    this.#troubles = troubles;
     this.#size = request.terminal;
     this.pid = Promise.resolve(pid);
     this.stdout = new Readable({ read: () => this.#onRead(this.stdout) });
@@ -268,7 +281,7 @@ class FakeExec implements GuestExec {
       terminalSize: () => this.#size,
       write: (output, data) => this.#write(output === "stdout" ? this.stdout : this.stderr, data),
       sleep: (ms) => this.#machine.clock.sleep(ms, this.#stopping.signal),
-      pauseForDisk: this.#pauseForDisk,
+      ...this.#troubles,
       end: (how) => this.#machine.end(how),
       checkAlive: () => this.#stopping.signal.throwIfAborted(),
     };

@@ -4,11 +4,12 @@
  * FAKE: for tests of the control plane. Uses the given clock; a command buffers at most one chunk of output,
  * and waits while it is not read.
  *
- *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd ·
- *     hostname cat [FILE] (input to output) · rm -f FILE sleep SECONDS · yes [word] (64 MiB at most) · head
- *     -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash full-disk SECONDS (its VMM says that it has
- *     paused the guest, which runs on) stty size (of the terminal) · sh (each line of the input, until `exit`
- *     or its end)
+ *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd
+ *     hostname · cat [FILE] (input to output) · rm -f FILE
+ *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c'
+ *     poweroff · crash · full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
+ *     out-of-memory [NAME] (the kernel has killed a process of this name)
+ *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
  * `python3 -` and other programs listed in the machine's FAKE_INTERPRETERS run their input like `sh -c`.
  *
@@ -40,6 +41,8 @@ export interface ScriptWorld {
   sleep(ms: number): Promise<void>;
   /** Its VMM says that it has paused the guest at a write, or resumed it. */
   pauseForDisk(isPaused: boolean): void;
+  /** Its kernel has killed a program for lack of memory. */
+  killForMemory(program: string): void;
   /** Ends the VM. */
   end(how: "poweroff" | "crashed"): void;
   /** Throws when the command has been killed. */
@@ -97,6 +100,10 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     world.pauseForDisk(true);
     await world.sleep(Number(seconds ?? 0) * 1000).finally(() => world.pauseForDisk(false));
     return 0;
+  },
+  "out-of-memory": ([name = ""], world) => {
+    world.killForMemory(name);
+    return 137;
   },
   yes: async ([word = "y"], world) => {
     const chunk = Buffer.from(`${word}\n`.repeat(Math.max(1, Math.floor(CHUNK_BYTES / (word.length + 1)))));
