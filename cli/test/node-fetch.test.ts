@@ -72,7 +72,7 @@ forBoth("method, headers and body are sent, and every byte of a long answer arri
     assert.equal(createHash("sha256").update(got).digest("hex"), createHash("sha256").update(output).digest("hex"));
   }
   const [call] = peer.arrived;
-  assert.equal(`${call?.method} ${call?.url}`, "POST /v1/machines/m/exec/stream?output=b64");
+  assert.equal(`${call?.method} ${call?.url}`, "POST /v1/machines/m/exec/stream");
   assert.deepEqual(
     [call?.headers.authorization, call?.headers["x-mine"], call?.headers["prefer"]],
     ["Bearer smk_test", "1", "processing"],
@@ -391,8 +391,5 @@ test("a proxy that the environment configures is used, by the SDK and by Node's 
     env,
     cwd: import.meta.dirname,
   });
-  assert.deepEqual(asked, [
-    "CONNECT fleet.invalid:80",
-    "POST http://fleet.invalid/v1/machines/m/exec/stream?output=b64",
-  ]);
+  assert.deepEqual(asked, ["CONNECT fleet.invalid:80", "POST http://fleet.invalid/v1/machines/m/exec/stream"]);
 });

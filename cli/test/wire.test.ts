@@ -92,8 +92,8 @@ test("exec writes each output byte for byte and ends with the command's exit cod
   });
   const paths: readonly [options: string[], path: string][] = [
     [[], "exec/stream"],
-    [["--no-stream"], "exec"],
-    [["--background"], "exec"],
+    [["--no-stream"], "exec?output=b64"],
+    [["--background"], "exec?output=b64"],
   ];
   for (const [options, path] of paths) {
     const argv = ["machine", "exec", ...options, "hello", "--", "sh", "-c", "x | y", "--cwd"];
@@ -102,7 +102,7 @@ test("exec writes each output byte for byte and ends with the command's exit cod
     assert.equal(sha256(output), sha256(stdout));
     assert.equal(errors, new TextDecoder().decode(new Uint8Array([0, 255, 27])));
     const sent = peer.arrived.at(-1);
-    assert.equal(sent?.url, `/v1/machines/${ID}/${path}?output=b64`);
+    assert.equal(sent?.url, `/v1/machines/${ID}/${path}`);
     assert.deepEqual(JSON.parse(String(sent?.body)).command, ["sh", "-c", "x | y", "--cwd"]);
   }
 });
@@ -185,9 +185,9 @@ test("a line in a session is sent to it, and a missing session is created", asyn
   assert.deepEqual(
     peer.arrived.map(({ url, body }) => [url.replace(/.*sessions/, ""), JSON.parse(String(body))]),
     [
-      ["/mine/exec?output=b64", { command: "pwd", stream: true }],
+      ["/mine/exec", { command: "pwd", stream: true }],
       ["", { id: "mine" }],
-      ["/mine/exec?output=b64", { command: "pwd", stream: true }],
+      ["/mine/exec", { command: "pwd", stream: true }],
     ],
   );
   const refused = await run(["machine", "exec", "-it", "--session", "mine", ID, "pwd"]);
