@@ -14,6 +14,7 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   billing: "Usage and cost of all tenants, for operators",
   apikeys: "API keys of the tenant",
   audit: "Who changed what, and which calls were refused",
+  loops: "What the background loops of a server do, for operators",
   machines: "Persistent microVMs: life cycle, commands, files, ports, logs, branches",
   leases: "Branches that are lent for a task",
   registry: "Packaged machines",

@@ -135,14 +135,19 @@ const AFTER: Readonly<Record<MoveAction, { readonly works: Partial<MoveFacts>; r
     awaitStart: { works: { isStarted: true }, fails: {} },
   };
 
+const after = (facts: MoveFacts, action: MoveAction, outcome: "works" | "fails"): MoveFacts => ({
+  ...facts,
+  ...AFTER[action][outcome],
+});
+
 test("from any facts a move ends within a dozen actions that work, whatever one before them did", () => {
   for (const start of allFacts())
     for (const works of BOOLEANS) {
       const first = actionOf(start);
-      let facts = first === null ? start : { ...start, ...AFTER[first][works ? "works" : "fails"] };
+      let facts = first === null ? start : after(start, first, works ? "works" : "fails");
       let count = 0;
       for (let action = actionOf(facts); action !== null; action = actionOf(facts)) {
-        facts = { ...facts, ...AFTER[action].works };
+        facts = after(facts, action, "works");
         count += 1;
         assert.ok(count <= 12, JSON.stringify(start));
       }
@@ -156,7 +161,7 @@ test("the steps of a move that nothing disturbs never go back", () => {
     for (let next = planMove(facts); next.kind === "act"; next = planMove(facts)) {
       assert.ok(!isAfter(step, next.step), `${next.step} after ${step}: ${JSON.stringify(start)}`);
       step = next.step;
-      facts = { ...facts, ...AFTER[next.action].works };
+      facts = after(facts, next.action, "works");
     }
   }
 });
@@ -174,7 +179,7 @@ function lifeOf(start: Partial<MoveFacts>, failing: readonly MoveAction[] = []):
   for (let action = actionOf(facts); action !== null; action = actionOf(facts)) {
     taken.push(action);
     const isFirst = taken.filter((each) => each === action).length === 1;
-    facts = { ...facts, ...AFTER[action][isFirst && failing.includes(action) ? "fails" : "works"] };
+    facts = after(facts, action, isFirst && failing.includes(action) ? "fails" : "works");
   }
   return taken;
 }
