@@ -389,18 +389,18 @@ test("two disks of running machines are sent at a time, and a point is forgotten
   const body = { generation: 1, state: "running", spec: specOf(A) };
   await answerOf(link, "PUT", `/v1/machines/${A}?waitMs=10000`, body);
   const [first, second] = ["1".repeat(32), "2".repeat(32)];
-  const sent = async (query: string) => (await raw(link, `/v1/machines/${A}/outgoing/disk?${query}`)).status;
-  assert.equal(await sent("from=0"), 409, "its disk may change");
+  const sent = async (part: string) => (await raw(link, `/v1/machines/${A}/outgoing/${part}`)).status;
+  assert.equal(await sent("files/disk?from=0"), 409, "its disk may change");
   const taken = [link.node.deps.earlySlots.tryTake(), link.node.deps.earlySlots.tryTake()];
-  assert.equal(await sent(`point=${first}`), 503);
+  assert.equal(await sent(`rounds/disk?point=${first}`), 503);
   for (const release of taken) release?.();
-  assert.equal(await sent(`point=${first}`), 200);
-  assert.equal(await sent(`point=${second}&since=${first}`), 200);
-  assert.equal(await sent(`point=${first}&since=${"3".repeat(32)}`), 409);
+  assert.equal(await sent(`rounds/disk?point=${first}`), 200);
+  assert.equal(await sent(`rounds/disk?point=${second}&since=${first}`), 200);
+  assert.equal(await sent(`rounds/disk?point=${first}&since=${"3".repeat(32)}`), 409);
   assert.equal((await answerOf(link, "DELETE", `/v1/machines/${A}/outgoing`)).status, 200);
-  assert.equal(await sent(`point=${first}&since=${second}`), 409);
-  assert.equal(await sent("point=short"), 400);
-  assert.equal((await raw(link, `/v1/machines/${A}/outgoing/root?point=${first}`)).status, 400);
+  assert.equal(await sent(`rounds/disk?point=${first}&since=${second}`), 409);
+  assert.equal(await sent("rounds/disk?point=short"), 400);
+  assert.equal(await sent(`files/root?since=${first}`), 400);
 });
 
 /** A request whose answer is not a text. */
