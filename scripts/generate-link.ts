@@ -39,6 +39,7 @@ interface Schema {
   readonly clipTo?: number;
   readonly bytesMax?: number;
   readonly environmentBytesMax?: number;
+  readonly factsMax?: number;
   readonly otherwise?: string | null;
   readonly default?: unknown;
 }
@@ -176,6 +177,7 @@ function scalarText(value: string, where: string, schema: Schema, output: Output
   if (schema.startsWith !== undefined)
     return step(output, "textFrom", value, place, quoted(schema.startsWith), maxLength ?? 0);
   if (maxLength !== undefined) return step(output, "text", value, place, maxLength);
+  if (schema.factsMax !== undefined) return step(output, "facts", value, place, schema.factsMax);
   if (schema.environmentBytesMax !== undefined)
     return step(output, "environment", value, place, schema.environmentBytesMax);
   throw new Error(`${where}: the printer does not know this schema: ${JSON.stringify(schema)}`);

@@ -31,7 +31,7 @@ test("a user makes, tests, changes and replays a webhook, and follows events", a
     [failed.code, failed.errors.trim()],
     [1, "error: the receiver answered 500; the test is tried again"],
   );
-  assert.match(await said("webhook", "set", id, "--disable", "--type", "machine.error"), /paused$/);
+  assert.match(await said("webhook", "set", id, "--disable", "--type", "machine.failed"), /paused$/);
   assert.match(await said("webhook", "show", id), /^state +paused$/m);
   const refused = await cli("webhook", "create", "https://127.0.0.1.nip.invalid:x/");
   assert.match(refused.errors, /^error: <address> cannot be used for a webhook/);

@@ -393,7 +393,7 @@ test("events are followed on while the server, or what is behind a proxy, is awa
   const event = (id: string, message: string) => ({
     id,
     cursor: id,
-    machineId: machine.id,
+    subject: { kind: "machine", id: machine.id },
     level: "info",
     message,
     createdAt: "2026-01-02T03:04:05.000Z",

@@ -4,13 +4,16 @@
  * Always: a client that continues after the cursor of its last event misses none, whichever server answers.
  */
 import { endpoint, jsonOrStream } from "./endpoint.ts";
+import { eventPattern } from "./event-types.ts";
 import { EventInfo } from "./machines.ts";
-import { nullable, pageQuery, type Static, Type, text } from "./schema.ts";
+import { pageQuery, type Static, Type, text } from "./schema.ts";
 
 export const TenantEvent = Type.Object({
   ...EventInfo.properties,
-  machineId: nullable(Type.String({ description: "the machine may be deleted; null: the event is of no machine" })),
-  webhookId: nullable(Type.String({ description: "null: the event is of no webhook" })),
+  subject: Type.Object(
+    { kind: Type.String({ description: "such as `machine`, the first part of the type" }), id: Type.String() },
+    { description: "what the event is about; it may be deleted" },
+  ),
   cursor: Type.String({ description: "pass it as `?cursor=` to read the events after this one" }),
 });
 export type TenantEvent = Static<typeof TenantEvent>;
@@ -30,6 +33,7 @@ export const eventEndpoints = {
     query: Type.Object({
       ...pageQuery,
       machine: Type.Optional(text({ maxLength: 100, description: "only those of the machine with this id" })),
+      type: Type.Optional(eventPattern("only those of this type; `machine.*`: of all types of a subject")),
       follow: Type.Optional(
         Type.Boolean({ description: "answer with Server-Sent Events: those after the cursor, then new ones" }),
       ),

@@ -4,6 +4,7 @@
  * Sources of the shapes: the API specification; the tagged `source`, `network`, `ports` and the additional fields of
  * MachineInfo follow what existing clients send and read.
  */
+import { EVENT_LEVELS, eventPattern } from "./event-types.ts";
 import { empty, endpoint, json, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
 import {
@@ -23,7 +24,6 @@ import {
   nullable,
   oneOf,
   optional,
-  PageQuery,
   pageQuery,
   type Static,
   stringMap,
@@ -37,9 +37,6 @@ import { CostBreakdown, UsageResponse } from "./usage.ts";
 /** The states that users see. Computed from desired and observed state; see server/src/machines/view.ts. */
 export const MACHINE_STATES = ["creating", "started", "stopped", "error"] as const;
 export type MachineState = (typeof MACHINE_STATES)[number];
-
-export const EVENT_LEVELS = ["info", "warn", "error"] as const;
-export type EventLevel = (typeof EVENT_LEVELS)[number];
 
 export const MachineSource = Type.Object(
   {
@@ -262,8 +259,14 @@ export type MachineInfo = Static<typeof MachineInfo>;
 
 export const EventInfo = Type.Object({
   id: Type.String(),
+  type: Type.String({ description: "what happened, such as `machine.started`; later versions may add others" }),
+  data: Type.Unsafe<Readonly<Record<string, unknown>>>({
+    type: "object",
+    additionalProperties: true,
+    description: "the facts of this type; later versions may add fields",
+  }),
   level: oneOf(EVENT_LEVELS),
-  message: Type.String(),
+  message: Type.String({ description: "printed from type and data, for people" }),
   createdAt: timestamp(),
 });
 export type EventInfo = Static<typeof EventInfo>;
@@ -393,9 +396,12 @@ export const machineEndpoints = {
       "Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together share " +
       "one line, so that the timeline of a busy machine stays readable. Without limit and cursor: the newest 1000.",
     access: ["machine:read"],
-    query: PageQuery,
+    query: Type.Object({
+      ...pageQuery,
+      type: Type.Optional(eventPattern("only those of this type; `machine.*`: all of the machine")),
+    }),
     answers: { 200: json(Type.Array(EventInfo)) },
-    errors: ["not_found"],
+    errors: ["invalid_body", "not_found"],
   }),
   getMachineUsage: endpoint({
     method: "GET",

@@ -14,6 +14,8 @@ export const NODE_LABEL_NAME = "^[^\\u0000]+$";
 export const RECORD_ID = "^[A-Za-z0-9_-]{1,64}$";
 /** By what the lines of an invoice are grouped. */
 export const INVOICE_GROUP = "^(machine|app|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$";
+/** A type of event, or all that begin with a subject. */
+export const EVENT_PATTERN = "^[a-z]+\\.([A-Za-z]+|\\*)$";
 
 const MEANINGS: Readonly<Record<string, string>> = {
   [NO_NUL]: "text without NUL characters",
@@ -23,6 +25,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
   [NODE_ID]: "1 to 128 letters, digits, `-`, `_` or `.`, the first of them a letter or digit",
   [NODE_LABEL_NAME]: "at least one character, and no NUL",
   [RECORD_ID]: "1 to 64 letters, digits, `-` or `_`",
+  [EVENT_PATTERN]: "a type of event such as machine.failed, or machine.* for all of a subject",
   [INVOICE_GROUP]: "machine, app, key or label:NAME",
 };
 

@@ -8,6 +8,7 @@
  * - A secret is in the answer that made it, and in no other.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
+import { eventPattern } from "./event-types.ts";
 import {
   int32,
   nullable,
@@ -20,17 +21,6 @@ import {
   timestamp,
   Type,
 } from "./schema.ts";
-
-/** What a webhook may be limited to: the kind of thing that an event is about, and its level. */
-export const WEBHOOK_EVENT_TYPES = [
-  "machine.info",
-  "machine.warn",
-  "machine.error",
-  "webhook.error",
-  "tenant.info",
-  "tenant.warn",
-  "tenant.error",
-] as const;
 
 export const DELIVERY_STATUSES = ["pending", "delivered", "failed"] as const;
 
@@ -65,7 +55,10 @@ const url = text({
   examples: ["https://example.com/hook"],
   description: "https:// without a user name; http:// and private addresses only where the operator allows them",
 });
-const types = Type.Array(oneOf(WEBHOOK_EVENT_TYPES), { minItems: 1, maxItems: WEBHOOK_EVENT_TYPES.length });
+const types = Type.Array(eventPattern("a type of event, or `<subject>.*` for all of a subject"), {
+  minItems: 1,
+  maxItems: 100,
+});
 
 export const CreateWebhookRequest = Type.Object({
   url,

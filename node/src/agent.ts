@@ -63,7 +63,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
       return await machines.fleet.imagesInUse();
     },
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
-    onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
+    onEvent: (machineId, happened) => outbox.event(machineId, happened),
   });
   backends.images.watch(() => outbox.changeImages());
   const alivePath = join(config.nodeDirectory, "alive");
@@ -75,7 +75,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
     lastAliveAt: await readLastAlive(alivePath),
     clock,
     log,
-    onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
+    onEvent: (machineId, happened) => outbox.event(machineId, happened),
     onChange: (machineId) => outbox.change(machineId),
   });
   const fleet = new Fleet(deps);

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { NodeResources } from "@flotilla/contract/link/link";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Happened } from "@flotilla/contract/event-types";
 import type { NodeConfig } from "./config.ts";
 import type { Disks } from "./disks/disks.ts";
 import { qcow2Disks } from "./disks/disks.ts";
@@ -43,7 +43,7 @@ export interface NodeBackendsOptions {
   readonly imagesInUse: () => Promise<ReadonlySet<string>>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   /** For a machine's timeline. */
-  readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
+  readonly onEvent: (machineId: string, happened: Happened) => void;
 }
 
 /** In the notation of image configurations. */
@@ -107,7 +107,8 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
   });
   const { nodeDirectory, cacheDirectory, accelerator, publishOnLoopback } = config;
   const blockedNetworks = ipv4NetworksOf(config.blockedNetworks);
-  const onDenied = (machineId: string, message: string): void => onEvent(machineId, "warn", message);
+  const onDenied = (machineId: string, detail: string): void =>
+    onEvent(machineId, { type: "machine.egressDenied", data: { detail } });
   const networkDirectory = await realpath(nodeDirectory);
   const network = await openNetwork({
     nodeDirectory: networkDirectory,

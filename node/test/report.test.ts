@@ -128,7 +128,7 @@ test("a node registers with its join token, stores its credential privately and 
   await until(() => server.calls.length >= 2, { what: "a first report" });
   outbox.change(A);
   outbox.change(A);
-  outbox.event(A, "warn", "something");
+  outbox.event(A, { type: "machine.paused", data: { reason: "something" } });
   await until(() => server.calls.length >= 3, { what: "a report of the change", deadlineMs: 2_000 });
   await end();
   server.close();
@@ -140,8 +140,8 @@ test("a node registers with its join token, stores its credential privately and 
   assert.deepEqual([first?.token, first?.body.isComplete, first?.body.machines.length], ["secret", true, 2]);
   assert.deepEqual([second?.body.isComplete, second?.body.machines.map(({ machineId }) => machineId)], [false, [A]]);
   assert.deepEqual(
-    second?.body.events.map(({ sequence, message }) => [sequence, message]),
-    [[1, "something"]],
+    second?.body.events.map(({ sequence, type, data }) => [sequence, type, data]),
+    [[1, "machine.paused", { reason: "something" }]],
   );
   const credential = join(directory.path, "credential");
   assert.equal(await readFile(credential, "utf8"), "secret");
@@ -196,7 +196,7 @@ test("after a failure everything is reported again, and events keep their number
   });
   const { outbox, end } = await report(server.url, directory.path);
   await until(() => server.calls.some(isHeartbeat), { what: "a first report" });
-  outbox.event(B, "info", "while it fails");
+  outbox.event(B, { type: "machine.workloadEnded", data: {} });
   await until(() => failures === 2 && server.calls.length >= 5, { what: "the report after two failures" });
   await end();
   server.close();
@@ -229,7 +229,7 @@ test("a large report may take as long as a slow line needs for it", async () => 
   const many = Array.from({ length: 2_000 }, () => observed(A));
   const { outbox, end } = await report(server.url, directory.path, "join_1", { observeAll: () => many, clock });
   await until(() => server.calls.some(isHeartbeat), { what: "a first report" });
-  outbox.event(B, "info", "afterwards");
+  outbox.event(B, { type: "machine.workloadEnded", data: {} });
   await until(() => server.calls.filter(isHeartbeat).length > 1, { what: "the next report" });
   await end();
   server.close();

@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { systemClock } from "@flotilla/base/clock";
+import { type Happened, printEvent } from "@flotilla/contract/event-types";
 import { WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
 import { until } from "../../test/support/until.ts";
 import type { Guest, GuestWorkloadRequest } from "../src/guest/guest.ts";
@@ -107,7 +108,7 @@ class TestLog extends MachineLog {
   }
 }
 
-function makeWorkload(machineLog: MachineLog, onEvent: (level: string, message: string) => void = () => {}): Workload {
+function makeWorkload(machineLog: MachineLog, onEvent: (happened: Happened) => void = () => {}): Workload {
   const clock = hurriedClock(1_000);
   const log = makeLog({ level: "warn", clock: systemClock, write: (line) => assert.fail(line) });
   return new Workload({ machineLog, clock, log, onEvent });
@@ -161,12 +162,12 @@ test("more than the log takes is stored in order and once, by several agents in 
   const guest = new PrintingGuest(output, () => 1 + random(random(2) === 0 ? 3 : 5_000));
   const machineLog = new TestLog(join(directory.path, "logs"));
   const events: string[] = [];
-  let workload = makeWorkload(machineLog, (_, message) => events.push(message));
+  let workload = makeWorkload(machineLog, (happened) => void events.push(printEvent(happened).message));
   let agents = 0;
   do {
     agents += 1;
     await workload.release();
-    workload = makeWorkload(machineLog, (_, message) => events.push(message));
+    workload = makeWorkload(machineLog, (happened) => void events.push(printEvent(happened).message));
     await workload.attach(guest.asGuest(), run);
     const batches = machineLog.appended.length + 1 + random(10);
     await until(() => guest.hasSentAll || machineLog.appended.length >= batches, { what: "some batches" });

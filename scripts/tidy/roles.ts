@@ -6,9 +6,11 @@ import { type Finding, lineAt, type Source, type Tree } from "./tree.ts";
 
 /**
  * Files that may contain SQL: stores, tests, and what is not a family of the API: the database's own folder, the steps
- * of every request with their small tables, and status, which checks whether the database answers.
+ * of every request with their small tables, status, which checks whether the database answers, and the statement for
+ * events, which stores put into theirs.
  */
-const HOLDS_SQL = /^server\/src\/(db|http|auth|status)\/|(^|[/-])store\.ts$|\.test\.ts$|^(?!server\/src\/)/;
+const HOLDS_SQL =
+  /^server\/src\/(db|http|auth|status)\/|^server\/src\/write-events\.ts$|(^|[/-])store\.ts$|\.test\.ts$|^(?!server\/src\/)/;
 
 /** SQL outside stores. */
 export function checkRoles(tree: Tree): Finding[] {

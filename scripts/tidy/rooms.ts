@@ -20,7 +20,7 @@ export interface Program {
 
 export const PROGRAMS: Readonly<Record<string, Program>> = {
   server: {
-    ground: ["missing.ts", "db", "context.ts", "fairness"],
+    ground: ["missing.ts", "db", "write-events.ts", "context.ts", "fairness"],
     rooms: {
       "config.ts": [],
       "ids.ts": [],

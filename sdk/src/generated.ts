@@ -336,9 +336,9 @@ export abstract class Methods {
    * 1000.
    *
    * `GET /v1/machines/{id}/events`; needs scope machine:read.
-   * Refuses with not_found.
+   * Refuses with invalid_body, not_found.
    */
-  listMachineEvents(id: string, options: CallOptions<PageQuery> = {}): Promise<readonly EventInfo[]> {
+  listMachineEvents(id: string, options: CallOptions<ListMachineEventsQuery> = {}): Promise<readonly EventInfo[]> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/events`, answer: "json" }, options);
   }
 
@@ -2164,18 +2164,7 @@ export interface CreateWebhookRequest {
   /** https:// without a user name; http:// and private addresses only where the operator allows them */
   url: string;
   description?: string | null | undefined;
-  types?:
-    | readonly (
-        | "machine.info"
-        | "machine.warn"
-        | "machine.error"
-        | "webhook.error"
-        | "tenant.info"
-        | "tenant.warn"
-        | "tenant.error"
-      )[]
-    | null
-    | undefined;
+  types?: readonly string[] | null | undefined;
 }
 
 export interface DeleteApiKeyQuery {
@@ -2367,7 +2356,12 @@ export interface EnvVar {
 
 export interface EventInfo {
   id: string;
+  /** what happened, such as `machine.started`; later versions may add others */
+  type: string;
+  /** the facts of this type; later versions may add fields */
+  data: Record<string, unknown>;
   level: "info" | "warn" | "error";
+  /** printed from type and data, for people */
   message: string;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
@@ -2789,6 +2783,8 @@ export interface ListEventsQuery {
   cursor?: string | undefined;
   /** only those of the machine with this id */
   machine?: string | undefined;
+  /** only those of this type; `machine.*`: of all types of a subject */
+  type?: string | undefined;
   /** answer with Server-Sent Events: those after the cursor, then new ones */
   follow?: boolean | undefined;
 }
@@ -2812,6 +2808,13 @@ export interface ListInvoiceIntervalsQuery {
   /** what the invoice knew of an earlier month; default: its own */
   month?: string | undefined;
   meter?: "uptime" | "cpu" | "memory" | "disk" | undefined;
+}
+
+export interface ListMachineEventsQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  /** only those of this type; `machine.*`: all of the machine */
+  type?: string | undefined;
 }
 
 export interface ListMachineImagesAnswer {
@@ -3693,14 +3696,21 @@ export interface StopMachineQuery {
 
 export interface TenantEvent {
   id: string;
+  /** what happened, such as `machine.started`; later versions may add others */
+  type: string;
+  /** the facts of this type; later versions may add fields */
+  data: Record<string, unknown>;
   level: "info" | "warn" | "error";
+  /** printed from type and data, for people */
   message: string;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
-  /** the machine may be deleted; null: the event is of no machine */
-  machineId: string | null;
-  /** null: the event is of no webhook */
-  webhookId: string | null;
+  /** what the event is about; it may be deleted */
+  subject: {
+    /** such as `machine`, the first part of the type */
+    kind: string;
+    id: string;
+  };
   /** pass it as `?cursor=` to read the events after this one */
   cursor: string;
 }
@@ -3794,18 +3804,7 @@ export interface UpdateWebhookRequest {
   /** https:// without a user name; http:// and private addresses only where the operator allows them */
   url?: string | null | undefined;
   description?: string | null | undefined;
-  types?:
-    | readonly (
-        | "machine.info"
-        | "machine.warn"
-        | "machine.error"
-        | "webhook.error"
-        | "tenant.info"
-        | "tenant.warn"
-        | "tenant.error"
-      )[]
-    | null
-    | undefined;
+  types?: readonly string[] | null | undefined;
   /** true: deliveries continue where they ended */
   enabled?: boolean | null | undefined;
 }

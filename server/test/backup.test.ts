@@ -56,7 +56,8 @@ before(async () => {
        VALUES ('0123456789ab', sha256('j'), now(), now() + interval '1 day', 5);
      INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt, leased_until)
        VALUES ('op-' || repeat('0', 32), 't', 'node drain', 'running', 'node', 'n', '{}', '[{"name":"wait","status":"running"}]', now(), now(), now(), 1, now());
-     INSERT INTO tenant_events (id, tenant_id, level, message, created_at) VALUES ('e', 't', 'info', 'hello', now());
+     INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+       VALUES ('e', 't', 'tenant', 't', 'tenant.budgetUsed', '{}', 'info', 'hello', now());
      UPDATE invoice_counter SET last_number = 1;
      ${invoiceOf("2026-01-01", 1)}`,
   );
@@ -94,7 +95,8 @@ test("a restored database has the rows of the backup, and nothing that would har
   });
   const [event] = await query<{ position: string }>(
     target,
-    `INSERT INTO tenant_events (id, tenant_id, level, message, created_at) VALUES ('f', 't', 'info', 'later', now()) RETURNING position`,
+    `INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+     VALUES ('f', 't', 'tenant', 't', 'tenant.budgetUsed', '{}', 'info', 'later', now()) RETURNING position`,
   );
   assert.ok(Number(event?.position) > 1_000_000_000, "a position that a client knows would name another event");
   await assert.rejects(query(target, "DELETE FROM audit_log"), /append-only/);

@@ -79,8 +79,9 @@ test("a webhook receives what happens after the clock was set back", async () =>
   assert.equal(hook.status, 201, hook.text);
   const emit = (number: number) =>
     db.execute(sql`
-      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-      SELECT 'ev-' || lpad(${String(number)}, 32, '0'), tenant_id, 'mach-1', 'info', 'x', now() FROM webhooks WHERE id = ${hook.json.id}`);
+      INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+      SELECT 'ev-' || lpad(${String(number)}, 32, '0'), tenant_id, 'machine', 'mach-1', 'machine.started', '{}', 'info', 'x', now()
+      FROM webhooks WHERE id = ${hook.json.id}`);
   const arrived = (count: number) =>
     until(() => receiver.accepted.length === count, { what: `${count} events`, deadlineMs: DEADLINE_MS });
   const isReleased = () =>

@@ -15,7 +15,8 @@ import { until } from "../../test/support/until.ts";
 interface Read {
   readonly id: string;
   readonly message: string;
-  readonly machineId: string;
+  readonly subject: { readonly kind: string; readonly id: string };
+  readonly type: string;
   readonly cursor: string;
 }
 
@@ -44,14 +45,15 @@ async function read(query = "", by = follower): Promise<readonly Read[]> {
 test("the events of one machine are read by an index, however many the tenant has", async () => {
   const [busy, quiet] = [await created(), await created()];
   await context.db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || md5(n::text), ${TENANT}, ${busy}, 'info', 'x', now() FROM generate_series(1, 20000) n`);
+    INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+    SELECT 'ev-' || md5(n::text), ${TENANT}, 'machine', ${busy}, 'machine.started', '{}', 'info', 'x', now()
+    FROM generate_series(1, 20000) n`);
   await context.db.execute(sql`ANALYZE tenant_events`);
   let asked: Statement | undefined;
   const db = Object.create(context.db, {
     query: { value: (statement: Statement) => ((asked = statement), context.db.query(statement)) },
   }) as Database;
-  await listTenantEvents(db, { tenantId: TENANT, machineId: quiet, after: null, limit: 10 });
+  await listTenantEvents(db, { tenantId: TENANT, machineId: quiet, type: null, after: null, limit: 10 });
   assert.ok(asked !== undefined);
   // PostgreSQL plans a statement that is sent often for parameters of any value.
   for (const mode of ["force_custom_plan", "force_generic_plan"]) {
@@ -61,10 +63,10 @@ test("the events of one machine are read by an index, however many the tenant ha
     const values = asked.values.map((value) => (value === null ? "NULL" : `'${value as string | number}'`));
     const { rows } = await connection.query(`EXPLAIN EXECUTE asked(${values.join()})`);
     const plan = JSON.stringify(rows);
-    assert.match(plan, /tenant_events_of_machine/, mode);
+    assert.match(plan, /tenant_events_of_subject/, mode);
     assert.doesNotMatch(plan, /tenant_events_order/, mode);
   }
-  await context.db.execute(sql`DELETE FROM tenant_events WHERE machine_id = ${busy}`);
+  await context.db.execute(sql`DELETE FROM tenant_events WHERE subject_id = ${busy}`);
 });
 
 /** All events after the cursor, page by page. */
@@ -93,7 +95,8 @@ async function write(connection: pg.Client, message: string): Promise<void> {
   written += 1;
   const id = `ev-${String(written).padStart(32, "0")}`;
   await connection.query(
-    "INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at) VALUES ($1, $2, 'mach-x', 'info', $3, now())",
+    `INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+     VALUES ($1, $2, 'machine', 'mach-x', 'machine.started', '{}', 'info', $3, now())`,
     [id, TENANT, message],
   );
 }
@@ -109,7 +112,7 @@ test("a tenant's events outlive their machine, name it, and are hidden from othe
     { what: "both events" },
   );
   assert.deepEqual(
-    events.map(({ message, machineId }) => [message, machineId]),
+    events.map(({ message, subject }) => [message, subject.id]),
     [
       ["machine created", id],
       ["machine deleted", id],
@@ -285,21 +288,55 @@ test("events are followed as a stream, which continues after the last one that w
     before,
   );
   const last = all.at(-1);
-  assert.deepEqual([last?.data.machineId, last?.id], [machine, last?.data.cursor]);
+  assert.deepEqual([last?.data.subject.id, last?.id], [machine, last?.data.cursor]);
   assert.equal((await follower.delete(`/v1/machines/${machine}`)).status, 204);
   // The address of a reader that connects again has its first cursor.
   const [next] = await followed(1, { query: `&cursor=${before[0]?.cursor}`, lastId: last?.id ?? "" });
-  assert.deepEqual([next?.data.machineId, next?.data.message], [machine, "machine deleted"]);
+  assert.deepEqual([next?.data.subject.id, next?.data.message], [machine, "machine deleted"]);
   const ofMachine = await followed(2, { query: `&machine=${machine}` });
-  assert.ok(ofMachine.every(({ data }) => data.machineId === machine));
+  assert.ok(ofMachine.every(({ data }) => data.subject.id === machine));
   assert.equal((await follower.get("/v1/events?follow=true&cursor=x")).status, 422);
+});
+
+test("events are read and followed by their type, or by all types of a subject", async () => {
+  const before = await lastCursor();
+  const machine = await created();
+  await context.db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+    SELECT 'ev-typed-' || n, ${TENANT}, 'tenant', ${TENANT}, 'tenant.budgetUsed', '{"percent":80}', 'warn', n::text, now()
+    FROM generate_series(1, 3) n`);
+  assert.equal((await follower.delete(`/v1/machines/${machine}`)).status, 204);
+  const typesOf = (events: readonly Read[]) => events.map(({ type }) => type);
+  const since = `&cursor=${before ?? ""}`;
+  assert.deepEqual(typesOf(await read(`?type=machine.*${since}`)), ["machine.created", "machine.deleted"]);
+  assert.deepEqual(typesOf(await read(`?type=machine.deleted${since}`)), ["machine.deleted"]);
+  assert.deepEqual(await read(`?type=machine.delete${since}`), []);
+  const first = await follower.get(`/v1/events?type=tenant.*&limit=2${since}`);
+  const next = /^<([^>]+)>; rel="next"$/.exec(first.headers.get("link") ?? "")?.[1] ?? "";
+  const paged = [...first.json, ...(await follower.get(next)).json] as readonly (Read & { data: object })[];
+  assert.deepEqual(
+    paged.map(({ subject, data }) => [subject, data]),
+    Array.from({ length: 3 }, () => [{ kind: "tenant", id: TENANT }, { percent: 80 }]),
+  );
+  const [deleted] = await followed(1, { query: `&type=machine.deleted${since}` });
+  assert.equal(deleted?.data.type, "machine.deleted");
+  const other = await created();
+  const timeline = async (query: string) =>
+    typesOf((await follower.get(`/v1/machines/${other}/events?${query}`)).json as readonly Read[]);
+  for (const query of ["type=machine.created", "type=machine.created&limit=5", "type=machine.*&limit=1"])
+    assert.deepEqual(await timeline(query), ["machine.created"], query);
+  assert.deepEqual(await timeline("type=machine.deleted"), []);
+  for (const type of ["machine", "*", "machine.a%25"])
+    assert.equal((await follower.get(`/v1/events?type=${type}`)).status, 422, type);
+  await follower.delete(`/v1/machines/${other}`);
 });
 
 test("a machine's timeline has its newest thousand events without a limit, and all of them in pages", async () => {
   const machine = await created();
   await context.db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-long-' || n, ${TENANT}, ${machine}, 'info', n::text, now() + n * interval '1 ms' FROM generate_series(1, 1005) n`);
+    INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+    SELECT 'ev-long-' || n, ${TENANT}, 'machine', ${machine}, 'machine.started', '{}', 'info', n::text,
+      now() + n * interval '1 ms' FROM generate_series(1, 1005) n`);
   const path = `/v1/machines/${machine}/events`;
   const newest = (await follower.get(path)).json as readonly Read[];
   assert.deepEqual(
@@ -320,7 +357,7 @@ test("a follower's looks count for its tenant, also after its request was answer
     query: { value: (statement: Statement) => (holders.push(currentHolder()), context.db.query(statement)) },
   }) as Database;
   const clock = { ...context.clock, sleep: (_ms: number, signal?: AbortSignal) => context.clock.sleep(1, signal) };
-  const asked = { tenantId: TENANT, machineId: null, after: null };
+  const asked = { tenantId: TENANT, machineId: null, type: null, after: null };
   const answer = await forHolder(TENANT, () => followEvents({ ...context, db, clock }, asked));
   answer.resume();
   await until(() => holders.length > 2, { what: "two looks after the first" });

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link/link";
-import { EVENT_LEVELS } from "@flotilla/contract/machines";
+import { EVENT_LEVELS } from "@flotilla/contract/event-types";
 import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import { sql } from "../src/db/database.ts";
 import { isActive, type MachineFacts } from "../src/machines/state.ts";

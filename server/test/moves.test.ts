@@ -278,7 +278,11 @@ test("a machine whose memory cannot be kept, moved or loaded boots on the other 
       env: { FAKE_RESUME_FAIL: "1" },
       event: /memory of the suspended machine was lost, and it boots: FAKE_RESUME_FAIL/,
     },
-    { env: {}, format: "other", event: /^its memory is lost by the move, and it boots: node node-. cannot load it: / },
+    {
+      env: {},
+      format: "other",
+      event: /^the memory of the machine was lost, and it boots: node node-. cannot load it: /,
+    },
   ];
   for (const { env, format = "fake", event } of cases) {
     const { id, to } = await machine({ FAKE_NOT_LIVE: "1", ...env });

@@ -110,8 +110,17 @@ test("a node's report is shown, fenced by the generation, and its events are wri
   await tell({ generation: 1, state: "failed", reason: "old news" });
   assert.equal((await get()).state, "started");
   const events = [
-    { sequence: 1, machineId: id, level: "warn", message: "from the node", at: Date.now() },
-    { sequence: 2, machineId: MACHINE_ID, level: "warn", message: "of an unknown machine", at: Date.now() },
+    { sequence: 1, machineId: id, type: "machine.fenced", data: { reason: "from the node" }, at: Date.now() },
+    {
+      sequence: 2,
+      machineId: MACHINE_ID,
+      type: "machine.fenced",
+      data: { reason: "an unknown machine's" },
+      at: Date.now(),
+    },
+    { sequence: 4, machineId: id, type: "machine.unheardOf", data: {}, at: Date.now() },
+    { sequence: 5, machineId: id, type: "machine.fenced", data: { reason: 1 }, at: Date.now() },
+    { sequence: 6, machineId: id, type: "tenant.budgetUsed", data: { percent: 80, usage: "all" }, at: Date.now() },
   ];
   for (const isComplete of [false, true, false]) await tell({}, { events, isComplete });
   const messages = (await client.get(`/v1/machines/${id}/events`)).json.map(
@@ -130,9 +139,9 @@ async function saidLate(id: string): Promise<void> {
   const list = async (path: string) => (await client.get(path)).json as { message: string; createdAt: string }[];
   const path = `/v1/machines/${id}/events`;
   const at = Date.parse((await list(path))[0]?.createdAt ?? "") + 1;
-  const events = [{ sequence: 3, machineId: id, level: "info", message: "pulling image", at }];
+  const events = [{ sequence: 3, machineId: id, type: "machine.imagePullBegun", data: { reference: "x" }, at }];
   assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat", heartbeat({ events }))).status, 200);
-  const expected = ["machine created", "pulling image", "machine started", "from the node"];
+  const expected = ["machine created", "pulling image x", "machine started", "from the node"];
   assert.deepEqual(
     (await list(path)).map(({ message }) => message),
     expected,

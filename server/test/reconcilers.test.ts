@@ -62,13 +62,13 @@ test("a machine that was deleted thirty days ago is forgotten with its events, a
   }
   const longAgo = sql`now() - interval '31 days'`;
   await context.db.execute(sql`UPDATE machines SET deleted_at = ${longAgo} WHERE id = ${old}`);
-  await context.db.execute(sql`UPDATE tenant_events SET created_at = ${longAgo} WHERE machine_id = ${old}`);
+  await context.db.execute(sql`UPDATE tenant_events SET created_at = ${longAgo} WHERE subject_id = ${old}`);
   const purged = async () => (await purgeReconciler(context).activate(signal)).counts["machines"];
   // Its row stays until its node has deleted it.
   await until(async () => (await purged()) === 1, { what: "the old machine to be forgotten" });
   assert.equal((await client.get(`/v1/machines/${old}/usage`)).status, 404);
   assert.equal((await client.get(`/v1/machines/${young}/usage`)).status, 200);
-  assert.deepEqual(await context.db.query(sql`SELECT id FROM tenant_events WHERE machine_id = ${old}`), []);
+  assert.deepEqual(await context.db.query(sql`SELECT id FROM tenant_events WHERE subject_id = ${old}`), []);
   assert.equal((await context.db.query(sql`SELECT boot_id FROM machine_runs WHERE machine_id = ${old}`)).length, 1);
 });
 
@@ -284,8 +284,9 @@ async function insertAged(
   const { db } = context;
   const keyId = (await db.queryOne<{ id: string }>(sql`SELECT id FROM api_keys LIMIT 1`))?.id;
   await db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || ${name}::text, tenant_id, id, 'info', ${name}, now() - ${ago}::text::interval FROM machines WHERE id = ${machineId}`);
+    INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+    SELECT 'ev-' || ${name}::text, tenant_id, 'machine', id, 'machine.started', '{}', 'info', ${name}, now() - ${ago}::text::interval
+    FROM machines WHERE id = ${machineId}`);
   await db.execute(sql`
     INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt)
     SELECT 'op-' || md5(${name}), tenant_id, 'image pull', 'succeeded', 'machine', id, '{}', '[]', now() - interval '40 days',

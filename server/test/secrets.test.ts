@@ -27,7 +27,7 @@ async function everything(id: string): Promise<string> {
   const rows = await db.query<{ row: string }>(sql`
     SELECT m::text AS row FROM machines m WHERE id = ${id}
     UNION ALL SELECT s::text FROM machine_sessions s WHERE machine_id = ${id}
-    UNION ALL SELECT e::text FROM tenant_events e WHERE machine_id = ${id}
+    UNION ALL SELECT e::text FROM tenant_events e WHERE subject_id = ${id}
     UNION ALL SELECT 'token' FROM connect_tokens WHERE machine_id = ${id}
     UNION ALL SELECT 'share' FROM machine_shares WHERE machine_id = ${id}`);
   return rows.map(({ row }) => row).join("\n");

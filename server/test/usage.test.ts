@@ -502,7 +502,7 @@ test("a tenant gets one event at 80 % of its budget and one at 100 %, from any n
         Array.from({ length: 4 }, () => noticeReconciler(context).activate(new AbortController().signal)),
       );
     const written = await db.query<{ message: string }>(sql`
-      SELECT message FROM tenant_events WHERE tenant_id = ${tenantId} AND machine_id IS NULL ORDER BY position`);
+      SELECT message FROM tenant_events WHERE tenant_id = ${tenantId} AND subject_kind = 'tenant' ORDER BY position`);
     return written.map(({ message }) => message);
   };
   await use("watched-1", from, 799_999);
@@ -514,14 +514,14 @@ test("a tenant gets one event at 80 % of its budget and one at 100 %, from any n
   await use("watched-4", from, 500_000);
   assert.equal((await events()).length, 2);
   const listed = await until(async () => {
-    const all = (await client.get("/v1/events")).json as { machineId: string | null; level: string }[];
+    const all = (await client.get("/v1/events")).json as { type: string; level: string }[];
     return all.length === 2 && all;
   });
   assert.deepEqual(
-    listed.map(({ machineId, level }) => [machineId, level]),
+    listed.map(({ type, level }) => [type, level]),
     [
-      [null, "warn"],
-      [null, "warn"],
+      ["tenant.budgetUsed", "warn"],
+      ["tenant.budgetUsed", "warn"],
     ],
   );
 });

@@ -48,8 +48,9 @@ async function emit(tenantId: string, { count, machines = 1 }: { count: number; 
   const first = events + 1;
   events += count;
   await context.db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || lpad(i::text, 32, '0'), ${tenantId}, 'mach-' || i % ${machines}::int, 'info', i::text, now()
+    INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+    SELECT 'ev-' || lpad(i::text, 32, '0'), ${tenantId}, 'machine', 'mach-' || i % ${machines}::int, 'machine.started',
+      '{}', 'info', i::text, now()
     FROM generate_series(${first}::int, ${events}::int) AS series(i) ORDER BY series.i`);
 }
 
@@ -73,7 +74,7 @@ const arrived = (accepted: readonly Received[], count: number): Promise<unknown>
 function firstByMachine(accepted: readonly Received[]): ReadonlyMap<string, readonly number[]> {
   const byId = new Map(accepted.toReversed().map((received) => [received.id, received]));
   const inOrder = accepted.filter((received) => byId.get(received.id) === received);
-  const pairs = inOrder.map(({ event }) => [event.data.machineId as string, Number(event.data.message)] as const);
+  const pairs = inOrder.map(({ event }) => [event.data.subject.id as string, Number(event.data.message)] as const);
   return new Map([...Map.groupBy(pairs, ([machine]) => machine)].map(([name, of]) => [name, of.map(([, n]) => n)]));
 }
 
@@ -107,7 +108,7 @@ test("a webhook receives the events that follow its creation, signed, and no oth
     own.slice(3).map(({ id }) => id),
   );
   assert.deepEqual(first.event.data, own[3]);
-  assert.equal(first.event.type, "machine.info");
+  assert.equal(first.event.type, "machine.started");
 });
 
 test("no event is lost or overtakes one of its machine when a receiver fails one in three and replicas share the work", async () => {
@@ -193,8 +194,9 @@ test("a receiver that answers slowly gets no further request in its turn when th
     (await db.queryOne<{ turn: number }>(sql`SELECT turn FROM webhooks WHERE id = ${id}`))?.turn;
   // Two of each of two machines.
   await db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || n, t.id, 'mach-' || n % 2, 'info', 'slow', now() FROM tenants t, generate_series(1, 4) n WHERE t.name = 'default'`);
+    INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+    SELECT 'ev-' || n, t.id, 'machine', 'mach-' || n % 2, 'machine.started', '{}', 'info', 'slow', now()
+    FROM tenants t, generate_series(1, 4) n WHERE t.name = 'default'`);
   await until(() => held.length === 2, { what: "the first of each machine" });
   const begunAt = clock.monotonic();
   const first = await turn();
@@ -210,11 +212,14 @@ test("410 disables a webhook with an event that says so, and enabling it continu
   const receiver = await startReceiver(() => 410);
   const watching = await startReceiver();
   const { id, path } = await newWebhook(tenant, receiver.url);
-  await newWebhook(tenant, watching.url, { types: ["webhook.error"] });
+  await newWebhook(tenant, watching.url, { types: ["webhook.*"] });
   await emit(tenant.id, { count: 3 });
   await arrived(watching.accepted, 1);
   const event = watching.accepted[0]?.event;
-  assert.deepEqual([event.type, event.data.webhookId, event.data.machineId], ["webhook.error", id, null]);
+  assert.deepEqual(
+    [event.type, event.data.subject, event.data.data],
+    ["webhook.disabled", { kind: "webhook", id }, { webhookId: id, reason: "its receiver answered 410 Gone" }],
+  );
   assert.match(event.data.message, /disabled: its receiver answered 410 Gone; repair the receiver/);
   const disabled = (await tenant.caller.get(path)).json;
   assert.deepEqual([disabled.enabled, disabled.disabledReason], [false, "its receiver answered 410 Gone"]);
@@ -223,7 +228,7 @@ test("410 disables a webhook with an event that says so, and enabling it continu
   await emit(tenant.id, { count: 2 });
   assert.equal((await tenant.caller.patch(path, { enabled: true })).json.disabledReason, null);
   await arrived(receiver.accepted, 6);
-  const numbers = receiver.accepted.filter(({ event: one }) => one.type === "machine.info");
+  const numbers = receiver.accepted.filter(({ event: one }) => one.type === "machine.started");
   assert.equal(numbers.length, 5);
   for (const [, of] of firstByMachine(numbers)) assert.deepEqual(of, sorted(of));
 });
@@ -360,7 +365,7 @@ test("tests, redeliveries and replays arrive with the ids of their events", asyn
 test("a webhook is changed, limited to types, paused and deleted by its tenant alone", async () => {
   const [tenant, stranger] = [await newTenant(), await newTenant()];
   const receiver = await startReceiver();
-  const { id, path } = await newWebhook(tenant, receiver.url, { types: ["machine.error"], description: "a" });
+  const { id, path } = await newWebhook(tenant, receiver.url, { types: ["machine.failed"], description: "a" });
   await emit(tenant.id, { count: 2 });
   assert.equal((await stranger.caller.get(path)).status, 404);
   assert.equal((await stranger.caller.patch(path, { enabled: false })).status, 404);

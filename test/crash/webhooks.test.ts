@@ -68,9 +68,9 @@ test("every event arrives, those of a machine in order, when servers are killed 
       const { id, event } = receiver.accepted[read] ?? { id: "", event: {} };
       if (seen.has(id)) continue;
       seen.add(id);
-      const { machineId, message } = event.data as { machineId: string; message: string };
-      if (Number(message) < (last.get(machineId) ?? 0)) overtaken.push(`${machineId}: ${message}`);
-      last.set(machineId, Number(message));
+      const { subject, message } = event.data as { subject: { id: string }; message: string };
+      if (Number(message) < (last.get(subject.id) ?? 0)) overtaken.push(`${subject.id}: ${message}`);
+      last.set(subject.id, Number(message));
     }
     return seen.size;
   };
@@ -78,8 +78,8 @@ test("every event arrives, those of a machine in order, when servers are killed 
     for (let count = look(); count < goal; count = look())
       await until(() => look() > count, { what: `more than ${count} of ${goal} events`, deadlineMs: STALL_MS });
   };
-  const insert = `INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || lpad(i::text, 32, '0'), $1, 'mach-' || i % $2::int, 'info', i::text, now()
+  const insert = `INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+    SELECT 'ev-' || lpad(i::text, 32, '0'), $1, 'machine', 'mach-' || i % $2::int, 'machine.started', '{}', 'info', i::text, now()
     FROM generate_series($3::int, $4::int) AS series(i) ORDER BY series.i`;
 
   let kills = 0;

@@ -12,6 +12,7 @@ export function addEventsCommand(tree: Tree, root: Command): void {
       command
         .option("-f, --follow", "show new events as well, until interrupted")
         .option("--from <cursor>", "only those after the event with this cursor (--json shows it)")
+        .option("--type <type>", "only those of this type, such as machine.failed or machine.*")
         .option("--machine <machine>", "only those of one machine: its name or id, of a deleted one its whole id"),
     load: () => import("./events.ts"),
   });

@@ -20,11 +20,15 @@ export interface TenantEventsOptions {
   readonly follow?: boolean;
   readonly from?: string;
   readonly machine?: string;
+  readonly type?: string;
 }
 
 export async function run(call: Call, _operands: readonly string[], options: TenantEventsOptions): Promise<void> {
   const flotilla = call.flotilla();
-  const filter = options.machine === undefined ? {} : { machine: await machineId(flotilla, options.machine) };
+  const filter = {
+    ...(options.machine === undefined ? {} : { machine: await machineId(flotilla, options.machine) }),
+    ...(options.type === undefined ? {} : { type: options.type }),
+  };
   const all: TenantEvent[] = [];
   for (let cursor = options.from, isFirst = true; ; isFirst = false) {
     const query = { ...filter, limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
@@ -53,11 +57,10 @@ async function machineId(flotilla: Flotilla, reference: string): Promise<string>
 /** With --json each event is one line. */
 async function show({ output }: Call, events: readonly TenantEvent[]): Promise<void> {
   for (const event of events) {
-    const { createdAt, level, message, machineId, webhookId } = event;
+    const { createdAt, level, message, subject } = event;
     if (output.isJson) await output.jsonLine(event);
     else {
-      const about = machineId ?? webhookId ?? "tenant";
-      output.line(`${createdAt}  `, styled(STYLES[level], level.padEnd(5)), `  ${about}  ${message}`);
+      output.line(`${createdAt}  `, styled(STYLES[level], level.padEnd(5)), `  ${subject.id}  ${message}`);
     }
   }
 }

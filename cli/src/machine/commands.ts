@@ -64,7 +64,10 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   addVerb(tree, machine, {
     usage: "events <machine>",
     summary: "show what happened to a machine, oldest first",
-    options: (command) => command.option("-f, --follow", "wait for more until the machine is deleted"),
+    options: (command) =>
+      command
+        .option("-f, --follow", "wait for more until the machine is deleted")
+        .option("--type <type>", "only those of this type, such as machine.failed"),
     load: () => import("./events.ts"),
   });
 }

@@ -15,7 +15,11 @@ export function addWebhookCommands(tree: Tree, root: Command): void {
     options: (command) =>
       command
         .option("--description <text>", "what it is for")
-        .option("--type <type>", "only these events, such as machine.error; repeat for more (default: all)", several),
+        .option(
+          "--type <type>",
+          "only these events, such as machine.failed or machine.*; repeat for more (default: all)",
+          several,
+        ),
     load: () => import("./create.ts"),
   });
   addVerb(tree, webhook, { usage: "ls", summary: "list webhooks", load: () => import("./ls.ts") });

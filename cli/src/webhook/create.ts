@@ -3,7 +3,6 @@
  *
  * Standard output has only the secret, so that it can be redirected to a file.
  */
-import type { CreateWebhookRequest } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 
 export interface CreateWebhookOptions {
@@ -15,7 +14,7 @@ export async function run(call: Call, [url = ""]: readonly string[], options: Cr
   const created = await call.flotilla().createWebhook({
     url,
     ...(options.description === undefined ? {} : { description: options.description }),
-    ...(options.type === undefined ? {} : { types: options.type as NonNullable<CreateWebhookRequest["types"]> }),
+    ...(options.type === undefined ? {} : { types: [...options.type] }),
   });
   if (call.output.isJson) return call.output.json(created);
   call.output.line(created.secret);

@@ -23,7 +23,7 @@ export async function run(call: Call, [id = ""]: readonly string[], options: Set
   const change: UpdateWebhookRequest = {
     ...(address === undefined ? {} : { url: address }),
     ...(description === undefined ? {} : { description }),
-    ...(type === undefined ? {} : { types: type as NonNullable<UpdateWebhookRequest["types"]> }),
+    ...(type === undefined ? {} : { types: [...type] }),
     ...(allTypes === true ? { types: null } : {}),
     ...(disable === true ? { enabled: false } : {}),
     ...(enable === true ? { enabled: true } : {}),

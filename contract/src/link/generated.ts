@@ -55,6 +55,7 @@ import {
   clippedList,
   count,
   environment,
+  facts,
   list,
   matching,
   measure,
@@ -91,7 +92,6 @@ const REPLACE_REQUEST_HOW = ["live", "restart"] as const;
 const RUN_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "fenced", "unknown"] as const;
 const ABSENT_MACHINE_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
-const NODE_EVENT_LEVEL = ["info", "warn", "error"] as const;
 const IMAGE_PROGRESS_REASON_CODE = [
   "image_not_found",
   "image_refused",
@@ -520,8 +520,8 @@ export function readNodeEvent(value: unknown): NodeEvent {
   return {
     sequence: count(fields["sequence"], "NodeEvent.sequence", 9007199254740991),
     machineId: clipped(fields["machineId"], "NodeEvent.machineId", 4000),
-    level: oneOf(fields["level"], "NodeEvent.level", NODE_EVENT_LEVEL),
-    message: clipped(fields["message"], "NodeEvent.message", 4000),
+    type: clipped(fields["type"], "NodeEvent.type", 100),
+    data: facts(fields["data"] ?? {}, "NodeEvent.data", 32),
     at: measure(fields["at"], "NodeEvent.at", 8640000000000000),
   };
 }

@@ -88,6 +88,18 @@ export function oneOfOr<T extends string, O>(value: unknown, choices: readonly T
   return choices.includes(value as T) ? (value as T) : otherwise;
 }
 
+const FACT_CHARACTERS_MAX = 4_000;
+
+export function facts(value: unknown, where: string, max: number): Record<string, string | number | boolean> {
+  const read: [string, string | number | boolean][] = [];
+  for (const [name, item] of Object.entries(record(value, where)).slice(0, max)) {
+    const fact = typeof item === "string" ? clipped(item, where, FACT_CHARACTERS_MAX) : item;
+    const isFact = typeof fact === "string" || typeof fact === "boolean" || Number.isFinite(fact);
+    if (isFact) read.push([clipped(name, where, 64), fact as string | number | boolean]);
+  }
+  return Object.fromEntries(read);
+}
+
 export function environment(value: unknown, where: string, bytesMax: number): Record<string, string> {
   let bytes = 0;
   const variables: [string, string][] = [];

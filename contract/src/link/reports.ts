@@ -1,7 +1,6 @@
 /**
  * What a node reports of itself: its resources, its machines and what happened to them.
  */
-import { EVENT_LEVELS } from "../machines.ts";
 import { FleetFacts } from "./membership.ts";
 import { ObservedMachine } from "./machines.ts";
 import { RunReport } from "./runs.ts";
@@ -9,6 +8,7 @@ import {
   clipped,
   clippedList,
   count,
+  facts,
   flag,
   instant,
   list,
@@ -16,7 +16,6 @@ import {
   type Message,
   measure,
   nullable,
-  oneOf,
   text,
   Type,
   whole,
@@ -39,8 +38,10 @@ export const NodeEvent = Type.Object({
   /** Unique per incarnation of the agent and grows; the server ignores one it has already seen. */
   sequence: count(Number.MAX_SAFE_INTEGER),
   machineId: clipped(),
-  level: oneOf(EVENT_LEVELS),
-  message: clipped(),
+  /** Of contract/src/event-types.ts, of a machine. The server drops one that it does not know. */
+  type: clipped(100),
+  /** As the type says. */
+  data: facts(),
   at: instant(),
 });
 export type NodeEvent = Message<typeof NodeEvent>;

@@ -27,6 +27,7 @@ const EPOCH_MS_MAX = 8.64e15;
 /** Counters and sizes fit into PostgreSQL's integer. */
 const COUNT_MAX = 2_000_000_000;
 const CLIPPED_CHARACTERS_MAX = 4_000;
+const FACTS_MAX = 32;
 
 /** A whole number within bounds; anything else is refused. */
 export const whole = (minimum: number, maximum: number, options: { default?: number } = {}) =>
@@ -75,5 +76,9 @@ export const clippedList = <T extends TSchema>(item: T, items: number) =>
 /** Variables of an environment: together at most so many bytes, each with `=` and a NUL. */
 export const environment = (bytesMax: number) =>
   Type.Unsafe<Record<string, string>>({ type: "object", environmentBytesMax: bytesMax, default: {} });
+
+/** Texts, numbers and flags by name, at most 32; texts are cut as `clipped` cuts them. What is anything else is left out. */
+export const facts = () =>
+  Type.Unsafe<Record<string, string | number | boolean>>({ type: "object", factsMax: FACTS_MAX, default: {} });
 
 export const machineId = () => matching(/^mach-[0-9a-f]{32}$/);

@@ -12,7 +12,7 @@
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
 import type { NodeEvent } from "@flotilla/contract/link/link";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Happened } from "@flotilla/contract/event-types";
 
 const EVENTS_MAX = 10_000;
 
@@ -39,9 +39,9 @@ export class Outbox {
   }
 
   /** Adds an event to the machine's timeline. */
-  event(machineId: string, level: EventLevel, message: string): void {
+  event(machineId: string, { type, data }: Happened): void {
     this.#eventCount += 1;
-    this.#events.push({ sequence: this.#eventCount, machineId, level, message, at: this.#clock.now() });
+    this.#events.push({ sequence: this.#eventCount, machineId, type, data: { ...data }, at: this.#clock.now() });
     if (this.#events.length > EVENTS_MAX) this.#events.shift();
     this.#added.abort();
   }

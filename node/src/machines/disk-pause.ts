@@ -9,14 +9,14 @@
  * Nothing of it is on the disk: an agent that adopts the VM gets it from the VMM.
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Happened } from "@flotilla/contract/event-types";
 
 const SETTLED_MS = 30_000;
 const REASON = "its host's disk is full or failing; it continues by itself when the host has free disk space";
 
 export interface DiskPauseOptions {
   readonly clock: Clock;
-  readonly onEvent: (level: EventLevel, message: string) => void;
+  readonly onEvent: (happened: Happened) => void;
   /** `announced` has changed. */
   readonly onChange: () => void;
 }
@@ -51,13 +51,13 @@ export class DiskPause {
     if (this.#pausedAt === null) {
       if (!isPaused) return;
       this.#pausedAt = clock.monotonic();
-      onEvent("warn", `the machine is paused: ${REASON}`);
+      onEvent({ type: "machine.paused", data: { reason: REASON } });
       onChange();
     } else if (!isPaused) {
       const seconds = Math.max(1, Math.round((clock.monotonic() - this.#pausedAt) / 1000));
       this.#settling = clock.timer(SETTLED_MS, () => {
         this.end();
-        onEvent("info", `the machine continues: it was paused for ${seconds} s, and its host's disk is written again`);
+        onEvent({ type: "machine.continued", data: { seconds } });
         onChange();
       });
     }

@@ -3,6 +3,7 @@
  *
  * Always: a machine whose network is blocked pulls nothing: it starts only from images that the node has.
  */
+import type { Happened } from "@flotilla/contract/event-types";
 import type { Clock } from "@flotilla/base/clock";
 import type { MachineSpec } from "@flotilla/contract/link/link";
 import { ImageRefused } from "../images/image-refused.ts";
@@ -14,7 +15,7 @@ export interface EnsureImageOptions {
   readonly signal: AbortSignal;
   readonly report: {
     /** Adds an event to the machine's timeline. */
-    event(message: string): void;
+    event(happened: Happened): void;
     /** Sets the machine's progress. */
     progress(message: string): void;
   };
@@ -36,10 +37,10 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
     );
   }
   const startedAt = clock.monotonic();
-  report.event(`pulling image ${reference}`);
+  report.event({ type: "machine.imagePullBegun", data: { reference } });
   const onProgress = ({ message }: { readonly message: string }): void => report.progress(message);
   const pulled = await images.ensure(reference, { arch, tenantId, onProgress, signal });
-  const seconds = ((clock.monotonic() - startedAt) / 1000).toFixed(1);
-  report.event(`image ${reference} is on the node, after ${seconds} s`);
+  const seconds = Math.round((clock.monotonic() - startedAt) / 100) / 10;
+  report.event({ type: "machine.imagePulled", data: { reference, seconds } });
   return pulled;
 }

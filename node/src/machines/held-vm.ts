@@ -12,7 +12,6 @@ import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { PausedVm, Vm, VmExit } from "../driver/driver.ts";
 import type { RunEndCause } from "@flotilla/contract/runs";
-import type { GuestKilled } from "../guest/guest.ts";
 import { EXIT_GRACE_MS } from "./configure-vm.ts";
 import { DiskPause, type DiskPauseOptions } from "./disk-pause.ts";
 import { Readiness } from "./readiness.ts";
@@ -27,12 +26,6 @@ export interface EndedVm {
 }
 
 const CAUSES = { poweroff: "poweroff", killed: "crash", crashed: "crash", fenced: "fenced" } as const;
-
-function killedText({ program, count }: GuestKilled): string {
-  const name = program === "" ? "a process" : `the process "${program}"`;
-  const others = count === 1 ? "" : ` and ${count - 1} more`;
-  return `the machine is out of memory: its kernel killed ${name}${others}`;
-}
 
 export interface HeldVmOptions extends DiskPauseOptions {
   readonly clock: Clock;
@@ -118,7 +111,7 @@ export class HeldVm {
       if (this.#vm === vm) this.diskPause.note(isPaused);
     });
     vm.guest.onKilled?.((killed) => {
-      if (this.#vm === vm) this.#options.onEvent("warn", killedText(killed));
+      if (this.#vm === vm) this.#options.onEvent({ type: "machine.outOfMemory", data: { ...killed } });
     });
     void vm.exited.then((exit) => this.#onExit(vm, exit));
     void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));

@@ -75,7 +75,7 @@ export async function recoverLost(fleet: Fleet, deps: MachineDeps, lost: LostMac
       { machine: machineId, reason, boot: journal.boot?.bootId },
       "a machine was recovered without its journal",
     );
-    deps.onEvent(machineId, "warn", `${reason}; the machine was recovered, and its disk is unchanged`);
+    deps.onEvent(machineId, { type: "machine.recovered", data: { reason } });
   }
   return false;
 }

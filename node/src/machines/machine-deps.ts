@@ -3,7 +3,7 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Happened } from "@flotilla/contract/event-types";
 import type { Disks } from "../disks/disks.ts";
 import type { Driver } from "../driver/driver.ts";
 import { UserIds } from "../host/user-ids.ts";
@@ -59,7 +59,7 @@ export interface MachineDeps {
   /** Of each move of a machine to this node, the digest of its image. */
   readonly imagesArriving: Map<string, string>;
   /** Adds an event to the machine's timeline. */
-  onEvent(machineId: string, level: EventLevel, message: string): void;
+  onEvent(machineId: string, happened: Happened): void;
   /** Something that is reported to the server has changed. */
   onChange(machineId: string): void;
 }

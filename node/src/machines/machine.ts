@@ -11,7 +11,7 @@ import type { Log } from "@flotilla/base/log";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
 import type { MachineSpec } from "@flotilla/contract/link/link";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Happened } from "@flotilla/contract/event-types";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
@@ -69,7 +69,7 @@ export class Machine {
     this.disk = new MachineDisk(deps, directory);
     this.leaving = new Leaving(new DiskChanges(this.log));
     this.machineLog = new MachineLog(logsPathOf(directory));
-    const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
+    const onEvent = (happened: Happened): void => this.event(happened);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
     this.watchers = new Watchers(clock);
     const onExit = (exit: VmExit, ended: EndedVm): void => {
@@ -164,7 +164,7 @@ export class Machine {
     this.log.warn({ generation, detail }, "a fenced VM has ended");
     if (desired !== "running" || ending?.generation === generation) return;
     const reason = `the machine was ended: ${detail}`;
-    this.event("warn", reason);
+    this.event({ type: "machine.fenced", data: { reason } });
     if (spec?.restart === "never") void this.update({ ending: { generation, kind: "failed", reason } });
   }
 
@@ -186,8 +186,8 @@ export class Machine {
   }
 
   /** For facts that the observed state does not hold: the server itself adds an event for each change of state. */
-  event(level: EventLevel, message: string): void {
-    this.deps.onEvent(this.#journal.machineId, level, message);
+  event(happened: Happened): void {
+    this.deps.onEvent(this.#journal.machineId, happened);
   }
 
   /** Detaches from the VM, which continues to run. Resolves when the journal is on the disk. */
@@ -210,8 +210,7 @@ export class Machine {
       return failed(`${reason}; ${often} and will not be restarted again: fix the cause, then start it`);
     }
     const pauseMs = restartAt - now;
-    const when = pauseMs === 0 ? "" : ` in ${Math.ceil(pauseMs / 1000)} s`;
-    this.event("warn", `${reason}; the machine is restarted${when}`);
+    this.event({ type: "machine.crashed", data: { reason, restartSeconds: Math.ceil(pauseMs / 1000) } });
     const at = [...before, restartAt];
     void this.update({
       ending: { generation, kind: "crashed", reason, restartAt },

@@ -14,7 +14,7 @@
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { MachineSpec } from "@flotilla/contract/link/link";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Happened } from "@flotilla/contract/event-types";
 import type { Guest, GuestWorkload } from "../guest/guest.ts";
 import type { ImageConfiguration } from "../images/images.ts";
 import type { BootProgress, MachineLog } from "./machine-log.ts";
@@ -44,7 +44,7 @@ export interface WorkloadOptions {
   readonly machineLog: MachineLog;
   readonly clock: Clock;
   readonly log: Log;
-  readonly onEvent: (level: EventLevel, message: string) => void;
+  readonly onEvent: (happened: Happened) => void;
 }
 
 export interface WorkloadRun {
@@ -151,7 +151,12 @@ class OutputReader {
     const message = `the workload ended with exit code ${exitCode}`;
     this.#output.end(this.#options.clock.now(), message);
     this.#writing ??= this.#write();
-    if (!this.#run.isEnding()) this.#options.onEvent(exitCode === 0 ? "info" : "warn", message);
+    if (this.#run.isEnding()) return;
+    this.#options.onEvent(
+      exitCode === 0
+        ? { type: "machine.workloadEnded", data: {} }
+        : { type: "machine.workloadFailed", data: { exitCode } },
+    );
   }
 
   /** Writes until no complete line is left. */

@@ -64,8 +64,8 @@ export interface NetworkOptions {
   readonly blockedNetworks: readonly string[];
   readonly clock: Clock;
   readonly log: Log;
-  /** Writes to a machine's timeline; `message` is such as `egress denied to 203.0.113.7:443 (tcp)`. */
-  readonly onDenied: (machineId: string, message: string) => void;
+  /** Writes to a machine's timeline; `detail` is such as `to 203.0.113.7:443 (tcp)`. */
+  readonly onDenied: (machineId: string, detail: string) => void;
   readonly namePeriods?: NamePeriods;
 }
 
@@ -200,7 +200,7 @@ export class GuestNetwork {
     const change = this.#program;
     this.#program = null;
     if (change === null || this.#isClosed) throw new Error("the VM has ended");
-    const limit = new DenialLimit((detail) => onDenied(machineId, `egress denied ${detail}`));
+    const limit = new DenialLimit((detail) => onDenied(machineId, detail));
     this.#denials = new DenialWatch(this.#pid, limit, clock);
     const onRefused = (name: string): void => limit.denied(`${JSON.stringify(name)} (name)`, clock.monotonic());
     const names = policy.hosts.length === 0 ? null : this.#trackNames(policy);

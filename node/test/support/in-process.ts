@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
+import { printEvent } from "@flotilla/contract/event-types";
 import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link/link";
 import { fakeDisks } from "../../src/driver/fake/disks.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
@@ -143,7 +144,7 @@ export async function startTestNode(
     disks: fakeDisks,
     clock,
     log,
-    onEvent: (machineId, level, message) => events.push({ machineId, level, message }),
+    onEvent: (machineId, happened) => void events.push({ machineId, ...printEvent(happened) }),
     onChange: () => undefined,
   });
   const fleet = new Fleet(deps);

@@ -15,6 +15,7 @@ import { forHolder } from "../db/holder.ts";
 import { LastingAnswer } from "../api/lasting-answer.ts";
 import { listTenantEvents, type TenantEventsPage } from "./store.ts";
 import { type TenantEventRecord, tenantEvent } from "./view.ts";
+import { matchesType } from "@flotilla/contract/event-types";
 
 /** Between two looks for new events. */
 const LOOK_MS = 1_000;
@@ -27,27 +28,30 @@ export async function followEvents(
 ): Promise<LastingAnswer> {
   // They come after the request, which counts for its tenant only until it is answered.
   const read = (after: number | null) =>
-    forHolder(asked.tenantId, () => listTenantEvents(db, { ...asked, after, limit: PAGE }));
+    forHolder(asked.tenantId, () => listTenantEvents(db, { ...asked, type: null, after, limit: PAGE }));
   const first = await read(asked.after);
   const answer = new LastingAnswer(clock, (reason) => {
     const text = reason ?? "the server stops; follow the events again to continue";
     return `event: error\ndata: ${text}\n\n`;
   });
-  void sendAll(answer, { first, read, after: asked.after });
+  void sendAll(answer, { first, read, type: asked.type, after: asked.after });
   return answer;
 }
 
 interface Following {
   readonly first: readonly TenantEventRecord[];
   readonly read: (after: number | null) => Promise<readonly TenantEventRecord[]>;
+  /** Others are read as well, so that no look begins before an event that an earlier one has read. */
+  readonly type: string | null;
   readonly after: number | null;
 }
 
 /** Never rejects. Ends when the caller has disconnected. */
-async function sendAll(answer: LastingAnswer, { first, read, after }: Following): Promise<void> {
+async function sendAll(answer: LastingAnswer, { first, read, type, after }: Following): Promise<void> {
   let position = after;
   for (let events = first; !answer.gone.aborted; events = await read(position).catch(() => [])) {
-    await answer.write(events.map((record) => frameOf(tenantEvent(record))).join(""));
+    const asked = events.filter((event) => type === null || matchesType(event.type, [type]));
+    await answer.write(asked.map((record) => frameOf(tenantEvent(record))).join(""));
     position = events.at(-1)?.position ?? position;
     if (events.length < PAGE) await answer.wait(LOOK_MS);
   }

@@ -13,7 +13,7 @@ const LIMIT_DEFAULT = 100;
 export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
   return {
     async listEvents({ caller, query, headers }) {
-      const asked = { tenantId: caller.tenantId, machineId: query.machine ?? null };
+      const asked = { tenantId: caller.tenantId, machineId: query.machine ?? null, type: query.type ?? null };
       if (query.follow === true) {
         // A reader that connects again repeats its address, whose cursor is older.
         const last = headers["last-event-id"];
@@ -25,7 +25,10 @@ export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
       const found = await listTenantEvents(context.db, { ...asked, after, limit: limit + 1 });
       const { items, headers: links } = page(found, limit, "/v1/events", {
         cursorOf: ({ position }) => String(position),
-        ...(query.machine === undefined ? {} : { query: { machine: query.machine } }),
+        query: {
+          ...(query.machine === undefined ? {} : { machine: query.machine }),
+          ...(query.type === undefined ? {} : { type: query.type }),
+        },
       });
       return { status: 200, headers: links, body: items.map(tenantEvent) };
     },

@@ -10,8 +10,10 @@
  *   read: no event can be inserted before them any more. A long transaction anywhere in the PostgreSQL cluster delays
  *   readers, but nothing is lost.
  */
+import { eventDocument, eventJson, insertEvents } from "../write-events.ts";
+import { knownEvent } from "./known.ts";
+import type { Happened } from "@flotilla/contract/event-types";
 import type { NodeEvent } from "@flotilla/contract/link/link";
-import type { EventLevel } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -19,71 +21,60 @@ import type { EventRecord, TenantEventRecord } from "./view.ts";
 
 const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
 
-/** Events that a node reported for its machines; each is written once, however often it is reported. */
+/**
+ * Events that a node reported for its machines; each is written once, however often it is reported. Those of a type that
+ * this release does not know are left out: a later release of the node reports them.
+ */
 export async function insertNodeEvents(
   context: Context,
   options: { readonly nodeId: string; readonly agentBootId: string; readonly events: readonly NodeEvent[] },
 ): Promise<number> {
   const { nodeId, agentBootId, events } = options;
-  const rows = events.map(({ sequence, machineId, level, message, at }) => ({
-    id: context.ids.make("event"),
-    machine_id: machineId,
-    level,
-    message,
-    sequence,
+  const rows = events.flatMap(({ sequence, machineId, type, data, at }) => {
+    const happened = knownEvent("machine", { type, data });
+    if (happened === null) return [];
+    const event = eventDocument(happened, { id: nodeId, bootId: agentBootId, sequence });
     // By the node's clock, which may be ahead.
-    at: instantOf(Math.min(at, context.clock.now())),
-  }));
-  return await context.db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at, node_id, agent_boot_id, node_sequence)
-    SELECT e.id, m.tenant_id, e.machine_id, e.level, e.message, e.at, ${nodeId}, ${agentBootId}, e.sequence
-    FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb)
-      AS e(id text, machine_id text, level text, message text, at timestamptz, sequence bigint)
-    JOIN machines m ON m.id = e.machine_id AND m.node_id = ${nodeId}
-    ORDER BY e.sequence
-    ON CONFLICT (node_id, agent_boot_id, node_sequence) WHERE node_id IS NOT NULL DO NOTHING`);
+    return [{ machine_id: machineId, event, at: instantOf(Math.min(at, context.clock.now())) }];
+  });
+  return await context.db.execute(
+    insertEvents(sql`
+      SELECT m.tenant_id, m.id AS subject_id, e.event, e.at AS created_at
+      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS e(machine_id text, event jsonb, at timestamptz)
+      JOIN machines m ON m.id = e.machine_id AND m.node_id = ${nodeId}
+      ORDER BY (e.event#>>'{node,sequence}')::bigint`),
+  );
 }
 
 /** One event for every machine of these nodes whose desired state is running. */
 export async function noteOnNodes(
   context: Context,
-  notes: readonly { readonly nodeId: string; readonly level: EventLevel; readonly message: string }[],
+  notes: readonly { readonly nodeId: string; readonly happened: Happened }[],
 ): Promise<void> {
   if (notes.length === 0) return;
-  await context.db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || replace(gen_random_uuid()::text, '-', ''), m.tenant_id, m.id, n.level, n.message,
-      ${instantOf(context.clock.now())}::timestamptz
-    FROM jsonb_to_recordset(${JSON.stringify(notes)}::jsonb) AS n("nodeId" text, level text, message text)
-    JOIN machines m ON m.node_id = n."nodeId" AND m.is_active`);
-}
-
-/** One event for every machine of a node whose desired state is running. */
-export async function noteOnNode(
-  context: Context,
-  options: { readonly nodeId: string; readonly level: EventLevel; readonly message: string },
-): Promise<void> {
-  await context.db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, id, ${options.level}, ${options.message},
-      ${instantOf(context.clock.now())}::timestamptz
-    FROM machines WHERE node_id = ${options.nodeId} AND is_active`);
+  const rows = notes.map(({ nodeId, happened }) => ({ node_id: nodeId, event: eventDocument(happened) }));
+  await context.db.execute(
+    insertEvents(sql`
+      SELECT m.tenant_id, m.id AS subject_id, n.event, ${instantOf(context.clock.now())}::timestamptz AS created_at
+      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS n(node_id text, event jsonb)
+      JOIN machines m ON m.node_id = n.node_id AND m.is_active`),
+  );
 }
 
 /** One event for every fenced machine of these nodes. */
-export async function noteOnFenced(
-  context: Context,
-  options: { readonly nodeIds: readonly string[]; readonly level: EventLevel; readonly message: string },
-): Promise<void> {
-  await context.db.execute(sql`
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT 'ev-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, id, ${options.level}, ${options.message},
-      ${instantOf(context.clock.now())}::timestamptz
-    FROM machines WHERE node_id = ANY(${[...options.nodeIds]}::text[]) AND is_active AND fence = 'on'`);
+export async function noteOnFenced(context: Context, nodeIds: readonly string[], happened: Happened): Promise<void> {
+  await context.db.execute(
+    insertEvents(sql`
+      SELECT tenant_id, id AS subject_id, ${eventJson(happened)} AS event,
+        ${instantOf(context.clock.now())}::timestamptz AS created_at
+      FROM machines WHERE node_id = ANY(${[...nodeIds]}::text[]) AND is_active AND fence = 'on'`),
+  );
 }
 
 export interface TimelinePage {
   readonly machineId: string;
+  /** A type, or `machine.*`; null: all. */
+  readonly type: string | null;
   /** Only events after the one with this position. */
   readonly after: number | null;
   readonly limit: number;
@@ -95,32 +86,44 @@ export interface TimelinePage {
  */
 export function listTimeline(
   db: Queryable,
-  { machineId, after, limit }: TimelinePage,
+  { machineId, type, after, limit }: TimelinePage,
 ): Promise<readonly EventRecord[]> {
   return db.query(sql`
-    SELECT position, id, level, message, ms(created_at) AS "createdAt" FROM tenant_events
-    WHERE machine_id = ${machineId} AND (created_at, position) > (
+    SELECT ${TIMELINE_COLUMNS} FROM tenant_events e
+    WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND ${isOfType(type)} AND (created_at, position) > (
       SELECT coalesce(max(created_at), '-infinity'), coalesce(max(position), 0) FROM tenant_events
-      WHERE machine_id = ${machineId} AND position = ${after}::bigint)
+      WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND position = ${after}::bigint)
     ORDER BY created_at, position LIMIT ${limit}`);
 }
 
 /** The newest events of a machine's timeline, oldest first. */
 export function listNewest(
   db: Queryable,
-  { machineId, limit }: Pick<TimelinePage, "machineId" | "limit">,
+  { machineId, type, limit }: Omit<TimelinePage, "after">,
 ): Promise<readonly EventRecord[]> {
   return db.query(sql`
-    SELECT position, id, level, message, ms(created_at) AS "createdAt" FROM (
-      SELECT position, id, level, message, created_at FROM tenant_events WHERE machine_id = ${machineId}
-      ORDER BY created_at DESC, position DESC LIMIT ${limit}::int) newest
+    SELECT ${TIMELINE_COLUMNS} FROM (
+      SELECT * FROM tenant_events e
+      WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND ${isOfType(type)}
+      ORDER BY created_at DESC, position DESC LIMIT ${limit}::int) e
     ORDER BY created_at, position`);
+}
+
+const TIMELINE_COLUMNS = sql`
+  e.position, e.id, e.type, e.data, e.level, e.message, ms(e.created_at) AS "createdAt"`;
+
+/** The same as `matchesType`, for `e`, a row of tenant_events. */
+function isOfType(pattern: string | null): Statement {
+  if (pattern === null) return sql`true`;
+  return pattern.endsWith(".*") ? sql`starts_with(e.type, ${pattern.slice(0, -1)})` : sql`e.type = ${pattern}`;
 }
 
 export interface TenantEventsPage {
   readonly tenantId: string;
-  /** null: of all machines. */
+  /** null: all machines, and what is of none. */
   readonly machineId: string | null;
+  /** A type, or all with a prefix: `machine.*`; null: all. */
+  readonly type: string | null;
   /** Only events after the one with this position. */
   readonly after: number | null;
   readonly limit: number;
@@ -128,8 +131,9 @@ export interface TenantEventsPage {
 
 /**
  * A tenant's events in an order that can be followed: a reader that continues after its last event misses none. A
- * cursor whose event was purged starts at the beginning. Those of a machine are found by an index of theirs: IS NOT DISTINCT FROM keeps
- * PostgreSQL from combining it with that of the tenant, all of which it would read.
+ * cursor whose event was purged starts at the beginning. Those of a machine are found by an
+ * index of theirs: IS NOT DISTINCT FROM keeps PostgreSQL from combining it with that of the tenant, all of which it
+ * would read.
  */
 export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise<readonly TenantEventRecord[]> {
   const { tenantId, machineId } = page;
@@ -138,15 +142,15 @@ export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise
       SELECT ${EVENT_COLUMNS} FROM tenant_events e WHERE e.tenant_id = ${tenantId} AND ${followed(page)}`);
   return db.query(sql`
     SELECT ${EVENT_COLUMNS} FROM tenant_events e
-    WHERE e.machine_id = ${machineId} AND e.tenant_id IS NOT DISTINCT FROM ${tenantId} AND ${followed(page)}`);
+    WHERE e.subject_kind = 'machine' AND e.subject_id = ${machineId} AND e.tenant_id IS NOT DISTINCT FROM ${tenantId} AND ${followed(page)}`);
 }
 
 const EVENT_COLUMNS = sql`
-  e.position, e.id, e.machine_id AS "machineId", e.webhook_id AS "webhookId", e.level, e.message, ms(e.created_at) AS "createdAt"`;
+  ${TIMELINE_COLUMNS}, e.subject_kind AS "subjectKind", e.subject_id AS "subjectId"`;
 
 /** From `e`, a row of tenant_events: it comes after the page's cursor, and no event can be inserted before it any more. */
-const followed = ({ tenantId, after, limit }: TenantEventsPage): Statement => sql`
-      e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
+const followed = ({ tenantId, type, after, limit }: TenantEventsPage): Statement => sql`
+      ${isOfType(type)} AND e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
       AND (e.restored_rank, e.transaction_id, e.position) > (
         SELECT coalesce(max(restored_rank), 0), coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0)
         FROM tenant_events WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)

@@ -1,7 +1,8 @@
 /**
  * The statement that writes activity in machines: machine_exec_months, machines.last_activity_at, and events.
  */
-import type { EventLevel } from "@flotilla/contract/machines";
+import { eventDocument, insertEvents } from "../write-events.ts";
+import type { Happened } from "@flotilla/contract/event-types";
 import type { Context } from "../context.ts";
 import { sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -15,8 +16,7 @@ export interface ActivityBatch {
   }[];
   readonly lines: readonly {
     readonly machineId: string;
-    readonly level: EventLevel;
-    readonly message: string;
+    readonly happened: Happened;
     readonly at: number;
   }[];
 }
@@ -34,11 +34,9 @@ export async function writeActivity(context: Context, { activity, lines }: Activ
     exec_count: execCount,
     duration_ms: durationMs,
   }));
-  const noted = lines.map(({ machineId, level, message, at }) => ({
-    id: context.ids.make("event"),
+  const noted = lines.map(({ machineId, happened, at }) => ({
     machine_id: machineId,
-    level,
-    message,
+    event: eventDocument(happened),
     at: instantOf(at),
   }));
   await context.db.execute(sql`
@@ -59,9 +57,8 @@ export async function writeActivity(context: Context, { activity, lines }: Activ
       ON CONFLICT (machine_id, month) DO UPDATE SET
         exec_count = e.exec_count + excluded.exec_count,
         exec_duration_ms = e.exec_duration_ms + excluded.exec_duration_ms)
-    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-    SELECT l.id, m.tenant_id, l.machine_id, l.level, l.message, l.at
-    FROM jsonb_to_recordset(${JSON.stringify(noted)}::jsonb)
-      AS l(id text, machine_id text, level text, message text, at timestamptz)
-    JOIN machines m ON m.id = l.machine_id`);
+    ${insertEvents(sql`
+      SELECT m.tenant_id, l.machine_id AS subject_id, l.event, l.at AS created_at
+      FROM jsonb_to_recordset(${JSON.stringify(noted)}::jsonb) AS l(machine_id text, event jsonb, at timestamptz)
+      JOIN machines m ON m.id = l.machine_id`)}`);
 }

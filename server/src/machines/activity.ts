@@ -10,7 +10,7 @@
  *
  * A crash loses up to FLUSH_MS of counts; commands are not billed.
  */
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Happened } from "@flotilla/contract/event-types";
 import type { Context } from "../context.ts";
 import { type ActivityBatch, writeActivity } from "./activity-store.ts";
 
@@ -30,8 +30,7 @@ interface Tally {
 
 interface Line {
   readonly machineId: string;
-  readonly level: EventLevel;
-  readonly message: string;
+  readonly happened: Happened;
   readonly at: number;
 }
 
@@ -89,8 +88,8 @@ export class Activity {
   }
 
   /** Adds an event to the timeline with the next batch. */
-  note(machineId: string, level: EventLevel, message: string): void {
-    this.#lines.push({ machineId, level, message, at: this.#context.clock.now() });
+  note(machineId: string, happened: Happened): void {
+    this.#lines.push({ machineId, happened, at: this.#context.clock.now() });
     this.#wakeLoop();
   }
 
@@ -188,9 +187,9 @@ export class Activity {
 function lineOf(machineId: string, tally: Tally): readonly Line[] {
   const { execCount, failedCount, durationMs, lastExitCode, at } = tally;
   if (execCount === 0) return [];
-  const message =
+  const happened: Happened =
     execCount === 1
-      ? `exec ended with exit code ${lastExitCode} after ${Math.round(durationMs)} ms`
-      : `${execCount} execs ended, ${failedCount} of them with an exit code other than 0`;
-  return [{ machineId, level: "info", message, at }];
+      ? { type: "machine.execEnded", data: { exitCode: lastExitCode, durationMs: Math.round(durationMs) } }
+      : { type: "machine.execsEnded", data: { count: execCount, failed: failedCount } };
+  return [{ machineId, happened, at }];
 }

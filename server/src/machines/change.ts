@@ -6,8 +6,8 @@
  *
  * Always: a change of the desired state raises the generation, and sets when the reconcilers check the row next.
  */
+import type { Happened } from "@flotilla/contract/event-types";
 import type { ImageFault } from "@flotilla/contract/errors";
-import type { EventLevel } from "@flotilla/contract/machines";
 import type { ObservedDetails } from "./observed.ts";
 import type { Run } from "@flotilla/contract/link/link";
 import type { Overcommit } from "../placement/place.ts";
@@ -32,11 +32,6 @@ export interface MutableMachine extends MachineFacts {
   readonly reconcileAt: number | null;
 }
 
-export interface TimelineEntry {
-  readonly level: EventLevel;
-  readonly message: string;
-}
-
 /** A run that the node reported together with the state of its machine. Written once, however often it is reported. */
 export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
 
@@ -50,7 +45,7 @@ export interface Reservation {
 export interface Change {
   /** The new facts; `revision` is that of the old ones. */
   readonly next: MutableMachine;
-  readonly timeline: readonly TimelineEntry[];
+  readonly timeline: readonly Happened[];
   /** Absent: none. */
   readonly runs?: readonly ReportedRun[];
   /** Absent: the change is not a start, and no ceiling applies. */
@@ -180,5 +175,5 @@ export function abandon(machine: MutableMachine, reason: string, now: number): C
     readyAt: null,
     reconcileAt: now,
   };
-  return { next, timeline: [{ level: "error", message: reason }] };
+  return { next, timeline: [{ type: "machine.abandoned", data: { reason } }] };
 }

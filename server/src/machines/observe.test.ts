@@ -42,7 +42,7 @@ test("a boot that ran opens a run, is ready and has an event on the timeline", (
   assert.equal(change.next.readyAt, NOW - 9);
   assert.equal(change.next.reconcileAt, null);
   assert.deepEqual(change.runs, [{ bootId: "boot-1", startedAt: NOW - 10, endedAt: null, cause: null }]);
-  assert.deepEqual(change.timeline, [{ level: "info", message: "machine started" }]);
+  assert.deepEqual(change.timeline, [{ type: "machine.started", data: {} }]);
 });
 
 test("a node's clock makes no machine ready before it was asked for, nor in the future", () => {
@@ -93,16 +93,18 @@ test("a heartbeat that was written before the answer and comes after it is late"
 
 test("a boot that could not be made is a failed start, an automatic one says so", () => {
   const failed = news(starting, { state: "failed", reason: "image x does not exist" });
-  assert.deepEqual(failed.timeline, [{ level: "error", message: "start failed: image x does not exist" }]);
+  assert.deepEqual(failed.timeline, [
+    { type: "machine.startFailed", data: { reason: "image x does not exist", isAutomatic: false } },
+  ]);
   const auto = news({ ...starting, isAutoStarted: true }, { state: "failed", reason: "no room" });
-  assert.deepEqual(auto.timeline, [{ level: "error", message: "auto-start failed: no room" }]);
+  assert.deepEqual(auto.timeline, [{ type: "machine.startFailed", data: { reason: "no room", isAutomatic: true } }]);
 });
 
 test("a boot that ran and crashed is a failure of the machine, and its run ends", () => {
   const crashed = news(running, { state: "failed", bootId: "boot-1", reason: "the VMM was killed" });
   assert.equal(phaseOf(crashed.next), "failed");
   assert.deepEqual(crashed.runs, []);
-  assert.deepEqual(crashed.timeline, [{ level: "error", message: "machine failed: the VMM was killed" }]);
+  assert.deepEqual(crashed.timeline, [{ type: "machine.failed", data: { reason: "the VMM was killed" } }]);
 });
 
 test("a boot that ended unexpectedly with a reason is a failure", () => {
@@ -142,7 +144,7 @@ test("a node that is ahead of a restored database keeps what it received last, a
   ] as const) {
     const { next, timeline } = news(machine, { generation: 9, state, reason: "it crashed", bootId: "boot-9" });
     assert.deepEqual([next.generation, phaseOf(next)], [10, phase], `${machine.desiredState} and ${state}`);
-    assert.match(timeline[0]?.message ?? "", /restored from a backup/);
+    assert.equal(timeline[0]?.type, "machine.restored");
   }
   const { next } = news(running, { generation: 9, state: "absent" });
   assert.match(next.error ?? "", /its disk is lost/);
@@ -197,7 +199,7 @@ test("a machine that its node has and cannot run is in error with the reason, wh
     const reason = "its journal has version 9";
     const { next, timeline } = news(machine, { generation: 0, state: "failed", reason });
     assert.deepEqual([phaseOf(next), next.error], ["failed", reason]);
-    assert.deepEqual(timeline, [{ level: "error", message: `machine failed: ${reason}` }]);
+    assert.deepEqual(timeline, [{ type: "machine.failed", data: { reason } }]);
     const told = news(next as MachineRecord, { generation: next.generation, state: "failed", reason });
     assert.deepEqual([phaseOf(told.next), told.next.reconcileAt, told.timeline], ["failed", null, []]);
     assert.equal(outcome(told.next as MachineRecord, { generation: 0, state: "failed", reason }), "same");
@@ -216,7 +218,7 @@ test("a machine that ended and is started again is starting, and the run that en
     assert.deepEqual(runs, seen.lastRun === null ? [] : [lastRun]);
     const again = news(next as MachineRecord, { state: "running", bootId: "boot-2", runningSince: NOW, lastRun });
     assert.deepEqual(again.runs?.[1], { bootId: "boot-2", startedAt: NOW, endedAt: null, cause: null });
-    assert.deepEqual(again.timeline, [{ level: "info", message: "machine started" }]);
+    assert.deepEqual(again.timeline, [{ type: "machine.started", data: {} }]);
     // What was written before the end, or while the machine was being started the first time.
     assert.equal(outcome(again.next as MachineRecord, { state: "preparing", bootId: null }), "late");
   }

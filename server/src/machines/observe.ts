@@ -14,16 +14,9 @@
  *   received last is then the desired state, so that a restore neither starts nor stops a machine.
  * - When a guest powers itself off, the desired state becomes `stopped`, so that nothing starts it again.
  */
+import type { Happened } from "@flotilla/contract/event-types";
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
-import {
-  type Change,
-  abandon,
-  type MutableMachine,
-  type ReportedRun,
-  reconcileAt,
-  runningBoot,
-  type TimelineEntry,
-} from "./change.ts";
+import { type Change, abandon, type MutableMachine, type ReportedRun, reconcileAt, runningBoot } from "./change.ts";
 import { detailsOf, isSameForReaders, NOTHING_OBSERVED } from "./observed.ts";
 import { includes, isActive, isSettled, isApplied, type MachinePhase, phaseOf, sentState } from "./state.ts";
 
@@ -176,7 +169,7 @@ function observeForgotten(machine: MutableMachine, report: ObservedMachine, now:
   const change = abandon({ ...machine, observedState: "absent", observedBootId: null }, reason, now);
   return {
     outcome: "news",
-    change: { ...change, timeline: [{ level: "error", message: `machine failed: ${reason}` }] },
+    change: { ...change, timeline: [{ type: "machine.failed", data: { reason } }] },
   };
 }
 
@@ -262,44 +255,34 @@ function isSame(before: MutableMachine, after: MutableMachine): boolean {
   );
 }
 
-function timelineOf(before: MutableMachine, after: MutableMachine, report: ObservedMachine): readonly TimelineEntry[] {
+function timelineOf(before: MutableMachine, after: MutableMachine, report: ObservedMachine): readonly Happened[] {
   if (before.desiredState === "absent") return [];
   if (report.generation > before.generation) {
-    const text = after.error ?? (after.desiredState === "running" ? "it is running" : "it is stopped");
-    return [
-      {
-        level: "warn",
-        message: `the control plane was restored from a backup; the machine is as on its node: ${text}`,
-      },
-    ];
+    const state = after.error ?? (after.desiredState === "running" ? "it is running" : "it is stopped");
+    return [{ type: "machine.restored", data: { state } }];
   }
   if (isSuspendRefused(before, report)) {
     const reason = report.suspendRefusal?.reason ?? "";
-    const message =
-      before.moveId === null
-        ? `machine could not be suspended and runs on: ${reason}`
-        : `machine is moved without its memory, and boots on the other node: ${reason}`;
-    return [{ level: "warn", message }];
+    return [{ type: before.moveId === null ? "machine.suspendRefused" : "machine.memoryLeft", data: { reason } }];
   }
-  if (isNewRun(before, after)) return [{ level: "info", message: "machine started" }];
+  if (isNewRun(before, after)) return [{ type: "machine.started", data: {} }];
   const reason = after.observedReason ?? "";
   if (after.observedState === "failed" && before.observedState !== "failed" && before.desiredState === "running") {
-    return [{ level: "error", message: failureText(before, reason) }];
+    return [failure(before, reason)];
   }
   if (report.hasPoweredOff && before.desiredState === "running" && after.desiredState === "stopped")
-    return [{ level: "info", message: "machine stopped: the guest powered itself off" }];
+    return [{ type: "machine.poweredOff", data: {} }];
   const phases: readonly [MachinePhase, MachinePhase] = [phaseOf(before), phaseOf(after)];
   const hasStopped =
     phases[0] === "stopping" && phases[1] === "stopped" && before.observedState !== after.observedState;
-  const message =
-    after.observedDetails.suspendedAt === null ? "machine stopped" : "machine suspended: its memory is kept";
-  return hasStopped ? [{ level: "info", message }] : [];
+  const type = after.observedDetails.suspendedAt === null ? "machine.stopped" : "machine.suspended";
+  return hasStopped ? [{ type, data: {} }] : [];
 }
 
 /** A boot that ran has crashed; one that did not run could not be started. */
-function failureText(before: MutableMachine, reason: string): string {
-  if (before.hasRun) return `machine failed: ${reason}`;
-  return `${before.isAutoStarted ? "auto-start" : "start"} failed: ${reason}`;
+function failure(before: MutableMachine, reason: string): Happened {
+  if (before.hasRun) return { type: "machine.failed", data: { reason } };
+  return { type: "machine.startFailed", data: { reason, isAutomatic: before.isAutoStarted } };
 }
 
 const isNewRun = (before: MutableMachine, after: MutableMachine): boolean =>

@@ -114,25 +114,27 @@ const EVENTS_DEFAULT = 1000;
 interface TimelineRequest {
   readonly caller: Caller;
   readonly params: { readonly id: string };
-  readonly query: { readonly limit?: number; readonly cursor?: string };
+  readonly query: { readonly type?: string; readonly limit?: number; readonly cursor?: string };
 }
 
 async function timelineOf({ cache, context }: MachineServices, { caller, params, query }: TimelineRequest) {
   const name = { tenantId: caller.tenantId, id: params.id };
   const machine = cache.current(name) ?? (await cache.read(name));
   if (machine === undefined) throw machineNotFound(params.id);
-  const { limit = EVENTS_DEFAULT, cursor } = query;
+  const { limit = EVENTS_DEFAULT, type = null, cursor } = query;
   if (query.limit === undefined && cursor === undefined) {
-    const newest = await listNewest(context.db, { machineId: machine.id, limit });
+    const newest = await listNewest(context.db, { machineId: machine.id, type, limit });
     return { status: 200, headers: {}, body: newest.map(eventInfo) } as const;
   }
   const found = await listTimeline(context.db, {
     machineId: machine.id,
+    type,
     after: parseSequence(cursor),
     limit: limit + 1,
   });
   const { items, headers } = page(found, limit, `/v1/machines/${machine.id}/events`, {
     cursorOf: ({ position }) => String(position),
+    ...(type === null ? {} : { query: { type } }),
   });
   return { status: 200, headers, body: items.map(eventInfo) } as const;
 }

@@ -136,7 +136,10 @@ async function startFor(services: MachineServices, options: InMachineOptions): P
   } catch (error) {
     // A failed boot has its event already.
     if (error instanceof Refusal && ["quota_exceeded", "no_capacity", "unavailable"].includes(error.code))
-      services.activity.note(options.id, "error", `auto-start failed: ${error.message}`);
+      services.activity.note(options.id, {
+        type: "machine.startFailed",
+        data: { reason: error.message, isAutomatic: true },
+      });
     throw error;
   }
 }

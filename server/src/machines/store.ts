@@ -11,6 +11,7 @@
  * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the node.
  * - Of the description of a machine only what moves do to it is updated; a delete clears the parts that may be secret.
  */
+import { eventDocument, eventJson, insertEvents } from "../write-events.ts";
 import type { Disruption } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
@@ -190,8 +191,9 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
       ON CONFLICT DO NOTHING
       RETURNING id),
     noted AS (
-      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-      SELECT ${context.ids.make("event")}, ${machine.tenantId}, id, 'info', 'machine created', ${instantOf(machine.createdAt)}::timestamptz FROM inserted)
+      ${insertEvents(sql`
+        SELECT ${machine.tenantId}::text AS tenant_id, id AS subject_id, ${eventJson({ type: "machine.created", data: {} })} AS event,
+          ${instantOf(machine.createdAt)}::timestamptz AS created_at FROM inserted`)})
     SELECT yes AS "isPermitted", has_disk AS "hasDisk", (SELECT id FROM inserted) AS id FROM permitted`);
   if (row?.isPermitted !== true) return "overCount";
   if (!row.hasDisk) return "overDisk";
@@ -266,9 +268,9 @@ export async function writeChanges(
       FROM written w, jsonb_to_recordset(w.runs) AS r(boot_id text, started_at timestamptz, ended_at timestamptz, end_cause text)),
     ${RUNS_WRITTEN},
     noted AS (
-      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-      SELECT entry.id, w.tenant_id, w.id, entry.level, entry.message, ${now}
-      FROM written w, jsonb_to_recordset(w.timeline) AS entry(id text, level text, message text))
+      ${insertEvents(sql`
+        SELECT w.tenant_id, w.id AS subject_id, entry.event, ${now}::timestamptz AS created_at
+        FROM written w, jsonb_array_elements(w.timeline) AS entry(event)`)})
     SELECT ${MACHINE_COLUMNS} FROM written m LEFT JOIN nodes n ON n.id = m.node_id`);
   const written = new Map(rows.map((row) => [row.id, fromRow(row)]));
   await Promise.all([...written.values()].map((machine) => announce(context, machine)));
@@ -309,7 +311,7 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
     memory_overcommit: reservation?.overcommit.memory ?? null,
     started_by: start?.startedBy ?? null,
     runs: runs.map((run) => runWire(context, run)),
-    timeline: timeline.map((entry) => ({ id: context.ids.make("event"), ...entry })),
+    timeline: timeline.map((happened) => eventDocument(happened)),
   };
 }
 
@@ -344,8 +346,9 @@ export async function removeMachine(
     tokens AS (DELETE FROM connect_tokens WHERE machine_id IN (SELECT id FROM gone)),
     shares AS (DELETE FROM machine_shares WHERE machine_id IN (SELECT id FROM gone)),
     noted AS (
-      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-      SELECT ${context.ids.make("event")}, tenant_id, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
+      ${insertEvents(sql`
+        SELECT tenant_id, id AS subject_id, ${eventJson({ type: "machine.deleted", data: {} })} AS event,
+          ${now}::timestamptz AS created_at FROM gone`)})
     SELECT ${MACHINE_COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
   if (row === undefined) return undefined;
   await announce(context, row);

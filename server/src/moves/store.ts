@@ -8,6 +8,7 @@
  * - A copy of the files on a node that does not own them has a row in machine_copies from before it is made until its node has
  *   confirmed that it is gone. A copy is removed only by its row, and never from the machine's owner or from the target of its move.
  */
+import { eventJson, insertEvents } from "../write-events.ts";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -108,7 +109,10 @@ export interface OwnerChange {
   readonly pausedAt: number | null;
 }
 
-const MEMORY_LOST = "the machine's memory was lost, because it could not be moved to the other node; it boots there";
+const MEMORY_LOST = {
+  type: "machine.memoryLost",
+  data: { reason: "it could not be moved to the other node" },
+} as const;
 
 /**
  * Makes the target the owner of the machine's disk. From now on the machine runs there and nowhere else, and the source's copy
@@ -135,9 +139,9 @@ export async function changeOwner(
       WHERE id = ${machine.id} AND revision = ${machine.revision} AND move_id = ${moveId} AND deleted_at IS NULL
       RETURNING *),
     noted AS (
-      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
-      SELECT ${context.ids.make("event")}, tenant_id, id, 'warn', ${MEMORY_LOST}, ${now}::timestamptz
-      FROM moved WHERE ${machine.observedDetails.suspendedAt !== null && !hasMemory}::boolean),
+      ${insertEvents(sql`
+        SELECT tenant_id, id AS subject_id, ${eventJson(MEMORY_LOST)} AS event, ${now}::timestamptz AS created_at
+        FROM moved WHERE ${machine.observedDetails.suspendedAt !== null && !hasMemory}::boolean`)}),
     ended AS (
       UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${endedAt}::timestamptz), end_cause = 'stop'
       FROM moved WHERE r.machine_id = moved.id AND r.node_id = ${machine.nodeId} AND r.ended_at IS NULL

@@ -24,7 +24,7 @@ export async function undoMove(services: MachineServices, call: Omit<MoveCall, "
       converge(services, released, { waitMs: services.nodeWaitMs }),
     );
   if (released !== undefined)
-    activity.note(machineId, "warn", `the move was ended; the machine is on node ${nodeOf(released).nodeId} as before`);
+    activity.note(machineId, { type: "machine.moveEnded", data: { nodeId: nodeOf(released).nodeId } });
   await Promise.all([forgetPoints(services, machineId), discardParts(services, call)]);
   await removeCopies(services, machineId);
 }

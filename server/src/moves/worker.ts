@@ -329,8 +329,8 @@ class Move {
       return await this.#pause();
     }
     const how = EFFECT_TEXTS[effect];
-    activity.note(machine.id, "info", `moving from node ${machine.nodeId} to node ${nodeId}${how}`);
-    if (reason !== null) activity.note(machine.id, "warn", `its memory is lost by the move, and it boots: ${reason}`);
+    activity.note(machine.id, { type: "machine.moveBegun", data: { from: machine.nodeId ?? "", to: nodeId, how } });
+    if (reason !== null) activity.note(machine.id, { type: "machine.memoryLost", data: { reason } });
     this.#results.set("hold", `${machine.nodeId} → ${nodeId}${how}${reason === null ? "" : `: ${reason}`}`);
   }
 
@@ -415,7 +415,10 @@ class Move {
     this.#services.cache.forget(this.#machineId);
     // The removal of a large disk takes a while.
     this.#startSoon(moved);
-    this.#services.activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
+    this.#services.activity.note(held.id, {
+      type: "machine.moved",
+      data: { from: held.nodeId ?? "", to: moved.nodeId ?? "" },
+    });
   }
 
   async #tidyUp(machine: MachineRecord): Promise<void> {

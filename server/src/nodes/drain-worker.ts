@@ -184,8 +184,8 @@ class Drain {
   async #stop(machines: readonly Machine[]): Promise<void> {
     const { signal } = this.#run;
     const stops = machines.map(async ({ tenantId, id }) => {
-      const text = `stopped because node ${this.#nodeId} is drained; its disk stays there`;
-      if (!this.#stopped.has(id)) this.#services.activity.note(id, "warn", text);
+      if (!this.#stopped.has(id))
+        this.#services.activity.note(id, { type: "machine.drained", data: { nodeId: this.#nodeId } });
       this.#stopped.add(id);
       await stopMachine(this.#services, { tenantId, id, signal });
     });

@@ -18,7 +18,7 @@ import { listAbsentOfNode } from "../machines/store.ts";
 import { removeReportedCopies } from "../moves/copies.ts";
 import { listEndedMoves } from "../moves/store.ts";
 import { unmakeDiscarded } from "../pools/make.ts";
-import { insertNodeEvents, noteOnNode } from "../events/store.ts";
+import { insertNodeEvents, noteOnNodes } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
 import type { NodeCertificate } from "../auth/caller.ts";
 import { checkLinkVersions } from "./link-version.ts";
@@ -77,7 +77,7 @@ export async function applyHeartbeat(
   if (before === undefined) throw new Refusal("not_found", `node ${nodeId} is not in the cluster; register it again`);
   if (before.status === "unreachable") {
     await context.db.notify("nodes", nodeId);
-    await noteOnNode(context, { nodeId, level: "info", message: `node ${nodeId} reports again` });
+    await noteOnNodes(context, [{ nodeId, happened: { type: "machine.nodeReturned", data: { nodeId } } }]);
   }
   if (heartbeat === null) return { acceptedAt: now };
   const { runs, images, events, incomingMoves, bootId: agentBootId } = heartbeat;

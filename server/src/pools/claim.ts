@@ -33,7 +33,7 @@ export async function claimMachine(
     services.inBackground(`the fence of ${claimed}`, () => liftFence(services, claimed));
     const machine = cache.current({ tenantId, id: claimed }) ?? (await cache.read({ tenantId, id: claimed }));
     if (machine !== undefined) {
-      activity.note(claimed, "info", `claimed from pool ${poolId}`);
+      activity.note(claimed, { type: "machine.claimed", data: { poolId } });
       return machine;
     }
   }

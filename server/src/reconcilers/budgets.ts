@@ -62,7 +62,7 @@ interface Done {
 /** Stops the machines of tenants whose budget is used up; returns how many. */
 async function stopOverBudget(services: MachineServices, now: number): Promise<Done> {
   const { context } = services;
-  const { db, ids } = context;
+  const { db } = context;
   const over: string[] = [];
   // Tenants whose test clocks differ may be in different months.
   for (const [aheadMs, group] of Map.groupBy(await listStoppable(db, now), (tenant) => tenant.clockAheadMs)) {
@@ -70,9 +70,7 @@ async function stopOverBudget(services: MachineServices, now: number): Promise<D
     const used = (tenantId: string): number => spent.get(tenantId) ?? 0;
     const full = group.filter((tenant) => isUsedUp(tenant, used(tenant.tenantId)));
     if (full.length === 0) continue;
-    const notices = full.flatMap((tenant) =>
-      noticesOf(tenant, used(tenant.tenantId), () => ids.make("event"), NOTICE_PERCENTS),
-    );
+    const notices = full.flatMap((tenant) => noticesOf(tenant, used(tenant.tenantId), NOTICE_PERCENTS));
     await insertNotices(db, { notices, month: monthUpTo(now + aheadMs).from, now });
     over.push(...full.map(({ tenantId }) => tenantId));
   }

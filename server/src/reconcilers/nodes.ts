@@ -131,8 +131,12 @@ class Watch {
     }
     const held = await markHeld(db, nodeIds, { reason, isInformed, now: clock.now() });
     if (held.length > 0) {
-      const message = `the node of this machine does not report, and the machine is not replaced: ${reason}`;
-      await noteOnFenced(this.#context, { nodeIds: held.map(({ id }) => id), level: "warn", message });
+      const happened = { type: "machine.replacementHeld", data: { reason } } as const;
+      await noteOnFenced(
+        this.#context,
+        held.map(({ id }) => id),
+        happened,
+      );
     }
     if (held.length > 0 || this.#loggedAt === null || clock.monotonic() - this.#loggedAt >= REPEAT_MS) {
       this.#loggedAt = clock.monotonic();
@@ -153,9 +157,8 @@ class Watch {
   async #note(lost: readonly { readonly id: string; readonly isInMaintenance: boolean }[]): Promise<void> {
     await Promise.all(lost.map(({ id }) => this.#context.db.notify("nodes", id)));
     const notes = lost.map(({ id: nodeId, isInMaintenance }) => {
-      const why = isInMaintenance ? "is under maintenance" : "does not report";
-      const message = `node ${nodeId} ${why}; the machine is shown again when the node is back`;
-      return { nodeId, level: isInMaintenance ? "info" : "warn", message } as const;
+      const type = isInMaintenance ? "machine.nodeMaintained" : "machine.nodeLost";
+      return { nodeId, happened: { type, data: { nodeId } } } as const;
     });
     await noteOnNodes(this.#context, notes);
   }

@@ -22,7 +22,7 @@ export function noticeReconciler(context: Context): Reconciler {
     periodMs: 30_000,
     wakeOn: ["clocks"],
     async activate() {
-      const { clock, db, ids } = context;
+      const { clock, db } = context;
       const now = clock.now();
       const budgeted = await listBudgeted(db, { now, after, limit: TENANTS_PER_ACTIVATION_MAX });
       const hasMore = budgeted.length === TENANTS_PER_ACTIVATION_MAX;
@@ -32,9 +32,7 @@ export function noticeReconciler(context: Context): Reconciler {
       for (const [aheadMs, tenants] of Map.groupBy(budgeted, ({ clockAheadMs }) => clockAheadMs)) {
         const period = monthUpTo(now + aheadMs);
         const costs = await costsOf(db, { tenantIds: tenants.map(({ tenantId }) => tenantId), now, ...period });
-        const notices = tenants.flatMap((each) =>
-          noticesOf(each, costs.get(each.tenantId) ?? 0, () => ids.make("event")),
-        );
+        const notices = tenants.flatMap((each) => noticesOf(each, costs.get(each.tenantId) ?? 0));
         if (notices.length > 0) noted += await insertNotices(db, { notices, month: period.from, now });
       }
       return { counts: { noted }, errors: [], hasMore };

@@ -4,6 +4,7 @@
  * Always: one statement writes an event and its row of budget_notices, so neither exists without the other,
  * and no server or restart writes a second event.
  */
+import { eventDocument, insertEvents } from "../write-events.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { Budgeted, Notice } from "./notices.ts";
@@ -36,16 +37,19 @@ export const listBudgeted = (
 export const insertNotices = (
   db: Queryable,
   { notices, month, now }: { readonly notices: readonly Notice[]; readonly month: number; readonly now: number },
-): Promise<number> =>
-  db.execute(sql`
+): Promise<number> => {
+  const due = notices.map(({ tenantId, percent, happened }) => ({ tenantId, percent, event: eventDocument(happened) }));
+  return db.execute(sql`
     WITH due AS (
-      SELECT * FROM jsonb_to_recordset(${JSON.stringify(notices)}::jsonb)
-        AS d("eventId" text, "tenantId" text, percent int, message text)),
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(due)}::jsonb)
+        AS d("tenantId" text, percent int, event jsonb)),
     noted AS (
       INSERT INTO budget_notices (tenant_id, month, percent)
       SELECT "tenantId", (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date, percent FROM due
       ORDER BY 1, 3
       ON CONFLICT DO NOTHING RETURNING tenant_id, percent)
-    INSERT INTO tenant_events (id, tenant_id, level, message, created_at)
-    SELECT d."eventId", d."tenantId", 'warn', d.message, ${instantOf(now)}::timestamptz
-    FROM due d JOIN noted n ON n.tenant_id = d."tenantId" AND n.percent = d.percent ORDER BY d."tenantId", d.percent`);
+    ${insertEvents(sql`
+      SELECT d."tenantId" AS tenant_id, d."tenantId" AS subject_id, d.event, ${instantOf(now)}::timestamptz AS created_at
+      FROM due d JOIN noted n ON n.tenant_id = d."tenantId" AND n.percent = d.percent
+      ORDER BY d."tenantId", d.percent`)}`);
+};

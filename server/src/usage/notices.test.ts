@@ -24,10 +24,10 @@ test("an event says how much is used, and at 100 % what happens then", () => {
     heldMicros: 0,
     clockAheadMs: 0,
   } as const;
-  assert.equal(noticeText(budgeted, 80_500_000, 80), "80 % of the monthly budget is used: 80.50 of 100.00");
-  assert.match(noticeText(budgeted, 100_000_001, 100), /100\.000001 of 100\.00; creates .* are stopped$/);
+  assert.equal(noticeText(budgeted, 80_500_000, 80), "80.50 of 100.00");
+  assert.match(noticeText(budgeted, 100_000_001, 100), /^100\.000001 of 100\.00; creates .* are stopped$/);
   const held = { ...budgeted, heldMicros: 500_000 };
-  assert.match(noticeText(held, 99_600_000, 100), /: 99\.60 of 100\.00, with 0\.50 held for running machines; creates/);
+  assert.match(noticeText(held, 99_600_000, 100), /^99\.60 of 100\.00, with 0\.50 held for running machines; creates/);
 });
 
 test("a budget is used up when nothing is left, or when what is held does not fit in what is left", () => {

@@ -1,6 +1,7 @@
 /**
  * The shares of a monthly budget that cause an event, and its text. Pure.
  */
+import type { Happened } from "@flotilla/contract/event-types";
 import { renderMicros } from "@flotilla/base/money";
 import type { BudgetPolicy } from "@flotilla/contract/plans";
 
@@ -40,25 +41,23 @@ export function noticeText(budgeted: Budgeted, usedMicros: number, percent: Noti
   const { policy, budgetMicros, heldMicros } = budgeted;
   const consequence = percent === 100 ? CONSEQUENCES[policy] : "";
   const held = heldMicros === 0 ? "" : `, with ${renderMicros(heldMicros)} held for running machines`;
-  return `${percent} % of the monthly budget is used: ${renderMicros(usedMicros)} of ${renderMicros(budgetMicros)}${held}${consequence}`;
+  return `${renderMicros(usedMicros)} of ${renderMicros(budgetMicros)}${held}${consequence}`;
 }
 
 /** An event to write. */
 export interface Notice {
-  readonly eventId: string;
   readonly tenantId: string;
   readonly percent: NoticePercent;
-  readonly message: string;
+  readonly happened: Happened;
 }
 
 /** The events of these shares, or of all that are reached. */
 export const noticesOf = (
   budgeted: Budgeted,
   usedMicros: number,
-  makeId: () => string,
   percents: readonly NoticePercent[] = reachedPercents(usedMicros + budgeted.heldMicros, budgeted.budgetMicros),
 ): readonly Notice[] =>
   percents.map((percent) => ({
-    ...{ eventId: makeId(), tenantId: budgeted.tenantId, percent },
-    message: noticeText(budgeted, usedMicros, percent),
+    ...{ tenantId: budgeted.tenantId, percent },
+    happened: { type: "tenant.budgetUsed", data: { percent, usage: noticeText(budgeted, usedMicros, percent) } },
   }));

@@ -7,6 +7,7 @@
  * - Events are copied from tenant_events and the cursor is moved in one statement, so that none is skipped.
  * - Events of one resource are attempted in the order of `sequence`; a failed one blocks those behind it.
  */
+import { eventJson, insertEvents } from "../write-events.ts";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -223,19 +224,16 @@ export async function recordOutcomes(
 }
 
 /** Disables a webhook and writes the event that says so. false: the lease has ended. */
-export async function disableWebhook(
-  { db, ids, clock }: Context,
-  { id, turn }: Lease,
-  reason: string,
-): Promise<boolean> {
-  const now = instantOf(clock.now());
-  const message = `webhook ${id} was disabled: ${reason}; repair the receiver, then enable the webhook`;
-  const rows = await db.execute(sql`
+export async function disableWebhook(context: Context, { id, turn }: Lease, reason: string): Promise<boolean> {
+  const now = instantOf(context.clock.now());
+  const event = eventJson({ type: "webhook.disabled", data: { webhookId: id, reason } });
+  const rows = await context.db.execute(sql`
     WITH disabled AS (
       UPDATE webhooks SET is_enabled = false, disabled_reason = ${reason}, leased_until = ${now}::timestamptz,
         updated_at = ${now}::timestamptz
       WHERE id = ${id} AND turn = ${turn} AND is_enabled RETURNING id, tenant_id)
-    INSERT INTO tenant_events (id, tenant_id, webhook_id, level, message, created_at)
-    SELECT ${ids.make("event")}, tenant_id, id, 'error', ${message}, ${now}::timestamptz FROM disabled`);
+    ${insertEvents(sql`
+      SELECT tenant_id, id AS subject_id, ${event} AS event, ${now}::timestamptz AS created_at
+      FROM disabled`)}`);
   return rows > 0;
 }

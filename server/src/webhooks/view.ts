@@ -1,7 +1,8 @@
 /**
  * Webhooks and deliveries as callers see them, and events as receivers do. Pure.
  */
-import type { WEBHOOK_EVENT_TYPES, WebhookDelivery, WebhookInfo } from "@flotilla/contract/webhooks";
+import { matchesType } from "@flotilla/contract/event-types";
+import type { WebhookDelivery, WebhookInfo } from "@flotilla/contract/webhooks";
 import { type TenantEventRecord, tenantEvent } from "../events/view.ts";
 
 /** Instants are epoch milliseconds. */
@@ -85,22 +86,16 @@ export const deliveryInfo = (record: DeliveryRecord): WebhookDelivery => ({
 
 /** The delivery of an event; null: the webhook does not receive its type. */
 export function deliveryOf(event: TenantEventRecord, types: readonly string[] | null): NewDelivery | null {
-  const type = typeOf(event);
-  if (types !== null && !types.includes(type)) return null;
+  const { type } = event;
+  if (types !== null && !matchesType(type, types)) return null;
   const data = tenantEvent(event);
   return {
     eventId: event.id,
     position: event.position,
-    resourceId: event.machineId ?? event.webhookId ?? "tenant",
+    resourceId: event.subjectId,
     type,
     body: JSON.stringify({ type, timestamp: data.createdAt, data }),
   };
-}
-
-function typeOf({ machineId, webhookId, level }: TenantEventRecord): (typeof WEBHOOK_EVENT_TYPES)[number] {
-  if (machineId !== null) return `machine.${level}`;
-  // The only event of webhooks says that one was disabled.
-  return webhookId !== null ? "webhook.error" : `tenant.${level}`;
 }
 
 export function testDelivery(webhookId: string, eventId: string, now: number): NewDelivery {

@@ -74,7 +74,7 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
       machine.log.info({ boot: boot.bootId }, "a VM that is paused for a move was adopted");
       return;
     }
-    machine.event("warn", "the memory of the machine was lost: its VM ended while it was paused for a move");
+    machine.event({ type: "machine.memoryLost", data: { reason: "its VM ended while it was paused for a move" } });
     await recordGone(machine, boot);
   } catch (error) {
     signal.throwIfAborted();
@@ -84,7 +84,7 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
     if (machine.adoptAttempts < ADOPT_ATTEMPTS_MAX || (desired === "stopped" && keepsMemory)) throw error;
     held.state = "unreachable";
     const reason = `its VM was paused for a move and does not answer: ${messageOf(error)}`;
-    machine.event("warn", `the memory of the machine was lost: ${reason}`);
+    machine.event({ type: "machine.memoryLost", data: { reason } });
     machine.crashed(reason);
   } finally {
     deadline.dispose();

@@ -33,7 +33,7 @@ export async function shutDown(machine: Machine, signal: AbortSignal): Promise<v
     await orAborted(vm.exited, deadline.signal);
   } catch (error) {
     signal.throwIfAborted();
-    machine.event("warn", `the machine did not shut down cleanly and was ended: ${messageOf(error)}`);
+    machine.event({ type: "machine.forced", data: { reason: messageOf(error) } });
     await kill(machine);
   } finally {
     deadline.dispose();

@@ -41,7 +41,7 @@ export async function replaceVmm(machine: Machine, signal: AbortSignal): Promise
   try {
     const pauseMs = await new Replacement(machine, vm, boot).replace(signal);
     outcome = { outcome: "replaced", pauseMs };
-    machine.event("info", `its VMM was replaced by one of the installed program; it was paused for ${pauseMs} ms`);
+    machine.event({ type: "machine.vmmReplaced", data: { pauseMs } });
   } catch (error) {
     if (machine.isReleased) return;
     const reason = signal.aborted ? "the machine is to be stopped" : messageOf(error);

@@ -70,8 +70,7 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
     held.lastSeenAt = suspendedAt;
     const known = machine.leaving.changes.finish(held.vm, request.boot.diskPath);
     await Promise.all([saved.catch(() => undefined), known]);
-    if (endsWithHost(machine))
-      machine.event("info", "suspended, because its host is about to go down; it is resumed when the host is back");
+    if (endsWithHost(machine)) machine.event({ type: "machine.hostSuspended", data: {} });
     // The guest sends again what is not in the log.
     await workload.release();
     await kill(machine);
@@ -138,7 +137,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     machine.timings.note({ bootMs: clock.monotonic() - startedAt });
     machine.held.hold(vm);
     void applyFence(machine);
-    machine.event("info", `resumed with the memory of ${new Date(suspendedAt).toISOString()}`);
+    machine.event({ type: "machine.resumed", data: { suspendedAt: new Date(suspendedAt).toISOString() } });
     await removeMemory(machine);
   } catch (error) {
     signal.throwIfAborted();
@@ -152,7 +151,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
 
 /** The machine boots next: its disk is as after a power cut, and what its guest had synced is there. */
 async function loseMemory(machine: Machine, reason: string): Promise<void> {
-  machine.event("warn", `the memory of the suspended machine was lost, and it boots: ${reason}`);
+  machine.event({ type: "machine.memoryLost", data: { reason } });
   await machine.update({ memory: null });
   await removeMemory(machine);
 }
@@ -162,7 +161,7 @@ export async function discardMemory(machine: Machine): Promise<void> {
   await machine.update({ memory: null });
   await removeMemory(machine);
   await rm(join(machine.directory, MEMORY_NAMES[1]), { force: true });
-  machine.event("info", "the memory of the suspended machine was discarded");
+  machine.event({ type: "machine.memoryDiscarded", data: {} });
 }
 
 /** A crash before it leaves a file that no journal names; the next agent removes it. */

@@ -8,10 +8,14 @@ CREATE TABLE tenant_events (
   id text NOT NULL UNIQUE,
   -- Whose event it is.
   tenant_id text NOT NULL REFERENCES tenants,
-  -- The machine that it is about, which may be deleted; null: it is about no machine.
-  machine_id text,
-  -- The webhook that it is about, which may be deleted; null: it is about no webhook.
-  webhook_id text,
+  -- The kind of what it is about: the first part of its type.
+  subject_kind text NOT NULL,
+  -- The id of one of that kind, which may be deleted.
+  subject_id text NOT NULL,
+  -- What happened (contract/src/event-types.ts).
+  type text NOT NULL,
+  -- The facts of this type.
+  data jsonb NOT NULL,
   -- How much it matters.
   level text NOT NULL CHECK (level IN ('info', 'warn', 'error')),
   -- One plain sentence.
@@ -37,11 +41,11 @@ CREATE UNIQUE INDEX tenant_events_of_nodes ON tenant_events (node_id, agent_boot
   WHERE node_id IS NOT NULL;
 -- A tenant's events in the order in which they are followed.
 CREATE INDEX tenant_events_order ON tenant_events (tenant_id, restored_rank, transaction_id, position);
--- The same of one machine.
-CREATE INDEX tenant_events_of_machine ON tenant_events (machine_id, restored_rank, transaction_id, position);
+-- The same of one subject.
+CREATE INDEX tenant_events_of_subject ON tenant_events (subject_id, restored_rank, transaction_id, position);
 -- A timeline is in the order in which things happened. What nodes and batches report is written later than it
 -- happened.
-CREATE INDEX tenant_events_timeline ON tenant_events (machine_id, created_at, position);
+CREATE INDEX tenant_events_timeline ON tenant_events (subject_id, created_at, position);
 
 -- Addresses that receive the events of a tenant. A server delivers for a webhook while it has its lease.
 CREATE TABLE webhooks (

@@ -19,7 +19,7 @@ export function shareHandlers(services: MachineServices): HandlersOf<"createShar
       if (!(await putShare(context, { tenantId, machineId: params.id, hash, keyId }))) throw machineNotFound(params.id);
       // Closes what an earlier link has opened.
       await db.notify("shares", params.id);
-      activity.note(params.id, "info", "share link made");
+      activity.note(params.id, { type: "machine.shared", data: {} });
       const machine = await findMachine(db, { tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
       // A link outlives a stop, so it has an address while the machine is stopped too.
@@ -31,7 +31,7 @@ export function shareHandlers(services: MachineServices): HandlersOf<"createShar
       if (machine === undefined) throw machineNotFound(params.id);
       const hadOne = await removeShare(db, machine.id);
       await db.notify("shares", machine.id);
-      if (hadOne) activity.note(machine.id, "info", "share link ended");
+      if (hadOne) activity.note(machine.id, { type: "machine.unshared", data: {} });
       return { status: 204 };
     },
   };

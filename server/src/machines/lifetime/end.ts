@@ -7,6 +7,7 @@
  * A command that begins on another server in the quarter of a second before its activity is written may find its machine
  * stopping; its error says that the connection broke.
  */
+import { type Happened, printEvent } from "@flotilla/contract/event-types";
 import { Refusal } from "@flotilla/contract/errors";
 import { requestStop } from "../change.ts";
 import { converge } from "../converge.ts";
@@ -23,22 +24,22 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   if (machine === undefined || phaseOf(machine) !== "running" || activity.isBusy(id)) return false;
   // The activity of machines on an unreachable node is unknown.
   if (machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus)) return false;
-  return stop(services, machine, `auto-stop: the machine was idle for ${machine.autoStopSeconds} s`);
+  return stop(services, machine, { type: "machine.autoStopped", data: { idleSeconds: machine.autoStopSeconds ?? 0 } });
 }
 
 /** Whether it was stopped; the owner can start it again when the reason does not apply any more. `reason`: for its events. */
 export async function stopForTenant(services: MachineServices, { id }: MachineName, reason: string): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, id);
   if (machine?.desiredState !== "running") return false;
-  return stop(services, machine, `stopped: ${reason}`);
+  return stop(services, machine, { type: "machine.stoppedForTenant", data: { reason } });
 }
 
-async function stop(services: MachineServices, machine: MachineRecord, message: string): Promise<boolean> {
+async function stop(services: MachineServices, machine: MachineRecord, happened: Happened): Promise<boolean> {
   const { context, cache } = services;
-  const change = { ...requestStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
+  const change = { ...requestStop(machine, context.clock.now()), timeline: [happened] };
   const written = (await cache.write([change])).get(machine.id);
   if (written === undefined) return false;
-  services.inBackground(`${message} (${machine.id})`, () =>
+  services.inBackground(`${printEvent(happened).message} (${machine.id})`, () =>
     converge(services, written, { waitMs: services.nodeWaitMs }),
   );
   return true;

@@ -1,0 +1,163 @@
+/**
+ * The types of events, each with its level, the schema of its data and the sentence printed from them.
+ *
+ * Always:
+ * - A type is `<subject>.<what happened>` and stays once it is released; its data may only get more fields.
+ * - Level and message of an event follow from its type and data (`printEvent`); no program parses a message.
+ * - Each type is written somewhere (test/house/event-types.test.ts), and a writer names a type of the table.
+ *
+ * A new event is one line here and the call that writes it. The node agent imports only types of this file.
+ */
+import type { TObject, TProperties } from "typebox";
+import { EVENT_PATTERN } from "./patterns.ts";
+import { type Static, Type } from "./schema.ts";
+
+export const EVENT_LEVELS = ["info", "warn", "error"] as const;
+export type EventLevel = (typeof EVENT_LEVELS)[number];
+
+/** Facts are texts, numbers and flags, as a node reports them. */
+const is = <const P extends TProperties>(
+  level: EventLevel,
+  properties: P,
+  message: (data: Static<TObject<P>>) => string,
+) => ({ level, data: Type.Object(properties), message });
+
+const text = Type.String();
+const number = Type.Number();
+/** A text for the machine's owner. */
+const reason = { reason: text };
+const node = { nodeId: text };
+
+export const EVENTS = {
+  "machine.created": is("info", {}, () => "machine created"),
+  "machine.started": is("info", {}, () => "machine started"),
+  "machine.stopped": is("info", {}, () => "machine stopped"),
+  "machine.suspended": is("info", {}, () => "machine suspended: its memory is kept"),
+  "machine.poweredOff": is("info", {}, () => "machine stopped: the guest powered itself off"),
+  "machine.deleted": is("info", {}, () => "machine deleted"),
+  "machine.startFailed": is("error", { ...reason, isAutomatic: Type.Boolean() }, (data) => {
+    return `${data.isAutomatic ? "auto-start" : "start"} failed: ${data.reason}`;
+  }),
+  "machine.failed": is("error", reason, (data) => `machine failed: ${data.reason}`),
+  "machine.abandoned": is("error", reason, (data) => data.reason),
+  "machine.suspendRefused": is("warn", reason, (data) => `machine could not be suspended and runs on: ${data.reason}`),
+  "machine.autoStopped": is("info", { idleSeconds: number }, (data) => {
+    return `auto-stop: the machine was idle for ${data.idleSeconds} s`;
+  }),
+  "machine.stoppedForTenant": is("info", reason, (data) => `stopped: ${data.reason}`),
+  "machine.restored": is("warn", { state: text }, (data) => {
+    return `the control plane was restored from a backup; the machine is as on its node: ${data.state}`;
+  }),
+  "machine.shared": is("info", {}, () => "share link made"),
+  "machine.unshared": is("info", {}, () => "share link ended"),
+  "machine.execEnded": is("info", { exitCode: number, durationMs: number }, (data) => {
+    return `exec ended with exit code ${data.exitCode} after ${data.durationMs} ms`;
+  }),
+  "machine.execsEnded": is("info", { count: number, failed: number }, (data) => {
+    return `${data.count} execs ended, ${data.failed} of them with an exit code other than 0`;
+  }),
+  "machine.claimed": is("info", { poolId: text }, (data) => `claimed from pool ${data.poolId}`),
+
+  "machine.moveBegun": is("info", { from: text, to: text, how: text }, (data) => {
+    return `moving from node ${data.from} to node ${data.to}${data.how}`;
+  }),
+  "machine.moved": is("info", { from: text, to: text }, (data) => `moved from node ${data.from} to node ${data.to}`),
+  "machine.moveEnded": is("warn", node, (data) => {
+    return `the move was ended; the machine is on node ${data.nodeId} as before`;
+  }),
+  "machine.memoryLeft": is("warn", reason, (data) => {
+    return `machine is moved without its memory, and boots on the other node: ${data.reason}`;
+  }),
+  "machine.memoryLost": is(
+    "warn",
+    reason,
+    (data) => `the memory of the machine was lost, and it boots: ${data.reason}`,
+  ),
+  "machine.memoryDiscarded": is("info", {}, () => "the memory of the suspended machine was discarded"),
+  "machine.resumed": is("info", { suspendedAt: Type.String({ format: "date-time" }) }, (data) => {
+    return `resumed with the memory of ${data.suspendedAt}`;
+  }),
+  "machine.hostSuspended": is("info", {}, () => {
+    return "suspended, because its host is about to go down; it is resumed when the host is back";
+  }),
+  "machine.drained": is("warn", node, (data) => {
+    return `stopped because node ${data.nodeId} is drained; its disk stays there`;
+  }),
+
+  "machine.nodeLost": is("warn", node, (data) => {
+    return `node ${data.nodeId} does not report; the machine is shown again when the node is back`;
+  }),
+  "machine.nodeMaintained": is("info", node, (data) => {
+    return `node ${data.nodeId} is under maintenance; the machine is shown again when the node is back`;
+  }),
+  "machine.nodeReturned": is("info", node, (data) => `node ${data.nodeId} reports again`),
+  "machine.replacementHeld": is("warn", reason, (data) => {
+    return `the node of this machine does not report, and the machine is not replaced: ${data.reason}`;
+  }),
+
+  "machine.imagePullBegun": is("info", { reference: text }, (data) => `pulling image ${data.reference}`),
+  "machine.imagePulled": is("info", { reference: text, seconds: number }, (data) => {
+    return `image ${data.reference} is on the node, after ${data.seconds.toFixed(1)} s`;
+  }),
+  "machine.crashed": is("warn", { ...reason, restartSeconds: number }, (data) => {
+    return `${data.reason}; the machine is restarted${data.restartSeconds === 0 ? "" : ` in ${data.restartSeconds} s`}`;
+  }),
+  "machine.fenced": is("warn", reason, (data) => data.reason),
+  "machine.outOfMemory": is("warn", { program: text, count: number }, ({ program, count }) => {
+    const name = program === "" ? "a process" : `the process "${program}"`;
+    const others = count === 1 ? "" : ` and ${count - 1} more`;
+    return `the machine is out of memory: its kernel killed ${name}${others}`;
+  }),
+  "machine.forced": is("warn", reason, (data) => {
+    return `the machine did not shut down cleanly and was ended: ${data.reason}`;
+  }),
+  "machine.paused": is("warn", reason, (data) => `the machine is paused: ${data.reason}`),
+  "machine.continued": is("info", { seconds: number }, (data) => {
+    return `the machine continues: it was paused for ${data.seconds} s, and its host's disk is written again`;
+  }),
+  "machine.vmmReplaced": is("info", { pauseMs: number }, (data) => {
+    return `its VMM was replaced by one of the installed program; it was paused for ${data.pauseMs} ms`;
+  }),
+  "machine.recovered": is("warn", reason, (data) => {
+    return `${data.reason}; the machine was recovered, and its disk is unchanged`;
+  }),
+  "machine.egressDenied": is("warn", { detail: text }, (data) => `egress denied ${data.detail}`),
+  "machine.workloadEnded": is("info", {}, () => "the workload ended with exit code 0"),
+  "machine.workloadFailed": is("warn", { exitCode: number }, (data) => {
+    return `the workload ended with exit code ${data.exitCode}`;
+  }),
+
+  "webhook.disabled": is("error", { webhookId: text, ...reason }, (data) => {
+    return `webhook ${data.webhookId} was disabled: ${data.reason}; repair the receiver, then enable the webhook`;
+  }),
+  "tenant.budgetUsed": is("warn", { percent: number, usage: text }, (data) => {
+    return `${data.percent} % of the monthly budget is used: ${data.usage}`;
+  }),
+} as const;
+
+export type EventType = keyof typeof EVENTS;
+export type EventData<T extends EventType> = Static<(typeof EVENTS)[T]["data"]>;
+
+/** What happened: a type with its data. */
+export type Happened = { readonly [T in EventType]: { readonly type: T; readonly data: EventData<T> } }[EventType];
+
+/** The kind of thing that an event is about: `machine` of `machine.started`. */
+export const subjectOf = (type: string): string => type.slice(0, Math.max(0, type.indexOf(".")));
+
+export interface PrintedEvent {
+  readonly level: EventLevel;
+  readonly message: string;
+}
+
+export function printEvent({ type, data }: Happened): PrintedEvent {
+  const { level, message } = EVENTS[type];
+  // The type of `data` is that of `type`, which TypeScript does not follow through the table.
+  return { level, message: (message as (data: unknown) => string)(data) };
+}
+
+/** A type, or all that begin with a prefix: `machine.started`, `machine.*`. */
+export const eventPattern = (description: string) =>
+  Type.String({ pattern: EVENT_PATTERN, maxLength: 100, examples: ["machine.failed", "machine.*"], description });
+
+export const matchesType = (type: string, patterns: readonly string[]): boolean =>
+  patterns.some((pattern) => (pattern.endsWith(".*") ? type.startsWith(pattern.slice(0, -1)) : type === pattern));

@@ -1,0 +1,51 @@
+/**
+ * Keeps the table of event types equal to what the programs write. The compiler checks that a writer's data
+ * fits its type (`Happened`).
+ */
+import assert from "node:assert/strict";
+import { glob, readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { EVENTS, type EventType, type Happened, matchesType, printEvent } from "@flotilla/contract/event-types";
+
+const ROOT = new URL("../../", import.meta.url);
+/** The delivery that tests a webhook is not an event: nothing records it. */
+const NO_EVENT = "webhook.test";
+
+async function typesInPrograms(): Promise<ReadonlySet<string>> {
+  const types = new Set<string>();
+  let count = 0;
+  for await (const path of glob("{server,node}/src/**/*.ts", { cwd: ROOT })) {
+    if (path.endsWith(".test.ts")) continue;
+    count += 1;
+    const code = await readFile(new URL(path, ROOT), "utf8");
+    for (const [, type = ""] of code.matchAll(/"((?:machine|webhook|tenant)\.[a-z][A-Za-z]*)"/g)) types.add(type);
+  }
+  assert.ok(count > 300, `${count} files were read`);
+  return types;
+}
+
+test("each type of event is written somewhere, and only types of the table are", async () => {
+  const written = await typesInPrograms();
+  assert.deepEqual([...written].filter((type) => type !== NO_EVENT).sort(), Object.keys(EVENTS).sort());
+});
+
+test("each type prints one line from data of its schema", () => {
+  for (const [type, { data }] of Object.entries(EVENTS)) {
+    const example = Object.entries(data.properties).map(([name, { type: kind }]) => [
+      name,
+      kind === "string" ? "a text" : kind === "number" ? 3 : true,
+    ]);
+    const { message } = printEvent({ type, data: Object.fromEntries(example) } as Happened);
+    assert.match(message, /^[^\n]{6,}$/, type);
+    assert.doesNotMatch(message, /undefined|NaN|\[object/, type);
+  }
+});
+
+test("a pattern matches one type, or those that begin with a subject", () => {
+  const types = Object.keys(EVENTS) as EventType[];
+  const matched = (...patterns: string[]) => types.filter((type) => matchesType(type, patterns));
+  assert.deepEqual(matched("machine.start"), []);
+  assert.deepEqual(matched("machine.started", "tenant.*"), ["machine.started", "tenant.budgetUsed"]);
+  assert.deepEqual(matched("webhook.*"), ["webhook.disabled"]);
+  assert.deepEqual(matched("mach.*"), []);
+});
