@@ -17,7 +17,7 @@ const IN_BACKGROUND = [
   /UPDATE nodes/,
   /credential_hash IN/,
   /AND m\.id = ANY|m\.id = ANY.* AND /,
-  /node_sequence/,
+  /ORDER BY \(e\.event#>>'\{node,sequence\}'\)/,
   /append_audit/,
   /UPDATE webhooks SET turn/,
   /WITH run AS/,
