@@ -47,7 +47,7 @@ const NAMING: Readonly<Record<string, keyof Resources>> = {
   resource: "machine",
 };
 const HARMLESS =
-  /^(limit|cursor|label|from|to|asOf|month|meter|by|all|cascade|includeUsage|keepMemory|detach|forkable|follow|tail|format|output|path|list|reference|nodeId|cmd|command|arg|cwd|user|env|cols|rows|access_token|status)$/;
+  /^(limit|cursor|label|from|to|asOf|month|meter|by|all|cascade|includeUsage|keepMemory|detach|forkable|follow|tail|format|output|path|list|reference|nodeId|cmd|command|arg|cwd|user|env|cols|rows|access_token|status|type)$/;
 
 interface Resources {
   readonly tenant: string;
