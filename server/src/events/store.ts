@@ -113,10 +113,9 @@ const TIMELINE_COLUMNS = sql`
   e.position, e.id, e.type, e.data, e.level, e.message, ms(e.created_at) AS "createdAt"`;
 
 /** The same as `matchesType`, for `e`, a row of tenant_events. */
-function isOfType(pattern: string | null): Statement {
-  if (pattern === null) return sql`true`;
-  return pattern.endsWith(".*") ? sql`starts_with(e.type, ${pattern.slice(0, -1)})` : sql`e.type = ${pattern}`;
-}
+const isOfType = (pattern: string | null): Statement => sql`
+  (${pattern}::text IS NULL OR e.type = ${pattern}::text
+    OR ${pattern}::text LIKE '%.*' AND starts_with(e.type, left(${pattern}::text, -1)))`;
 
 export interface TenantEventsPage {
   readonly tenantId: string;

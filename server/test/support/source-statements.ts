@@ -59,7 +59,9 @@ export async function statementsOfServer(): Promise<{
 const isStatement = ({ texts }: Template): boolean => STATEMENT.test(texts[0] ?? "");
 
 function sourceFiles(): string[] {
-  return globSync("**/*.ts", { cwd: SOURCES }).filter((name) => !name.endsWith(".test.ts"));
+  return globSync("**/*.ts", { cwd: SOURCES }).filter(
+    (name) => !name.endsWith(".test.ts") && name !== "write-events.ts",
+  );
 }
 
 function spliced(
@@ -96,28 +98,53 @@ async function templatesOf(file: string): Promise<Template[]> {
   const imports = new Set(
     [...text.matchAll(IMPORT)].flatMap(([, names = ""]) => names.split(",").map((each) => each.trim())),
   );
+  let end = 0;
   for (const { index } of text.matchAll(/\bsql`/g)) {
+    if (index < end) continue;
     const before = text.slice(0, index);
     if (/(?:^|\n)\s*(?:\/?\*|\/\/)[^\n]*$/.test(before)) continue;
     const name = [...before.matchAll(DECLARATION)].at(-1)?.[1] ?? "";
     const place = `server/src/${file}:${before.split("\n").length}`;
-    found.push({ file, place, name, imports, ...splitTemplate(text, index + "sql`".length, place) });
+    const split = splitTemplate(text, index + "sql`".length, place);
+    end = split.end;
+    found.push({ file, place, name, imports, texts: split.texts, expressions: split.expressions });
   }
   return found;
 }
 
+type Split = Pick<Template, "texts" | "expressions"> & { readonly end: number };
+
+/** The statement that server/src/write-events.ts makes of the rows that it is given. */
+const EVENTS_CALL = "insertEvents(sql`";
+const EVENTS_HEAD = `INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+  SELECT 'ev', r.tenant_id, r.event::text::jsonb->>'subject', r.subject_id, r.event::text::jsonb->>'type',
+    r.event::text::jsonb->'data', r.event::text::jsonb->>'level', r.event::text::jsonb->>'message', r.created_at FROM (`;
+
 /** The parts of the template whose text begins at `start`. */
-function splitTemplate(text: string, start: number, place: string): Pick<Template, "texts" | "expressions"> {
+function splitTemplate(text: string, start: number, place: string): Split {
   const texts: string[] = [];
+  let lead = "";
   const expressions: string[] = [];
   let from = start;
   for (let at = start; at < text.length; at++) {
-    if (text[at] === "`") return { texts: [...texts, text.slice(from, at)], expressions };
+    if (text[at] === "`") return { texts: [...texts, lead + text.slice(from, at)], expressions, end: at };
     if (text.startsWith("${", at)) {
       const end = endOfExpression(text, at + 2);
       const expression = text.slice(at + 2, end);
+      if (expression.startsWith(EVENTS_CALL)) {
+        const rows = splitTemplate(text, at + 2 + EVENTS_CALL.length, place);
+        const [first = "", ...others] = rows.texts;
+        const begun = [lead + text.slice(from, at) + EVENTS_HEAD + first, ...others];
+        lead = `${begun.pop() ?? ""}) r`;
+        texts.push(...begun);
+        expressions.push(...rows.expressions);
+        at = end;
+        from = end + 1;
+        continue;
+      }
       if (expression.includes("sql`")) throw new Error(`${place}: give the fragment in an interpolation a name`);
-      texts.push(text.slice(from, at));
+      texts.push(lead + text.slice(from, at));
+      lead = "";
       expressions.push(expression);
       at = end;
       from = end + 1;
