@@ -38,7 +38,7 @@ export const NodeEvent = Type.Object({
   /** Unique per incarnation of the agent and grows; the server ignores one it has already seen. */
   sequence: count(Number.MAX_SAFE_INTEGER),
   machineId: clipped(),
-  /** Of contract/src/event-types.ts, of a machine. The server drops one that it does not know. */
+  /** A type of contract/src/event-types.ts, of a machine. The server drops one that it does not know. */
   type: clipped(100),
   /** As the type says. */
   data: facts(),

@@ -166,7 +166,7 @@ export class Supervisor {
   }
 
   /**
-   * For rooms above: the machine while it runs and is to run; null: it does not, or its VMM is to be
+   * The machine for rooms above, while it runs and is to run; null: it does not, or its VMM is to be
    * replaced.
    */
   async running(): Promise<RunningMachine | null> {
@@ -180,7 +180,7 @@ export class Supervisor {
   }
 
   /**
-   * For rooms above: the machine while it is to be stopped and nothing of it runs, so that its files do not
+   * The machine for rooms above, while it is to be stopped and nothing of it runs, so that its files do not
    * change; null: they may.
    */
   atRest(): Machine | null {

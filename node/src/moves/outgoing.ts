@@ -42,7 +42,7 @@ export interface DescribeOptions {
   readonly signal: AbortSignal;
 }
 
-/** For a guest to write its files to the disk. */
+/** Time for a guest to write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
 
 /** Description of a machine whose first start has failed or was stopped before it had a disk. */

@@ -96,7 +96,7 @@ interface Choice extends EffectOfMove {
 
 /** What the target has as a machine. */
 interface Arrived {
-  /** Of the row with which it was made one there; null: the machine is paused there, whatever has changed since. */
+  /** Revision of the row with which it was made one there; null: the machine is paused there, whatever has changed since. */
   readonly revision: number | null;
   readonly hasMemory: boolean;
   /** When the source paused it: epoch milliseconds; null: it was stopped there. */
