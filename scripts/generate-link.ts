@@ -1,9 +1,10 @@
 /**
- * Prints the readers of the link's messages from the schemas in contract/src/link: one function for each message, which
- * returns a new value of its type or throws InvalidMessage. Runs under `npm run golden`.
+ * Prints the readers of the link's messages from the schemas in contract/src/link: one function for each
+ * message, which returns a new value of its type or throws InvalidMessage. Runs under `npm run golden`.
  *
- * The printed code calls the steps of contract/src/link/read.ts and imports no package, because the node agent has none.
- * ajv's standalone code would need ajv at run time, and it can neither cut a text nor clamp a number.
+ * The printed code calls the steps of contract/src/link/read.ts and imports no package, because the node
+ * agent has none. ajv's standalone code would need ajv at run time, and it can neither cut a text nor clamp a
+ * number.
  *
  * Always: the same schemas give the same text; a keyword that the printer does not know is an error.
  */

@@ -1,5 +1,5 @@
 /**
- * Events of a tenant: what happened to its machines, including deleted ones, to its webhooks and to its budget.
+ * Events of a tenant: what happened to its machines, deleted ones included, its webhooks and its budget.
  *
  * Always: a client that continues after the cursor of its last event misses none, whichever server answers.
  */

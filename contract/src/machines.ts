@@ -1,8 +1,8 @@
 /**
  * Machines: shapes and endpoints of create, list, get, delete, start, stop, events and usage.
  *
- * Sources of the shapes: the API specification; the tagged `source`, `network`, `ports` and the additional fields of
- * MachineInfo follow what existing clients send and read.
+ * Sources of the shapes: the API specification; the tagged `source`, `network`, `ports` and the additional
+ * fields of MachineInfo follow what existing clients send and read.
  */
 import { EVENT_LEVELS, eventPattern } from "./event-types.ts";
 import { empty, endpoint, json, stream } from "./endpoint.ts";
@@ -129,7 +129,7 @@ export const NodeLabels = Type.Unsafe<Record<string, string>>({
   description: "labels that the machine's node must have, with their values",
 });
 
-/** What follows when a running machine ends unexpectedly: its VM crashed or was killed, or its host went down. */
+/** What follows the unexpected end of a machine: its VM crashed or was killed, or its host went down. */
 export const RESTARTS = ["always", "never"] as const;
 export type Restart = (typeof RESTARTS)[number];
 const RESTART_TEXT =
@@ -176,14 +176,11 @@ export type UpdateMachineRequest = Static<typeof UpdateMachineRequest>;
 
 const milliseconds = (description: string) => Type.Optional(Type.Number({ minimum: 0, description }));
 
-/**
- * Where a start's VM came from: a prepared one; one restored from a template for this start; one booted from the
- * kernel.
- */
+/** Where a start's VM came from: prepared before, restored from a template, or booted from the kernel. */
 export const VM_ORIGINS = ["prepared", "template", "boot"] as const;
 export type VmOrigin = (typeof VM_ORIGINS)[number];
 
-/** How long the phases of the machine's last start took on its node, in milliseconds; absent phases did not happen. */
+/** Durations in ms of the phases of the machine's last start on its node; absent phases did not happen. */
 export const StartTimings = Type.Object({
   vm: Type.Optional(oneOf(VM_ORIGINS, "where the VM came from: prepared before, restored from a template, or booted")),
   imageMs: milliseconds("finding or pulling the image"),
@@ -211,8 +208,7 @@ export const MachineInfo = Type.Object({
   id: Type.String({ description: "mach-<32 hex>" }),
   name: nullable(Type.String()),
   source: MachineSource,
-  // Not a closed list in the description, so that clients compiled for other values still work and a new value is not
-  // an error.
+  // Open in the description: to a client compiled for other values, a new one is not an error.
   state: Type.Unsafe<MachineState>({
     type: "string",
     description: `one of ${MACHINE_STATES.map((state) => `\`${state}\``).join(", ")}; later versions may add others`,

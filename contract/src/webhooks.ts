@@ -3,8 +3,8 @@
  * (https://www.standardwebhooks.com).
  *
  * Always:
- * - Each event is delivered at least once, and the events of one machine in their order. Receivers recognise a repeated
- *   event by `webhook-id`, which is the event's id in every attempt, redelivery and replay.
+ * - Each event is delivered at least once, and the events of one machine in their order. Receivers recognise
+ *   a repeated event by `webhook-id`, which is the event's id in every attempt, redelivery and replay.
  * - A secret is in the answer that made it, and in no other.
  */
 import { empty, endpoint, json } from "./endpoint.ts";

@@ -1,18 +1,19 @@
 /**
- * Frames between host and guest: encoding and decoding. GUEST-PROTOCOL.md describes them; guest/frame.c is the other side,
- * and both are tested with contract/vectors.
+ * Frames between host and guest: encoding and decoding. GUEST-PROTOCOL.md describes them; guest/frame.c is
+ * their end in the guest. Both are tested with contract/vectors.
  *
  *     magic 0xF1 · type u8 · flags u8 · 0 u8 · channel u32 · length u32 · payload · end 0xED        (little endian)
  *
  * Always:
- * - Zero bytes between frames are ignored, so a new connection can send as many as it takes to complete a frame that an
- *   earlier one left unfinished.
- * - A frame is valid only with its end byte. A frame completed by zeros has none, so half a message is never accepted.
- * - A decoder buffers at most one payload, of at most FRAME_PAYLOAD_BYTES_MAX, and throws on the first invalid byte; it
- *   cannot be used afterwards.
+ * - Zero bytes between frames are ignored, so a new connection can send as many as it takes to complete a
+ *   frame that an earlier one left unfinished.
+ * - A frame is valid only with its end byte. A frame completed by zeros has none, so half a message is never
+ *   accepted.
+ * - A decoder buffers at most one payload, of at most FRAME_PAYLOAD_BYTES_MAX, and throws on the first
+ *   invalid byte; it cannot be used afterwards.
  */
 
-/** Version of everything in GUEST-PROTOCOL.md. The host requires this version in the guest's answer to its hello. */
+/** Version of GUEST-PROTOCOL.md. The host requires it in the guest's answer to its hello. */
 export const GUEST_PROTOCOL = 1;
 export const FRAME_MAGIC = 0xf1;
 export const FRAME_END = 0xed;
@@ -24,8 +25,8 @@ export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024;
 export const FRAME_PADDING_BYTES = FRAME_PAYLOAD_BYTES_MAX + 2 * FRAME_EXTRA_BYTES;
 
 /**
- * The message continues in the next frame, of the same type and channel. Only `configure`, `exec` and `workload` may be
- * split.
+ * The message continues in the next frame, of the same type and channel. Only `configure`, `exec` and
+ * `workload` may be split.
  */
 export const FRAME_FLAG_MORE = 1;
 /** Limit of a message assembled from its frames: ENV_BYTES_MAX of environment and as much of arguments. */
@@ -40,13 +41,13 @@ export const CONNECTIONS_MAX = 512;
 export const OUTPUT_WINDOW_BYTES = 256 * 1024;
 export const STDIN_WINDOW_BYTES = 64 * 1024;
 /**
- * What a connection may send, of which the guest keeps as much for the next host. It is returned when the other end has the data, so
- * that what was lost on the way is always kept. A connection may receive STDIN_WINDOW_BYTES.
+ * Max bytes that a connection sends unacknowledged. The guest keeps them for the next host until the other
+ * end has them, so none is lost on the way. A connection may receive STDIN_WINDOW_BYTES.
  */
 export const CONNECTION_WINDOW_BYTES = 128 * 1024;
 /**
- * A frame of stdout or stderr costs its payload plus this, because the host allocates an object for each: otherwise frames
- * of one byte would cost a hundred times the memory of the window.
+ * A frame of stdout or stderr costs its payload plus this, because the host allocates an object for each:
+ * otherwise frames of one byte would cost a hundred times the memory of the window.
  */
 export const OUTPUT_FRAME_COST_BYTES = 256;
 
@@ -56,7 +57,7 @@ export const WORKLOAD_WINDOW_BYTES = 256 * 1024;
 /** The last bytes of each output of a resumable command, which the guest keeps for the next host. */
 export const KEPT_OUTPUT_BYTES = 512 * 1024;
 export const RESUME_KEY_BYTES = 16;
-/** How long a resumable command waits for a request to resume it, after a host that keeps commands has said hello. */
+/** How long a resumable command waits to be resumed, after the hello of a host that keeps commands. */
 export const RESUME_MS = 30_000;
 
 /** Host to guest. */
@@ -121,7 +122,7 @@ export function encodeFrame(header: FrameHeader, payload: Uint8Array): Buffer {
   return frame;
 }
 
-/** Encodes a message as one frame, or as several when it exceeds a payload. Throws RangeError over MESSAGE_BYTES_MAX. */
+/** Encodes a message as one frame, or as several if it is long. Throws RangeError over MESSAGE_BYTES_MAX. */
 export function encodeMessage(header: FrameHeader, message: Uint8Array): Buffer {
   if (message.byteLength <= FRAME_PAYLOAD_BYTES_MAX) return encodeFrame(header, message);
   if (message.byteLength > MESSAGE_BYTES_MAX) {
@@ -155,7 +156,7 @@ export interface Frame {
 
 /** Decodes chunks of any size into frames. Throws GuestProtocolError on invalid bytes. */
 export class FrameDecoder {
-  /** The unfinished frame, of which `#heldBytes` bytes have arrived. Grows once, when the header gives the length. */
+  /** The unfinished frame, with `#heldBytes` bytes so far. Grows once, when the header gives the length. */
   #held = Buffer.alloc(FRAME_HEADER_BYTES);
   #heldBytes = 0;
   readonly #paddingMax: number;

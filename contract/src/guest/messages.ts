@@ -1,12 +1,13 @@
 /**
- * The payloads of guest frames: lists of fields (tag u8, length u32, value), encoded by the sender and decoded by the
- * receiver.
+ * The payloads of guest frames: lists of fields (tag u8, length u32, value), encoded by the sender and
+ * decoded by the receiver.
  *
  * Always:
  * - a text is UTF-8 and ends with its only zero byte, so that C can use it in place;
  * - an integer is a u32 or a u64, as GUEST-PROTOCOL.md says for the field;
  * - an unknown field is skipped, because a newer sender may add fields;
- * - a field that has the wrong size, is missing, or is repeated where only one is allowed makes the message invalid.
+ * - a field that has the wrong size, is missing, or is repeated where only one is allowed makes the message
+ *   invalid.
  */
 import { GuestProtocolError } from "./frame.ts";
 
@@ -75,14 +76,14 @@ export const GUEST_STREAMS = { stdout: 1, stderr: 2 } as const;
 export const GUEST_FILE_OPERATIONS = { read: 1, write: 2, stat: 3, list: 4, remove: 5 } as const;
 
 /**
- * First bytes of hello and its answer, before the nonce. The host searches for them while it discards data meant for an
- * earlier host.
+ * First bytes of hello and its answer, before the nonce. The host searches for them while it discards data
+ * meant for an earlier host.
  */
 export const HELLO_MAGIC = Buffer.from("FLOTILLA");
 export const HELLO_NONCE_BYTES = 16;
 /** The guest cuts its error texts to this size; the host refuses longer ones. */
 export const GUEST_MESSAGE_BYTES_MAX = 1024;
-/** The guest cuts the name of a killed program to this size with its zero byte; the host refuses longer ones. */
+/** Max size of a killed program's name and its zero byte: the guest cuts it, the host refuses more. */
 export const KILLED_PROGRAM_BYTES_MAX = 64;
 
 const FIELD_HEADER_BYTES = 5;
@@ -159,7 +160,7 @@ export class FieldReader {
     }
   }
 
-  /** For fields that an older sender does not know. */
+  /** Whether the message has the field: an optional one may be absent. */
   has(field: GuestField): boolean {
     return this.#values.has(GUEST_FIELDS[field]);
   }
@@ -180,7 +181,7 @@ export class FieldReader {
     return value.toString("utf8", 0, value.byteLength - 1);
   }
 
-  /** Throws GuestProtocolError when it is empty or larger than `bytesMax`. May share memory with the message. */
+  /** May share memory with the message. Throws GuestProtocolError if empty or larger than `bytesMax`. */
   bytes(field: GuestField, bytesMax: number): Buffer {
     const value = this.#value(field);
     if (value.byteLength === 0 || value.byteLength > bytesMax) {
@@ -189,7 +190,7 @@ export class FieldReader {
     return value;
   }
 
-  /** Of any length. May share memory with the message. */
+  /** A value of any length. May share memory with the message. */
   raw(field: GuestField): Buffer {
     return this.#value(field);
   }

@@ -1,8 +1,9 @@
 /**
  * The steps of which generated.ts reads a message: one function for each term of vocabulary.ts.
  *
- * Pure, and without packages: the node agent has none. Always: a function returns a value of its type or throws
- * InvalidMessage with the place and what was expected there; it never returns an object that came from outside.
+ * Pure, and without packages: the node agent has none. Always: a function returns a value of its type, or
+ * throws InvalidMessage with the place and the expectation. It never returns an object that came from
+ * outside.
  */
 
 /** A message that does not fit. `message` says where and what was expected. */

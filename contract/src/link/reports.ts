@@ -53,10 +53,10 @@ export const LinkVersions = Type.Object(
 );
 export type LinkVersions = Message<typeof LinkVersions>;
 
-/** Percent of the last minute in which some, or all, of the processes that had something to do waited for a resource. */
+/** Percent of the last minute in which some, or all, of the active processes waited for a resource. */
 const Waits = Type.Object({ some: measure(100), full: measure(100) });
 
-/** Of the host, as its kernel measures it (pressure stall information, avg60). */
+/** Pressure on the host, as its kernel measures it (pressure stall information, avg60). */
 export const NodePressure = Type.Object({ cpu: Waits, memory: Waits, io: Waits });
 export type NodePressure = Message<typeof NodePressure>;
 
@@ -96,8 +96,8 @@ export const ImageReport = Type.Object({
 export type ImageReport = Message<typeof ImageReport>;
 
 /**
- * A node's report. `machines` holds every machine when `isComplete`, else those that changed since the last accepted
- * report. Sent every HEARTBEAT_PERIOD_MS, and at once when something changed.
+ * A node's report. `machines` holds every machine when `isComplete`, else those that changed since the last
+ * accepted report. Sent every HEARTBEAT_PERIOD_MS, and at once when something changed.
  */
 export const Heartbeat = Type.Object({
   /** One incarnation of the node agent. */
@@ -147,9 +147,9 @@ export const HeartbeatAnswer = Type.Object({
   fleet: nullable(FleetFacts),
   /** Runs up to this sequence need not be reported again. null: none were reported. */
   acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
-  /** Machines of the node that are to be absent. They end before the acknowledgement lets any fenced VM run on. */
+  /** Machines of the node to be removed. They end before the acknowledgement frees any fenced VM. */
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
-  /** Of the reported `incomingMoves`: those that have ended, so that the node removes what it has of them. */
+  /** Moves of the reported `incomingMoves` that have ended: the node removes what it has of them. */
   endedMoves: clippedList(clipped(), INCOMING_MOVES_MAX),
 });
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

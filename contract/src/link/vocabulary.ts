@@ -1,13 +1,14 @@
 /**
- * The terms in which messages of the link are declared: TypeBox schemas with a few additional keywords, from which
- * scripts/generate-link.ts prints the readers in generated.ts.
+ * The terms in which messages of the link are declared: TypeBox schemas with a few additional keywords, from
+ * which scripts/generate-link.ts prints the readers in generated.ts.
  *
- * There are two ways to read a value. Strict terms refuse what does not fit: the node uses them, because it runs as root.
- * Lenient terms (`count`, `measure`, `clipped`) clamp a number and cut a text: the server uses them for reports, where one
- * odd value must not cost the state of a whole node.
+ * There are two ways to read a value. Strict terms refuse what does not fit: the node uses them, because it
+ * runs as root. Lenient terms (`count`, `measure`, `clipped`) clamp a number and cut a text: the server uses
+ * them for reports, where one odd value must not cost the state of a whole node.
  *
- * Always: a reader drops unknown fields. A field that is absent has its `default`; a `nullable` field has null; an optional
- * field stays absent; any other field is required. So a field that is added later must have one of the three.
+ * Always: a reader drops unknown fields. A field that is absent has its `default`; a `nullable` field has
+ * null; an optional field stays absent; any other field is required. So a field that is added later must have
+ * one of the three.
  */
 import { type Static, type TSchema, Type } from "typebox";
 
@@ -65,7 +66,7 @@ export const flag = () => Type.Boolean({ default: false });
 /** A value or null; null when it is absent. */
 export const nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()], { default: null });
 
-/** A list; one with more items is refused. `bytesMax`: of a list of texts, all bytes with a NUL after each text. */
+/** A list of at most `maxItems`. `bytesMax` limits a list of texts, a NUL after each; more is refused. */
 export const list = <T extends TSchema>(item: T, maxItems: number, options: { bytesMax?: number } = {}) =>
   Type.Array(item, { maxItems, ...options });
 
@@ -77,7 +78,7 @@ export const clippedList = <T extends TSchema>(item: T, items: number) =>
 export const environment = (bytesMax: number) =>
   Type.Unsafe<Record<string, string>>({ type: "object", environmentBytesMax: bytesMax, default: {} });
 
-/** Texts, numbers and flags by name, at most 32; texts are cut as `clipped` cuts them. What is anything else is left out. */
+/** Texts, numbers and flags by name, at most 32. Texts are cut as by `clipped`; other values are left out. */
 export const facts = () =>
   Type.Unsafe<Record<string, string | number | boolean>>({ type: "object", factsMax: FACTS_MAX, default: {} });
 
