@@ -1,10 +1,11 @@
 /**
- * The life of one node agent: what it opens, in which order, and in which order it ends. main.ts makes it a process.
+ * The life of one node agent: what it opens, in which order, and in which order it ends. main.ts makes it a
+ * process.
  *
  * Time, the backends and the signal that stops it are parameters, so that a simulation runs the same agent.
  *
- * Always: what an earlier agent left is found before the link answers. When `runAgent` resolves, VMs of machines run on and all
- * others have ended.
+ * Always: what an earlier agent left is found before the link answers. When `runAgent` resolves, VMs of
+ * machines still run and all others have ended.
  */
 import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";

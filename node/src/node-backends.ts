@@ -1,8 +1,9 @@
 /**
- * The backends of the node agent, chosen by the driver: the driver itself, images, disks and the host's resources.
+ * The backends of the node agent, chosen by the driver: the driver itself, images, disks and the host's
+ * resources.
  *
- * The only place that depends on which driver is used. The FAKE backends are for tests of the control plane: no VMs, no
- * images, empty disks, and resources that no test exhausts.
+ * The only place that depends on which driver is used. The FAKE backends are for tests of the control plane:
+ * no VMs, no images, empty disks, and resources that no test exhausts.
  */
 import { realpath } from "node:fs/promises";
 import { arch } from "node:os";
@@ -31,7 +32,7 @@ export interface NodeBackends extends AsyncDisposable {
   readonly images: Images;
   readonly disks: Disks;
   readonly observeResources: () => Promise<NodeResources>;
-  /** Builds the images that come with Flotilla. Call after adoption, because it may remove other images to make room. */
+  /** Builds the images that come with Flotilla. Call after adoption: it may remove others to make room. */
   prepareImages(): Promise<void>;
 }
 
@@ -42,7 +43,7 @@ export interface NodeBackendsOptions {
   /** Digests of the images that machines depend on now. Throws before that is known. */
   readonly imagesInUse: () => Promise<ReadonlySet<string>>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
-  /** For a machine's timeline. */
+  /** Adds an event to a machine's timeline. */
   readonly onEvent: (machineId: string, happened: Happened) => void;
 }
 
@@ -56,7 +57,7 @@ export async function openNodeBackends(options: NodeBackendsOptions): Promise<No
   return await (options.config.driver === "fake" ? openFake(options) : openQemu(options));
 }
 
-/** Makes what only set-up and this program need for it, without a node. Throws an Error for people when set-up has not run. */
+/** Makes the guest files in the cache, without a node. Throws an Error for people if set-up has not run. */
 export async function checkSetUp({ driver, cacheDirectory }: NodeConfig): Promise<void> {
   if (driver !== "fake") await makeGuestFiles(cacheDirectory);
 }

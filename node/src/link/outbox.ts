@@ -1,12 +1,12 @@
 /**
- * What is to be reported to the server: machines that have changed, events of their timelines, and whether images have
- * come or gone. report.ts sends it.
+ * What is to be reported to the server: changed machines, events of their timelines, and whether the set of
+ * images has changed. report.ts sends it.
  *
  * Always:
- * - Events are numbered in order of arrival and are kept until the server has accepted them. Above EVENTS_MAX the oldest
- *   is dropped.
- * - A machine or an event is reported immediately. Images are reported when they may be listed again, all that have
- *   changed by then together: nothing waits for them, and tenants can make them change many times a second.
+ * - Events are numbered in order of arrival and are kept until the server has accepted them. Above EVENTS_MAX
+ *   the oldest is dropped.
+ * - A machine or an event is reported immediately. Images are reported together, when they may be listed
+ *   again: no one waits for them, and tenants can change them many times a second.
  *
  * In memory only: states are in the journals; events that were not sent are lost with the process.
  */
@@ -60,7 +60,7 @@ export class Outbox {
     });
   }
 
-  /** Images that have changed since they were taken are due at this instant of `Clock.monotonic` at the earliest. */
+  /** Holds the report of changed images back until this instant of `Clock.monotonic`. */
   keepImagesUntil(instant: number): void {
     this.#imagesFrom = instant;
     if (this.#forgetImages()) this.changeImages();
