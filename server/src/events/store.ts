@@ -2,13 +2,13 @@
  * SQL statements for the events of tenants: tenant_events.
  *
  * An event outlives its machine; after 30 days it is purged. There are two ways to read:
- * - A machine's timeline, in the order in which things happened. Events of nodes and batches are written later than
- *   they happened, so a new event may appear before the last one of a timeline.
+ * - A machine's timeline, in the order in which things happened. Events of nodes and batches are written
+ *   later than they happened, so a new event may appear before the last one of a timeline.
  * - A tenant's events, in the order of the transactions that wrote them (after those from before a restore).
- *   Positions are assigned before a transaction commits, so a reader that continued after the highest position could
- *   miss an event that commits later. Therefore only events of transactions older than the oldest running one are
- *   read: no event can be inserted before them any more. A long transaction anywhere in the PostgreSQL cluster delays
- *   readers, but nothing is lost.
+ *   Positions are assigned before a transaction commits, so a reader that continued after the highest
+ *   position could miss an event that commits later. Therefore only events of transactions older than the
+ *   oldest running one are read: no event can be inserted before them any more. A long transaction anywhere
+ *   in the PostgreSQL cluster delays readers, but nothing is lost.
  */
 import { eventDocument, eventJson, insertEvents } from "../write-events.ts";
 import { knownEvent } from "./known.ts";
@@ -22,8 +22,8 @@ import type { EventRecord, TenantEventRecord } from "./view.ts";
 const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
 
 /**
- * Events that a node reported for its machines; each is written once, however often it is reported. Those of a type that
- * this release does not know are left out: a later release of the node reports them.
+ * Events that a node reported for its machines; each is written once, however often it is reported. An event
+ * of a type that this release does not know is left out: a later release of the node reports it.
  */
 export async function insertNodeEvents(
   context: Context,
@@ -81,8 +81,8 @@ export interface TimelinePage {
 }
 
 /**
- * A machine's timeline, oldest first. A cursor whose event was purged starts at the beginning, because that event was
- * older.
+ * A machine's timeline, oldest first. A cursor whose event was purged starts at the beginning, since that
+ * event was older.
  */
 export function listTimeline(
   db: Queryable,
@@ -129,10 +129,10 @@ export interface TenantEventsPage {
 }
 
 /**
- * A tenant's events in an order that can be followed: a reader that continues after its last event misses none. A
- * cursor whose event was purged starts at the beginning. Those of a machine are found by an
- * index of theirs: IS NOT DISTINCT FROM keeps PostgreSQL from combining it with that of the tenant, all of which it
- * would read.
+ * A tenant's events in an order that can be followed: a reader that continues after its last event misses
+ * none. A cursor whose event was purged starts at the beginning. A machine's events are found by their own
+ * index: IS NOT DISTINCT FROM keeps PostgreSQL from combining it with the tenant's, of which it would read
+ * everything.
  */
 export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise<readonly TenantEventRecord[]> {
   const { tenantId, machineId } = page;
@@ -147,7 +147,7 @@ export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise
 const EVENT_COLUMNS = sql`
   ${TIMELINE_COLUMNS}, e.subject_kind AS "subjectKind", e.subject_id AS "subjectId"`;
 
-/** From `e`, a row of tenant_events: it comes after the page's cursor, and no event can be inserted before it any more. */
+/** Whether `e`, a row of tenant_events, comes after the cursor, and no event can be inserted before it. */
 const followed = ({ tenantId, type, after, limit }: TenantEventsPage): Statement => sql`
       ${isOfType(type)} AND e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
       AND (e.restored_rank, e.transaction_id, e.position) > (
@@ -163,16 +163,16 @@ export function purgeEvents(context: Context, limit: number): Promise<number> {
       LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 
-/** So many events are renumbered with a statement, which has a time limit. */
+/** Max events that one statement renumbers, because statements have a time limit. */
 const REORDERED_AT_ONCE = 10_000;
 
 /**
  * Runs when a server starts. A dump restored into another PostgreSQL has transaction numbers ahead of the new
- * cluster's: new events would sort before old ones, and old ones would not be read. This assigns all existing events of such a tenant
- * to present transactions, and their rank keeps their former order. Returns how many.
+ * cluster's: new events would sort before old ones, and old ones would not be read. This gives the events of
+ * such a tenant present transaction numbers, and a rank that keeps their order. Returns how many.
  *
- * A tenant's events are renumbered from the first one on, some at a time. After a crash the last one still shows that this has not ended,
- * and it begins again: those that were renumbered come first, as before.
+ * A tenant's events are renumbered from the first one on, some at a time. After a crash the last one still
+ * has a number from before, so all begins again: renumbered events keep their place.
  */
 export async function reorderRestoredEvents(db: Database, atOnce = REORDERED_AT_ONCE): Promise<number> {
   const tenants = await db.query<{ id: string }>(sql`
@@ -193,14 +193,17 @@ export async function reorderRestoredEvents(db: Database, atOnce = REORDERED_AT_
   return count;
 }
 
-/** Where an event was in the order before it was renumbered. Numbers as text, because they may be larger than 2^53. */
+/** Place of an event before it was renumbered. Numbers are text, because they may exceed 2^53. */
 interface Place {
   readonly rank: string;
   readonly transaction: string;
   readonly position: string;
 }
 
-/** Renumbers the next events of a tenant from `before` + 1 on. Returns the place that the last of them had; undefined: there are none. */
+/**
+ * Renumbers a tenant's next events, from `before` + 1 on. Returns the former place of the last; undefined:
+ * none.
+ */
 function reorderSome(
   db: Database,
   tenantId: string,

@@ -1,8 +1,8 @@
 /**
  * `Expect: 100-continue`: a caller that asks before it sends its body gets 100 when the body is first read.
  *
- * Always: a request that is refused before that is answered without 100, and its connection ends, because whether the
- * body still comes is unknown.
+ * Always: a request that is refused before that gets no 100, and its connection ends: whether the body still
+ * comes is unknown.
  */
 import { IncomingMessage, type ServerResponse } from "node:http";
 

@@ -1,12 +1,15 @@
 /**
- * Drains a node: no machine starts or arrives there any more, and those that are there are moved to other nodes, each by an
- * operation (moves/). A machine that no other node admits stays: a running one until the deadline, then it is stopped.
+ * Drains a node: no machine starts or arrives there any more, and its machines are moved to other nodes, each
+ * by an operation (moves/). A machine that no other node admits stays: a running one until the deadline, then
+ * it is stopped.
  *
  * Always:
- * - A drain that succeeds leaves the node `drained`, until its agent registers again (after the host's maintenance). Its last
- *   step says which disks the node still has, and why.
- * - A drain that fails or is canceled ends its moves, and leaves the node `ready`. Machines that have moved stay where they are.
- * - What is done next follows from the rows of machines and moves, so another server continues the operation of one that died.
+ * - A drain that succeeds leaves the node `drained`, until its agent registers again (after the host's
+ *   maintenance). Its last step says which disks the node still has, and why.
+ * - A drain that fails or is canceled ends its moves, and leaves the node `ready`. Machines that have moved
+ *   stay where they are.
+ * - What is done next follows from the rows of machines and moves, so another server continues the operation
+ *   of one that died.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";

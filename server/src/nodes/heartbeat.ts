@@ -1,8 +1,9 @@
 /**
- * Applies a node's heartbeat: that it runs, its free resources, the observed state of its machines, its events.
+ * Applies a node's heartbeat: its free resources, the observed state of its machines, its events.
  *
- * Always: events and runs are written once, however often they are sent. When a node reports again after a long silence, its
- * machines get an event. machines/apply-reports.ts applies the reports of machines, machines/apply-runs.ts those of runs.
+ * Always: events and runs are written once, however often they are sent. When a node reports again after a
+ * long silence, its machines get an event. machines/apply-reports.ts applies the reports of machines,
+ * machines/apply-runs.ts those of runs.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { AbsentMachine, Heartbeat } from "@flotilla/contract/link/link";
@@ -28,18 +29,18 @@ const LOGGED_MAX = 20;
 /** More would only wait for each other. */
 const STATEMENTS_MAX = 1;
 const HEARTBEATS_MAX = 64;
-/** Of a statement that several heartbeats share: a start holds its node's lock for a commit. */
+/** How long a statement of several heartbeats waits for a lock: a start holds its node's for a commit. */
 const LOCK_WAIT_MS = 1_000;
-/** Of one node, that are kept for its operator. */
+/** Unknown machines of one node that are kept for its operator. */
 const UNKNOWN_MAX = 1_000;
 
 export interface HeartbeatResult {
   /** Epoch milliseconds. */
   readonly acceptedAt: number;
   readonly acknowledgedRuns?: number;
-  /** Those that the node is to remove: of the reported ones, or of all when it was unreachable or its report is complete. */
+  /** Machines to remove: reported ones, or any if the node was unreachable or its report is complete. */
   readonly absentMachines?: readonly AbsentMachine[];
-  /** Of the moves that the node reports: those of which it is to remove what it has. */
+  /** Moves that have ended, of those that the node reports: it removes their parts. */
   readonly endedMoves?: readonly string[];
 }
 
@@ -94,7 +95,8 @@ export async function applyHeartbeat(
   // It may have waited for a server that was stopped: then its clock seems to be behind what it was.
   const writtenAt = now - Math.max(0, (before.clockAheadMs ?? 0) - (clockAheadMs ?? before.clockAheadMs ?? 0));
   const reported = await handleMachines(services, { ...before, id: nodeId, writtenAt }, heartbeat);
-  // It may not know yet that what it had was replaced, and its report need not name what waits there to be begun.
+  // The node may not know that its machines were replaced, and need not report machines that it has not
+  // begun.
   const absentMachines = isBack ? await listAbsentOfNode(context.db, nodeId, { now, limit: ABSENT_MAX }) : reported;
   const endedMoves = incomingMoves.length === 0 ? [] : await listEndedMoves(context.db, incomingMoves);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
@@ -107,8 +109,8 @@ export async function applyHeartbeat(
 }
 
 /**
- * Applies the report of machines, and removes what moves left on the node. Other machines that it does not own are recorded. Returns those
- * that are to be absent.
+ * Applies the report of machines, removes what moves left on the node, and records other machines that it
+ * does not own. Returns the machines that it is to remove.
  */
 async function handleMachines(
   services: MachineServices,

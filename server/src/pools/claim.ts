@@ -1,7 +1,8 @@
 /**
- * Claims a machine from a pool: the one that has waited longest, or one that is made and started for the claim.
+ * Claims a machine from a pool: the one that has waited longest, or one that is made for the claim.
  *
- * Always: a repeated claim, with the same `claimId`, gets the same machine, and concurrent ones get different machines.
+ * Always: a repeated claim, with the same `claimId`, gets the same machine, and concurrent ones get different
+ * machines.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
@@ -18,7 +19,7 @@ export interface Claim {
   readonly signal: AbortSignal;
 }
 
-/** The machine, running. undefined: the caller sees no such pool. Throws the Refusals of a create and of a start. */
+/** Claims a running machine. undefined: the caller sees no such pool. Throws Refusals of create and start. */
 export async function claimMachine(
   services: MachineServices,
   { tenantId, keyId }: Pick<Caller, "tenantId" | "keyId">,
@@ -43,8 +44,8 @@ export async function claimMachine(
   try {
     return await makeMachine(services, pool, { id: claimId, keyId, waits: false, signal });
   } catch (error) {
-    // The caller does not learn its id. After a 5xx it may be running, and a repeated claim returns it. One that has run was the answer of
-    // another copy of this claim, so it has an owner.
+    // The caller does not learn the machine's id. After a 5xx it may be running, and a repeated claim returns
+    // it. A machine that has run was the answer of another copy of this claim, so it has an owner.
     if (error instanceof Refusal && error.status < 500)
       await unmakeMachine(services, { tenantId, id: claimId, ifUnused: true });
     throw error;

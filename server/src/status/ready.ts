@@ -11,10 +11,7 @@ export interface ReadyOptions {
   readonly isStopping: () => boolean;
   /** Whether the embedded database has used up its reserved disk space. */
   readonly isDiskFull: () => boolean;
-  /**
-   * For a server that is ready only with a node: whether one has reported since the server started. null: it
-   * needs none.
-   */
+  /** Whether a node has reported since the server started. null: the server is ready without one. */
   readonly hasNode: (() => Promise<boolean>) | null;
 }
 

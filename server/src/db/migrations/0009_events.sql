@@ -28,7 +28,7 @@ CREATE TABLE tenant_events (
   -- The order of rows from before a restore into another PostgreSQL, which numbers transactions again. The
   -- largest number for all others, which come behind them.
   restored_rank bigint NOT NULL DEFAULT 9223372036854775807,
-  -- Of an event that a node reported: it is written once, however often it is reported.
+  -- The node that reported the event; null: a server wrote it. A report that is repeated adds no second row.
   node_id text,
   -- The run of the node's agent that numbered it.
   agent_boot_id text,
@@ -55,7 +55,7 @@ CREATE TABLE webhooks (
   tenant_id text NOT NULL REFERENCES tenants,
   -- Where they are sent. May hold a token of the receiver, so it is not logged.
   url text NOT NULL,
-  -- For people.
+  -- A text for people.
   description text,
   -- The types of events that it receives; null: all.
   types text[],
