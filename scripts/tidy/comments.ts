@@ -19,7 +19,6 @@ const OLD: readonly string[] = [
   "node/src/machines/",
   "server/src/ingress/",
   "server/src/machines/",
-  "server/src/moves/",
   "server/src/reconcilers/",
 ];
 

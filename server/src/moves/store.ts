@@ -2,11 +2,12 @@
  * The statements of a move: holding a machine, changing the node that owns its disk, and releasing it.
  *
  * Always:
- * - Each is one statement, fenced by the machine's revision and by the move. A server that lost its operation, or whose move was
- *   abandoned, changes nothing.
+ * - Each is one statement, fenced by the machine's revision and by the move. A server that lost its
+ *   operation, or whose move was abandoned, changes nothing.
  * - Each raises the machine's generation, so no earlier request to a node has an effect any more.
- * - A copy of the files on a node that does not own them has a row in machine_copies from before it is made until its node has
- *   confirmed that it is gone. A copy is removed only by its row, and never from the machine's owner or from the target of its move.
+ * - A copy of the files on a node that does not own them has a row in machine_copies from before it is made
+ *   until its node has confirmed that it is gone. A copy is removed only by its row, and never from the
+ *   machine's owner or from the target of its move.
  */
 import { eventJson, insertEvents } from "../write-events.ts";
 import type { Context } from "../context.ts";
@@ -21,9 +22,9 @@ import type { Overcommit } from "../placement/place.ts";
 import { isActive } from "../machines/state.ts";
 import { announce, MACHINE_COLUMNS, fromRow, type MachineRow } from "../machines/store.ts";
 
-/** So many machines leave a node at a time: more would share its disk and link, and be stopped longer. */
+/** Max machines that leave a node at a time: more would share its disk and link, and be stopped longer. */
 export const MOVES_PER_NODE_MAX = 2;
-/** So long may it take to hand a machine over. */
+/** Time limit of handing a machine over. */
 const LIVE_MS = 30_000;
 /** A move is begun by the clock of one server, and its parent by that of another. */
 const CLOCKS_DIFFER_MS = 60 * 60_000;
@@ -41,19 +42,20 @@ export interface HoldOptions {
   readonly keepsMemory: boolean;
   /** Whether a machine that is to run is stopped when the move is complete. */
   readonly stops: boolean;
-  /** Its node is asked at once to hand it over while it runs: it receives `stopped` only when that has failed. */
+  /** Whether its node hands it over while it runs: the node receives `stopped` only if that fails. */
   readonly isLive: boolean;
   /** The ceilings of every node. */
   readonly overcommit: Overcommit;
 }
 
 /**
- * Holds a machine for a move: its node receives `stopped` from now on. A failed machine stays failed. `busy`: as many
- * machines as may are leaving its node. `stale`: it has changed, or the target does not admit it any more.
+ * Holds a machine for a move: its node receives `stopped` from now on. A failed machine stays failed. `busy`:
+ * MOVES_PER_NODE_MAX machines are leaving its node. `stale`: it has changed, or the target refuses it now.
  *
  * A machine that is to run there has its share of the target reserved until the move has ended.
  *
- * Both nodes are locked, in the order of their ids, so no machine begins to move to a node after its drain has begun.
+ * Both nodes are locked, in the order of their ids, so no machine begins to move to a node after its drain
+ * has begun.
  */
 export async function holdMachine(
   context: Context,
@@ -105,7 +107,10 @@ export async function noteCopy(
 export interface OwnerChange {
   readonly moveId: string;
   readonly hasMemory: boolean;
-  /** When the source paused the machine, whose run there ends with this: epoch milliseconds; null: the source has reported its end. */
+  /**
+   * When the source paused the machine, in epoch milliseconds: the end of its run there. null: the source has
+   * reported that end.
+   */
   readonly pausedAt: number | null;
 }
 
@@ -115,8 +120,9 @@ const MEMORY_LOST = {
 } as const;
 
 /**
- * Makes the target the owner of the machine's disk. From now on the machine runs there and nowhere else, and the source's copy
- * is to be removed. `hasMemory`: the machine's memory is there too. undefined: the move does not hold this revision of the machine.
+ * Makes the target the owner of the machine's disk. From now on the machine runs only there, and the source's
+ * copy is to be removed. `hasMemory`: the machine's memory is there too. undefined: the move does not hold
+ * this revision of the machine.
  */
 export async function changeOwner(
   context: Context,
@@ -155,8 +161,8 @@ export async function changeOwner(
 }
 
 /**
- * Whether a run of the machine on the node is recorded; `nodeId` null: on any. If not, runs that the node reports after the machine has left would be those of
- * an unknown machine (run-store.ts).
+ * Whether a run of the machine on the node is recorded; `nodeId` null: on any. If none is, runs that the node
+ * reports after the machine has left would belong to an unknown machine (run-store.ts).
  */
 export async function hasRecordedRun(
   db: Queryable,
@@ -167,7 +173,9 @@ export async function hasRecordedRun(
   return found !== undefined;
 }
 
-/** Ends a move that was not completed: the machine is where it was, and may start there. undefined: the move does not hold it. */
+/**
+ * Ends an incomplete move: the machine is where it was, and may start. undefined: the move does not hold it.
+ */
 export async function releaseMachine(
   context: Context,
   { machineId, moveId }: { readonly machineId: string; readonly moveId: string },
@@ -190,8 +198,8 @@ async function changed(context: Context, row: MachineRow): Promise<MachineRecord
 }
 
 /**
- * How long a machine that runs did not run during a move, in milliseconds: between its last two runs, by its nodes' clocks, of which
- * it is known how much they differ from the server's. null: its last run before ended before the move began.
+ * Downtime of a running machine in a move, in milliseconds: between its last two runs, by its nodes' clocks,
+ * whose difference from the server's is known. null: it did not run when the move began.
  */
 export async function downtimeOf(
   db: Queryable,
@@ -236,7 +244,10 @@ export function listChildMoves(
     ORDER BY o.created_at, o.id`);
 }
 
-/** Those of the moves that have ended: no server continues them. One without a row has ended, because rows outlive their moves. */
+/**
+ * Selects the moves that have ended: no server continues them. Rows outlive their moves, so one without a row
+ * has ended.
+ */
 export async function listEndedMoves(db: Queryable, moveIds: readonly string[]): Promise<readonly string[]> {
   const rows = await db.query<{ readonly id: string }>(sql`
     SELECT asked.id FROM unnest(${moveIds}::text[]) AS asked (id)
@@ -256,7 +267,7 @@ export interface ObsoleteCopy {
   readonly machineId: string;
   readonly nodeId: string;
   readonly address: string;
-  /** Of the machine's row: higher than that of every request about the copy. */
+  /** Generation of the machine's row: higher than that of every request about the copy. */
   readonly generation: number;
 }
 

@@ -1,7 +1,8 @@
 /**
  * Ends a move that was not completed, and removes what it has left.
  *
- * Always: may be done twice, also by two servers at once. What a node that does not answer has of the machine is removed later.
+ * Always: may be done twice, also by two servers at once. An unreachable node removes its parts of the
+ * machine later.
  */
 import { discardIncoming, type MoveCall, releaseOutgoing } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
@@ -29,7 +30,10 @@ export async function undoMove(services: MachineServices, call: Omit<MoveCall, "
   await removeCopies(services, machineId);
 }
 
-/** Removes what has arrived of the machine on nodes that do not own it. A node that does not answer removes it later, once the answer to its heartbeat names the move. */
+/**
+ * Removes the parts of the machine on nodes that do not own it. An unreachable node removes them later, when
+ * the answer to its heartbeat names the move.
+ */
 export async function discardParts({ context, link }: MachineServices, call: Omit<MoveCall, "signal">): Promise<void> {
   const { machineId } = call;
   const copies = await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null });

@@ -1,17 +1,20 @@
 /**
- * Moves a machine to another node: sends its files while it runs, suspends it, copies its memory and what has changed, makes the
- * target the owner, and continues it there if it is to run. Where its memory cannot be kept or loaded it is stopped, and boots there.
+ * Moves a machine to another node: sends its files while it runs, suspends it, copies its memory and what has
+ * changed, makes the target the owner, and resumes it there if it is to run. Where its memory cannot be kept
+ * or loaded it is stopped, and boots there.
  *
- * docs/decisions/0041-moves.md has the states of a move and what a crash leaves in each, 0047-warm-moves.md what becomes of memory,
- * 0049-early-copies.md what is sent before.
+ * docs/decisions/0041-moves.md has the states of a move, what a crash leaves in each, what becomes of memory
+ * and what is sent early.
  *
  * Always:
- * - The machine's row names the one node on which it may run. It changes in one statement, after the target has verified every
- *   file and has them as a machine. The source keeps its files until then.
- * - A move that fails or is canceled before that statement leaves the machine where it was. After it, the move succeeds.
+ * - The machine's row names the one node on which it may run. It changes in one statement, after the target
+ *   has verified every file and has them as a machine. The source keeps its files until then.
+ * - A move that fails or is canceled before that statement leaves the machine where it was. After it, the
+ *   move succeeds.
  * - A delete wins: the move ends, and no node keeps a copy.
  *
- * Every step may be done twice, also by two servers at once: the files do not change while the machine is held.
+ * Every step may be done twice, also by two servers at once: the files do not change while the machine is
+ * held.
  */
 import { messageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
@@ -96,7 +99,7 @@ interface Choice extends EffectOfMove {
 
 /** What the target has as a machine. */
 interface Arrived {
-  /** Revision of the row with which it was made one there; null: the machine is paused there, whatever has changed since. */
+  /** Revision of the row with which it was made one there; null: it is paused there, whatever has changed. */
   readonly revision: number | null;
   readonly hasMemory: boolean;
   /** When the source paused it: epoch milliseconds; null: it was stopped there. */
@@ -348,8 +351,8 @@ class Move {
   }
 
   /**
-   * Has the machine paused, and its rest sent to the VM that waits for it. If that fails it is stopped or suspended instead; whatever has
-   * happened, it did not run since it was paused.
+   * Has the machine paused, and the rest of it sent to the VM that waits for it. If that fails it is stopped
+   * or suspended instead. In any case it has not run since the pause.
    */
   async #handOver(held: MachineRecord): Promise<void> {
     const live = this.#liveOn(held.moveNodeId);
@@ -380,7 +383,10 @@ class Move {
     await this.#patiently(say, () => converge(this.#services, held, { waitMs, signal: this.#run.signal }));
   }
 
-  /** Copies what the target lacks, until it has all of it. Ends early when the machine is deleted or released. */
+  /**
+   * Copies what the target lacks, until it has everything. Ends early when the machine is deleted or
+   * released.
+   */
   async #copy(held: MachineRecord, say: Say): Promise<void> {
     const { bytes } = await this.#whileWanted(
       () => this.#held(),
