@@ -16,7 +16,6 @@ const AS_IS = /^\s*(?:\*|\/\/|--)(?: {4,}|\t| \|)/;
 
 /** Rooms and files with comments from before the rule. The list only shrinks: rewrite the comments, then delete the line. */
 const OLD: readonly string[] = [
-  "node/src/machines/",
   "server/src/ingress/",
   "server/src/machines/",
   "server/src/reconcilers/",

@@ -1,9 +1,10 @@
 /**
- * The pause of a machine whose VMM could not write its disk, because the host's disk is full or failing, and what users see of it.
+ * The pause of a machine whose VMM could not write its disk, because the host's disk is full or failing.
  *
  * Always:
- * - One event says that the machine is paused, another one that it continues. The second comes SETTLED_MS after the guest was
- *   resumed, and a pause that begins before is the same one: a disk that fails at every write causes few events.
+ * - One event says that the machine is paused, another one that it continues. The second comes SETTLED_MS
+ *   after the guest was resumed, and a pause that begins before is the same one: a disk that fails at every
+ *   write causes few events.
  * - `announced` is shown from the first event to the second. `reason` is exact.
  *
  * Nothing of it is on the disk: an agent that adopts the VM gets it from the VMM.

@@ -27,7 +27,7 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   const { tenantId } = spec;
   const { reference, arch } = spec.image;
   const found = await images.find(reference, arch, tenantId);
-  // For an image on the node, `ensure` records its use: the least recently used images are removed first.
+  // `ensure` records the use of an image on the node: the least recently used images are removed first.
   if (found !== undefined) return await images.ensure(reference, { arch, tenantId, signal });
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
     throw new ImageRefused(

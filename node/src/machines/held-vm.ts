@@ -5,8 +5,8 @@
  * - `state` is null exactly when the journal names no boot.
  * - A VM that was released is not watched any more: its end changes nothing here.
  *
- * Nothing of this is on the disk. After a crash the journal says that there may be a VM; it is `lost` until `adopt` has
- * looked for it.
+ * Nothing of this is on the disk. After a crash the journal says that there may be a VM; it is `lost` until
+ * `adopt` has looked for it.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -117,7 +117,7 @@ export class HeldVm {
     void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));
   }
 
-  /** Until `endReplacing` neither the end of the VM nor that of its channel means that the machine has ended. */
+  /** Until `endReplacing`, the end of the VM or of its channel does not end the machine. */
   beginReplacing(): void {
     this.#isReplacing = true;
   }

@@ -1,14 +1,14 @@
 /**
- * Recovers machines whose journal is lost. The disk names its image and its user, processes show whether the machine runs,
- * and the server sends the desired state.
+ * Recovers machines whose journal is lost. The disk names its image and its user, processes show whether the
+ * machine runs, and the server sends the desired state.
  *
  * Always:
  * - No disk is deleted, replaced or booted twice.
- * - A machine is recovered if its disk names its image and at most one VMM can belong to it. Otherwise it is kept as it is
- *   (unreadable-machine.ts) and its owner reads why.
+ * - A machine is recovered if its disk names its image and at most one VMM can belong to it. Otherwise it is
+ *   kept as it is (unreadable-machine.ts) and its owner reads why.
  *
- * The new journal is written when the server sends the machine's desired state. A crash before that leaves everything as it
- * was.
+ * The new journal is written when the server sends the machine's desired state. A crash before that changes
+ * nothing.
  */
 import { readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -25,7 +25,7 @@ export interface LostMachine {
   readonly kind: "missing" | "damaged" | "newer" | "unusable";
   /** What is wrong with the journal, or with the machine's directory. */
   readonly reason: string;
-  /** Of one that is unusable: its user, if that is known, and what may name its VMM. */
+  /** Facts of an unusable journal: the machine's user, and ids of boots that may name its VMM. */
   readonly known?: { readonly uid: number; readonly bootIds: readonly string[] };
 }
 
@@ -38,8 +38,9 @@ const HAS_NO_IMAGE =
   "or delete the machine";
 
 /**
- * Resolves with whether there was nothing to keep. Call it after all readable journals are restored, so that no machine gets
- * the user of another one. Rejects only when the host's processes cannot be listed.
+ * Recovers a machine. Resolves with whether there was nothing to keep. Call it after all readable journals
+ * are restored, so that no machine gets the user of another one. Rejects only when the host's processes
+ * cannot be listed.
  */
 export async function recoverLost(fleet: Fleet, deps: MachineDeps, lost: LostMachine): Promise<boolean> {
   const { log } = deps;
@@ -102,8 +103,8 @@ async function keepUnreadable(fleet: Fleet, deps: MachineDeps, traces: Traces, t
 }
 
 /**
- * Corrects a journal that does not know of the disk, which may happen after a crash of the host: a start would make a new
- * disk. Undefined: the disk does not name its image.
+ * Corrects a journal that does not know of the disk, which may happen after a crash of the host: a start
+ * would make a new disk. Undefined: the disk does not name its image.
  */
 export async function accountForDisk(fleet: Fleet, deps: MachineDeps, journal: Journal): Promise<Journal | undefined> {
   const directory = join(deps.machinesDirectory, journal.machineId);
@@ -124,7 +125,7 @@ async function isWorthless(directory: string): Promise<boolean> {
   return names !== null && !names.includes(DISK_NAME) && names.every(isOurName);
 }
 
-/** VMs that were started for the machine, or have a directory among its boots: a prepared VM keeps its first name. */
+/** VMs started for the machine, or with a directory among its boots: a prepared VM keeps its first name. */
 async function vmsOf(deps: MachineDeps, machineId: string): Promise<readonly FoundVm[]> {
   const boots = await readdir(bootsPathOf(join(deps.machinesDirectory, machineId))).catch((): string[] => []);
   const isOwn = ({ startedFor, record }: FoundVm): boolean =>
@@ -144,7 +145,9 @@ function digestOf(deps: MachineDeps, directory: string): Promise<string | null> 
 const rootNameOf = ({ disks }: MachineDeps, directory: string): Promise<string | null> =>
   disks.rootNameOf(diskPathOf(directory)).catch(() => null);
 
-/** A journal of generation 0, which any request of the server replaces; or a text that says what to do when there is none. */
+/**
+ * A journal of generation 0, which any request of the server replaces, or a text that says why there is none.
+ */
 async function makeJournal(
   deps: MachineDeps,
   { machineId, directory, imageDigest, vms }: Traces,

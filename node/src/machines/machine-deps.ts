@@ -1,5 +1,6 @@
 /**
- * The dependencies that all machines of a node share: drivers, files, limits and callbacks. Each supervisor receives them.
+ * The dependencies that all machines of a node share: drivers, files, limits and callbacks. Each supervisor
+ * receives them.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -35,13 +36,13 @@ export interface MachineDeps {
   readonly program: VmmProgram;
   readonly images: Images;
   readonly disks: Disks;
-  /** For VMs that are booted or restored from a template. Held until the VM is configured. */
+  /** Slots of VMs that are booted or restored from a template. Held until the VM is configured. */
   readonly bootSlots: BootSlots;
-  /** For prepared VMs that are resumed. Held until the VM is configured. */
+  /** Slots of prepared VMs that are resumed. Held until the VM is configured. */
   readonly wakeSlots: BootSlots;
-  /** For machines whose memory is being saved: more at a time would share the disk, and be paused longer. */
+  /** Slots of machines whose memory is being saved: more would share the disk, and be paused longer. */
   readonly suspendSlots: BootSlots;
-  /** For disks that are sent to other nodes while their machines run. */
+  /** Slots of disks that are sent to other nodes while their machines run. */
   readonly earlySlots: BootSlots;
   /** Whether the host is about to go down. */
   readonly hostStop: HostStop;
@@ -56,7 +57,7 @@ export interface MachineDeps {
   readonly log: Log;
   /** Boots that may have a VMM. The driver's sweep ends all others. */
   readonly liveBoots: Set<string>;
-  /** Of each move of a machine to this node, the digest of its image. */
+  /** Digests of the images of machines that are moving to this node, by the move. */
   readonly imagesArriving: Map<string, string>;
   /** Adds an event to the machine's timeline. */
   onEvent(machineId: string, happened: Happened): void;

@@ -1,10 +1,11 @@
 /**
  * The state of one machine on this node: its journal, disk, VM and log. The actions work on it.
  *
- * Owns the machine's directory (paths.ts). The supervisor decides what is done, one action at a time. Nothing starts here by itself; only the end of a VM arrives at any time.
+ * Owns the machine's directory (paths.ts). The supervisor decides what is done, one action at a time. Only
+ * the end of a VM arrives at any time.
  *
- * Always: the journal is on the disk when the promise of its `update` resolves. A crash leaves the journal as it was last
- * written; the heads of the actions say what else.
+ * Always: the journal is on the disk when the promise of its `update` resolves. A crash leaves the journal as
+ * it was last written; the heads of the actions say what else.
  */
 import { mkdirSync } from "node:fs";
 import type { Log } from "@flotilla/base/log";
@@ -91,7 +92,7 @@ export class Machine {
     return this.#journal;
   }
 
-  /** Changes the journal now; resolves when the change is on the disk. A failure is logged, so a caller need not handle it. */
+  /** Changes the journal; resolves when that is on the disk. A failure is logged: no need to handle it. */
   update(change: Partial<Journal>): Promise<void> {
     this.#journal = { ...this.#journal, ...change };
     const saved = this.saved();
@@ -104,7 +105,7 @@ export class Machine {
     return this.#file.save(this.#journal);
   }
 
-  /** What changes from now on is not written. Resolves when the journal is not being written any more; never rejects. */
+  /** Stops writing of the journal. Resolves when no write is under way any more; never rejects. */
   closeJournal(): Promise<void> {
     return this.#file.close();
   }
@@ -133,8 +134,8 @@ export class Machine {
   }
 
   /**
-   * The attempt to run the machine has failed. The first reason of a generation is kept: it is the nearest to the cause. A
-   * failed restart is followed by another one if the restart policy permits it.
+   * Records that the attempt to run the machine has failed. The first reason of a generation is kept: it is
+   * the nearest to the cause. The restart policy decides whether a failed restart is followed by another one.
    */
   fail(generation: number, reason: string, reasonCode: ImageFault | null = null): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
@@ -158,7 +159,10 @@ export class Machine {
     return this.#journal.fence === "on" && !this.deps.driver.lease.hasRoom;
   }
 
-  /** Its fence has ended its VM, or may have while no agent ran. It starts again when a server answers, unless its owner wants no restarts. */
+  /**
+   * Records that the fence has ended the VM, or may have while no agent ran. The machine starts again when a
+   * server answers, unless its owner wants no restarts.
+   */
   fenced(detail: string): void {
     const { generation, desired, spec, ending } = this.#journal;
     this.log.warn({ generation, detail }, "a fenced VM has ended");
@@ -185,7 +189,9 @@ export class Machine {
     if (!this.isReleased) this.deps.onChange(this.#journal.machineId);
   }
 
-  /** For facts that the observed state does not hold: the server itself adds an event for each change of state. */
+  /**
+   * Reports a fact that the observed state does not have. The server itself adds events for changes of state.
+   */
   event(happened: Happened): void {
     this.deps.onEvent(this.#journal.machineId, happened);
   }

@@ -1,13 +1,14 @@
 /**
- * A machine's workload on its node: starts it with the machine, reads its output and writes it to the machine's log.
+ * A machine's workload on its node: starts it with the machine, reads its output and writes it to the
+ * machine's log.
  *
  * Always:
- * - Output is acknowledged to the guest after it is in the log. The guest sends unacknowledged output again, so neither a
- *   crash of the agent nor a broken channel loses or duplicates output.
- * - After a burst, a guest's output is throttled to LOG_BYTES_PER_SECOND by delaying acknowledgements. A full disk also
- *   delays them. At most the guest's window is buffered here, as raw bytes, and one batch of lines.
- * - The end is recorded once: as a line of the log, and as an event unless the machine was to stop. A workload that ended is
- *   not restarted here.
+ * - Output is acknowledged to the guest after it is in the log. The guest sends unacknowledged output again,
+ *   so neither a crash of the agent nor a broken channel loses or duplicates output.
+ * - After a burst, a guest's output is throttled to LOG_BYTES_PER_SECOND by delaying acknowledgements. A full
+ *   disk also delays them. At most the guest's window is buffered here, as raw bytes, and one batch of lines.
+ * - The end is recorded once: as a line of the log, and as an event unless the machine was to stop. A
+ *   workload that ended is not restarted here.
  *
  * Between outputs there is no timer and no open file.
  */
@@ -20,18 +21,18 @@ import type { ImageConfiguration } from "../images/images.ts";
 import type { BootProgress, MachineLog } from "./machine-log.ts";
 import { type Batch, WorkloadOutput } from "./workload-output.ts";
 
-/** Of lines in the log's format: the two log files are overwritten once in 16 s at most. */
+/** Rate of lines in the log's format: the two log files are overwritten once in 16 s at most. */
 const LOG_BYTES_PER_SECOND = 1024 * 1024;
 const LOG_BURST_BYTES = 8 * 1024 * 1024;
-/** A write costs as much as so many bytes of lines, however few it has: 256 writes a second at most, which lines share then. */
+/** The least that a write costs of the rate: at most 256 writes a second, which lines then share. */
 const WRITE_BYTES_MIN = 4 * 1024;
 const RETRY_MS = 1_000;
 const LAST_OUTPUT_MS = 1_000;
 
-/** Programs that only read commands from standard input. A workload's is empty, so they would exit immediately. */
+/** Programs that only read commands from their input, which is empty here: they would exit immediately. */
 const PROMPTS = ["sh", "ash", "bash", "dash", "zsh", "fish", "python", "python3", "node", "irb", "php", "lua"];
 
-/** The command to run when the machine starts; null: none, for an image that is only an environment to work in. */
+/** The command to run when the machine starts; null for an image that is only an environment to work in. */
 export function workloadCommand(spec: MachineSpec, image: ImageConfiguration): readonly string[] | null {
   if (spec.command !== null && spec.command.length > 0) return spec.command;
   const argv = [...image.entrypoint, ...image.command];

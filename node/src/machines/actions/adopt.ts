@@ -1,8 +1,9 @@
 /**
- * Looks for the VM of a journaled boot that this agent is not connected to: an earlier agent started it, or its channel
- * broke.
+ * Looks for the VM of a journaled boot to which this agent is not connected: an earlier agent started it, or
+ * its channel broke.
  *
- * Always: a machine has at most one VMM, because no boot starts before this one has been found or is known to be gone.
+ * Always: a machine has at most one VMM, because no boot starts before this one has been found or is known to
+ * be gone.
  */
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
@@ -44,7 +45,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     signal.throwIfAborted();
     if (error instanceof GuestPaused) {
       held.diskPause.note(true);
-      // It continues when the disk has space. One that is to stop is not waited for: its guest could not write its files.
+      // The VM continues when the disk has space. A stop does not wait: the guest cannot write.
       if (hasRun && desired === "running") throw error;
     }
     machine.adoptAttempts += 1;
@@ -59,8 +60,9 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
 }
 
 /**
- * It was paused for a move, or about to be. It stays so: only the server knows whether the machine runs on another node. One that does not
- * answer is ended when the server has said that it is to run here, or to stop.
+ * Adopts a VM that was paused for a move, or was about to be. It stays paused: only the server knows whether
+ * the machine runs on another node. A VM that does not answer is ended once the server says that the machine
+ * is to run here, or to stop.
  */
 async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortSignal): Promise<void> {
   const { held, deps } = machine;
@@ -91,14 +93,16 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
   }
 }
 
-/** A boot that was found without its journal has no workload; the guest knows whether the workload has started. */
+/** Adds the workload to a boot that was found without its journal; the guest knows whether it has started. */
 async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<JournaledBoot> {
   if (boot.workload !== undefined) return boot;
   const image = await machine.disk.image(machine.journal.imageDigest).catch(() => null);
   return image === null ? boot : { ...boot, workload: workloadCommand(machine.requiredSpec(), image.configuration) };
 }
 
-/** A machine that ran has crashed. One that was only starting is started again, because nothing was reported of it. */
+/**
+ * Records that the VM is gone: a machine that ran has crashed, one that was only starting is started again.
+ */
 async function recordGone(machine: Machine, boot: JournaledBoot): Promise<void> {
   const { driver, liveBoots } = machine.deps;
   const { runningSince, isFenced } = boot;

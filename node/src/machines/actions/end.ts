@@ -2,7 +2,8 @@
  * Ends a machine's VM, cleans up after it, and removes the machine.
  *
  * Always:
- * - A boot stays in the machine's journal until its VMM is gone, its directory removed and the end of its run on the disk.
+ * - A boot stays in the machine's journal until its VMM is gone, its directory removed and the end of its run
+ *   on the disk.
  * - The journal is the last file of a machine to be removed.
  *
  * After a crash the next agent continues where this one was.
@@ -96,8 +97,8 @@ export const endsWithHost = ({ journal, deps }: Machine): boolean =>
   journal.desired === "running" && deps.hostStop.isStopping;
 
 /**
- * null for a boot that never ran. One of an earlier agent may have been reported as running before that was on the disk: it gets a
- * run without length, so that the server ends its own.
+ * The run that has ended; null if the boot never ran. A boot of an earlier agent may have been reported as
+ * running before that was on the disk: it gets a run without length, so that the server ends its own.
  */
 function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: JournaledBoot): EndedRun | null {
   const { runs, clock } = deps;
@@ -110,7 +111,7 @@ function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: Jo
   return { bootId, startedAt, endedAt, cause: wasWritten ? (held.endCause ?? "unseen") : "unseen" };
 }
 
-/** That a machine is to be absent is final, so what is saved from here on does not matter; written, it would be in the way. */
+/** Removes the machine's files. Absence is final, so the journal is not written any more. */
 export async function removeFiles(machine: Machine): Promise<void> {
   await machine.closeJournal();
   await removeMachineFiles(machine.directory);

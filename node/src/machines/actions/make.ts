@@ -1,7 +1,7 @@
 /**
  * Makes what a machine starts from: its image, and its disk.
  *
- * A crash in the middle leaves an incomplete image, whose pull the next attempt continues, or half a disk, which is made
+ * A crash leaves an incomplete image, whose pull the next attempt continues, or half a disk, which is made
  * again.
  */
 import type { Happened } from "@flotilla/contract/event-types";
@@ -30,8 +30,8 @@ export async function ensureImage(machine: Machine, signal: AbortSignal): Promis
 }
 
 /**
- * A prepared VM that has such a disk is taken with it and started immediately, because no other machine can use it. When that is interrupted, a
- * disk that was made is in the journal.
+ * Makes the machine's disk, or takes a prepared VM that has such a disk and starts it at once, because no
+ * other machine can use it. If that is interrupted, a disk that was made is in the journal.
  */
 export async function makeDisk(machine: Machine, signal: AbortSignal): Promise<void> {
   const { clock } = machine.deps;

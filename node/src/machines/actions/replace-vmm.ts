@@ -1,13 +1,15 @@
 /**
- * Replaces the VMM of a running machine by one of the installed program, while its guest runs on (docs/decisions/0065-new-vmms.md).
+ * Replaces the VMM of a running machine by one of the installed program, while its guest runs on
+ * (docs/decisions/0065-new-vmms.md).
  *
  * Always:
- * - The journal names the VMM that may run the guest: the old one until the new one has all of it, then the new one, marked as paused
- *   until it runs. The run of the machine continues, under the same boot id.
+ * - The journal names the VMM that may run the guest: the old one until the new one has all of it, then the
+ *   new one, marked as paused until it runs. The run of the machine continues, under the same boot id.
  * - A fault before the journal names the new VMM leaves the guest in the old one, running.
  * - Commands that arrive from shortly before the pause until its end wait, and are given to the new VMM.
  *
- * A crash leaves both VMMs: the next agent ends the one that the journal does not name, and continues the other.
+ * A crash leaves both VMMs: the next agent ends the one that the journal does not name, and continues the
+ * other.
  */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -23,13 +25,13 @@ import type { ReplacedVmm } from "../replacing.ts";
 import { diskRoot, requestOf } from "./boot.ts";
 import { configureGuest, markRunning } from "./configure.ts";
 
-/** For the guest to write its files to the disk, before anything waits for it. */
+/** How long the guest may write its files to the disk, before anything waits for it. */
 const SYNC_MS = 60_000;
-/** The same once more, while commands wait. */
+/** How long it may write once more, while commands wait. */
 const LAST_SYNC_MS = 5_000;
-/** For the new VMM to start and to get the guest's memory. */
+/** How long the new VMM may take to start and to get the guest's memory. */
 const COPY_MS = 4 * 60_000;
-/** For the guest to be connected to. */
+/** How long connecting to the guest may take. */
 const CONNECT_MS = 30_000;
 
 export async function replaceVmm(machine: Machine, signal: AbortSignal): Promise<void> {
@@ -70,7 +72,10 @@ class Replacement {
     this.#boot = boot;
   }
 
-  /** Resolves with how long the guest was paused. When it rejects, it runs in the old VMM, or the plan sees what became of it. */
+  /**
+   * Resolves with how long the guest was paused. After a rejection it runs in the old VMM, or the plan sees
+   * what became of it.
+   */
   async replace(signal: AbortSignal): Promise<number> {
     const machine = this.#machine;
     const { suspendSlots, clock, liveBoots, ensureMemoryRoom } = machine.deps;

@@ -2,12 +2,13 @@
  * Suspends a machine, continues a suspended one, and discards memory.
  *
  * Always:
- * - The journal names the memory from before its VM is killed until before another VM continues with it. Meanwhile no VM of the
- *   machine runs (plan.ts), so the disk does not change.
- * - A machine that cannot be suspended runs on. Memory that cannot be loaded is discarded with an event, and the machine boots.
+ * - The journal names the memory from before its VM is killed until before another VM continues with it.
+ *   Until then no VM of the machine runs (plan.ts), so the disk does not change.
+ * - A machine that cannot be suspended runs on. Memory that cannot be loaded is discarded with an event, and
+ *   the machine boots.
  *
- * A crash before the journal names the memory leaves a paused VM, which the next agent resumes and suspends again. A crash after
- * it leaves a VM that the next agent kills.
+ * A crash before the journal names the memory leaves a paused VM, which the next agent resumes and suspends
+ * again. A crash after it leaves a VM that the next agent kills.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
@@ -24,7 +25,7 @@ import { MEMORY_NAMES } from "../paths.ts";
 import { BOOT_DEADLINE_MS, begin, diskRoot, ensureMayBegin, requestOf, takeSlot } from "./boot.ts";
 import { endsWithHost, kill } from "./end.ts";
 
-/** For the guest to write its files to the disk. */
+/** How long the guest may write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
 /** From the beginning to the saved memory. The server abandons a stop later. */
 const SUSPEND_DEADLINE_MS = 4 * 60_000;
@@ -64,8 +65,8 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
       memory: { memoryId, suspendedAt, guestBootId, workload: boot.workload ?? null, keepsCommands },
       suspendRefusal: null,
     });
-    // From here on the VM must not run. If the journal cannot be written, the machine is stopped without its memory after a
-    // crash of this agent.
+    // From here on the VM must not run. If the journal cannot be written, a crash of this agent stops the
+    // machine without its memory.
     held.isEnding = true;
     held.lastSeenAt = suspendedAt;
     const known = machine.leaving.changes.finish(held.vm, request.boot.diskPath);
@@ -101,7 +102,10 @@ async function syncGuest(machine: Machine, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** The boot is in the journal together with the memory until the memory is loaded: the plan kills its VM in between. */
+/**
+ * Resumes the machine. Until its memory is loaded, the journal has both boot and memory: the plan kills its
+ * VM in between.
+ */
 export async function resume(machine: Machine, signal: AbortSignal): Promise<void> {
   const { driver, clock, liveBoots } = machine.deps;
   const { directory, journal } = machine;
