@@ -18,7 +18,6 @@ const AS_IS = /^\s*(?:\*|\/\/|--)(?: {4,}|\t| \|)/;
 const OLD: readonly string[] = [
   "server/src/ingress/",
   "server/src/machines/",
-  "server/src/reconcilers/",
 ];
 
 /** Generated files, and the tests of the rules, which quote what is refused. */

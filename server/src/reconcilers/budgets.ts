@@ -1,15 +1,17 @@
 /**
- * Renews what is held for running machines, and stops the machines of tenants whose plan says so once their monthly budget has no room
- * for that.
+ * Renews the holds on budgets for running machines. Once a monthly budget has no room for them, stops the
+ * tenant's machines if its plan says so.
  *
- * Reads usage; writes ledger_holds (usage/holds-store.ts), stops (machines/lifetime/end.ts), the event of the full budget
- * (usage/notices-store.ts), and subtotals (usage/subtotals-store.ts), so that no check reads all intervals of a month.
+ * Reads usage; writes ledger_holds (usage/holds-store.ts), stops (machines/lifetime/end.ts), the event of the
+ * full budget (usage/notices-store.ts), and subtotals (usage/subtotals-store.ts), so that no check reads all
+ * intervals of a month.
  *
  * Always:
- * - A hold that this loop renewed lasts HOLD_MS. If it does not fit, the machines are stopped while the one before lasts: what was held
- *   then is at least HOLD_MS less this loop's period.
- * - An activation makes six statements, one more for each test clock that is ahead, two more if some are over their budget, one more
- *   for each hundred tenants after the first, and a short transaction for each subtotal.
+ * - A hold that this loop renewed lasts HOLD_MS. If it does not fit, the machines are stopped while the
+ *   previous one lasts, which is at least HOLD_MS less this loop's period.
+ * - An activation makes six statements, one more for each test clock that is ahead, two more if some are over
+ *   their budget, one more for each hundred tenants after the first, and a short transaction for each
+ *   subtotal.
  * - Two servers may find the same tenant; each machine is stopped by one fenced write.
  *
  * A crash between renewing and stopping leaves the stop to the next activation of any server.
@@ -29,7 +31,7 @@ import type { Reconciler } from "./driver.ts";
 import { each } from "./each.ts";
 
 const BUDGET_PERIOD_MS = 15_000;
-/** So many tenants get a subtotal in one activation. */
+/** Max tenants that get a subtotal in one activation. */
 const SUMMED_MAX = 100;
 
 export function budgetReconciler(services: MachineServices): Reconciler {

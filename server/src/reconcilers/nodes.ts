@@ -1,12 +1,13 @@
 /**
- * Marks nodes that have not reported for HEARTBEAT_LOST_MS as unreachable, so that their machines show it, and decides whether their
- * fenced machines are replaced (nodes/brake.ts). Pools replace them.
+ * Marks nodes that have not reported for HEARTBEAT_LOST_MS as unreachable, so that their machines show it,
+ * and decides whether their fenced machines are replaced (nodes/brake.ts). Pools replace them.
  *
- * Writes nodes.status through nodes/store.ts and the decision through nodes/loss-store.ts; a heartbeat takes both back. Several servers may
- * find the same silent node, and one write wins.
+ * Writes nodes.status through nodes/store.ts and the decision through nodes/loss-store.ts; a heartbeat
+ * reverses both. Several servers may find the same silent node, and one write wins.
  *
- * Always: the absence of a node under maintenance raises no alarm, and nothing of it is replaced. A server that has just started, had no
- * database until just now, or did not run for AWAY_MS, marks no node: meanwhile no node could report.
+ * Always: the absence of a node under maintenance raises no alarm, and its machines are not replaced. A
+ * server that has just started, had no database until just now, or did not run for AWAY_MS, marks no node,
+ * because none could report.
  */
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
@@ -17,14 +18,19 @@ import { markUnreachable } from "../nodes/store.ts";
 import type { Reconciler, Report } from "./driver.ts";
 
 const PERIOD_MS = 1_000;
-/** Between two looks at the clock: the process was stopped, its host was suspended, or the database did not answer. */
+/**
+ * Gap between two readings of the clock that means: the process was stopped, its host was suspended, or the
+ * database did not answer.
+ */
 const AWAY_MS = 10_000;
 /** How far the clock was set between two looks. The fence ends 9 s before a node is unreachable. */
 const SET_MS = 3_000;
 /** A hold is logged as an error again after this. */
 const REPEAT_MS = 60_000;
 
-/** `since`: the instant of `Clock.monotonic` from which on this server could receive heartbeats; default: now. */
+/**
+ * `since`: the instant of `Clock.monotonic` from which on this server could receive heartbeats; default: now.
+ */
 export function nodeReconciler(
   context: Context,
   lostAfterMs: number = HEARTBEAT_LOST_MS,
@@ -66,7 +72,7 @@ class Watch {
       const isListening = this.#listenedMs() >= this.#lostAfterMs;
       const lost = isListening ? await markUnreachable(db, clock.now() - this.#lostAfterMs) : [];
       const judged = await listJudged(db);
-      // Of a test, which has shorter times.
+      // A test has shorter times.
       const scale = HEARTBEAT_LOST_MS / this.#lostAfterMs;
       const judgement = judgeLoss(judged, { now: clock.now(), sinceMs: this.#listenedMs() * scale });
       const decided = judgement === null ? NOTHING : await this.#apply(judgement);
@@ -82,7 +88,10 @@ class Watch {
     }
   }
 
-  /** For how long this server could have received every heartbeat. Call it in the turn that decides: the process may be stopped in any other. */
+  /**
+   * How long this server could have received every heartbeat. Call it in the turn that decides: the process
+   * may be stopped between turns.
+   */
   #listenedMs(): number {
     this.#noticeAbsence();
     return this.#context.clock.monotonic() - this.#since;
@@ -115,7 +124,9 @@ class Watch {
       );
   }
 
-  /** The decision is written before anything else is done, because nodes of it may be replaced within seconds. */
+  /**
+   * Writes the decision before anything else, because machines on its nodes may be replaced within seconds.
+   */
   async #apply({ verdict, reason, isInformed, nodeIds, silent, expected }: Judgement): Promise<typeof NOTHING> {
     const { clock, db, log } = this.#context;
     if (verdict === "replace") {

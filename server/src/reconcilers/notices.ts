@@ -1,8 +1,9 @@
 /**
- * Writes an event for a tenant when 80 % and 100 % of its monthly budget are used or held, whatever the policy does besides.
+ * Writes an event for a tenant when 80 % and 100 % of its monthly budget are used or held, under any policy.
  *
- * Reads usage of tenants that used something lately; writes budget_notices and tenant_events in one statement (usage/notices-store.ts), so
- * an event is written once by any number of servers. A crash before the write leaves the event to the next activation.
+ * Reads the usage of recently active tenants; writes budget_notices and tenant_events in one statement
+ * (usage/notices-store.ts), so an event is written once by any number of servers. A crash before the write
+ * leaves the event to the next activation.
  */
 import type { Context } from "../context.ts";
 import { costsOf } from "../usage/intervals-store.ts";
