@@ -14,12 +14,6 @@ const WITHOUT_NOUN = /^(?:\/\*\*?|\/\/|--)[\s*]*(Of|For|So|Those|Who)\b/;
 /** A row of a table, or text that is indented as a whole, such as a list of routes. */
 const AS_IS = /^\s*(?:\*|\/\/|--)(?: {4,}|\t| \|)/;
 
-/** Rooms and files with comments from before the rule. The list only shrinks: rewrite the comments, then delete the line. */
-const OLD: readonly string[] = [
-  "server/src/ingress/",
-  "server/src/machines/",
-];
-
 /** Generated files, and the tests of the rules, which quote what is refused. */
 const NOT_CHECKED = /(?:^|\/)generated\.ts$|^scripts\/tidy(?:\/|\.test\.ts$)/;
 
@@ -27,7 +21,7 @@ const NOT_CHECKED = /(?:^|\/)generated\.ts$|^scripts\/tidy(?:\/|\.test\.ts$)/;
 export function checkComments(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   for (const [path, text] of tree.files) {
-    if (!/\.(?:ts|c|h|sql)$/.test(path) || NOT_CHECKED.test(path) || OLD.some((old) => path.startsWith(old))) continue;
+    if (!/\.(?:ts|c|h|sql)$/.test(path) || NOT_CHECKED.test(path)) continue;
     for (const { line, text: comment } of commentsOf(tree, path, text)) {
       const [, first] = WITHOUT_NOUN.exec(comment) ?? [];
       if (first !== undefined)

@@ -22,8 +22,8 @@ export interface ActivityBatch {
 }
 
 /**
- * Writes a batch with one statement. Machines that do not exist any more are left out. It locks machines in the order of their ids, as
- * changes of machines do: a batch that PostgreSQL ends because of a deadlock would be lost.
+ * Writes a batch with one statement. Machines that do not exist any more are left out. It locks machines in
+ * the order of their ids, as changes of machines do: a deadlock would lose the batch.
  */
 export async function writeActivity(context: Context, { activity, lines }: ActivityBatch): Promise<void> {
   const inOrder = activity.toSorted((a, b) => (a.machineId < b.machineId ? -1 : 1));

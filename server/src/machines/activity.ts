@@ -1,11 +1,13 @@
 /**
- * Activity in machines, collected in memory and written in batches: last activity, counts of commands, and their events. So
- * the path of a command has no database write.
+ * Activity in machines, collected in memory and written in batches: last activity, counts of commands, and
+ * their events. So the path of a command has no database write.
  *
  * Always:
  * - Activity is written at most FLUSH_MS after it happened.
- * - A machine's commands are counted before its delete and its stop are answered, but for those of other servers.
- * - A machine gets at most one event per batch, however many commands ended, so that a loop does not flood its timeline.
+ * - A machine's commands are counted before its delete and its stop are answered, but for those of other
+ *   servers.
+ * - A machine gets at most one event per batch, however many commands ended, so that a loop does not flood
+ *   its timeline.
  * - A long command counts as activity while it runs.
  *
  * A crash loses up to FLUSH_MS of counts; commands are not billed.
@@ -94,8 +96,8 @@ export class Activity {
   }
 
   /**
-   * Resolves when what has happened in the machine is written, or was dropped because the database did not take it; null: it is
-   * already.
+   * Resolves when the machine's activity is written, or was dropped because the database refused it; null:
+   * nothing is unwritten.
    */
   written(machineId: string): Promise<void> | null {
     return this.#tallies.has(machineId) ? this.#flush() : this.#writing;
@@ -183,7 +185,7 @@ export class Activity {
   }
 }
 
-/** The event for the commands that ended since the last batch. It never has the command, which may hold secrets. */
+/** The event for commands that ended since the last batch, without the commands: they may hold secrets. */
 function lineOf(machineId: string, tally: Tally): readonly Line[] {
   const { execCount, failedCount, durationMs, lastExitCode, at } = tally;
   if (execCount === 0) return [];

@@ -1,10 +1,12 @@
 /**
  * Changes of a machine's facts by requests of users and decisions of the server: facts → new facts, pure.
  *
- * A `Change` is the content of one fenced write: the new facts, their events for the timeline, and the runs that were
- * reported with them. observe.ts makes the changes for reports; store.ts writes all changes with one statement.
+ * A `Change` is the content of one fenced write: the new facts, their events for the timeline, and the runs
+ * that were reported with them. observe.ts makes the changes for reports; store.ts writes all changes with
+ * one statement.
  *
- * Always: a change of the desired state raises the generation, and sets when the reconcilers check the row next.
+ * Always: a change of the desired state raises the generation, and sets when the reconcilers check the row
+ * next.
  */
 import type { Happened } from "@flotilla/contract/event-types";
 import type { ImageFault } from "@flotilla/contract/errors";
@@ -19,20 +21,20 @@ export interface MutableMachine extends MachineFacts {
   /** The fence: a write with another revision than the row's has no effect. */
   readonly revision: number;
   readonly desiredAt: number;
-  /** With the desired state `stopped`: whether its node suspends it, or keeps the memory of one that is suspended. */
+  /** With the desired state `stopped`: whether its node suspends it, or keeps its memory. */
   readonly keepsMemory: boolean;
   readonly isEphemeral: boolean;
   readonly isAutoStarted: boolean;
   /** It was observed running since its start was last requested. */
   readonly hasRun: boolean;
-  /** Of a failure that is caused by the image, so that another start does not help. */
+  /** Code of a failure that the image causes, so that another start does not help. */
   readonly observedReasonCode: ImageFault | null;
   readonly observedDetails: ObservedDetails;
   readonly readyAt: number | null;
   readonly reconcileAt: number | null;
 }
 
-/** A run that the node reported together with the state of its machine. Written once, however often it is reported. */
+/** A run that the node reported with its machine's state. Written once, however often it is reported. */
 export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
 
 /** What a start takes of its node, and of the one to which the machine is being moved. */
@@ -56,8 +58,8 @@ export interface Change {
 export interface Start {
   readonly tenantId: string;
   /**
-   * It is refused when the tenant has this many active machines, or they use all the memory or processors of its plan; null:
-   * the machine is active already.
+   * The start is refused when the tenant has this many active machines, or they use all memory or processors
+   * of its plan; null: the machine is active already.
    */
   readonly activeMax: number | null;
   /** It is refused when the tenant's budget has no room for its first window. */
@@ -68,7 +70,7 @@ export interface Start {
   readonly startedBy: string;
 }
 
-/** How long after a request or a report the machine reconciler calls the node again, if the machine has not settled. */
+/** Delay after a request or a report until the reconciler calls the node again for an unsettled machine. */
 const RECONCILE_AFTER_MS = 5_000;
 /** A start pulls its image, which may be gigabytes over a slow network. */
 export const START_DEADLINE_MS = 30 * 60_000;
@@ -111,7 +113,8 @@ export function requestStart(
     ...machine,
     desiredState: "running",
     moveStops: false,
-    // The node of a machine that is being moved receives `stopped`, and keeps the memory in case the move fails.
+    // The node of a machine that is being moved receives `stopped`, and keeps the memory in case the move
+    // fails.
     keepsMemory: machine.keepsMemory && machine.moveId !== null,
     generation: machine.generation + 1,
     desiredAt: now,
@@ -126,15 +129,15 @@ export function requestStart(
   };
   // One that is still stopping is counted already, except by the node to which it moves to be stopped there.
   const isCounted = isActive(machine);
-  // One that is being moved starts where its move ends, or where it is: the statement reserves its share of both.
+  // A machine in a move starts where the move ends, or where it is: the statement reserves its share of both.
   const reservation = isCounted && !machine.moveStops ? null : { isNew: machine.nodeId === null, overcommit };
   const start = { tenantId, activeMax: isCounted ? null : activeMax, isBudgeted, reservation, startedBy: keyId };
   return { next, timeline: [], start };
 }
 
 /**
- * A stop in a phase from which it leads to `stopping`, or of a machine whose memory is to be discarded. Of one whose start its node may
- * have received and not answered something may run: it keeps its share until the node says otherwise.
+ * Stops a machine, in a phase that leads to `stopping`, or to discard its memory. If its node may have
+ * received a start without answering, something may run: it keeps its share until the node says otherwise.
  */
 export function requestStop(machine: MutableMachine, now: number, keepsMemory = false): Change {
   const stopped: MutableMachine = {
@@ -154,8 +157,8 @@ export function requestStop(machine: MutableMachine, now: number, keepsMemory = 
 }
 
 /**
- * What is desired of a machine when an attempt to run it is not repeated by itself: a failed one is to stay stopped, with its
- * reason.
+ * The desired state of a machine when an attempt to run it is not repeated: a failed one stays stopped, with
+ * its reason.
  */
 export function abandonedState(machine: MutableMachine): Pick<MutableMachine, "desiredState" | "error"> {
   const { desiredState, error, observedReason } = machine;
@@ -163,7 +166,7 @@ export function abandonedState(machine: MutableMachine): Pick<MutableMachine, "d
   return { desiredState: "stopped", error: observedReason ?? "no reason is known" };
 }
 
-/** Abandons a transitional phase that is past its deadline: the desired state becomes `stopped`, and `error` the reason. */
+/** Abandons a phase that is past its deadline: the desired state becomes `stopped`, `error` the reason. */
 export function abandon(machine: MutableMachine, reason: string, now: number): Change {
   const next: MutableMachine = {
     ...machine,

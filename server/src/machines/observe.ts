@@ -1,17 +1,21 @@
 /**
- * Applies a node's report to a machine: stored facts + report → new facts, or that the report changes nothing.
+ * Applies a node's report to a machine: stored facts + report → new facts, or that the report changes
+ * nothing.
  *
  * Pure; store.ts writes the result, fenced by the revision of the stored facts.
  *
  * Always:
  * - A report of an older generation than one that was applied is late and changes nothing.
- * - Within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer may
- *   arrive after it. A boot id other than the stored one is news while the machine is to run, unless that boot's run has ended: then
- *   the report was overtaken. Only the recorded runs say so (`uncertainBoot`).
- * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost by that.
- * - A machine that its node had and does not have any more is in error: its disk is gone, and only a new request makes another.
- * - A report of a newer generation than ours means that the database was restored to an earlier state. What the node
- *   received last is then the desired state, so that a restore neither starts nor stops a machine.
+ * - Within a generation a machine only moves forward (POSITION), because a heartbeat that was written before
+ *   an answer may arrive after it. Another boot id than the stored one is news while the machine is to run,
+ *   unless that boot's run has ended: then the report was overtaken. Only the recorded runs say so
+ *   (`uncertainBoot`).
+ * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost
+ *   by that.
+ * - A machine that its node had and has lost is in error: its disk is gone, and only a new request makes
+ *   another.
+ * - A report of a newer generation than ours means that the database was restored to an earlier state. What
+ *   the node received last is then the desired state, so that a restore neither starts nor stops a machine.
  * - When a guest powers itself off, the desired state becomes `stopped`, so that nothing starts it again.
  */
 import type { Happened } from "@flotilla/contract/event-types";
@@ -22,15 +26,16 @@ import { includes, isActive, isSettled, isApplied, type MachinePhase, phaseOf, s
 
 export type Observation = { readonly outcome: "late" | "same" } | { readonly outcome: "news"; readonly change: Change };
 
-/** The progress towards each desired state. `stopping` while `running` is desired is the end of a boot that failed. */
+/** Progress towards each desired state. `stopping` while `running` is desired ends a boot that failed. */
 const POSITION = {
   running: { absent: 0, stopped: 0, preparing: 1, booting: 2, running: 3, stopping: 4, failed: 5 },
   stopped: { preparing: 0, booting: 0, running: 0, stopping: 1, absent: 2, stopped: 2, failed: 2 },
 } as const satisfies Record<string, Record<ObservedState, number>>;
 
 /**
- * A node that starts a machine again has no boot id yet and reports `preparing`, which would look like a report from before
- * the boot that has ended. So the end of that boot is applied, and the next report brings the new one.
+ * A node that starts a machine again has no boot id yet and reports `preparing`, which would look like a
+ * report from before the boot that has ended. So the end of that boot is applied, and the next report brings
+ * the new one.
  */
 function endOfBoot(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
   const isEnd = sentState(machine) === "running" && report.bootId === null && hasEnded(machine, report);
@@ -46,7 +51,7 @@ const isBoot = ({ state, bootId }: ObservedMachine): boolean =>
 
 const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
-/** Whether the node reports that it could not suspend the machine, which it was to do: for a stop, or for a move. */
+/** Whether the node could not suspend the machine as requested, for a stop or for a move. */
 const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendRefusal }: ObservedMachine): boolean =>
   suspendRefusal !== null &&
   state === "running" &&
@@ -55,8 +60,8 @@ const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendR
   generation === machine.generation;
 
 /**
- * The boot of which the order of generations and states says nothing: another one than was seen last, of the same generation. It follows
- * that one, or came before it. null: there is no doubt.
+ * The reported boot, if it is another than the last one seen, of the same generation: generations and states
+ * do not tell which of them came first. null: there is no doubt.
  */
 export function uncertainBoot(machine: MutableMachine, report: ObservedMachine): string | null {
   const { observedBootId, observedGeneration } = machine;
@@ -69,7 +74,8 @@ function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: Re
   const sent = sentState(machine);
   // Never started, so it is on no node: the report is about something else.
   if (machine.nodeId === null) return true;
-  // Remains must be removed, however old the report is. `absent` counts only for the generation of the removal.
+  // Remains must be removed, however old the report is. `absent` counts only for the generation of the
+  // removal.
   if (sent === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
@@ -79,11 +85,12 @@ function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: Re
   // It was reported as stopping while its node tried.
   if (isSuspendRefused(machine, report)) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
-  // Only a new request leads out of a failure: any other report was sent before it, even about an unknown boot.
+  // Only a new request leads out of a failure: any other report was sent before it, even about an unknown
+  // boot.
   if (sent === "running" && machine.observedState === "failed" && isApplied(machine)) return report.state !== "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
-  // The end of an earlier boot is reported before the beginning of the next. Once a stop is desired no boot begins: what
-  // a report says of another one was true before its answer.
+  // The end of an earlier boot is reported before the beginning of the next. Once a stop is desired no boot
+  // begins: a report of another boot was true before the node's answer.
   if (isOtherBoot && sent === "running") return report.state === "stopping" && machine.observedState !== "stopped";
   const position = POSITION[sent];
   // The stored state may belong to an older generation than the request: then there is no order.
@@ -93,7 +100,10 @@ function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: Re
 /** No boot of the report is uncertain. */
 const NONE: ReadonlySet<string> = new Set();
 
-/** What a report changes. `now`: epoch milliseconds of the server's clock. `endedBoots`: of its uncertain boots those whose runs have ended. */
+/**
+ * What a report changes. `now`: epoch milliseconds by the server's clock. `endedBoots`: uncertain boots whose
+ * runs have ended.
+ */
 export function applyObservation(
   machine: MutableMachine,
   received: ObservedMachine,
@@ -160,7 +170,7 @@ function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean 
   return report.generation === 0 && report.state !== "absent" && machine.nodeId !== null && machine.generation > 0;
 }
 
-/** A machine that can continue gets the desired state again; for one that cannot, the owner sees the reason. */
+/** Sends the desired state again to a machine that can continue; otherwise its owner sees the reason. */
 function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
   if (machine.desiredState === "absent" || report.state !== "failed") return sendAgain(machine, now);
   const reason = reasonOf(report) ?? "";
@@ -192,15 +202,15 @@ function sendAgain(machine: MutableMachine, now: number): Observation {
   return { outcome: "news", change: { next, timeline: [] } };
 }
 
-/** Whether this is expected: the node never had it, nothing can be lost, or it gets the desired state again in any case. */
+/** Whether the node is expected to have nothing: nothing can be lost, or it gets the desired state anyway. */
 const hasNoTrace = (machine: MutableMachine): boolean =>
   includes(WITHOUT_TRACE, phaseOf(machine)) || (machine.observedState === "absent" && machine.observedGeneration === 0);
 
 const WITHOUT_TRACE = ["created", "failed", "deleting", "deleted"] as const satisfies readonly MachinePhase[];
 
-/** The desired state after the report: a guest's power-off is a stop, and a generation beyond ours is exceeded. */
+/** The desired state after the report: a guest's power-off is a stop; a newer generation is exceeded. */
 function withDesired(machine: MutableMachine, report: ObservedMachine, now: number): MutableMachine {
-  // Only after the database was restored to an earlier state: the generation must exceed what the node has seen.
+  // Happens after a restore of an earlier database: the generation must exceed what the node has seen.
   if (report.generation > machine.generation)
     return {
       ...{ ...machine, ...desiredOnNode(machine, report), keepsMemory: report.suspendedAt !== null },
@@ -238,8 +248,8 @@ function desiredOnNode(
 }
 
 /**
- * Whether a report changes nothing visible and is not written. The node's events show the progress of a start, so a boot
- * costs the row one write, not four.
+ * Whether a report changes nothing visible and is not written. The node's events show the progress of a
+ * start, so a boot costs the row one write, not four.
  */
 function isSame(before: MutableMachine, after: MutableMachine): boolean {
   return (

@@ -1,11 +1,12 @@
 /**
- * Runs work in a machine: finds the machine, starts it if it is stopped, and passes its record with its node to the work.
- * Commands, terminals and files use it.
+ * Runs work in a machine: finds the machine, starts it if it is stopped, and passes its record with its node
+ * to the work. Commands, terminals and files use it.
  *
  * Always:
- * - The path has no database write, and no query for a machine that is known to run. Only the first use of one that may wait in a pool does.
- * - The work is repeated only when the node answered that it did not accept it (NotRunning). Commands are also repeated when no
- *   connection to the node could be opened, because its agent may be restarting.
+ * - The path has no database write, and no query for a machine that is known to run, except at the first use
+ *   of one that may be in a pool.
+ * - The work is repeated only when the node answered that it did not accept it (NotRunning). Commands are
+ *   also repeated when no connection to the node could be opened, because its agent may be restarting.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { NodeUnreachable, NotRunning } from "../link/refusals.ts";
@@ -19,7 +20,7 @@ import { includes, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
 import { nodeUnreachableText, shownState } from "./view.ts";
 
 const TRIES_MAX = 3;
-/** How long a caller waits for the next agent of the node, which may need several seconds to start on a busy host. */
+/** How long a caller waits for the node's next agent, which may start for seconds on a busy host. */
 const AGENT_WAIT_MS = 15_000;
 const AGENT_RETRY_MS = 100;
 /** How long a caller waits for the end of a move. Most moves pause a machine for less. */
@@ -35,7 +36,7 @@ export interface InMachineOptions {
   readonly admit?: (machine: MachineRecord) => void;
 }
 
-/** Returns the result of `work`. Throws a Refusal that says why the machine does not run, and any error of `work`. */
+/** Returns the result of `work`. Throws a Refusal if the machine does not run, and any error of `work`. */
 export async function inRunningMachine<T>(
   services: MachineServices,
   options: InMachineOptions,
@@ -43,7 +44,7 @@ export async function inRunningMachine<T>(
 ): Promise<T> {
   const { cache } = services;
   const { id } = options;
-  // Of a machine that is not known to run, the database knows more than the cache.
+  // The database knows more than the cache of a machine that is not known to run.
   const known = cache.find(options);
   let machine = known !== undefined && phaseOf(known) === "running" ? known : await cache.read(options);
   const boots = new Set<string | null>();
@@ -88,7 +89,7 @@ export async function whenAgentListens<T>(
 const keepsExiting = (id: string): Refusal =>
   new Refusal("conflict", `machine ${id} keeps exiting; read its events to see why`);
 
-/** Its node reports that it runs, and reaches nothing in it: its agent does not answer the node's, which was restarted. */
+/** The node reports that the machine runs, but its restarted agent cannot reach the agent in the guest. */
 const isSilent = (id: string): Refusal =>
   new Refusal(
     "guest_unreachable",
@@ -124,7 +125,7 @@ async function ensureRunning(
   }
 }
 
-/** Starts a stopped machine because it is used. A refusal becomes an event, because no caller requested a start. */
+/** Starts a stopped machine for a use. A refusal becomes an event, because no caller requested a start. */
 async function startFor(services: MachineServices, options: InMachineOptions): Promise<MachineRecord> {
   try {
     return await startMachine(services, {
@@ -144,7 +145,7 @@ async function startFor(services: MachineServices, options: InMachineOptions): P
   }
 }
 
-/** Throws a Refusal when the tenant has no such machine. Returns undefined when the cache shows that it has. */
+/** Throws a Refusal if the tenant has no such machine. Returns undefined if the cache shows that it has. */
 export function requireMachine(
   { cache }: Pick<MachineServices, "cache">,
   name: { readonly tenantId: string; readonly id: string },

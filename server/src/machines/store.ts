@@ -2,14 +2,17 @@
  * Every statement over the rows of machines.
  *
  * Always:
- * - What users see is changed in one of six ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
- *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
- *   `updateDescription`, activity-store.ts (activity, outside the fence), fence-store.ts (whether it may be replaced), and
- *   moves/store.ts (the node that owns it, fenced by the revision).
- * - A change of anything that users see, except the last activity, raises the revision and is announced, because
- *   machine-cache.ts answers reads. The last activity is passed to the cache of the server that writes it.
- * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the node.
- * - Of the description of a machine only what moves do to it is updated; a delete clears the parts that may be secret.
+ * - What users see is changed in one of six ways: `writeChanges` (fenced by the revision, for starts, stops
+ *   and reports, with timeline and runs in the same statement), `removeMachine` (a delete, which needs no
+ *   fence because it always wins), `updateDescription`, activity-store.ts (activity, outside the fence),
+ *   fence-store.ts (whether it may be replaced), and moves/store.ts (the node that owns it, fenced by the
+ *   revision).
+ * - A change of anything that users see, except the last activity, raises the revision and is announced,
+ *   because machine-cache.ts answers reads. The last activity is passed to the cache of the server that
+ *   writes it.
+ * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the
+ *   node.
+ * - Only `disruption` changes in the description of a machine; a delete clears the parts that may be secret.
  */
 import { eventDocument, eventJson, insertEvents } from "../write-events.ts";
 import type { Disruption } from "@flotilla/contract/machines";
@@ -59,7 +62,7 @@ export async function findAnyMachine(db: Queryable, id: string): Promise<Machine
   return row && fromRow(row);
 }
 
-/** Those of them that exist, also those that were deleted in the last 30 days, in any order. */
+/** Finds the machines with these ids, also those deleted in the last 30 days, in any order. */
 export async function findAnyMachines(db: Queryable, ids: readonly string[]): Promise<readonly MachineRecord[]> {
   const rows = await db.query<MachineRow>(sql`
     SELECT ${MACHINE_COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id WHERE m.id = ANY(${ids}::text[])`);
@@ -67,8 +70,8 @@ export async function findAnyMachines(db: Queryable, ids: readonly string[]): Pr
 }
 
 /**
- * From `m`, a row of machines: something of it may be left on its node. Deleted machines of which this is not so are many, and the index
- * machines_of_node passes over them where a statement says so in these terms.
+ * Whether something of `m`, a row of machines, may be left on its node. Most deleted machines have left
+ * nothing; the index machines_of_node skips them in a statement that uses these terms.
  */
 export const MAY_BE_THERE = sql`
   (m.deleted_at IS NULL OR m.observed_state <> 'absent' OR m.observed_generation <> m.generation)`;
@@ -85,9 +88,10 @@ export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise
 const REQUEST_MS_MAX = 10 * 60_000;
 
 /**
- * Deleted machines that a node may still have, or may begin: a request from before the deletion may be late, and a new agent does not
- * remember what the one before has removed. A fenced machine begins only after such an answer. MATERIALIZED: in the order of their ids
- * PostgreSQL would read all machines of the installation until it has found as many as may be returned.
+ * Deleted machines that a node may still have, or may begin: a request from before the deletion may be late,
+ * and a new agent does not remember what the one before has removed. A fenced machine begins only after such
+ * an answer. MATERIALIZED, because otherwise PostgreSQL would read all machines in the order of their ids
+ * until it has found `limit`.
  */
 export const listAbsentOfNode = (
   db: Queryable,
@@ -113,7 +117,7 @@ export const listDisksOfNode = (
     SELECT m.id, m.name, m.tenant_id AS "tenantId" FROM machines m
     WHERE m.node_id = ${nodeId} AND ${MAY_BE_THERE} AND m.deleted_at IS NULL ORDER BY m.id`);
 
-/** Settles the deleted machines of a node that leaves: they refer to it no longer, and nothing is left to do for them. */
+/** Settles the deleted machines of a node that leaves: they do not refer to it any more and need no work. */
 export async function releaseDeletedMachines(db: Queryable, nodeId: string): Promise<void> {
   await db.execute(sql`
     UPDATE machines SET node_id = NULL, observed_state = 'absent', reconcile_at = NULL, revision = revision + 1
@@ -161,7 +165,7 @@ export const listMachines = (
            OR (m.created_at, m.id) < (${instantOf(after?.createdAt)}::timestamptz, ${after?.id ?? null}::text))
     ORDER BY m.created_at DESC, m.id DESC LIMIT ${limit}`);
 
-/** Those of them that are the tenant's and not deleted, in any order. */
+/** Finds those of the machines that are the tenant's and not deleted, in any order. */
 export async function findMachines(
   db: Queryable,
   { tenantId, ids }: { readonly tenantId: string; readonly ids: readonly string[] },
@@ -176,8 +180,8 @@ export async function findMachines(
 export type Insertion = "inserted" | "overCount" | "overDisk" | "nameTaken";
 
 /**
- * Inserts a machine that has never been started, unless its tenant has `maxMachines` already or uses all the disk of its
- * plan. One round trip.
+ * Inserts a machine that has never been started, unless its tenant has `maxMachines` already or uses all the
+ * disk of its plan. One round trip.
  */
 export async function insertMachine(context: Context, machine: MachineRecord, maxMachines: number): Promise<Insertion> {
   const row = await context.db.queryOne<{ isPermitted: boolean; hasDisk: boolean; id: string | null }>(sql`
@@ -201,27 +205,32 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
 }
 
 /**
- * `disk`: the write resolves when it is on the disk. `later`: it may resolve before that, and a crash of PostgreSQL may undo
- * it until the next commit that waits for the disk. Only for what a node reports again, if the caller makes such a commit
- * before it answers.
+ * `disk`: the write resolves when it is on the disk. `later`: it may resolve before that, and a crash of
+ * PostgreSQL may undo it until the next commit that waits for the disk. Only for what a node reports again,
+ * if the caller makes such a commit before it answers.
  */
 export type Durability = "disk" | "later";
 
 export interface WriteOptions {
   /** Default: disk. */
   readonly durability?: Durability;
-  /** How long each lock is waited for, in milliseconds; then nothing is written, and the database's error is thrown. Default: as long as a statement may take. */
+  /**
+   * Max wait for each lock, in milliseconds; then nothing is written and the database's error is thrown.
+   * Default: the time limit of a statement.
+   */
   readonly lockWaitMs?: number;
 }
 
 /**
- * Writes changes whose machine still has the revision they were made from, each with its timeline and runs, in one
- * statement; each machine at most once. Returns the written machines; the others are stale, over their ceiling or deleted.
+ * Writes changes whose machine still has the revision they were made from, each with its timeline and runs,
+ * in one statement; each machine at most once. Returns the written machines; the others are stale, over their
+ * ceiling or deleted.
  *
- * Several starts of one tenant, or on one node, are counted one after the other: the functions that check ceilings are volatile, so
- * they see the rows that the statement has written before. What a start holds of a budget is written by a trigger at the end of the
- * statement, so it must have at most one start of a tenant whose budget is checked. It locks tenants, then nodes, then machines, each in the order of their
- * ids: two such statements do not wait for each other in a circle.
+ * Several starts of one tenant, or on one node, are counted one after the other: the functions that check
+ * ceilings are volatile, so they see the rows that the statement has written before. A trigger writes the
+ * hold of a start on a budget at the end of the statement, so it must have at most one start of a tenant
+ * whose budget is checked. It locks tenants, then nodes, then machines, each in the order of their ids: two
+ * such statements cannot deadlock.
  */
 export async function writeChanges(
   context: Context,
@@ -277,7 +286,7 @@ export async function writeChanges(
   return written;
 }
 
-/** Those whose ceilings are checked. */
+/** Tenants whose ceilings are checked. */
 const tenantsToLock = (changes: readonly Change[]): readonly string[] => [
   ...new Set(
     changes.flatMap(({ start }) =>
@@ -286,7 +295,7 @@ const tenantsToLock = (changes: readonly Change[]): readonly string[] => [
   ),
 ];
 
-/** Those whose ceilings are checked, except by a start in a move, which locks both of its nodes in order. */
+/** Nodes whose ceilings are checked, except by a start in a move, which locks both of its nodes in order. */
 const nodesToLock = (changes: readonly Change[]): readonly string[] => [
   ...new Set(
     changes.flatMap(({ next: { nodeId, moveId }, start }) => {
@@ -316,11 +325,11 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
 }
 
 /**
- * Deletes a machine in any state: it is hidden immediately, its name is free and it is not counted any more. Data that may be
- * secret (environment, command, sessions, tokens, share link) is cleared. The node is called afterwards.
- * Its runs count up to now, or until its node wrote its last report when that is unreachable or a fence may have ended the VM since.
- * `revision`: delete only if it has this revision. `ifUnused`: only if it has never run. Returns the deleted machine, or undefined when there
- * is none.
+ * Deletes a machine in any state: it is hidden immediately, its name is free and it is not counted any more.
+ * Data that may be secret (environment, command, sessions, tokens, share link) is cleared. The node is called
+ * afterwards. Its runs count up to now, or up to its node's last report if the node is unreachable or a fence
+ * may have ended the VM since. `revision`: delete only if it has this revision. `ifUnused`: only if it has
+ * never run. Returns the deleted machine, or undefined when there is none.
  */
 export async function removeMachine(
   context: Context,
@@ -371,7 +380,9 @@ export async function updateDescription(
   return fromRow(row);
 }
 
-/** Announces a new revision to every cache: this server's synchronously, the others' before the caller gets its answer. */
+/**
+ * Announces a new revision to every cache: at once to this server's, to others' before the caller's answer.
+ */
 export const announce = (context: Context, { id, revision }: { readonly id: string; readonly revision: number }) =>
   context.db.notify("machines", `${id}:${revision}`);
 
@@ -398,8 +409,8 @@ export async function settleMachine(db: Queryable, machine: MutableMachine): Pro
 }
 
 /**
- * Removes the rows of machines deleted more than TOMBSTONE_MS ago, except those that a node still has or may have: without the row, nothing
- * would delete them there when it is back. Their events and runs stay. Returns how many.
+ * Removes the rows of machines deleted more than TOMBSTONE_MS ago, except those that a node may still have:
+ * without the row, nothing would delete them there when it is back. Events and runs stay. Returns how many.
  */
 export function purgeTombstones(context: Context, limit: number): Promise<number> {
   return context.db.execute(sql`

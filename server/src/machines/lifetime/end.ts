@@ -1,11 +1,11 @@
 /**
  * Stops idle machines and machines of suspended tenants, and deletes expired ones.
  *
- * Always: a machine is stopped by the same fenced write as by its owner. So two servers stop it once, and a machine that was
- * started, stopped or used through this server in the meantime is left as it is.
+ * Always: a machine is stopped by the same fenced write as by its owner. So two servers stop it once, and a
+ * machine that was started, stopped or used through this server since then is left as it is.
  *
- * A command that begins on another server in the quarter of a second before its activity is written may find its machine
- * stopping; its error says that the connection broke.
+ * A command that begins on another server in the quarter of a second before its activity is written may find
+ * its machine stopping; its error says that the connection broke.
  */
 import { type Happened, printEvent } from "@flotilla/contract/event-types";
 import { Refusal } from "@flotilla/contract/errors";
@@ -27,7 +27,7 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   return stop(services, machine, { type: "machine.autoStopped", data: { idleSeconds: machine.autoStopSeconds ?? 0 } });
 }
 
-/** Whether it was stopped; the owner can start it again when the reason does not apply any more. `reason`: for its events. */
+/** Stops a machine, if it runs. Its owner may start it once `reason` has passed. Returns whether it ran. */
 export async function stopForTenant(services: MachineServices, { id }: MachineName, reason: string): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, id);
   if (machine?.desiredState !== "running") return false;
