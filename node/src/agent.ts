@@ -115,7 +115,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
 function nodeFacts(config: NodeConfig, { driver }: NodeBackends): NodeFacts {
   const { name, accelerator, acceleratorReason, runtime } = driver.facts;
   const { nodeId } = config;
-  const { memoryFormat } = driver;
+  const memoryFormat = driver.memory?.format ?? null;
   return { nodeId, driver: name, accelerator, acceleratorReason, runtime, arch: nodeArch(), memoryFormat };
 }
 

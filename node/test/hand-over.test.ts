@@ -9,7 +9,7 @@ import { test } from "node:test";
 import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import { until } from "../../test/support/until.ts";
 import type { Vm } from "../src/driver/driver.ts";
-import { FakeDriver } from "../src/driver/fake/index.ts";
+import { FakeLive } from "../src/driver/fake/live.ts";
 import { UnknownPoint } from "../src/machines/disk-changes.ts";
 import { handOver } from "../src/moves/hand-over.ts";
 import type { Journal } from "../src/machines/journal.ts";
@@ -90,10 +90,10 @@ function afterPause({ driver }: TestNode, work: () => Promise<unknown>): void {
   const boot = driver.boot.bind(driver);
   driver.boot = async (...request): Promise<Vm> => {
     const vm = await boot(...request);
-    const { memory } = vm;
-    assert.ok(memory !== null);
-    const pause = memory.pause.bind(memory);
-    Object.assign(memory, {
+    const { live } = vm;
+    assert.ok(live !== null);
+    const pause = live.pause.bind(live);
+    Object.assign(live, {
       pause: async () => {
         const pausedAt = await pause();
         await work();
@@ -131,7 +131,7 @@ for (const next of ["running", "stopped"] as const)
     for await (const _record of await handedOver(machine));
     const { bootId } = first.fleet.observe(A);
     await first.fleet.release();
-    t.mock.method(FakeDriver.prototype, "adoptPaused", () => Promise.reject(new Error("it is silent")));
+    t.mock.method(FakeLive.prototype, "adopt", () => Promise.reject(new Error("it is silent")));
     const node = await startTestNode(directory.path, { clock });
     await until(() => node.logLines.filter((line) => line.includes("action failed")).length > 3, { what: "attempts" });
     // Its memory may be needed until the server says how the move has ended.

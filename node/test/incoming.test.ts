@@ -149,13 +149,14 @@ async function sentEarly(directory: string) {
 test("memory for a VM that ended while it arrived is not taken for received", async () => {
   await using directory = await temporaryDirectory();
   const { target, send, receive } = await sentEarly(directory.path);
-  const { driver } = target;
-  const begin = driver.receive?.bind(driver);
+  const { live } = target.driver;
+  assert.ok(live !== null);
+  const begin = live.receive.bind(live);
   const begun = Promise.withResolvers<WaitingVm>();
-  Object.assign(driver, {
-    receive: async (...request: Parameters<NonNullable<typeof begin>>) => {
-      const vm = await begin?.(...request);
-      if (vm !== undefined) begun.resolve(vm);
+  Object.assign(live, {
+    receive: async (...request: Parameters<typeof begin>) => {
+      const vm = await begin(...request);
+      begun.resolve(vm);
       return vm;
     },
   });

@@ -27,7 +27,7 @@ async function olderNeighbour(): Promise<string> {
   for (const name of ["base", "contract"])
     await symlink(join(directory, name), join(directory, "node_modules/@flotilla", name));
   for (const [file, flag, rest] of [
-    ["incoming.ts", "takesLive: deps.driver.receive !== null", ", point: null"],
+    ["incoming.ts", "takesLive: this.#live !== null", ", point: null"],
     ["outgoing.ts", "canMoveLive", ", memoryBase, points"],
   ] as const) {
     const path = join(directory, "node/src/moves", file);

@@ -83,8 +83,8 @@ export interface NodeFacts {
   readonly acceleratorReason: string;
   readonly runtime: string;
   readonly arch: string;
-  /** What the memory of its VMs depends on: a node with the same can load it. */
-  readonly memoryFormat: string;
+  /** What the memory of its VMs depends on: a node with the same can load it. null: it keeps none. */
+  readonly memoryFormat: string | null;
 }
 
 /**

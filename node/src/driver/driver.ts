@@ -2,6 +2,9 @@
  * The interface between the node agent and what runs machines. `qemu` is real; `fake` is scripted, for tests
  * of the control plane at scale. A third driver would change nothing outside this folder.
  *
+ * What not every driver can do is a part that is null where it is missing: `memory`, `live` and `prepare` of
+ * a driver, `memory`, `live`, `watchDisk` and `successor` of a VM. Machines do without it.
+ *
  * Always:
  * - a VM does not end when the node agent ends;
  * - `boot` writes only into the boot's directory;
@@ -99,8 +102,10 @@ export interface Vm {
   readonly network: VmNetwork | null;
   /** Resolves when the VM has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
-  /** null: this driver cannot keep or move the memory of its VMs. */
+  /** null: its memory cannot be kept. */
   readonly memory: VmMemory | null;
+  /** null: it cannot be moved while it runs. */
+  readonly live: VmLive | null;
   /**
    * Begins to watch what the VM writes to its disk's file. `boot`: the request of its boot. null: it cannot
    * be watched.
@@ -124,13 +129,13 @@ export interface Vm {
   release(): void;
 }
 
-/** What can be done with the memory of a VM. */
+/** How the memory of a VM is kept in files. */
 export interface VmMemory {
   /**
-   * Pauses the VM and saves its memory and devices into `directory`, so that `Driver.resume` can continue it.
-   * When it resolves, the files are on the disk and the VM is paused: it must not run again. When it rejects,
-   * the VM runs on; with SuspendRefused the reason is for the machine's owner. Resolves with when the guest
-   * was paused, in epoch milliseconds.
+   * Pauses the VM and saves its memory and devices into `directory`, for `DriverMemory.resume`. When it
+   * resolves, the files are on the disk and the VM is paused: it must not run again. When it rejects, the VM
+   * runs on; with SuspendRefused the reason is for the machine's owner. Resolves with when the guest was
+   * paused, in epoch milliseconds.
    */
   suspend(request: SuspendRequest, signal: AbortSignal): Promise<number>;
   /**
@@ -138,11 +143,15 @@ export interface VmMemory {
    * machine's. Rejects when the VM cannot be suspended.
    */
   base(boot: BootRequest, directory: string): Promise<string | null>;
+}
+
+/** How a VM leaves for another node while it runs. */
+export interface VmLive {
   /**
-   * Begins to watch what the guest writes to its memory, for a move. null: it cannot be watched. Rejects when
-   * this VM cannot. `directory`: the machine's.
+   * Begins to watch what the guest writes to its memory. Rejects when it cannot be watched. `directory`: the
+   * machine's.
    */
-  readonly watch: ((boot: BootRequest, directory: string) => Promise<MemoryWatch>) | null;
+  watch(boot: BootRequest, directory: string): Promise<MemoryWatch>;
   /**
    * Pauses the VM for a move: only `unpause` lets it run again. Resolves with when the guest was paused, in
    * epoch milliseconds.
@@ -379,8 +388,13 @@ export interface DriverFacts {
 
 export interface Driver {
   readonly facts: DriverFacts;
-  /** What the memory of its VMs depends on, besides their size: a node with the same can load it. */
-  readonly memoryFormat: string;
+  /** null: it keeps no memory of VMs. */
+  readonly memory: DriverMemory | null;
+  /**
+   * null: no machine arrives while it runs. A driver whose VMs have `live` or `successor` has it, and has
+   * `memory` too.
+   */
+  readonly live: DriverLive | null;
   /** Whether new VMs can be fenced. */
   readonly canFence: boolean;
   /** Until when fenced VMs run. */
@@ -395,28 +409,7 @@ export interface Driver {
    * for the machine's owner. Aborting `signal` cancels the start.
    */
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm>;
-  /**
-   * Continues a suspended VM in a new one. Rejects with the reason when its memory cannot be loaded, and has
-   * killed the new VM. Aborting `signal` cancels it.
-   */
-  resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm>;
-  /**
-   * Checks the kept memory of a machine before it moves: resolves with its format, and whether it depends on
-   * a base file. Rejects with the reason when the memory does not fit the machine's files any more.
-   */
-  describeMemory(
-    place: MemoryPlace,
-    memory: Pick<KeptMemory, "memoryId" | "moved">,
-  ): Promise<{ readonly format: string; readonly hasBase: boolean }>;
-  /**
-   * The identities of a machine's files, which were compared with those of the node that saved the memory.
-   */
-  memoryFiles(place: MemoryPlace): Promise<MemoryFiles>;
-  /**
-   * Files of this driver that may be the base of a machine's memory; machines' own files are not among them.
-   */
-  memoryBases(): Promise<readonly string[]>;
-  /** Makes a VM that can be started within milliseconds. null: not supported by this driver. */
+  /** Makes a VM that can be started within milliseconds. null: none is prepared. */
   readonly prepare: ((request: PrepareRequest, signal: AbortSignal) => Promise<PreparedVm>) | null;
   /**
    * Makes sure that no VM of this size starts from the current template, unless that was made within the last
@@ -428,17 +421,46 @@ export interface Driver {
    * answer.
    */
   adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
-  /**
-   * Starts a VM that waits for a guest from another node. `basePath`: the file from which the guest's memory
-   * differs. null: not supported.
-   */
-  readonly receive:
-    | ((request: ReceiveRequest, basePath: string | null, signal: AbortSignal) => Promise<WaitingVm>)
-    | null;
-  /** As `adopt`, of a VM that must not run: it is paused if it is not yet. */
-  adoptPaused(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone">;
   /** All running VMs of this node's directory. */
   find(): Promise<readonly FoundVm[]>;
   /** Kills every VM of this node's directory whose boot is not in `known`. Returns their number. */
   sweep(known: ReadonlySet<string>): Promise<number>;
+}
+
+/** What a driver does with the kept memory of VMs that have ended. */
+export interface DriverMemory {
+  /** What the memory of its VMs depends on, besides their size: a node with the same can load it. */
+  readonly format: string;
+  /**
+   * Continues a suspended VM in a new one. Rejects with the reason when its memory cannot be loaded, and has
+   * killed the new VM. Aborting `signal` cancels it.
+   */
+  resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm>;
+  /**
+   * Checks the memory of a machine before it moves: resolves with its format, and whether it depends on a
+   * base file. Rejects with the reason when the memory does not fit the machine's files any more.
+   */
+  describe(
+    place: MemoryPlace,
+    memory: Pick<KeptMemory, "memoryId" | "moved">,
+  ): Promise<{ readonly format: string; readonly hasBase: boolean }>;
+  /**
+   * The identities of a machine's files, which were compared with those of the node that saved the memory.
+   */
+  files(place: MemoryPlace): Promise<MemoryFiles>;
+  /**
+   * Files of this driver that may be the base of a machine's memory; machines' own files are not among them.
+   */
+  bases(): Promise<readonly string[]>;
+}
+
+/** How a driver receives VMs that run on another node, and finds those that are paused at either end. */
+export interface DriverLive {
+  /**
+   * Starts a VM that waits for a guest. `basePath`: the file from which the guest's memory differs; null: it
+   * differs from none.
+   */
+  receive(request: ReceiveRequest, basePath: string | null, signal: AbortSignal): Promise<WaitingVm>;
+  /** As `Driver.adopt`, of a VM that must not run: it is paused if it is not yet. */
+  adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone">;
 }

@@ -209,7 +209,7 @@ export class Reporter {
       totalCpus,
       totalMemoryMb,
       totalDiskGb,
-      labels: { driver, accelerator, acceleratorReason, arch, memoryFormat },
+      labels: { driver, accelerator, acceleratorReason, arch, ...(memoryFormat !== null && { memoryFormat }) },
       runtime,
       link: this.#versions,
       ...this.#options.remote?.membership.proofFor(token),

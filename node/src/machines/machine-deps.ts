@@ -106,7 +106,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     program: new VmmProgram(driver),
     hostStop: new HostStop(shared.clock),
     prepared,
-    memoryBases: new MemoryBases({ driver, machinesDirectory }),
+    memoryBases: new MemoryBases({ memory: driver.memory, machinesDirectory }),
     bootSlots: new BootSlots(driver.concurrentStartsMax.boots),
     suspendSlots: new BootSlots(SUSPENDS_MAX),
     earlySlots: new BootSlots(SENT_EARLY_MAX),

@@ -22,8 +22,8 @@ test("an equal file of a template or of a machine gets another name, and one tha
   const template = join(directory, "template");
   await writeFile(template, Buffer.alloc(8192, 1));
   await writeFile(ofMachine, Buffer.alloc(8192, 2));
-  const driver = { memoryBases: () => Promise.resolve([join(directory, "removed"), template]) };
-  const bases = new MemoryBases({ driver, machinesDirectory });
+  const memory = { bases: () => Promise.resolve([join(directory, "removed"), template]) };
+  const bases = new MemoryBases({ memory, machinesDirectory });
   const path = join(directory, "linked");
   const wanted = async (byte: number) => {
     const like = join(directory, "like");
@@ -53,7 +53,7 @@ test("a file of another machine that cannot be read keeps no machine from coming
   const unreadable = join(machinesDirectory, "one", "memory-base");
   await mkdir(unreadable, { recursive: true });
   const { size } = await stat(unreadable);
-  const bases = new MemoryBases({ driver: { memoryBases: () => Promise.resolve([]) }, machinesDirectory });
+  const bases = new MemoryBases({ memory: null, machinesDirectory });
   const base = { bytes: size, size, sha256: "a".repeat(64) };
   assert.equal(await bases.linkEqual(base, join(directory, "linked")), false);
 });
@@ -63,7 +63,7 @@ test("a caller that leaves does not end the hash for another one, and the next g
   t.after(() => rm(directory, { recursive: true }));
   const path = join(directory, "base");
   await writeFile(path, Buffer.alloc(4 * 2 ** 20, 1));
-  const bases = new MemoryBases({ driver: { memoryBases: () => Promise.resolve([]) }, machinesDirectory: directory });
+  const bases = new MemoryBases({ memory: null, machinesDirectory: directory });
   const leaving = new AbortController();
   const left = bases.describe(path, { hasContent: true, signal: leaving.signal });
   const stays = bases.describe(path, { hasContent: true, signal });

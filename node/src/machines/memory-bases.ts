@@ -12,12 +12,13 @@
 import { link, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { MovedRoot } from "@flotilla/contract/link/moves";
-import type { Driver } from "../driver/driver.ts";
+import type { DriverMemory } from "../driver/driver.ts";
 import { ContentHashes } from "../images/content-hashes.ts";
 import { memoryBasePathOf } from "./paths.ts";
 
 export interface MemoryBasesOptions {
-  readonly driver: Pick<Driver, "memoryBases">;
+  /** null: only files of machines may be bases. */
+  readonly memory: Pick<DriverMemory, "bases"> | null;
   readonly machinesDirectory: string;
 }
 
@@ -56,9 +57,9 @@ export class MemoryBases {
   }
 
   async #candidates(): Promise<readonly string[]> {
-    const { driver, machinesDirectory } = this.#options;
+    const { memory, machinesDirectory } = this.#options;
     const machines = await readdir(machinesDirectory);
     const ofMachines = machines.map((name) => memoryBasePathOf(join(machinesDirectory, name)));
-    return [...(await driver.memoryBases()), ...ofMachines];
+    return [...((await memory?.bases()) ?? []), ...ofMachines];
   }
 }

@@ -52,7 +52,7 @@ export interface ArrivalFacts {
  * UnknownPoint.
  */
 export async function* sendRounds({ machine, vm, boot }: RunningMachine, point: string): AsyncGenerator<MoveRecord> {
-  const watch = await vm.memory?.watch?.(boot, machine.directory).catch((error: unknown) => {
+  const watch = await vm.live?.watch(boot, machine.directory).catch((error: unknown) => {
     const reason = messageOf(error);
     machine.log.warn({ reason }, "a machine's memory cannot be watched, so it is suspended for its move");
     throw new UnknownPoint(`the machine's memory cannot be watched: ${reason}`);
@@ -85,11 +85,11 @@ export async function* handOver(
   { point, diskPoint, generation }: HandOver,
 ): AsyncGenerator<MoveRecord> {
   const { leaving, held, journal } = machine;
-  const { memory } = vm;
+  const { live } = vm;
   const { changes, watched } = leaving;
   const diskPath = diskPathOf(machine.directory);
   if (
-    memory === null ||
+    live === null ||
     watched === null ||
     watched.vm !== vm ||
     watched.point !== point ||
@@ -116,9 +116,9 @@ export async function* handOver(
   yield* logsOf(watched, machine.directory);
   yield* pagesOf(watch, await watch.take());
   ensureLeaving();
-  const pausedAt = await memory.pause();
+  const pausedAt = await live.pause();
   // A request that came meanwhile is for a machine that runs.
-  if (held.vm === vm && !leaving.isUnderWay) await memory.unpause();
+  if (held.vm === vm && !leaving.isUnderWay) await live.unpause();
   ensureLeaving();
   held.notePaused(pausedAt);
   let rest = await watch.take();
@@ -126,7 +126,7 @@ export async function* handOver(
   yield* pagesOf(watch, rest);
   for (let tries = 1; state === null || rest.length > 0; tries += 1) {
     if (tries > STATE_TRIES_MAX) throw new Error("the paused guest's memory changes");
-    state = await memory.devices(boot);
+    state = await live.devices(boot);
     rest = await watch.take();
     yield* pagesOf(watch, rest);
   }

@@ -86,13 +86,15 @@ export class Incoming {
   readonly #turns = new Map<string, Promise<unknown>>();
   /** By move and file: ends a request that receives it. */
   readonly #receiving = new Map<string, AbortController>();
-  readonly #live: LiveArrivals;
+  /** null: the driver takes no machine that runs. */
+  readonly #live: LiveArrivals | null;
   /** Moves whose files are being removed because they have ended. */
   readonly #discarding = new Set<string>();
 
   constructor(options: IncomingOptions) {
     this.#options = options;
-    this.#live = new LiveArrivals(options);
+    const { live } = options.deps.driver;
+    this.#live = live === null ? null : new LiveArrivals({ ...options, live });
   }
 
   /** Finds what an earlier agent left. Call after the journals were read. */
@@ -117,12 +119,14 @@ export class Incoming {
   begin(machineId: string, move: string, request: IncomingMachine): Promise<IncomingState> {
     return this.#inTurn(move, async () => {
       const { fleet, deps } = this.#options;
-      const known = { takesEarly: true, takesLive: deps.driver.receive !== null, point: null };
+      const known = { takesEarly: true, takesLive: this.#live !== null, point: null };
       if (this.#arrived(machineId, move) !== null) return { ...known, isMachine: true, awaited: [] };
       if (fleet.find(machineId) !== undefined)
         throw new OlderCopy(`this node has an earlier copy of machine ${machineId}`);
+      if (request.memory !== null && deps.driver.memory === null)
+        throw new Error("this node cannot keep the memory of machines");
       deps.imagesArriving.set(move, request.image.digest);
-      await this.#live.discard(move);
+      await this.#live?.discard(move);
       await rm(bootsPathOf(this.#staging(move)), { recursive: true, force: true });
       await mkdir(logsPathOf(this.#staging(move)), { recursive: true, mode: 0o700 });
       await this.#replace(move, request);
@@ -240,6 +244,8 @@ export class Incoming {
     stream: AsyncIterable<Buffer>,
     onBytes: (more: number) => void,
   ): Promise<number | null> {
+    const live = this.#live;
+    if (live === null) throw new Error("this node takes no machine that runs");
     const { fleet, deps } = this.#options;
     const generation = part.kind === "rest" ? part.generation : null;
     const request = await this.#request(move);
@@ -268,10 +274,10 @@ export class Incoming {
       ...{ staging: this.#staging(move), earlyDiskPath: this.#earlyPath(move) },
     };
     if (generation === null) {
-      await this.#live.receiveRounds(arrival, part.point, stream, onBytes);
+      await live.receiveRounds(arrival, part.point, stream, onBytes);
       return null;
     }
-    const pausedAt = await this.#live.finish(arrival, part.point, stream, onBytes).catch(async (error: unknown) => {
+    const pausedAt = await live.finish(arrival, part.point, stream, onBytes).catch(async (error: unknown) => {
       if (!(error instanceof UnknownPoint)) await this.#forgetEarly(move);
       throw error;
     });
@@ -347,7 +353,7 @@ export class Incoming {
     for (const [key, controller] of this.#receiving)
       if (key.startsWith(`${move} `)) controller.abort(new Error("the move was abandoned"));
     return this.#inTurn(move, async () => {
-      await this.#live.discard(move);
+      await this.#live?.discard(move);
       await rm(this.#place(move), { recursive: true, force: true });
       this.#options.deps.imagesArriving.delete(move);
     });
@@ -478,7 +484,7 @@ export class Incoming {
     if ((memory?.base ?? null) === null) await rm(memoryBasePathOf(staging), { force: true });
     // VMMs of other users map it.
     else await chmod(memoryBasePathOf(staging), 0o444);
-    const moved = memory === null ? null : await driver.memoryFiles({ directory: staging, diskPath });
+    const moved = memory === null ? null : ((await driver.memory?.files({ directory: staging, diskPath })) ?? null);
     const complete = { ...journal, ...keptMemory(memory, moved) };
     await new JournalFile(staging).save(complete);
     await syncToDisk(staging);

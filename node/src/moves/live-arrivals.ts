@@ -18,7 +18,7 @@ import { join } from "node:path";
 import type { Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { WaitingVm } from "../driver/driver.ts";
+import type { DriverLive, WaitingVm } from "../driver/driver.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { type MoveRecord, readMove } from "../memory/move-stream.ts";
 import { PAGE_BYTES, RECORD_PAGES_MAX } from "../memory/memory-file.ts";
@@ -63,6 +63,7 @@ interface Waiting {
 export interface LiveArrivalsOptions {
   readonly fleet: Fleet;
   readonly deps: MachineDeps;
+  readonly live: DriverLive;
   readonly log: Log;
 }
 
@@ -121,9 +122,8 @@ export class LiveArrivals {
   }
 
   async #start(arrival: Arrival, facts: ArrivalFacts): Promise<Waiting> {
-    const { driver, users, liveBoots, ensureMemoryRoom } = this.#options.deps;
+    const { users, liveBoots, ensureMemoryRoom } = this.#options.deps;
     const { move, machineId, staging, earlyDiskPath: diskPath, rootPath, hasBase } = arrival;
-    if (driver.receive === null) throw new Error("this node takes no machine that runs");
     await ensureMemoryRoom();
     const { cpus, memoryMb, diskBytes, guestBootId, workload } = facts;
     const bootId = makeBootId();
@@ -137,7 +137,7 @@ export class LiveArrivals {
     const request = { machineId, bootId, bootDirectory, cpus, memoryMb, diskPath, diskBytes, uid };
     const signal = AbortSignal.timeout(START_MS);
     try {
-      const vm = await driver.receive({ ...request, backingPaths: [rootPath] }, basePath, signal);
+      const vm = await this.#options.live.receive({ ...request, backingPaths: [rootPath] }, basePath, signal);
       const boot = {
         bootId,
         record: vm.record,

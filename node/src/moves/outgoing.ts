@@ -78,7 +78,7 @@ export async function describeOutgoing(
   const memory = isStopped ? await describeMemory(supervisor, deps, options) : null;
   const memoryFormat = memory?.format ?? journal.boot?.record?.format ?? null;
   const running = await watched(supervisor);
-  const [canSendEarly, canMoveLive] = [running !== null, (running?.vm.memory?.watch ?? null) !== null];
+  const [canSendEarly, canMoveLive] = [running !== null, (running?.vm.live ?? null) !== null];
   const memoryBase = hasContent && running !== null ? await describeBase(running, deps, options) : null;
   const points = atRest === null ? [] : await atRest.leaving.changes.points(diskPathOf(atRest.directory));
   const image = movedImage(base.image);
@@ -102,11 +102,11 @@ async function describeMemory(
   { driver, memoryBases, log }: OutgoingDeps,
   options: DescribeOptions,
 ): Promise<MovedMemory | null> {
-  if (memory === null) return null;
+  if (memory === null || driver.memory === null) return null;
   const { memoryId, suspendedAt, guestBootId, workload, keepsCommands = false, moved = null } = memory;
   try {
     const place = { directory, diskPath: diskPathOf(directory) };
-    const { format, hasBase } = await driver.describeMemory(place, { memoryId, moved });
+    const { format, hasBase } = await driver.memory.describe(place, { memoryId, moved });
     const bytes = await allocated(memoryPathOf(directory));
     const base = hasBase ? await memoryBases.describe(memoryBasePathOf(directory), options) : null;
     return { memoryId, format, suspendedAt, guestBootId, workload, keepsCommands, bytes, base };

@@ -101,6 +101,8 @@ export async function startTestNode(
     readonly lastAliveAt?: number;
     /** What is installed when the agent starts. */
     readonly program?: string;
+    /** The driver has none of the parts that it may lack. */
+    readonly isPlain?: boolean;
     /** Simulates the preparation of a VM; absent: none is prepared. */
     readonly preparing?: FakePreparing["work"];
   } = {},
@@ -122,6 +124,7 @@ export async function startTestNode(
     clock,
     log,
     bootsAtOnceMax,
+    isPlain: options.isPlain === true,
     ...(options.program !== undefined && { program: options.program }),
     ...(preparing && { preparing }),
   });

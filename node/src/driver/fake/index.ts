@@ -32,11 +32,9 @@ import {
   type Driver,
   type DriverFacts,
   type FoundVm,
-  type KeptMemory,
-  type MemoryFiles,
-  type MemoryPlace,
+  type DriverLive,
+  type DriverMemory,
   type NextVm,
-  type PausedVm,
   type PreparedVm,
   type PrepareRequest,
   type ReplaceRequest,
@@ -44,6 +42,7 @@ import {
   type SuspendRequest,
   type Vm,
   type VmExit,
+  type VmLive,
   type VmMemory,
   type VmRecord,
   type VmSuccessor,
@@ -54,15 +53,15 @@ import { FakeDiskWatch } from "./disk-watch.ts";
 import { FakeFence, isOver, killed } from "./fence.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeCommand, type FakeConfiguration, FakeGuest } from "./guest.ts";
+import type { FakeHost } from "./host.ts";
+import { FakeLive } from "./live.ts";
+import { FakeMemory } from "./memory.ts";
 import { FakeNextVm } from "./next.ts";
-import { FakePausedVm, FakeWaitingVm } from "./paused.ts";
 import { FakeNetwork } from "./network.ts";
 import {
   FORMAT,
-  identityOf,
   names,
   PROGRAM,
-  readMemory,
   readProgram,
   readVmFile,
   recordOf,
@@ -83,6 +82,8 @@ export interface FakeDriverOptions {
   /** The machine's environment, with the variables above. */
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   readonly bootsAtOnceMax?: number;
+  /** Without every part that a driver may lack: its machines start and stop. */
+  readonly isPlain?: boolean;
   /** What its VMs run. Default: `fake`. */
   readonly program?: string;
   /** The file that says what is installed now. Absent: that program. */
@@ -108,7 +109,8 @@ export class FakeDriver implements Driver {
     runtime: "fake driver, no virtual machines",
     rootDevice: null,
   };
-  readonly memoryFormat = FORMAT;
+  readonly memory: DriverMemory | null;
+  readonly live: DriverLive | null;
   readonly canFence = true;
   readonly lease: FenceLease;
   readonly program: string;
@@ -123,9 +125,20 @@ export class FakeDriver implements Driver {
   constructor(options: FakeDriverOptions) {
     this.#options = options;
     this.lease = new FenceLease(options.clock);
-    const { preparing, bootsAtOnceMax = AT_ONCE_MAX, program = PROGRAM } = options;
+    const { preparing, bootsAtOnceMax = AT_ONCE_MAX, program = PROGRAM, isPlain = false } = options;
     this.program = program;
     this.concurrentStartsMax = { boots: bootsAtOnceMax, wakes: AT_ONCE_MAX };
+    const host: FakeHost = {
+      ...options,
+      ...{ lease: this.lease, program },
+      filesOf: (machineId) => this.#filesOf(machineId),
+      fenceOf: (request) => this.#fenceOf(request),
+      refuseSecond: (request) => this.#refuseSecond(request),
+      endOthers: (request) => this.#endOthers(request),
+      hold: (request, file, kept) => this.#hold(request, file, null, kept),
+    };
+    this.memory = isPlain ? null : new FakeMemory(host);
+    this.live = isPlain ? null : new FakeLive(host);
     this.prepare = preparing === undefined ? null : (request, signal) => this.#prepare(request, preparing, signal);
   }
 
@@ -176,109 +189,8 @@ export class FakeDriver implements Driver {
     return fence === "on" && canFence ? this.lease.until : null;
   }
 
-  async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
-    const { environmentOf, clock } = this.#options;
-    await this.#refuseSecond(request);
-    await this.describeMemory({ directory: memory.directory, diskPath: request.diskPath }, memory);
-    const saved = await readMemory(memory.directory);
-    if (environmentOf(request.machineId)["FAKE_RESUME_FAIL"] !== undefined) throw new Error("FAKE_RESUME_FAIL is set");
-    const { program } = this;
-    const began = { bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now(), program };
-    const file = { ...saved.file, ...began, fencedUntil: this.#fenceOf(request) };
-    request.mayBegin?.();
-    await writeVmFile(request.bootDirectory, file);
-    try {
-      signal.throwIfAborted();
-      await memory.used();
-    } catch (error) {
-      await removeVmFile(request.bootDirectory);
-      throw error;
-    }
-    this.#filesOf(request.machineId).load(saved.files);
-    return this.#hold(request, file, null, memory.keepsCommands ? saved.commands : []);
-  }
-
-  async describeMemory(
-    { directory, diskPath }: MemoryPlace,
-    { memoryId, moved }: Pick<KeptMemory, "memoryId" | "moved">,
-  ): ReturnType<Driver["describeMemory"]> {
-    const saved = await readMemory(directory);
-    if (saved.memoryId !== memoryId) throw new Error("its file is that of another time");
-    if (moved !== null && moved.disk !== (await identityOf(diskPath)))
-      throw new Error("the machine's disk has changed");
-    return { format: FORMAT, hasBase: false };
-  }
-
-  async memoryFiles({ diskPath }: MemoryPlace): Promise<MemoryFiles> {
-    return { disk: await identityOf(diskPath), base: null };
-  }
-
-  memoryBases(): Promise<readonly string[]> {
-    return Promise.resolve([]);
-  }
-
   async forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void> {
     this.forgottenTemplates.push(size);
-  }
-
-  readonly receive: Driver["receive"] = async ({ bootId, bootDirectory, machineId }) => {
-    const { program } = this;
-    const record = { bootId, pid: 0, startTime: this.#options.clock.now(), format: FORMAT, program };
-    const load = async (state: Buffer, directory: string): Promise<PausedVm> => {
-      const { file, files, commands } = JSON.parse(state.toString()) as SavedMemory;
-      const { startTime: startedAt } = record;
-      // When a fence ends is a time of the clock of one host.
-      const loaded = { ...file, bootId, startedAt, answersAt: startedAt, isPaused: true, program, fencedUntil: null };
-      await writeVmFile(directory, loaded);
-      this.#filesOf(machineId).load(files);
-      return this.#paused(machineId, loaded, { directory, commands });
-    };
-    return new FakeWaitingVm({ record, load }, bootDirectory);
-  };
-
-  async adoptPaused(request: BootRequest): Promise<PausedVm | "gone"> {
-    const file = await readVmFile(request.bootDirectory);
-    if (file === undefined || file.bootId !== request.bootId) return "gone";
-    await this.#endOthers(request);
-    const paused = { ...file, isPaused: true };
-    await writeVmFile(request.bootDirectory, paused);
-    return this.#paused(request.machineId, paused, { directory: request.bootDirectory, commands: [] });
-  }
-
-  #paused(
-    machineId: string,
-    file: VmFile,
-    { directory, commands }: { readonly directory: string; readonly commands: readonly FakeCommand[] },
-  ): PausedVm {
-    let place = directory;
-    const { clock } = this.#options;
-    const { lease } = this;
-    const until = file.fencedUntil ?? null;
-    const save = (fencedUntil: number | null): Promise<void> => writeVmFile(place, { ...file, fencedUntil });
-    const fence = (end: (exit: VmExit) => void): FakeFence => new FakeFence({ lease, clock, until, save, end });
-    const paused: PausedVm = new FakePausedVm({
-      ...(until === null ? {} : { fence }),
-      record: recordOf(file),
-      end: () => removeVmFile(place),
-      now: () => clock.now(),
-      suspend: async ({ directory: into, memoryId }) => {
-        await writeMemory(into, {
-          memoryId,
-          commands,
-          file: { ...file, isPaused: false },
-          files: this.#filesOf(machineId).inMemory(),
-        });
-        return clock.now();
-      },
-      resume: async (request) => {
-        place = request.bootDirectory;
-        await this.#refuseSecond(request);
-        const running = { ...file, isPaused: false, fencedUntil: this.#fenceOf(request) };
-        await writeVmFile(place, running);
-        return this.#hold(request, running, null, commands);
-      },
-    });
-    return paused;
   }
 
   async adopt(request: BootRequest, _record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
@@ -306,8 +218,7 @@ export class FakeDriver implements Driver {
   }
 
   /** Another fake VMM takes over the guest of `vm`. */
-  async #replace(vm: FakeVm, { boot, next }: ReplaceRequest): Promise<NextVm> {
-    const { memory } = vm;
+  async #replace(vm: FakeVm, { next }: ReplaceRequest): Promise<NextVm> {
     const { clock, environmentOf } = this.#options;
     const { program } = this;
     const { bootId, bootDirectory, machineId } = next;
@@ -318,14 +229,14 @@ export class FakeDriver implements Driver {
     return new FakeNextVm({
       ...{ record, failsAt, now: () => clock.now() },
       take: async () => {
-        const pausedAt = await memory.pause();
-        taken = JSON.parse((await memory.devices(boot)).toString()) as SavedMemory;
+        const pausedAt = await vm.pause();
+        taken = JSON.parse((await vm.devices()).toString()) as SavedMemory;
         await writeVmFile(bootDirectory, { ...taken.file, bootId, isPaused: true, program });
         return pausedAt;
       },
       giveBack: async () => {
         await removeVmFile(bootDirectory);
-        if (taken !== null) await memory.unpause();
+        if (taken !== null) await vm.unpause();
       },
       run: async () => {
         if (taken === null) throw new Error("the guest was not taken over");
@@ -400,7 +311,8 @@ export class FakeDriver implements Driver {
     const files = this.#filesOf(machineId);
     const replace = (replaced: FakeVm, replacing: ReplaceRequest): Promise<NextVm> =>
       this.#replace(replaced, replacing);
-    const parts = { origin, environment, clock: this.#options.clock, lease, files, kept, replace };
+    const { clock, isPlain = false } = this.#options;
+    const parts = { origin, environment, clock, lease, files, kept, isPlain, replace };
     const vm = new FakeVm(bootDirectory, file, parts);
     this.#running.set(request.bootId, vm);
     void vm.exited.then(() => this.#running.delete(request.bootId));
@@ -434,6 +346,7 @@ interface FakeVmParts {
   readonly lease: FenceLease;
   readonly files: FakeFiles;
   readonly kept: readonly FakeCommand[];
+  readonly isPlain: boolean;
   readonly replace: (vm: FakeVm, request: ReplaceRequest) => Promise<NextVm>;
 }
 
@@ -443,8 +356,9 @@ class FakeVm implements Vm {
   readonly guest: FakeGuest;
   readonly network: VmNetwork;
   readonly watchDisk: Vm["watchDisk"];
-  readonly memory: VmMemory;
-  readonly successor: VmSuccessor;
+  readonly memory: VmMemory | null;
+  readonly live: VmLive | null;
+  readonly successor: VmSuccessor | null;
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
   readonly #environment: FakeVmParts["environment"];
@@ -462,7 +376,7 @@ class FakeVm implements Vm {
   #writing: Promise<void> = Promise.resolve();
 
   constructor(directory: string, file: VmFile, parts: FakeVmParts) {
-    const { origin, environment, clock, lease, files, kept, replace } = parts;
+    const { origin, environment, clock, lease, files, kept, isPlain, replace } = parts;
     this.#directory = directory;
     this.#file = file;
     this.#environment = environment;
@@ -470,18 +384,23 @@ class FakeVm implements Vm {
     this.#files = files;
     this.origin = origin;
     this.record = recordOf(file);
-    this.successor = { begin: (request) => replace(this, request) };
+    this.successor = isPlain ? null : { begin: (request) => replace(this, request) };
     this.exited = this.#ending.promise;
     const nothing = { take: async () => [], read: () => [], end: () => undefined };
-    this.memory = {
-      suspend: (request, signal) => this.#suspend(request, signal),
-      base: () => Promise.resolve(null),
-      watch: environment["FAKE_NOT_LIVE"] === undefined ? async () => nothing : null,
-      pause: () => this.#pause(),
-      devices: () => this.#devices(),
-      unpause: () => this.#setPaused(false),
-    };
-    this.watchDisk = environment["FAKE_UNWATCHED"] === undefined ? (boot) => this.#watchDisk(boot) : null;
+    this.memory = isPlain
+      ? null
+      : { suspend: (request, signal) => this.#suspend(request, signal), base: () => Promise.resolve(null) };
+    this.live =
+      isPlain || environment["FAKE_NOT_LIVE"] !== undefined
+        ? null
+        : {
+            watch: async () => nothing,
+            pause: () => this.pause(),
+            devices: () => this.devices(),
+            unpause: () => this.unpause(),
+          };
+    const isWatched = !isPlain && environment["FAKE_UNWATCHED"] === undefined;
+    this.watchDisk = isWatched ? (boot) => this.#watchDisk(boot) : null;
     this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
@@ -522,14 +441,18 @@ class FakeVm implements Vm {
     return pausedAt;
   }
 
-  async #pause(): Promise<number> {
+  async pause(): Promise<number> {
     const pausedAt = this.#clock.now();
     await this.#setPaused(true);
     return pausedAt;
   }
 
+  unpause(): Promise<void> {
+    return this.#setPaused(false);
+  }
+
   /** Takes FAKE_SUSPEND_MS, as saving does. */
-  async #devices(): Promise<Buffer> {
+  async devices(): Promise<Buffer> {
     await this.#clock.sleep(Number(this.#environment["FAKE_SUSPEND_MS"] ?? "0"));
     if (this.#hasEnded) throw new Error("the VM has ended");
     const commands = this.guest.commands();

@@ -33,8 +33,6 @@ import {
   type FoundVm,
   GuestPaused,
   type KeptMemory,
-  type MemoryFiles,
-  type MemoryPlace,
   type PausedVm,
   type PreparedVm,
   type PrepareRequest,
@@ -214,13 +212,13 @@ interface Opening {
 
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
-  readonly memoryFormat: string;
+  readonly memory: NonNullable<Driver["memory"]>;
+  readonly live: Driver["live"];
   /** Timers of the kernel are set by its own clock. */
   readonly canFence = isBoottimeOfKernel();
   readonly lease: FenceLease;
   readonly program: string;
   readonly prepare: Driver["prepare"];
-  readonly receive: Driver["receive"];
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   readonly #installed: InstalledProgram;
   readonly #tuning: Tuning;
@@ -253,9 +251,18 @@ class QemuDriver implements Driver {
     const hasNetwork = options.network !== null;
     const ingredients = templateIngredients({ ...options, accelerator, hasNetwork });
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
-    this.memoryFormat = this.#templates.format;
+    this.memory = {
+      format: this.#templates.format,
+      resume: (request, memory, signal) => this.#resume(request, memory, signal),
+      describe: describeMemory,
+      files: memoryFiles,
+      bases: () => this.#templates.memoryPaths(),
+    };
+    this.live = {
+      receive: (request, basePath, signal) => this.#receive(request, basePath, signal),
+      adopt: (request, record, signal) => this.#adoptPaused(request, record, signal),
+    };
     this.prepare = (request, signal) => this.#prepare(request, signal);
-    this.receive = (request, basePath, signal) => this.#receive(request, basePath, signal);
   }
 
   installedProgram(): Promise<string> {
@@ -349,22 +356,7 @@ class QemuDriver implements Driver {
     }
   }
 
-  describeMemory(
-    place: MemoryPlace,
-    memory: Pick<KeptMemory, "memoryId" | "moved">,
-  ): ReturnType<Driver["describeMemory"]> {
-    return describeMemory(place, memory);
-  }
-
-  memoryFiles(place: MemoryPlace): Promise<MemoryFiles> {
-    return memoryFiles(place);
-  }
-
-  memoryBases(): Promise<readonly string[]> {
-    return this.#templates.memoryPaths();
-  }
-
-  async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
+  async #resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
     const context = { launcher: this.#launcher, templates: this.#templates, signal };
     const resumed = await resumeVm(request, memory, context);
     return this.#asVm({ ...resumed, origin: null }, this.#own);
@@ -380,7 +372,7 @@ class QemuDriver implements Driver {
     return { launcher: this.#launcher, templates: this.#templates, own: this.#own, asVm };
   }
 
-  async adoptPaused(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone"> {
+  async #adoptPaused(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<PausedVm | "gone"> {
     const vmm = await this.#findVmm(request, record);
     if (vmm === undefined) return "gone";
     if (request.fence === "had") vmm.fence.inherit(UNKNOWN_FENCE);
@@ -492,6 +484,8 @@ class QemuDriver implements Driver {
       memory: {
         suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
         base: (boot, directory) => memoryBase(vmm, boot, { templates, directory, format }),
+      },
+      live: {
         watch: (boot, directory) => watchMemory(vmm, boot, { launcher: this.#launcher, templates, directory, format }),
         pause: async () => {
           const pausedAt = clock.now();

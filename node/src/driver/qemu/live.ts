@@ -34,7 +34,7 @@ export interface LiveContext extends SuspendContext {
 /** What a VMM's memory depends on, and the program that it runs; absent: unknown. */
 export type KnownVmm = Pick<VmRecord, "format" | "program">;
 
-/** As `VmMemory.watch`. `format`: that of the VMM; undefined: unknown. */
+/** As `VmLive.watch`. `format`: that of the VMM; undefined: unknown. */
 export async function watchMemory(
   vmm: Vmm,
   { memoryMb }: BootRequest,
@@ -92,7 +92,7 @@ class QemuMemoryWatch implements MemoryWatch {
   }
 }
 
-/** As `Driver.receive`. */
+/** As `DriverLive.receive`. */
 export async function receiveVm(
   request: ReceiveRequest,
   basePath: string,

@@ -352,7 +352,7 @@ async function begin(file: FileHandle) {
   return { reader, ...(await reader.begin()) };
 }
 
-/** As `Driver.describeMemory`. */
+/** As `DriverMemory.describe`. */
 export async function describeMemory(
   place: MemoryPlace,
   memory: Pick<KeptMemory, "memoryId" | "moved">,
@@ -368,7 +368,7 @@ export async function describeMemory(
   }
 }
 
-/** As `Driver.memoryFiles`. */
+/** As `DriverMemory.files`. */
 export async function memoryFiles({ directory, diskPath }: MemoryPlace): Promise<MemoryFiles> {
   const base = await identityOf(memoryBasePathOf(directory)).catch(() => null);
   return { disk: await identityOf(diskPath), base };

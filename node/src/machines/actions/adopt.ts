@@ -69,7 +69,7 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
   const deadline = deadlineSignal(deps.clock, ADOPT_DEADLINE_MS, signal);
   try {
     const request = requestOf(machine, vmmIdOf(boot), null);
-    const paused = await deps.driver.adoptPaused(request, boot.record, deadline.signal);
+    const paused = (await deps.driver.live?.adopt(request, boot.record, deadline.signal)) ?? "gone";
     if (paused !== "gone") {
       machine.adoptAttempts = 0;
       held.holdPaused(paused);

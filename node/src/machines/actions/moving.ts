@@ -47,7 +47,7 @@ export async function unpause(machine: Machine, signal: AbortSignal): Promise<vo
   const { boot } = machine.journal;
   if (boot === null) return;
   if (held.vm !== null) {
-    await held.vm.memory?.unpause();
+    await held.vm.live?.unpause();
     held.notePaused(null);
     machine.leaving.end();
     await machine.leaving.changes.forget();

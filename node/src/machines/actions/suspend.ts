@@ -111,6 +111,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
   const { directory, journal } = machine;
   const memory = journal.memory ?? null;
   if (memory === null) return;
+  if (driver.memory === null) return await loseMemory(machine, "this node cannot load the memory of machines");
   const root = await diskRoot(machine);
   machine.releaseSlot = await takeSlot(machine, "boot", signal);
   const startedAt = clock.monotonic();
@@ -135,7 +136,11 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
     deadline.signal.throwIfAborted();
     const used = (): Promise<void> => machine.update({ memory: null });
-    const vm = await driver.resume(request, { directory, memoryId, keepsCommands, moved, used }, deadline.signal);
+    const vm = await driver.memory.resume(
+      request,
+      { directory, memoryId, keepsCommands, moved, used },
+      deadline.signal,
+    );
     if (machine.isReleased) return vm.release();
     void machine.update({ boot: { ...begun, record: vm.record, isFenced: vm.isFenced } });
     machine.timings.note({ bootMs: clock.monotonic() - startedAt });
