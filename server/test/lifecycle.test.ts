@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { listIdle } from "../src/machines/lifetime/store.ts";
 import { clockReconciler } from "../src/reconcilers/clocks.ts";
-import type { Report } from "../src/reconcilers/driver.ts";
+import type { Report } from "../src/family.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { startMachineServer } from "./support/machine-server.ts";
 import { openTestServices } from "./support/services.ts";

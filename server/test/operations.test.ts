@@ -10,9 +10,10 @@ import { Refusal } from "@flotilla/contract/errors";
 import { FairSemaphore } from "../src/fairness/semaphore.ts";
 import { sql } from "../src/db/database.ts";
 import { beginOperation } from "../src/operations/begin.ts";
-import { OPERATION_LEASE_MS, OperationRunner, type OperationWorker } from "../src/operations/run.ts";
+import { OPERATION_LEASE_MS, OperationRunner } from "../src/operations/run.ts";
 import { claimRoom } from "../src/operations/shares.ts";
-import { claimOperations, endOperation, type OperationRecord, purgeOperations } from "../src/operations/store.ts";
+import { claimOperations, endOperation, purgeOperations } from "../src/operations/store.ts";
+import type { OperationRecord, OperationWorker } from "../src/family.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 

@@ -7,7 +7,8 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { Queryable } from "../db/database.ts";
 import { writeOperation } from "../operations/begin.ts";
-import { findOperation, findRunningOperation, type OperationRecord } from "../operations/store.ts";
+import { findOperation, findRunningOperation } from "../operations/store.ts";
+import type { OperationRecord } from "../family.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineNotFound } from "../auth/not-found.ts";

@@ -17,7 +17,7 @@ import type { OperationStatus } from "@flotilla/contract/operations";
 import { abandonedState } from "../machines/change.ts";
 import { NOTHING_OBSERVED } from "../machines/observed.ts";
 import type { MachineRecord } from "../machines/record.ts";
-import type { OperationRecord } from "../operations/store.ts";
+import type { OperationRecord } from "../family.ts";
 import type { Overcommit } from "../placement/place.ts";
 import { isActive } from "../machines/state.ts";
 import { announce, MACHINE_COLUMNS, fromRow, type MachineRow } from "../machines/store.ts";

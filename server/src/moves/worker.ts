@@ -26,7 +26,7 @@ import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { awaitRunning } from "../machines/start.ts";
 import { isActive, isApplied, isSettled } from "../machines/state.ts";
-import type { OperationRun, OperationWorker, StepResult } from "../operations/run.ts";
+import type { OperationRun, OperationWorker, StepResult } from "../family.ts";
 import { findStep } from "../operations/steps.ts";
 import { copyFiles, fileBytes, hasNothing, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";

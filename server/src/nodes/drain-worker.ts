@@ -22,7 +22,7 @@ import { listMachinesOfNode } from "../machines/store.ts";
 import { MOVE_SECONDS_MAX, requestMove } from "../moves/move.ts";
 import { hasArriving, listChildMoves, MOVES_PER_NODE_MAX } from "../moves/store.ts";
 import { targetRequest } from "../moves/target.ts";
-import type { OperationRun, OperationWorker } from "../operations/run.ts";
+import type { OperationRun, OperationWorker } from "../family.ts";
 import { cancelChildren } from "../operations/store.ts";
 import { counted, type DrainView, emptiedText, inTurns, progressText, restText, viewDrain } from "./drain-plan.ts";
 import { endDrain, findNode } from "./store.ts";

@@ -18,7 +18,7 @@ import { restartAgent } from "../link/agent.ts";
 import { NodeUnreachable } from "../link/refusals.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
-import type { OperationRun, OperationWorker } from "../operations/run.ts";
+import type { OperationRun, OperationWorker } from "../family.ts";
 import { replaceVmmsOf, vmmStepOf } from "./vmm-worker.ts";
 import { notFound } from "../missing.ts";
 import { type AgentRecord, findAgent, findNode, type NodeRecord } from "./store.ts";

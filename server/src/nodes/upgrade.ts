@@ -7,7 +7,8 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineServices } from "../machines/services.ts";
 import { beginOnce, writeOperation } from "../operations/begin.ts";
-import { findRunningOperation, type OperationRecord } from "../operations/store.ts";
+import { findRunningOperation } from "../operations/store.ts";
+import type { OperationRecord } from "../family.ts";
 import { findNode, listNodes, lockUpgrades } from "./store.ts";
 import { vmmStepOf, VMMS_MS_MAX } from "./vmm-worker.ts";
 import { refusalFor, upgradeStepOf, type UpgradeInput, UPGRADE_MS_MAX } from "./upgrade-worker.ts";

@@ -18,7 +18,7 @@ import { NodeUnreachable } from "../link/refusals.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { listMachinesOfNodeById } from "../machines/store.ts";
-import type { OperationRun } from "../operations/run.ts";
+import type { OperationRun } from "../family.ts";
 import { findNode } from "./store.ts";
 import { type ReplacedMachine, vmmProgressText, vmmResultText } from "./vmm-texts.ts";
 

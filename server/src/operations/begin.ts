@@ -11,7 +11,8 @@ import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import type { Queryable } from "../db/database.ts";
 import { plannedStep } from "./steps.ts";
-import { findOperation, insertOperation, type OperationRecord } from "./store.ts";
+import { findOperation, insertOperation } from "./store.ts";
+import type { OperationRecord } from "../family.ts";
 
 export interface OperationRequest {
   readonly id: string;

@@ -16,37 +16,15 @@
  */
 import { LinkedList } from "@flotilla/base/linked-list";
 import { Refusal } from "@flotilla/contract/errors";
-import type { OperationKind, OperationStep } from "@flotilla/contract/operations";
+import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { forHolder } from "../db/holder.ts";
 import { type FairSemaphore, tenantCaller } from "../fairness/semaphore.ts";
+import type { OperationRecord, OperationWorker, StepResult } from "../family.ts";
 import { type ClaimRoom, claimRoom, NO_ROOM, ownerOf } from "./shares.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, setStepMessage } from "./steps.ts";
-import { endOperation, type OperationRecord, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";
-
-/** What a worker is given. */
-export interface OperationRun {
-  readonly operation: OperationRecord;
-  /** Aborted when the operation is canceled, is over its deadline or goes to another server. */
-  readonly signal: AbortSignal;
-  /**
-   * Runs a step, unless it has succeeded before; `work` returns its message. Throws if it fails, or has
-   * failed before. Steps may run in parallel.
-   */
-  step(name: string, work: (say: (message: string) => void) => Promise<string | StepResult>): Promise<void>;
-}
-
-/** The message of a step that has succeeded, and its figures. */
-export type StepResult = Pick<OperationStep, "downtimeMs"> & { readonly message: string };
-
-export interface OperationWorker {
-  readonly kind: OperationKind;
-  /** The operation succeeds when it resolves. A Refusal's text is shown as the reason of the failure. */
-  work(run: OperationRun): Promise<void>;
-  /** Compensation, run before the operation is marked failed. May run twice. */
-  undo?(operation: OperationRecord): Promise<void>;
-}
+import { endOperation, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";
 
 /** Longer than usual database outages; shorter than users wait for the work of a dead server. */
 export const OPERATION_LEASE_MS = 10_000;

@@ -6,33 +6,13 @@
  * - An operation that has ended is never written again.
  * - Claims skip rows that another server is claiming.
  */
-import type { OperationKind, OperationStatus } from "@flotilla/contract/operations";
+import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import type { OperationRecord } from "../family.ts";
 import { type ClaimRoom, FLEET, FLEET_KINDS } from "./shares.ts";
 import type { Steps } from "./steps.ts";
-
-/** Instants are epoch milliseconds. */
-export interface OperationRecord {
-  readonly id: string;
-  readonly tenantId: string;
-  readonly kind: OperationKind;
-  readonly status: OperationStatus;
-  readonly resourceKind: string;
-  readonly resourceId: string;
-  readonly resourceName: string | null;
-  readonly input: unknown;
-  readonly steps: Steps;
-  readonly error: string | null;
-  readonly createdAt: number;
-  readonly updatedAt: number;
-  readonly deadlineAt: number;
-  /** How often a server has claimed it. */
-  readonly attempt: number;
-  /** It ends as soon as its worker notices. */
-  readonly isCancelRequested: boolean;
-}
 
 const COLUMNS = sql`
   o.id, o.tenant_id AS "tenantId", o.kind, o.status, o.resource_kind AS "resourceKind", o.resource_id AS "resourceId",

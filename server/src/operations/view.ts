@@ -2,7 +2,7 @@
  * Converts a row of operations to an API answer. Pure.
  */
 import type { Operation } from "@flotilla/contract/operations";
-import type { OperationRecord } from "./store.ts";
+import type { OperationRecord } from "../family.ts";
 
 export function operationInfo(operation: OperationRecord): Operation {
   return {

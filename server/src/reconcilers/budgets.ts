@@ -27,7 +27,7 @@ import { insertNotices } from "../usage/notices-store.ts";
 import { listStoppable } from "../usage/store.ts";
 import { listUnsummed, writeSubtotal } from "../usage/subtotals-store.ts";
 import { monthUpTo } from "../usage/usage.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 import { each } from "./each.ts";
 
 const BUDGET_PERIOD_MS = 15_000;

@@ -9,7 +9,7 @@
  * activation.
  */
 import type { Context } from "../context.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 import { countEach } from "./each.ts";
 import { instantsAt, POSTPONED } from "./postponed-store.ts";
 

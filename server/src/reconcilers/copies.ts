@@ -10,7 +10,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import type { MachineServices } from "../machines/services.ts";
 import { removeCopy } from "../moves/copies.ts";
 import { listRemovableCopies } from "../moves/store.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 const COPIES_PER_ACTIVATION_MAX = 64;
 

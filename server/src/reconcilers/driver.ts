@@ -10,29 +10,7 @@
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Context } from "../context.ts";
-import type { Channel } from "../db/database.ts";
-
-/** What an activation did. Errors of single items are collected here, not thrown. */
-export interface Report {
-  readonly errors: readonly string[];
-  /** Counts of items found and actions done, by name. */
-  readonly counts: Readonly<Record<string, number>>;
-  /** A limit was reached: the loop runs again immediately. */
-  readonly hasMore?: boolean;
-  /** It repaired what another process should have finished. */
-  readonly isRepair?: boolean;
-}
-
-export interface Reconciler {
-  readonly name: string;
-  /** Shown in reconcilers/README.md. */
-  readonly purpose: string;
-  readonly periodMs: number;
-  /** Channels whose notifications wake it; their payloads are not read. */
-  readonly wakeOn: readonly Channel[];
-  /** observe → plan → apply → report. It does not depend on what woke it. */
-  activate(signal: AbortSignal): Promise<Report>;
-}
+import type { Reconciler, Report } from "../family.ts";
 
 /** What a loop has done since this server started. Instants are epoch milliseconds. */
 export interface LoopRuns {

@@ -6,7 +6,7 @@
  * the same time, the later write wins, and both certificates are valid.
  */
 import type { FleetTrust } from "../link/trust.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 export function ingressReconciler(trust: Pick<FleetTrust, "certifyIngresses">): Reconciler {
   return {

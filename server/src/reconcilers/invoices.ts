@@ -11,7 +11,7 @@ import { monthAt } from "../billing/month.ts";
 import { finalizeInvoices, listDue } from "../billing/store.ts";
 import { isOutOfRange } from "../db/out-of-range.ts";
 import { isTooLong } from "../db/too-long.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 20_000;
 /**

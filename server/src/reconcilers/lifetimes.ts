@@ -11,7 +11,7 @@ import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
 import { removeExpired, stopIdle, stopForTenant } from "../machines/lifetime/end.ts";
 import { listExpired, listIdle, listSuspended } from "../machines/lifetime/store.ts";
 import type { MachineServices } from "../machines/services.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 import { each } from "./each.ts";
 
 const MACHINES_PER_ACTIVATION_MAX = 64;

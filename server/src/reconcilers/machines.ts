@@ -17,7 +17,7 @@ import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { phaseOf } from "../machines/state.ts";
 import { claimDueMachines, removeMachine, settleMachine } from "../machines/store.ts";
-import type { Reconciler, Report } from "./driver.ts";
+import type { Reconciler, Report } from "../family.ts";
 import { abandonText, type MachineAction, planMachine } from "./machine-plan.ts";
 
 const MACHINES_PER_ACTIVATION_MAX = 64;

@@ -15,7 +15,7 @@ import { noteOnFenced, noteOnNodes } from "../events/store.ts";
 import { type Judgement, judgeLoss, OVERDUE_MS } from "../nodes/brake.ts";
 import { hasSilent, listJudged, markHeld, markLost } from "../nodes/loss-store.ts";
 import { markUnreachable } from "../nodes/store.ts";
-import type { Reconciler, Report } from "./driver.ts";
+import type { Reconciler, Report } from "../family.ts";
 
 const PERIOD_MS = 1_000;
 /**

@@ -10,7 +10,7 @@ import { costsOf } from "../usage/intervals-store.ts";
 import { insertNotices, listBudgeted } from "../usage/notices-store.ts";
 import { noticesOf } from "../usage/notices.ts";
 import { monthUpTo } from "../usage/usage.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 500;
 

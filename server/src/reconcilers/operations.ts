@@ -9,7 +9,7 @@
 import type { Context } from "../context.ts";
 import { OPERATION_LEASE_MS, type OperationRunner } from "../operations/run.ts";
 import { claimOperations } from "../operations/store.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 export function operationReconciler(context: Context, runner: OperationRunner): Reconciler {
   return {

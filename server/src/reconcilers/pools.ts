@@ -11,7 +11,7 @@ import { finishLifts, liftFence } from "../machines/lift-fences.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { fillPool } from "../pools/fill.ts";
 import { listGiven, listPoolsToFill } from "../pools/store.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 const POOLS_AT_A_TIME = 64;
 /** Each makes a few machines at the same time. */

@@ -13,7 +13,7 @@ import { purgeConnectTokens } from "../ingress/connect/store.ts";
 import { purgeTombstones } from "../machines/store.ts";
 import { purgeOperations } from "../operations/store.ts";
 import { purgeJoinTokens } from "../tokens/store.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 import { countEach } from "./each.ts";
 
 /** The purges, by the name of their count in the log. Each deletes up to `max` rows and returns how many. */

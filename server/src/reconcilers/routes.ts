@@ -4,7 +4,7 @@
 import type { LoopStatus } from "@flotilla/contract/loops";
 import type { HandlersOf } from "../api/handler.ts";
 import type { ServerIdentity } from "../nodes/servers-store.ts";
-import type { Measure } from "../status/metrics.ts";
+import type { Measure } from "../family.ts";
 import type { LoopRuns, Loops } from "./driver.ts";
 
 export function loopHandlers(loops: Loops, { id: serverId, host }: ServerIdentity): HandlersOf<"listLoops"> {

@@ -6,7 +6,7 @@
  */
 import type { Context } from "../context.ts";
 import { announceServer, type ServerIdentity } from "../nodes/servers-store.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 export function serverReconciler(context: Context, server: ServerIdentity): Reconciler {
   return {

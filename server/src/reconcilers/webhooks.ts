@@ -8,7 +8,7 @@
  * a webhook's delay of up to a second costs less than a notification for each of them.
  */
 import type { WebhookRunner } from "../webhooks/deliver.ts";
-import type { Reconciler } from "./driver.ts";
+import type { Reconciler } from "../family.ts";
 
 export function webhookReconciler(runner: WebhookRunner): Reconciler {
   return {

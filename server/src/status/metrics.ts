@@ -3,27 +3,19 @@
  * not mix.
  */
 import { collectDefaultMetrics, Counter, Gauge, Registry } from "prom-client";
+import type { Measure } from "../family.ts";
 import { RequestCounts, type RequestSeen } from "./request-counts.ts";
 
 export interface Metrics {
   readonly contentType: string;
   setDatabaseUp(isUp: boolean): void;
   observeRequest(seen: RequestSeen): void;
-  /** Adds metrics of a room above this one. */
+  /** Adds metrics of families. */
   add(measures: readonly Measure[]): void;
   /** The text of all metrics. */
   text(): Promise<string>;
   /** Stops collecting in the background. */
   close(): void;
-}
-
-/** A metric whose values are read when all are. */
-export interface Measure {
-  readonly kind: "gauge" | "counter";
-  readonly name: string;
-  readonly help: string;
-  readonly labels: readonly string[];
-  readonly read: () => readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 }
 
 /**
@@ -86,16 +78,16 @@ function register(registry: Registry, { kind, name, help, labels, read }: Measur
   if (kind === "gauge")
     new Gauge({
       ...options,
-      collect() {
-        for (const [labelled, value] of read()) this.set(labelled, value);
+      async collect() {
+        for (const [labelled, value] of await read()) this.set(labelled, value);
       },
     });
   else
     new Counter({
       ...options,
-      collect() {
+      async collect() {
         this.reset();
-        for (const [labelled, value] of read()) this.inc(labelled, value);
+        for (const [labelled, value] of await read()) this.inc(labelled, value);
       },
     });
 }

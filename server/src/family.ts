@@ -1,0 +1,84 @@
+/**
+ * What a room gives to the server besides handlers: loops, metrics and workers of operations.
+ */
+import type { OperationKind, OperationStatus, OperationStep } from "@flotilla/contract/operations";
+import type { Channel } from "./db/database.ts";
+
+/** A loop that makes observed state match desired state. */
+export interface Reconciler {
+  readonly name: string;
+  /** Shown in reconcilers/README.md. */
+  readonly purpose: string;
+  readonly periodMs: number;
+  /** Channels whose notifications wake it; their payloads are not read. */
+  readonly wakeOn: readonly Channel[];
+  /** observe → plan → apply → report. It does not depend on what woke it. */
+  activate(signal: AbortSignal): Promise<Report>;
+}
+
+/** What an activation did. Errors of single items are collected here, not thrown. */
+export interface Report {
+  readonly errors: readonly string[];
+  /** Counts of items found and actions done, by name. */
+  readonly counts: Readonly<Record<string, number>>;
+  /** A limit was reached: the loop runs again immediately. */
+  readonly hasMore?: boolean;
+  /** It repaired what another process should have finished. */
+  readonly isRepair?: boolean;
+}
+
+/** A metric whose values are read when all are. */
+export interface Measure {
+  readonly kind: "gauge" | "counter";
+  readonly name: string;
+  readonly help: string;
+  readonly labels: readonly string[];
+  /** The last values stay when it rejects, as it does without the database. */
+  readonly read: () => Measured | Promise<Measured>;
+}
+
+type Measured = readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
+
+export interface OperationWorker {
+  readonly kind: OperationKind;
+  /** The operation succeeds when it resolves. A Refusal's text is shown as the reason of the failure. */
+  work(run: OperationRun): Promise<void>;
+  /** Compensation, run before the operation is marked failed. May run twice. */
+  undo?(operation: OperationRecord): Promise<void>;
+}
+
+/** What a worker is given. */
+export interface OperationRun {
+  readonly operation: OperationRecord;
+  /** Aborted when the operation is canceled, is over its deadline or goes to another server. */
+  readonly signal: AbortSignal;
+  /**
+   * Runs a step, unless it has succeeded before; `work` returns its message. Throws if it fails, or has
+   * failed before. Steps may run in parallel.
+   */
+  step(name: string, work: (say: (message: string) => void) => Promise<string | StepResult>): Promise<void>;
+}
+
+/** The message of a step that has succeeded, and its figures. */
+export type StepResult = Pick<OperationStep, "downtimeMs"> & { readonly message: string };
+
+/** An operation. Instants are epoch milliseconds. */
+export interface OperationRecord {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly kind: OperationKind;
+  readonly status: OperationStatus;
+  readonly resourceKind: string;
+  readonly resourceId: string;
+  readonly resourceName: string | null;
+  readonly input: unknown;
+  readonly steps: readonly OperationStep[];
+  readonly error: string | null;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  readonly deadlineAt: number;
+  /** How often a server has claimed it. */
+  readonly attempt: number;
+  /** It ends as soon as its worker notices. */
+  readonly isCancelRequested: boolean;
+}
