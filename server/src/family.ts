@@ -2,6 +2,7 @@
  * What a room gives to the server besides handlers: loops, metrics and workers of operations.
  */
 import type { OperationKind, OperationStatus, OperationStep } from "@flotilla/contract/operations";
+import type { Context } from "./context.ts";
 import type { Channel } from "./db/database.ts";
 
 /** A loop that makes observed state match desired state. */
@@ -26,6 +27,9 @@ export interface Report {
   /** It repaired what another process should have finished. */
   readonly isRepair?: boolean;
 }
+
+/** Deletes at most `max` expired rows, which it claims; resolves with their number. */
+export type Purge = (context: Context, max: number) => Promise<number>;
 
 /** A metric whose values are read when all are. */
 export interface Measure {

@@ -13,7 +13,9 @@ import type { ServerSettings } from "./config.ts";
 import type { Context } from "./context.ts";
 import { accountHandlers } from "./account/routes.ts";
 import { AuditRecorder } from "./audit/recorder.ts";
+import { purgeAudit } from "./audit/store.ts";
 import { auditHandlers } from "./audit/routes.ts";
+import { purgeKeys } from "./apikeys/store.ts";
 import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Billing } from "./billing/invoices.ts";
 import { billingHandlers } from "./billing/routes.ts";
@@ -26,6 +28,7 @@ import { imagePullWorker } from "./images/pull.ts";
 import { imageHandlers } from "./images/routes.ts";
 import { codeHandlers } from "./machines/code/routes.ts";
 import { AccessTable } from "./ingress/access.ts";
+import { purgeConnectTokens } from "./ingress/connect/store.ts";
 import { connectHandlers } from "./ingress/connect/routes.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
@@ -36,6 +39,7 @@ import { logHandlers } from "./machines/logs/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
 import type { IngressServices } from "./ingress/admit.ts";
+import { purgeTombstones } from "./machines/store.ts";
 import { requireMachine } from "./machines/running.ts";
 import { type MachineServices, openMachineServices } from "./machines/services.ts";
 import { shareHandlers } from "./ingress/share/routes.ts";
@@ -51,10 +55,12 @@ import { nodeUpgradeWorker } from "./nodes/upgrade-worker.ts";
 import { authorityHandlers, nodeHandlers, placementHandlers } from "./nodes/routes.ts";
 import { removeServer, type ServerIdentity } from "./nodes/servers-store.ts";
 import { countNodes, hasReported } from "./nodes/store.ts";
+import { purgeEvents } from "./events/store.ts";
 import { eventHandlers } from "./events/routes.ts";
+import { purgeOperations } from "./operations/store.ts";
 import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
-import type { OperationWorker, Reconciler } from "./family.ts";
+import type { OperationWorker, Purge, Reconciler } from "./family.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops } from "./reconcilers/driver.ts";
 import { clockReconciler } from "./reconcilers/clocks.ts";
@@ -74,6 +80,7 @@ import { webhookReconciler } from "./reconcilers/webhooks.ts";
 import { loopHandlers, loopMeasures } from "./reconcilers/routes.ts";
 import { openServices } from "./services.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
+import { purgeJoinTokens } from "./tokens/store.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
 import { volumeHandlers } from "./volumes/routes.ts";
 import { WebhookRunner, type WebhookTimes } from "./webhooks/deliver.ts";
@@ -248,7 +255,24 @@ function reconcilersOf(machines: MachineServices, workers: Workers): Reconciler[
     ingressReconciler(machines.fleet.trust),
     operationReconciler(machines.context, operations),
     webhookReconciler(webhooks),
-    purgeReconciler(machines.context, { auditDays }),
+    purgeReconciler(machines.context, purgesOf(auditDays)),
     clockReconciler(machines.context),
   ];
 }
+
+/** `auditDays`: how long recorded calls are kept. */
+const purgesOf = (auditDays: number): Readonly<Record<string, Purge>> => ({
+  /** Deleted machines, with their runs: their usage stays readable for 30 days. */
+  machines: purgeTombstones,
+  /** Events of tenants, after 30 days. */
+  events: purgeEvents,
+  /** Operations, 30 days after they ended. */
+  operations: purgeOperations,
+  /** API keys, 30 days after they were revoked or expired. */
+  keys: ({ db, clock }, max) => purgeKeys(db, clock.now(), max),
+  /** Join tokens, 30 days after they expired. */
+  joinTokens: ({ db, clock }, max) => purgeJoinTokens(db, clock.now(), max),
+  /** Connect tokens that have expired. */
+  connectTokens: purgeConnectTokens,
+  audit: (context, max) => purgeAudit(context, auditDays, max),
+});

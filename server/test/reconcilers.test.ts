@@ -8,6 +8,14 @@ import { test } from "node:test";
 import { FairSemaphore } from "../src/fairness/semaphore.ts";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
+import { purgeKeys } from "../src/apikeys/store.ts";
+import { purgeAudit } from "../src/audit/store.ts";
+import type { Context } from "../src/context.ts";
+import { purgeEvents } from "../src/events/store.ts";
+import { purgeConnectTokens } from "../src/ingress/connect/store.ts";
+import { purgeTombstones } from "../src/machines/store.ts";
+import { purgeOperations } from "../src/operations/store.ts";
+import { purgeJoinTokens } from "../src/tokens/store.ts";
 import { Loops } from "../src/reconcilers/driver.ts";
 import type { Reconciler, Report } from "../src/family.ts";
 import { budgetReconciler } from "../src/reconcilers/budgets.ts";
@@ -28,6 +36,18 @@ const node = await startTestNode(server);
 const { client, context } = server;
 const source = { type: "image", reference: "local/busybox" };
 const { signal } = new AbortController();
+
+const PURGES = {
+  machines: purgeTombstones,
+  events: purgeEvents,
+  operations: purgeOperations,
+  keys: (of: Context, max: number) => purgeKeys(of.db, of.clock.now(), max),
+  joinTokens: (of: Context, max: number) => purgeJoinTokens(of.db, of.clock.now(), max),
+  connectTokens: purgeConnectTokens,
+  audit: (of: Context, max: number) => purgeAudit(of, 365, max),
+};
+
+const purge = async (of: Context = context): Promise<Report> => await purgeReconciler(of, PURGES).activate(signal);
 
 const created = async (fields: object = {}): Promise<string> =>
   (await client.post("/v1/machines", { source, ...fields })).json.id;
@@ -64,7 +84,7 @@ test("a machine that was deleted thirty days ago is forgotten with its events, a
   const longAgo = sql`now() - interval '31 days'`;
   await context.db.execute(sql`UPDATE machines SET deleted_at = ${longAgo} WHERE id = ${old}`);
   await context.db.execute(sql`UPDATE tenant_events SET created_at = ${longAgo} WHERE subject_id = ${old}`);
-  const purged = async () => (await purgeReconciler(context).activate(signal)).counts["machines"];
+  const purged = async () => (await purge()).counts["machines"];
   // Its row stays until its node has deleted it.
   await until(async () => (await purged()) === 1, { what: "the old machine to be forgotten" });
   assert.equal((await client.get(`/v1/machines/${old}/usage`)).status, 404);
@@ -81,10 +101,10 @@ test("a machine whose node was away since it was deleted is deleted there when t
   await node.kill();
   await client.delete(`/v1/machines/${id}`);
   await context.db.execute(sql`UPDATE machines SET deleted_at = now() - interval '31 days' WHERE id = ${id}`);
-  assert.equal((await purgeReconciler(context).activate(signal)).counts["machines"], 0);
+  assert.equal((await purge()).counts["machines"], 0);
   await node.restart();
   await until(async () => !(await hasFiles()), { what: "the machine's files to be removed" });
-  await until(async () => (await purgeReconciler(context).activate(signal)).counts["machines"] === 1);
+  await until(async () => (await purge()).counts["machines"] === 1);
 });
 
 test("two servers never claim the same machine at the same time", async () => {
@@ -206,7 +226,7 @@ test("every loop is in the README", async () => {
     noticeReconciler(context),
     nodeReconciler(context),
     operationReconciler(context, new OperationRunner(context, new FairSemaphore(context.clock), [])),
-    purgeReconciler(context),
+    purgeReconciler(context, PURGES),
   ]) {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));
   }
@@ -268,7 +288,7 @@ test("a join token is forgotten thirty days after it expired", async () => {
   await context.db.execute(
     sql`UPDATE join_tokens SET expires_at = now() - interval '29 days' WHERE prefix = ${expired}`,
   );
-  assert.equal((await purgeReconciler(context).activate(signal)).counts["joinTokens"], 1);
+  assert.equal((await purge()).counts["joinTokens"], 1);
   const listed = (await client.get("/v1/tokens")).json.map(({ prefix }: { prefix: string }) => prefix);
   assert.deepEqual(listed.toSorted(), [expired, valid].toSorted());
 });
@@ -304,11 +324,21 @@ async function insertAged(
   return deleted;
 }
 
+test("the server purges every kind", async () => {
+  const { counts } = await until(async () => {
+    const { loops } = (await client.get("/v1/loops")).json;
+    const found = loops.find(({ name }: { name: string }) => name === "purges");
+    return found.runs > 0 && found;
+  });
+  const kinds = counts.map(({ name }: { name: string }) => name);
+  assert.deepEqual(kinds.toSorted(), [...Object.keys(PURGES), "idempotencyKeys"].toSorted());
+});
+
 test("only what is old enough is purged, of every kind", async () => {
   const id = await created();
   const old = await insertAged("old", id, { ago: "30 days 1 hour", ends: "-1 second" });
   const young = await insertAged("young", id, { ago: "29 days 23 hours", ends: "1 hour" });
-  assert.deepEqual((await purgeReconciler(context).activate(signal)).errors, []);
+  assert.deepEqual((await purge()).errors, []);
   const left = await context.db.query<{ kind: string }>(sql`
     SELECT 'event ' || message AS kind FROM tenant_events WHERE id IN ('ev-old', 'ev-young')
     UNION ALL SELECT 'operation ' || n FROM operations, (VALUES ('old'), ('young')) names (n) WHERE id = 'op-' || md5(n)
@@ -335,7 +365,7 @@ test("a failed purge does not stop the others, and is reported", async () => {
       },
     },
   });
-  const { errors, counts } = await purgeReconciler({ ...context, db: deaf }).activate(signal);
+  const { errors, counts } = await purge({ ...context, db: deaf });
   assert.deepEqual(errors, ["idempotencyKeys: no room"]);
   assert.equal(counts["machines"], 1);
   assert.equal(counts["connectTokens"], 0);

@@ -3,11 +3,16 @@
  */
 import type { LoopStatus } from "@flotilla/contract/loops";
 import type { HandlersOf } from "../api/handler.ts";
-import type { ServerIdentity } from "../nodes/servers-store.ts";
 import type { Measure } from "../family.ts";
 import type { LoopRuns, Loops } from "./driver.ts";
 
-export function loopHandlers(loops: Loops, { id: serverId, host }: ServerIdentity): HandlersOf<"listLoops"> {
+/** The server whose loops they are. */
+interface Server {
+  readonly id: string;
+  readonly host: string;
+}
+
+export function loopHandlers(loops: Loops, { id: serverId, host }: Server): HandlersOf<"listLoops"> {
   return {
     listLoops: () => Promise.resolve({ status: 200, body: { serverId, host, loops: loops.status().map(loopStatus) } }),
   };
