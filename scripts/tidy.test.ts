@@ -117,7 +117,7 @@ function rooms(): Case[] {
     edge("the pipeline imports no family", "server/src/api/b.ts", "server/src/machines/a.ts", "server/src/auth/a.ts"),
     edge("db is below everything", "server/src/db/b.ts", "server/src/http/a.ts", db),
     edge("the ground is ordered too", "server/src/db/b.ts", "server/src/context.ts", db),
-    edge("a family imports no reconciler", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),
+    edge("a family imports no driver of loops", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),
     edge("machines import no node", "server/src/machines/b.ts", "server/src/nodes/a.ts", "server/src/link/a.ts"),
     edge("services import no machines", "server/src/services.ts", "server/src/machines/a.ts", "server/src/link/a.ts"),
     edge("no room imports a top file", "server/src/http/b.ts", "server/src/handlers.ts", db),

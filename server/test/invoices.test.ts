@@ -12,7 +12,7 @@ import { runCli } from "../../cli/test/run-cli.ts";
 import { monthAt } from "../src/billing/month.ts";
 import { sql } from "../src/db/database.ts";
 import { instantOf } from "../src/db/instant.ts";
-import { invoiceReconciler } from "../src/reconcilers/invoices.ts";
+import { invoiceReconciler } from "../src/billing/invoices-loop.ts";
 import type { Client } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";

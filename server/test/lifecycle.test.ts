@@ -7,7 +7,7 @@ import { sql } from "../src/db/database.ts";
 import { listIdle } from "../src/machines/lifetime/store.ts";
 import { clockReconciler } from "../src/reconcilers/clocks.ts";
 import type { Report } from "../src/family.ts";
-import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
+import { lifetimeReconciler } from "../src/machines/lifetime/lifetimes-loop.ts";
 import { startMachineServer } from "./support/machine-server.ts";
 import { openTestServices } from "./support/services.ts";
 import { until } from "../../test/support/until.ts";

@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import { sql } from "../src/db/database.ts";
-import { nodeReconciler } from "../src/reconcilers/nodes.ts";
+import { nodeReconciler } from "../src/nodes/nodes-loop.ts";
 import { createMachine, startMachineServer } from "./support/machine-server.ts";
 import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";

@@ -12,8 +12,8 @@ import { listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/ma
 import { countRunMismatches } from "../src/machines/run-store.ts";
 import type { MachineServices } from "../src/machines/services.ts";
 import { listLost } from "../src/nodes/loss-store.ts";
-import { budgetReconciler } from "../src/reconcilers/budgets.ts";
-import { noticeReconciler } from "../src/reconcilers/notices.ts";
+import { budgetReconciler } from "../src/machines/lifetime/budgets-loop.ts";
+import { noticeReconciler } from "../src/usage/notices-loop.ts";
 import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 

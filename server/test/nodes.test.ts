@@ -10,7 +10,7 @@ import { absentMachine } from "@flotilla/contract/link/absent";
 import { LINK_VERSION } from "@flotilla/contract/link/version";
 import type { FleetFinding } from "@flotilla/contract/nodes";
 import { RELEASE } from "@flotilla/contract/release";
-import { nodeReconciler } from "../src/reconcilers/nodes.ts";
+import { nodeReconciler } from "../src/nodes/nodes-loop.ts";
 import { MACHINE_ID } from "./support/machine.ts";
 import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";

@@ -222,7 +222,9 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     ],
   },
   "an operation is begun only by a notification": {
-    changes: [{ file: "server/src/reconcilers/operations.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" }],
+    changes: [
+      { file: "server/src/operations/operations-loop.ts", from: "periodMs: 1_000", to: "periodMs: 1_000_000_000" },
+    ],
   },
   "a canceled operation continues": {
     changes: [
@@ -283,7 +285,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
   "copies are forgotten when their node does not answer": {
     changes: [
       {
-        file: "server/src/reconcilers/copies.ts",
+        file: "server/src/moves/copies-loop.ts",
         from: "const copies = await listRemovableCopies(services.context.db, COPIES_PER_ACTIVATION_MAX);",
         to: "const copies = await listRemovableCopies(services.context.db, 0);",
       },
@@ -419,7 +421,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
   "machines are replaced a second too early": {
     changes: [
       {
-        file: "server/src/reconcilers/nodes.ts",
+        file: "server/src/nodes/nodes-loop.ts",
         from: "lostAfterMs: number = HEARTBEAT_LOST_MS,",
         to: "lostAfterMs: number = HEARTBEAT_LOST_MS - 1_000,",
       },
@@ -437,7 +439,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
   "the brake ignores that its server was away": {
     changes: [
       {
-        file: "server/src/reconcilers/nodes.ts",
+        file: "server/src/nodes/nodes-loop.ts",
         from: "this.#since = clock.monotonic();\n    log.warn(",
         to: "log.warn(",
       },
@@ -469,7 +471,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
         to: "void liftFence;",
       },
       {
-        file: "server/src/reconcilers/pools.ts",
+        file: "server/src/pools/pools-loop.ts",
         from: "const given = await listGiven(services.context.db, GIVEN_AT_A_TIME);",
         to: "const given = await listGiven(services.context.db, 0 * GIVEN_AT_A_TIME);",
       },

@@ -13,7 +13,7 @@ import type { ImageFault } from "@flotilla/contract/errors";
 import type { ObservedDetails } from "./observed.ts";
 import type { Run } from "@flotilla/contract/link/link";
 import type { Overcommit } from "../placement/place.ts";
-import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
+import { isActive, isSettled, isUsedUp, type MachineFacts, phaseOf } from "./state.ts";
 
 /** The columns of a machine that change. Instants are epoch milliseconds. */
 export interface MutableMachine extends MachineFacts {
@@ -72,15 +72,6 @@ export interface Start {
 
 /** Delay after a request or a report until the reconciler calls the node again for an unsettled machine. */
 const RECONCILE_AFTER_MS = 5_000;
-/** A start pulls its image, which may be gigabytes over a slow network. */
-export const START_DEADLINE_MS = 30 * 60_000;
-/** A node ends the VMM much earlier. */
-export const STOP_DEADLINE_MS = 5 * 60_000;
-
-/** Whether an ephemeral machine has run and stopped, which means that it must be deleted. */
-export function isUsedUp(machine: MutableMachine): boolean {
-  return machine.isEphemeral && phaseOf(machine) === "stopped";
-}
 
 /** When the machine reconciler checks the machine next; null: it has settled. Epoch milliseconds. */
 export function reconcileAt(machine: MutableMachine, now: number): number | null {

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link/link";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
-import { planMachine } from "../reconcilers/machine-plan.ts";
+import { planMachine } from "./plan.ts";
 import { abandonedState, type MutableMachine, requestStart, requestStop } from "./change.ts";
 import { applyObservation } from "./observe.ts";
 import { isActive, isSettled, phaseOf, sentState } from "./state.ts";

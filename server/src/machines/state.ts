@@ -221,6 +221,10 @@ export function isActive(facts: MachineFacts): boolean {
   }
 }
 
+/** Whether an ephemeral machine has run and stopped, which means that it must be deleted. */
+export const isUsedUp = (machine: MachineFacts & { readonly isEphemeral: boolean }): boolean =>
+  machine.isEphemeral && phaseOf(machine) === "stopped";
+
 /** The desired state that a machine's node receives: a machine that is being moved is kept stopped. */
 export const sentState = ({ desiredState, moveId }: Pick<MachineFacts, "desiredState" | "moveId">): DesiredState =>
   desiredState === "running" && moveId !== null ? "stopped" : desiredState;

@@ -4,9 +4,13 @@
  *
  * Rules in order, first match wins; the log names the rule.
  */
-import { isUsedUp, START_DEADLINE_MS, STOP_DEADLINE_MS } from "../machines/change.ts";
-import type { MachineRecord } from "../machines/record.ts";
-import { includes, isSettled, UNREACHABLE_STATUSES, phaseOf } from "../machines/state.ts";
+import type { MachineRecord } from "./record.ts";
+import { includes, isSettled, isUsedUp, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
+
+/** A start pulls its image, which may be gigabytes over a slow network. */
+const START_DEADLINE_MS = 30 * 60_000;
+/** A node ends the VMM much earlier. */
+const STOP_DEADLINE_MS = 5 * 60_000;
 
 export type MachineAction =
   /** Delete it: it was meant to exist only while it ran. */

@@ -1,14 +1,14 @@
 /**
  * Makes invoices final when the grace period of their month is over, oldest months first.
  *
- * Writes through billing/store.ts: some tenants at a time, each time in one transaction, so a server that
+ * Writes through store.ts: some tenants at a time, each time in one transaction, so a server that
  * dies leaves whole invoices, and the next activation of any server continues. Servers that find the same
  * tenants skip those that another one has locked.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
-import type { Billing } from "../billing/invoices.ts";
-import { monthAt } from "../billing/month.ts";
-import { finalizeInvoices, listDue } from "../billing/store.ts";
+import type { Billing } from "./invoices.ts";
+import { monthAt } from "./month.ts";
+import { finalizeInvoices, listDue } from "./store.ts";
 import { isOutOfRange } from "../db/out-of-range.ts";
 import { isTooLong } from "../db/too-long.ts";
 import type { Reconciler } from "../family.ts";

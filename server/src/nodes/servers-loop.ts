@@ -1,11 +1,11 @@
 /**
  * Announces this server and its version, for operators.
  *
- * Writes servers, through nodes/servers-store.ts: each server its own row. A stop removes the row; a crash
+ * Writes servers, through servers-store.ts: each server its own row. A stop removes the row; a crash
  * leaves it, and it is ignored soon.
  */
 import type { Context } from "../context.ts";
-import { announceServer, type ServerIdentity } from "../nodes/servers-store.ts";
+import { announceServer, type ServerIdentity } from "./servers-store.ts";
 import type { Reconciler } from "../family.ts";
 
 export function serverReconciler(context: Context, server: ServerIdentity): Reconciler {

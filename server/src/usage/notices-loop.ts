@@ -2,14 +2,14 @@
  * Writes an event for a tenant when 80 % and 100 % of its monthly budget are used or held, under any policy.
  *
  * Reads the usage of recently active tenants; writes budget_notices and tenant_events in one statement
- * (usage/notices-store.ts), so an event is written once by any number of servers. A crash before the write
+ * (notices-store.ts), so an event is written once by any number of servers. A crash before the write
  * leaves the event to the next activation.
  */
 import type { Context } from "../context.ts";
-import { costsOf } from "../usage/intervals-store.ts";
-import { insertNotices, listBudgeted } from "../usage/notices-store.ts";
-import { noticesOf } from "../usage/notices.ts";
-import { monthUpTo } from "../usage/usage.ts";
+import { costsOf } from "./intervals-store.ts";
+import { insertNotices, listBudgeted } from "./notices-store.ts";
+import { noticesOf } from "./notices.ts";
+import { monthUpTo } from "./usage.ts";
 import type { Reconciler } from "../family.ts";
 
 const TENANTS_PER_ACTIVATION_MAX = 500;

@@ -11,14 +11,14 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { abandon } from "../machines/change.ts";
-import { converge } from "../machines/converge.ts";
-import type { MachineRecord } from "../machines/record.ts";
-import type { MachineServices } from "../machines/services.ts";
-import { phaseOf } from "../machines/state.ts";
-import { claimDueMachines, removeMachine, settleMachine } from "../machines/store.ts";
+import { abandon } from "./change.ts";
+import { converge } from "./converge.ts";
+import type { MachineRecord } from "./record.ts";
+import type { MachineServices } from "./services.ts";
+import { phaseOf } from "./state.ts";
+import { claimDueMachines, removeMachine, settleMachine } from "./store.ts";
 import type { Reconciler, Report } from "../family.ts";
-import { abandonText, type MachineAction, planMachine } from "./machine-plan.ts";
+import { abandonText, type MachineAction, planMachine } from "./plan.ts";
 
 const MACHINES_PER_ACTIVATION_MAX = 64;
 /** Longer than a node takes to answer a call that does not wait. */

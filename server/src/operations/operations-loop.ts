@@ -2,13 +2,13 @@
  * Claims operations: new ones immediately, and those of a server that died once its lease has run out. Ends
  * those that are past their deadline.
  *
- * Writes operations through their store. It only claims, and leaves the work to operations/run.ts, which may
+ * Writes operations through their store. It only claims, and leaves the work to run.ts, which may
  * take an hour, so an activation is short. Two servers never have the same operation at the same time. If the
  * server dies after the claim, the lease runs out.
  */
 import type { Context } from "../context.ts";
-import { OPERATION_LEASE_MS, type OperationRunner } from "../operations/run.ts";
-import { claimOperations } from "../operations/store.ts";
+import { OPERATION_LEASE_MS, type OperationRunner } from "./run.ts";
+import { claimOperations } from "./store.ts";
 import type { Reconciler } from "../family.ts";
 
 export function operationReconciler(context: Context, runner: OperationRunner): Reconciler {

@@ -1,8 +1,8 @@
 /**
  * Marks nodes that have not reported for HEARTBEAT_LOST_MS as unreachable, so that their machines show it,
- * and decides whether their fenced machines are replaced (nodes/brake.ts). Pools replace them.
+ * and decides whether their fenced machines are replaced (brake.ts). Pools replace them.
  *
- * Writes nodes.status through nodes/store.ts and the decision through nodes/loss-store.ts; a heartbeat
+ * Writes nodes.status through store.ts and the decision through loss-store.ts; a heartbeat
  * reverses both. Several servers may find the same silent node, and one write wins.
  *
  * Always: the absence of a node under maintenance raises no alarm, and its machines are not replaced. A
@@ -12,9 +12,9 @@
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import { noteOnFenced, noteOnNodes } from "../events/store.ts";
-import { type Judgement, judgeLoss, OVERDUE_MS } from "../nodes/brake.ts";
-import { hasSilent, listJudged, markHeld, markLost } from "../nodes/loss-store.ts";
-import { markUnreachable } from "../nodes/store.ts";
+import { type Judgement, judgeLoss, OVERDUE_MS } from "./brake.ts";
+import { hasSilent, listJudged, markHeld, markLost } from "./loss-store.ts";
+import { markUnreachable } from "./store.ts";
 import type { Reconciler, Report } from "../family.ts";
 
 const PERIOD_MS = 1_000;

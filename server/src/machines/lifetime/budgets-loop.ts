@@ -17,17 +17,17 @@
  * A crash between renewing and stopping leaves the stop to the next activation of any server.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
-import type { Database } from "../db/database.ts";
-import { listDesiredRunning } from "../machines/lifetime/store.ts";
-import { stopForTenant } from "../machines/lifetime/end.ts";
-import type { MachineServices } from "../machines/services.ts";
-import { readSpent, renewHolds } from "../usage/holds-store.ts";
-import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../usage/notices.ts";
-import { insertNotices } from "../usage/notices-store.ts";
-import { listStoppable } from "../usage/store.ts";
-import { listUnsummed, writeSubtotal } from "../usage/subtotals-store.ts";
-import { monthUpTo } from "../usage/usage.ts";
-import type { Reconciler } from "../family.ts";
+import type { Database } from "../../db/database.ts";
+import { listDesiredRunning } from "./store.ts";
+import { stopForTenant } from "./end.ts";
+import type { MachineServices } from "../services.ts";
+import { readSpent, renewHolds } from "../../usage/holds-store.ts";
+import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../../usage/notices.ts";
+import { insertNotices } from "../../usage/notices-store.ts";
+import { listStoppable } from "../../usage/store.ts";
+import { listUnsummed, writeSubtotal } from "../../usage/subtotals-store.ts";
+import { monthUpTo } from "../../usage/usage.ts";
+import type { Reconciler } from "../../family.ts";
 import { each } from "./each.ts";
 
 const BUDGET_PERIOD_MS = 15_000;

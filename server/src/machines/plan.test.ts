@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { machineRecord, NOW } from "../../test/support/machine.ts";
-import { abandonText, planMachine } from "./machine-plan.ts";
+import { abandonText, planMachine } from "./plan.ts";
 
 const onNode = { nodeId: "node-a", generation: 3, observedGeneration: 3 };
 const starting = machineRecord({ ...onNode, desiredState: "running", observedGeneration: 2, desiredAt: NOW });

@@ -1,16 +1,16 @@
 /**
- * Keeps pools at their size (pools/fill.ts), and lifts the fence of machines that were taken from them
+ * Keeps pools at their size (fill.ts), and lifts the fence of machines that were taken from them
  * (machines/lift-fences.ts).
  *
- * Reads pools, machine_owners and machines; writes them through pools/store.ts and the machines family. Two
+ * Reads pools, machine_owners and machines; writes them through store.ts and the machines family. Two
  * servers may fill one pool at once: rows are added under the pool's lock, and a machine is made once for its
  * id. If the server dies between the row and its machine, the next activation of any server makes it.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { finishLifts, liftFence } from "../machines/lift-fences.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { fillPool } from "../pools/fill.ts";
-import { listGiven, listPoolsToFill } from "../pools/store.ts";
+import { fillPool } from "./fill.ts";
+import { listGiven, listPoolsToFill } from "./store.ts";
 import type { Reconciler } from "../family.ts";
 
 const POOLS_AT_A_TIME = 64;

@@ -3,13 +3,13 @@
  * answer when the moves ended, and report nothing of them, because they never had them or have lost their
  * answer.
  *
- * Writes machine_copies, through moves/copies.ts. Two servers may remove the same copy: the node's verb is
+ * Writes machine_copies, through copies.ts. Two servers may remove the same copy: the node's verb is
  * idempotent.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { MachineServices } from "../machines/services.ts";
-import { removeCopy } from "../moves/copies.ts";
-import { listRemovableCopies } from "../moves/store.ts";
+import { removeCopy } from "./copies.ts";
+import { listRemovableCopies } from "./store.ts";
 import type { Reconciler } from "../family.ts";
 
 const COPIES_PER_ACTIVATION_MAX = 64;

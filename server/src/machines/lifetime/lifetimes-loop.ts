@@ -7,11 +7,11 @@
  * one of them ends it. If the server dies in between, the machine loop sends a stop or a delete that was
  * written to the node.
  */
-import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
-import { removeExpired, stopIdle, stopForTenant } from "../machines/lifetime/end.ts";
-import { listExpired, listIdle, listSuspended } from "../machines/lifetime/store.ts";
-import type { MachineServices } from "../machines/services.ts";
-import type { Reconciler } from "../family.ts";
+import { ACTIVITY_DELAY_MAX_MS } from "../activity.ts";
+import { removeExpired, stopIdle, stopForTenant } from "./end.ts";
+import { listExpired, listIdle, listSuspended } from "./store.ts";
+import type { MachineServices } from "../services.ts";
+import type { Reconciler } from "../../family.ts";
 import { each } from "./each.ts";
 
 const MACHINES_PER_ACTIVATION_MAX = 64;
