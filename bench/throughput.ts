@@ -39,7 +39,7 @@ const RATIO_MIN = 0.7;
 const content = randomBytes(CHUNK_BYTES);
 const rateOf = (bytes: number, ms: number): number => bytes / 1e3 / ms;
 
-async function pour(into: Writable): Promise<void> {
+async function writeAll(into: Writable): Promise<void> {
   for (let left = FILE_BYTES; left > 0; left -= CHUNK_BYTES)
     if (!into.write(content.subarray(0, Math.min(left, CHUNK_BYTES)))) await once(into, "drain");
   into.end();
@@ -111,7 +111,7 @@ function filesAbove({ flotilla, id }: Above): Files {
       headers: { authorization, ...(body ? { "content-length": FILE_BYTES } : {}) },
     });
     const answered = once(sent, "response") as Promise<[Readable & { statusCode?: number }]>;
-    if (body) await pour(sent);
+    if (body) await writeAll(sent);
     else sent.end();
     const [answer] = await answered;
     if ((answer.statusCode ?? 500) >= 300) throw new Error(`${method} was answered with ${answer.statusCode}`);
@@ -131,7 +131,7 @@ function filesBelow(guest: Guest): Files {
       const exec = begin("write");
       exec.stdout.resume();
       exec.stderr.resume();
-      await pour(exec.stdin);
+      await writeAll(exec.stdin);
       if ((await exec.exit).exitCode !== 0) throw new Error("the file was not written");
     },
     down: async () => {

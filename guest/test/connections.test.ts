@@ -130,7 +130,7 @@ async function resume(guest: Guest, resumeKey: string, received: Received) {
 }
 
 /** Writes all of it, no faster than it is read. */
-async function pour(socket: Socket, bytes: Buffer): Promise<void> {
+async function writeAll(socket: Socket, bytes: Buffer): Promise<void> {
   for (let at = 0; at < bytes.byteLength; at += 50_000)
     if (!socket.write(bytes.subarray(at, at + 50_000))) await once(socket, "drain");
 }
@@ -214,7 +214,7 @@ test("a connection loses and repeats no byte in either direction over many lost 
     const arrived: Buffer[] = [];
     using both = await program((socket) => {
       socket.on("data", (chunk: Buffer) => void arrived.push(chunk));
-      void pour(socket, down).then(() => socket.end());
+      void writeAll(socket, down).then(() => socket.end());
     });
     const resumeKey = keyOf();
     const received = new Received();
@@ -309,7 +309,7 @@ test("what is not kept any more is refused, and a key of a command names no conn
   withAgent(async (agent, first) => {
     using speaker = await program((socket) => {
       socket.resume().once("end", () => socket.destroy());
-      void pour(socket, Buffer.alloc(CONNECTION_WINDOW_BYTES * 2));
+      void writeAll(socket, Buffer.alloc(CONNECTION_WINDOW_BYTES * 2));
     });
     let guest = first;
     const [resumeKey, ofCommand] = [keyOf(), keyOf()];

@@ -8,7 +8,7 @@ import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import type { Refusal } from "@flotilla/contract/errors";
 import type { CallerPresence } from "./caller-presence.ts";
-import { pour } from "./pour.ts";
+import { sendBody } from "./send-body.ts";
 import { endWhenStalled } from "./stalled.ts";
 import type { Upgrade, UpgradeHandler } from "./upgrade.ts";
 
@@ -138,7 +138,7 @@ async function sendStream(
   presence.signal.addEventListener("abort", endLost);
   if (presence.signal.aborted) endLost();
   try {
-    return await pour(body, response);
+    return await sendBody(body, response);
   } finally {
     presence.closing.removeEventListener("abort", endEarly);
     presence.signal.removeEventListener("abort", endLost);

@@ -16,7 +16,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Context } from "../context.ts";
 import type { PassedReply, RawRequest } from "../http/answer.ts";
-import { pour } from "../http/pour.ts";
+import { sendBody } from "../http/send-body.ts";
 import { endWhenStalled } from "../http/stalled.ts";
 import type { NodeLink } from "../link/node-link.ts";
 import { NotRunning } from "../link/refusals.ts";
@@ -166,7 +166,7 @@ function passedAnswer(answer: IncomingMessage, { raw, prefix, close }: Passing):
       response.writeHead(status, answerHead(answer.rawHeaders, prefix, own, status));
       // The first event may come late, and its reader waits for the head.
       response.flushHeaders();
-      return await pour(answer, response);
+      return await sendBody(answer, response);
     } catch {
       response.destroy();
       return false;

@@ -1,5 +1,5 @@
 /**
- * The body of an answer that is poured to a slow reader: it is paused, and continues whatever the size of its
+ * The body of an answer that is sent to a slow reader: it is paused, and continues whatever the size of its
  * pieces.
  */
 import assert from "node:assert/strict";
@@ -18,7 +18,7 @@ import { type TestContext, test } from "node:test";
 import { endOfTurn } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
 import { head, wire } from "../../test/support/wire.ts";
-import { pour } from "../src/http/pour.ts";
+import { sendBody } from "../src/http/send-body.ts";
 
 /** Listens until the test ends. */
 async function portOf(t: TestContext, server: Server): Promise<number> {
@@ -32,11 +32,11 @@ async function portOf(t: TestContext, server: Server): Promise<number> {
 for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
   test(`pieces of ${pieceBytes} bytes that fill the connection of a slow reader all arrive, in order`, async (t) => {
     const body = new Readable({ read: () => undefined, highWaterMark: 64 * 1024 });
-    const poured = Promise.withResolvers<boolean>();
+    const handedOver = Promise.withResolvers<boolean>();
     const server = createServer((_request, response) => {
       response.writeHead(200);
       response.flushHeaders();
-      pour(body, response).then(poured.resolve, poured.reject);
+      sendBody(body, response).then(handedOver.resolve, handedOver.reject);
     });
     const port = await portOf(t, server);
     const sent = httpRequest({ port, host: "127.0.0.1" }).end();
@@ -54,7 +54,7 @@ for (const pieceBytes of [1_000, 30_000, 60_000, 70_000, 300_000]) {
     await until(() => !body.isPaused(), { what: "the body to continue" });
     body.push(null);
     await once(response, "end");
-    assert.equal(await poured.promise, true);
+    assert.equal(await handedOver.promise, true);
     assert.ok(Buffer.concat(got).equals(Buffer.concat(pieces)));
   });
 }
@@ -63,7 +63,7 @@ test("a reader of HTTP/1.0 sees that a stream has failed", async (t) => {
   const body = new Readable({ read: () => undefined });
   const server = createServer((_request, response) => {
     response.writeHead(200);
-    void pour(body, response);
+    void sendBody(body, response);
   });
   const reader = connect(await portOf(t, server), "127.0.0.1");
   reader.write("GET / HTTP/1.0\r\n\r\n");
@@ -80,7 +80,7 @@ test("small pieces of an answer that waits for an earlier one on its connection 
   const server = createServer((request, response) => {
     if (request.url === "/earlier") return earlier.resolve(response);
     response.writeHead(200);
-    void pour(body, response);
+    void sendBody(body, response);
     asked.resolve();
   });
   const port = await portOf(t, server);
@@ -105,7 +105,7 @@ test("answers of single bytes take little memory while they wait", async (t) => 
     if (request.url === "/earlier") return;
     const body = new Readable({ read: () => undefined });
     response.writeHead(200);
-    void pour(body, response);
+    void sendBody(body, response);
     bodies.push(body);
   });
   const port = await portOf(t, server);

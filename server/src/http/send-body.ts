@@ -21,7 +21,7 @@ const HELD_BYTES = 128 * 1024;
  * Whether the whole stream was handed to the network; false when it failed, or the reader has disconnected.
  * The answer's head was sent before.
  */
-export function pour(body: Readable, response: ServerResponse): Promise<boolean> {
+export function sendBody(body: Readable, response: ServerResponse): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   let turn: Piece[] = [];
   let turnBytes = 0;
