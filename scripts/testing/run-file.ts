@@ -90,7 +90,7 @@ export async function runTogether(
   files: readonly string[],
   timeoutMs: number,
 ): Promise<readonly FileResult[]> {
-  const argv = [path.join(import.meta.dirname, "together.ts"), String(timeoutMs), ...files];
+  const argv = [path.join(import.meta.dirname, "./together.ts"), String(timeoutMs), ...files];
   const { records, exit, isTimeUp, output, duration } = await runProcess(root, argv, {
     timeoutMs: timeoutMs * files.length,
   });

@@ -69,12 +69,12 @@ export class ChangeWriter {
 
   #begin(): void {
     while (this.#statements < STATEMENTS_MAX) {
-      const together = this.#take();
-      if (together.length === 0) return;
+      const batch = this.#take();
+      if (batch.length === 0) return;
       this.#statements += 1;
-      void forAll(() => this.#writeTogether(together)).then((failed) => {
+      void forAll(() => this.#writeBatch(batch)).then((failed) => {
         this.#statements -= 1;
-        this.#free(together.filter((one) => !failed.includes(one)));
+        this.#free(batch.filter((one) => !failed.includes(one)));
         for (const one of failed) void this.#writeAlone(one);
         this.#gather();
       });
@@ -83,13 +83,13 @@ export class ChangeWriter {
 
   /** Takes the changes that fit into one statement with the first that can be written now. */
   #take(): readonly Waiting[] {
-    const together: Waiting[] = [];
+    const batch: Waiting[] = [];
     const later: Waiting[] = [];
     const taken = new Set(this.#machines);
     const holding = new Set<string>();
     let count = 0;
     for (const one of this.#waiting) {
-      const [first] = together;
+      const [first] = batch;
       const budgets = budgetsOf(one);
       const fits =
         first === undefined ||
@@ -101,26 +101,26 @@ export class ChangeWriter {
         later.push(one);
         continue;
       }
-      together.push(one);
+      batch.push(one);
       count += one.changes.length;
       for (const tenantId of budgets) holding.add(tenantId);
     }
     this.#waiting = later;
-    for (const id of idsOf(together)) this.#machines.add(id);
-    return together;
+    for (const id of idsOf(batch)) this.#machines.add(id);
+    return batch;
   }
 
   /** Returns those that must be written alone. */
-  async #writeTogether(together: readonly Waiting[]): Promise<readonly Waiting[]> {
-    const changes = together.flatMap((one) => one.changes);
-    const durability = together[0]?.durability ?? "disk";
+  async #writeBatch(batch: readonly Waiting[]): Promise<readonly Waiting[]> {
+    const changes = batch.flatMap((one) => one.changes);
+    const durability = batch[0]?.durability ?? "disk";
     try {
       const written = await writeChanges(this.#context, changes, { durability, lockWaitMs: LOCK_WAIT_MS });
-      for (const { changes: own, done } of together) done.resolve(partOf(written, own));
+      for (const { changes: own, done } of batch) done.resolve(partOf(written, own));
       return [];
     } catch (error) {
-      if (!(error instanceof DatabaseUnavailable || error instanceof DatabaseFull)) return together;
-      for (const { done } of together) done.reject(error);
+      if (!(error instanceof DatabaseUnavailable || error instanceof DatabaseFull)) return batch;
+      for (const { done } of batch) done.reject(error);
       return [];
     }
   }
@@ -142,8 +142,8 @@ export class ChangeWriter {
   }
 }
 
-const idsOf = (together: readonly Waiting[]): readonly string[] =>
-  together.flatMap(({ changes }) => changes.map(({ next }) => next.id));
+const idsOf = (batch: readonly Waiting[]): readonly string[] =>
+  batch.flatMap(({ changes }) => changes.map(({ next }) => next.id));
 
 /**
  * A start of a machine that is being moved locks two nodes, so it is written alone: no two statements lock in

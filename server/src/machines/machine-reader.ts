@@ -1,11 +1,11 @@
 /**
  * Reads rows of machines for all requests and reports of this server: those that come together share a
- * statement (db/together.ts).
+ * statement (db/batcher.ts).
  *
  * Always: a read begins after its call, so it shows what was committed before.
  */
 import type { Context } from "../context.ts";
-import { Together } from "../db/together.ts";
+import { Batcher } from "../db/batcher.ts";
 import type { MachineRecord } from "./record.ts";
 import { findAnyMachines } from "./store.ts";
 
@@ -14,10 +14,10 @@ const STATEMENTS_MAX = 2;
 const MACHINES_MAX = 64;
 
 export class MachineReader {
-  readonly #together: Together<string, MachineRecord>;
+  readonly #batcher: Batcher<string, MachineRecord>;
 
   constructor({ clock, db }: Pick<Context, "clock" | "db">) {
-    this.#together = new Together({
+    this.#batcher = new Batcher({
       ...{ clock, statementsMax: STATEMENTS_MAX, itemsMax: MACHINES_MAX, isRead: true },
       keyOf: (id) => id,
       work: async (ids) => {
@@ -29,6 +29,6 @@ export class MachineReader {
 
   /** Any machine, also one that was deleted in the last 30 days. */
   read(id: string): Promise<MachineRecord | undefined> {
-    return this.#together.do(id);
+    return this.#batcher.do(id);
   }
 }

@@ -12,7 +12,7 @@ import { timingSafeEqual } from "node:crypto";
 import type { NodeAuthenticator } from "../auth/authenticate.ts";
 import type { Context } from "../context.ts";
 import type { NodeCaller, NodeCertificate } from "../auth/caller.ts";
-import { Together } from "../db/together.ts";
+import { Batcher } from "../db/batcher.ts";
 import { hashOf, joinTokenPrefix } from "../tokens/mint.ts";
 import { findUsableToken } from "../tokens/store.ts";
 import { type CredentialHolder, findNodesByCredential } from "./store.ts";
@@ -40,7 +40,7 @@ export const makeCredential = (randomBytes: Context["randomBytes"]): string =>
 export function nodeAuthenticator(context: Context, ownJoinToken: string | null): NodeAuthenticator {
   const startedAt = context.clock.now();
   const ownHash = ownJoinToken === null ? null : hashOf(ownJoinToken);
-  const holders = new Together<string, CredentialHolder>({
+  const holders = new Batcher<string, CredentialHolder>({
     ...{
       clock: context.clock,
       statementsMax: STATEMENTS_MAX,

@@ -11,7 +11,7 @@ import { ABSENT_MAX } from "@flotilla/contract/link/reports";
 import { readHeartbeat } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { Context } from "../context.ts";
-import { Together } from "../db/together.ts";
+import { Batcher } from "../db/batcher.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { applyReports } from "../machines/apply-reports.ts";
 import { applyEndedRuns, applyOpenRuns } from "../machines/apply-runs.ts";
@@ -45,10 +45,10 @@ export interface HeartbeatResult {
 }
 
 /** Records the heartbeats of all nodes: those that come together share a statement. */
-export type HeartbeatWriter = Together<HeartbeatFacts, BeforeHeartbeat>;
+export type HeartbeatWriter = Batcher<HeartbeatFacts, BeforeHeartbeat>;
 
 export const heartbeatWriter = ({ clock, db }: Context): HeartbeatWriter =>
-  new Together({
+  new Batcher({
     ...{ clock, statementsMax: STATEMENTS_MAX, itemsMax: HEARTBEATS_MAX, isRead: false },
     keyOf: ({ id }) => id,
     work: (heartbeats, isAlone) => updateHeartbeats(db, heartbeats, isAlone ? {} : { lockWaitMs: LOCK_WAIT_MS }),

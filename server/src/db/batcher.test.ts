@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import { DatabaseUnavailable } from "./database.ts";
-import { Together } from "./together.ts";
+import { Batcher } from "./batcher.ts";
 
 type Item = readonly [key: string, value: number];
 
@@ -24,7 +24,7 @@ function rig({ statementsMax = 1, itemsMax = 10, gatherMs = 0, isRead = false } 
       now += ms;
     },
   };
-  const together = new Together<Item, number>({
+  const batcher = new Batcher<Item, number>({
     ...{ clock, statementsMax, itemsMax, gatherMs, isRead },
     keyOf: ([key]) => key,
     work(items, isAlone) {
@@ -37,15 +37,15 @@ function rig({ statementsMax = 1, itemsMax = 10, gatherMs = 0, isRead = false } 
     begun[at]?.done.resolve(new Map(begun[at].items));
     for (let turn = 0; turn < 4; turn += 1) await endOfTurn();
   };
-  return { together, begun, sleeps, end, turn: endOfTurn };
+  return { batcher, begun, sleeps, end, turn: endOfTurn };
 }
 
 test("those of one turn share a statement, and those that come meanwhile the next one", async () => {
-  const { together, begun, end, turn } = rig();
-  const first = [together.do(["a", 1]), together.do(["b", 2])];
+  const { batcher, begun, end, turn } = rig();
+  const first = [batcher.do(["a", 1]), batcher.do(["b", 2])];
   assert.equal(begun.length, 0);
   await turn();
-  const next = [together.do(["c", 3]), together.do(["d", 4])];
+  const next = [batcher.do(["c", 3]), batcher.do(["d", 4])];
   await turn();
   assert.deepEqual(
     begun.map(({ items }) => items),
@@ -64,8 +64,8 @@ test("those of one turn share a statement, and those that come meanwhile the nex
 });
 
 test("a statement has a key once, and the next of that key begins when it has ended, also beside others", async () => {
-  const { together, begun, end, turn } = rig({ statementsMax: 2 });
-  const all = [together.do(["a", 1]), together.do(["a", 2]), together.do(["b", 3])];
+  const { batcher, begun, end, turn } = rig({ statementsMax: 2 });
+  const all = [batcher.do(["a", 1]), batcher.do(["a", 2]), batcher.do(["b", 3])];
   await turn();
   await turn();
   assert.deepEqual(
@@ -83,8 +83,8 @@ test("a statement has a key once, and the next of that key begins when it has en
 });
 
 test("reads of one key share a statement", async () => {
-  const { together, begun, end, turn } = rig({ isRead: true });
-  const all = [together.do(["a", 1]), together.do(["a", 1])];
+  const { batcher, begun, end, turn } = rig({ isRead: true });
+  const all = [batcher.do(["a", 1]), batcher.do(["a", 1])];
   await turn();
   await end(0);
   assert.deepEqual(await Promise.all(all), [1, 1]);
@@ -92,13 +92,13 @@ test("reads of one key share a statement", async () => {
 });
 
 test("a statement begins some time after the one before, and the first of a quiet time at once", async () => {
-  const { together, sleeps, end, turn } = rig({ gatherMs: 20 });
-  const first = together.do(["a", 1]);
+  const { batcher, sleeps, end, turn } = rig({ gatherMs: 20 });
+  const first = batcher.do(["a", 1]);
   await turn();
   await end(0);
   assert.equal(await first, 1);
   assert.deepEqual(sleeps, []);
-  const second = together.do(["b", 2]);
+  const second = batcher.do(["b", 2]);
   await turn();
   await turn();
   await end(1);
@@ -107,8 +107,8 @@ test("a statement begins some time after the one before, and the first of a quie
 });
 
 test("what fails is done again alone, and its caller alone fails", async () => {
-  const { together, begun, end, turn } = rig();
-  const all = Promise.allSettled([together.do(["a", 1]), together.do(["b", 2])]);
+  const { batcher, begun, end, turn } = rig();
+  const all = Promise.allSettled([batcher.do(["a", 1]), batcher.do(["b", 2])]);
   await turn();
   begun[0]?.done.reject(new Error("one of them"));
   await turn();
@@ -124,15 +124,15 @@ test("what fails is done again alone, and its caller alone fails", async () => {
   const [a, b] = await all;
   assert.match(String((a as PromiseRejectedResult).reason), /its own/);
   assert.deepEqual(b, { status: "fulfilled", value: 2 });
-  const again = together.do(["a", 5]);
+  const again = batcher.do(["a", 5]);
   await turn();
   await end(3);
   assert.equal(await again, 5);
 });
 
 test("an unavailable database fails for all, and nothing is tried again", async () => {
-  const { together, begun, turn } = rig({ itemsMax: 2 });
-  const all = Promise.allSettled([together.do(["a", 1]), together.do(["b", 2]), together.do(["c", 3])]);
+  const { batcher, begun, turn } = rig({ itemsMax: 2 });
+  const all = Promise.allSettled([batcher.do(["a", 1]), batcher.do(["b", 2]), batcher.do(["c", 3])]);
   await turn();
   for (const at of [0, 1]) {
     begun[at]?.done.reject(new DatabaseUnavailable(new Error("gone")));

@@ -14,7 +14,7 @@ import { type Clock, endOfTurn } from "@flotilla/base/clock";
 import { DatabaseUnavailable } from "./database.ts";
 import { forAll } from "./holder.ts";
 
-export interface TogetherOptions<Item, Result> {
+export interface BatcherOptions<Item, Result> {
   readonly clock: Pick<Clock, "monotonic" | "sleep">;
   /** The results by key; undefined in it: none. */
   readonly work: (items: readonly Item[], isAlone: boolean) => Promise<ReadonlyMap<string, Result>>;
@@ -33,8 +33,8 @@ interface Waiting<Item, Result> {
   readonly done: PromiseWithResolvers<Result | undefined>;
 }
 
-export class Together<Item, Result> {
-  readonly #options: TogetherOptions<Item, Result>;
+export class Batcher<Item, Result> {
+  readonly #options: BatcherOptions<Item, Result>;
   #waiting: Waiting<Item, Result>[] = [];
   /** Keys of the writes under way, and of what is done alone. */
   readonly #keys = new Set<string>();
@@ -42,7 +42,7 @@ export class Together<Item, Result> {
   #isGathering = false;
   #begunAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: TogetherOptions<Item, Result>) {
+  constructor(options: BatcherOptions<Item, Result>) {
     this.#options = options;
   }
 
@@ -66,15 +66,15 @@ export class Together<Item, Result> {
   }
 
   #begin(): void {
-    const together = this.#take();
+    const batch = this.#take();
     // Writes that wait have keys that are under way.
-    if (together.length === 0) return;
+    if (batch.length === 0) return;
     this.#begunAt = this.#options.clock.monotonic();
     this.#statements += 1;
-    void this.#doTogether(together).then((failed) => {
+    void this.#runBatch(batch).then((failed) => {
       this.#statements -= 1;
-      for (const one of together) if (!failed.includes(one)) this.#keys.delete(one.key);
-      for (const one of failed) void this.#doAlone(one);
+      for (const one of batch) if (!failed.includes(one)) this.#keys.delete(one.key);
+      for (const one of failed) void this.#runAlone(one);
       this.#gather();
     });
     this.#gather();
@@ -82,33 +82,33 @@ export class Together<Item, Result> {
 
   #take(): readonly Waiting<Item, Result>[] {
     const { itemsMax, isRead } = this.#options;
-    const together: Waiting<Item, Result>[] = [];
+    const batch: Waiting<Item, Result>[] = [];
     const later: Waiting<Item, Result>[] = [];
     for (const one of this.#waiting) {
-      const fits = together.length < itemsMax && !this.#keys.has(one.key);
-      (fits ? together : later).push(one);
+      const fits = batch.length < itemsMax && !this.#keys.has(one.key);
+      (fits ? batch : later).push(one);
       if (fits && !isRead) this.#keys.add(one.key);
     }
     this.#waiting = later;
-    return together;
+    return batch;
   }
 
   /** Returns those that must be done alone. */
-  async #doTogether(together: readonly Waiting<Item, Result>[]): Promise<readonly Waiting<Item, Result>[]> {
+  async #runBatch(batch: readonly Waiting<Item, Result>[]): Promise<readonly Waiting<Item, Result>[]> {
     try {
-      const items = together.map(({ item }) => item);
+      const items = batch.map(({ item }) => item);
       const results = await this.#options.work(items, false);
-      for (const { key, done } of together) done.resolve(results.get(key));
+      for (const { key, done } of batch) done.resolve(results.get(key));
       return [];
     } catch (error) {
-      if (!(error instanceof DatabaseUnavailable)) return together;
-      for (const { done } of together) done.reject(error);
+      if (!(error instanceof DatabaseUnavailable)) return batch;
+      for (const { done } of batch) done.reject(error);
       return [];
     }
   }
 
   /** Beside the statements under way: others do not wait for it. */
-  async #doAlone({ item, key, done }: Waiting<Item, Result>): Promise<void> {
+  async #runAlone({ item, key, done }: Waiting<Item, Result>): Promise<void> {
     try {
       done.resolve((await this.#options.work([item], true)).get(key));
     } catch (error) {
