@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { Pieces, together } from "./pieces.ts";
+import { Pieces, joinSmall } from "./pieces.ts";
 
 const MIB = 1024 * 1024;
 
@@ -46,8 +46,8 @@ test("small pieces that follow each other become one, and large ones stay as the
   const large = Buffer.alloc(10_000, "l");
   const bytes = Buffer.from("many single bytes");
   const single = [...bytes].map((byte) => Buffer.of(byte));
-  const pieces = together([...single, large, ...single, "te", "xt", large]);
+  const pieces = joinSmall([...single, large, ...single, "te", "xt", large]);
   assert.deepEqual(pieces, [bytes, large, bytes, "text", large]);
   assert.equal(pieces[1], large);
-  assert.deepEqual(together([]), []);
+  assert.deepEqual(joinSmall([]), []);
 });

@@ -84,7 +84,7 @@ export class Pieces<Refusal extends object = never> {
 export type Piece = Buffer | string;
 
 /** The same bytes in order, with small pieces that follow each other in one. Pure. */
-export function together(pieces: readonly Piece[]): readonly Piece[] {
+export function joinSmall(pieces: readonly Piece[]): readonly Piece[] {
   if (pieces.length <= 1) return pieces;
   const result: Piece[] = [];
   for (let at = 0; at < pieces.length; ) {

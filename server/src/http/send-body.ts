@@ -12,7 +12,7 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Readable } from "node:stream";
-import { type Piece, together } from "@flotilla/base/pieces";
+import { type Piece, joinSmall } from "@flotilla/base/pieces";
 
 /** More than the socket's own high-water mark, so that a `drain` follows. */
 const HELD_BYTES = 128 * 1024;
@@ -26,7 +26,7 @@ export function sendBody(body: Readable, response: ServerResponse): Promise<bool
   let turn: Piece[] = [];
   let turnBytes = 0;
   const endTurn = (): void => {
-    const pieces = together(turn);
+    const pieces = joinSmall(turn);
     turn = [];
     turnBytes = 0;
     if (pieces.length === 0 || response.destroyed) return;

@@ -3,7 +3,7 @@
  * and with small pieces together.
  */
 import { finished, type Readable } from "node:stream";
-import { together } from "@flotilla/base/pieces";
+import { joinSmall } from "@flotilla/base/pieces";
 import type { Turn } from "../fairness/turns.ts";
 
 /** Where a body goes; a Writable is one. */
@@ -28,7 +28,7 @@ export function passBody(body: Readable, sink: BodySink, turn: Turn): Passing {
   let waiting: Promise<void> | null = null;
   const pass = (): void => {
     if (waiting !== null) return;
-    const next = together(pieces) as readonly Buffer[];
+    const next = joinSmall(pieces) as readonly Buffer[];
     pieces = [];
     for (const [at, piece] of next.entries()) {
       let room: Promise<void> | undefined;

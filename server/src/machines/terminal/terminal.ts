@@ -10,7 +10,7 @@
  * Exit codes in addition to the program's: 124 at the time limit of an hour, -1 when the result is unknown.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
-import { together } from "@flotilla/base/pieces";
+import { joinSmall } from "@flotilla/base/pieces";
 import { Refusal } from "@flotilla/contract/errors";
 import type { WebSocket } from "ws";
 import type { OpenExec } from "../../link/open-exec.ts";
@@ -81,7 +81,7 @@ export function inputOf(
     void exec.room.then(() => socket.resume());
   };
   const endTurn = (): void => {
-    const pieces = together(typed);
+    const pieces = joinSmall(typed);
     typed = [];
     for (const piece of pieces as readonly Buffer[]) pass(exec.send("stdin", piece));
   };
