@@ -18,7 +18,7 @@ import { type MachineName, type MachineRecord, nodeOf } from "../machines/record
 import { machineNotFound } from "../auth/not-found.ts";
 import { isStoppedByMove, phaseOf } from "../machines/state.ts";
 import { shownState } from "../machines/view.ts";
-import { locateFor } from "../machines/whereabouts.ts";
+import { locateFor } from "../machines/locate.ts";
 
 /** A port of one boot of a machine. */
 export interface GuestPort {

@@ -14,7 +14,7 @@ import { type MachineRecord, nodeOf } from "../record.ts";
 import { inRunningMachine, whenAgentListens } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
-import { locateFor } from "../whereabouts.ts";
+import { locateFor } from "../locate.ts";
 import type { Command } from "./request.ts";
 
 export interface RunOptions {

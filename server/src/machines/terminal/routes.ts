@@ -12,7 +12,7 @@ import { inRunningMachine, whenAgentListens } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { serveTerminal } from "./terminal.ts";
 import { nodeOf } from "../record.ts";
-import { locateFor } from "../whereabouts.ts";
+import { locateFor } from "../locate.ts";
 
 /** From the specification: a terminal is open for at most an hour. The node keeps the time. */
 const TERMINAL_MS_MAX = 60 * 60_000;
