@@ -6,11 +6,11 @@ import type { AuditEntry } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { usage } from "../failure.ts";
 import { queryOfTenant } from "../find-by-name.ts";
-import { checkWhose, type Whose } from "./options.ts";
+import { checkTenantOptions, type TenantOptions } from "./options.ts";
 
 const PAGE = 1_000;
 
-export interface ListAuditOptions extends Whose {
+export interface ListAuditOptions extends TenantOptions {
   readonly from?: number;
   readonly key?: string;
   readonly resource?: string;
@@ -20,7 +20,7 @@ export interface ListAuditOptions extends Whose {
 
 export async function run(call: Call, _operands: readonly string[], options: ListAuditOptions): Promise<void> {
   const { all = false, from } = options;
-  checkWhose(options);
+  checkTenantOptions(options);
   if (all && from !== undefined)
     throw usage("--from counts the calls of one tenant", "use --since with a time, or leave out --all");
   await call.output.pages(

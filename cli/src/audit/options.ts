@@ -3,12 +3,12 @@
  */
 import { usage } from "../failure.ts";
 
-export interface Whose {
+export interface TenantOptions {
   readonly tenant?: string;
   readonly all?: boolean;
 }
 
 /** Throws a usage error when both are named. */
-export function checkWhose({ tenant, all = false }: Whose): void {
+export function checkTenantOptions({ tenant, all = false }: TenantOptions): void {
   if (all && tenant !== undefined) throw usage("--all and --tenant exclude each other", "name one of them");
 }

@@ -8,12 +8,12 @@ import { createHash } from "node:crypto";
 import type { AuditEntry, Flotilla } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { queryOfTenant } from "../find-by-name.ts";
-import { checkWhose, type Whose } from "./options.ts";
+import { checkTenantOptions, type TenantOptions } from "./options.ts";
 
 const PAGE = 1_000;
 
-export async function run(call: Call, _operands: readonly string[], options: Whose): Promise<number> {
-  checkWhose(options);
+export async function run(call: Call, _operands: readonly string[], options: TenantOptions): Promise<number> {
+  checkTenantOptions(options);
   const flotilla = call.flotilla();
   if (options.all !== true) {
     const { tenantId } = await queryOfTenant(flotilla, options.tenant);
