@@ -10,7 +10,7 @@ import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import { findMachineId } from "../machine/find.ts";
 import { type Style, styled } from "../output.ts";
-import { whileAway } from "../server-away.ts";
+import { whileUnreachable } from "../server-unreachable.ts";
 
 const STYLES: Readonly<Record<TenantEvent["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
 const ASK_AGAIN_MS = 1_000;
@@ -33,7 +33,7 @@ export async function run(call: Call, _operands: readonly string[], options: Ten
   for (let cursor = options.from, isFirst = true; ; isFirst = false) {
     const query = { ...filter, limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
     const ask = (limit?: { readonly timeoutMs: number }) => flotilla.listEvents({ query, ...limit });
-    const events = isFirst ? await ask() : await whileAway(call, ask);
+    const events = isFirst ? await ask() : await whileUnreachable(call, ask);
     cursor = events.at(-1)?.cursor ?? cursor;
     if (call.output.isJson && options.follow !== true) all.push(...events);
     else await show(call, events);

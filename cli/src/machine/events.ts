@@ -7,7 +7,7 @@
 import { type EventInfo, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { type Style, styled } from "../output.ts";
-import { whileAway } from "../server-away.ts";
+import { whileUnreachable } from "../server-unreachable.ts";
 import { findMachineId } from "./find.ts";
 
 const STYLES: Readonly<Record<EventInfo["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
@@ -44,7 +44,7 @@ async function follow(
     }
     await call.world.clock.sleep(POLL_MS);
     try {
-      events = await whileAway(call, ask);
+      events = await whileUnreachable(call, ask);
     } catch (error) {
       if (error instanceof FlotillaError && error.status === 404) return;
       throw error;

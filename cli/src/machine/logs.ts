@@ -12,7 +12,7 @@
 import { FlotillaError, type LogRecord, readLogRecords } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { nodeFetch } from "../node-fetch.ts";
-import { whileAway } from "../server-away.ts";
+import { whileUnreachable } from "../server-unreachable.ts";
 import { findMachineId } from "./find.ts";
 
 export interface LogsOptions {
@@ -44,7 +44,7 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
     shown.readAgain();
     await call.world.clock.sleep(FOLLOW_AGAIN_MS);
     try {
-      answer = await whileAway(call, () => open(shown.isEmpty ? options.tail : TAIL_MAX));
+      answer = await whileUnreachable(call, () => open(shown.isEmpty ? options.tail : TAIL_MAX));
     } catch (error) {
       if (error instanceof FlotillaError && error.status === 404) return;
       throw error;

@@ -7,7 +7,7 @@
 import type { Flotilla, Operation } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
-import { whileAway } from "../server-away.ts";
+import { whileUnreachable } from "../server-unreachable.ts";
 
 const PERIOD_MS = 500;
 
@@ -30,7 +30,11 @@ export async function watchToItsEnd(call: Call, flotilla: Flotilla, begun: Opera
       await call.world.clock.sleep(PERIOD_MS, stopped.signal);
       if (stopped.signal.aborted) break;
       const { signal } = stopped;
-      operation = await whileAway(call, (limit) => flotilla.getOperation(begun.id, { signal, ...limit }), signal);
+      operation = await whileUnreachable(
+        call,
+        (limit) => flotilla.getOperation(begun.id, { signal, ...limit }),
+        signal,
+      );
       progress.say(lineOf(operation));
     }
     if (operation.status !== "running") return operation;

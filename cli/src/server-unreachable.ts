@@ -12,14 +12,14 @@ const ASK_AGAIN_MS = 500;
 /** Long enough for a large page of events over a slow line. */
 const ASK_MS_MAX = 30_000;
 /** The longest restart of a server. */
-const AWAY_MAX_MS = 30_000;
-const AWAY_STATUSES: readonly number[] = [502, 503, 504];
+const UNREACHABLE_MS_MAX = 30_000;
+const UNREACHABLE_STATUSES: readonly number[] = [502, 503, 504];
 
 /**
- * The first answer of `ask`. Throws what it throws for another reason, when the server is away for too long,
- * and once `signal` is aborted.
+ * The first answer of `ask`. Throws what it throws for another reason, after UNREACHABLE_MS_MAX, and once
+ * `signal` is aborted.
  */
-export async function whileAway<T>(
+export async function whileUnreachable<T>(
   { world }: Call,
   ask: (limit: { readonly timeoutMs: number }) => Promise<T>,
   signal?: AbortSignal,
@@ -30,13 +30,14 @@ export async function whileAway<T>(
       return await ask({ timeoutMs: ASK_MS_MAX });
     } catch (error) {
       since ??= world.clock.monotonic();
-      if (!isAway(error) || signal?.aborted === true || world.clock.monotonic() - since > AWAY_MAX_MS) throw error;
+      if (!isUnreachable(error) || signal?.aborted === true || world.clock.monotonic() - since > UNREACHABLE_MS_MAX)
+        throw error;
     }
     await world.clock.sleep(ASK_AGAIN_MS, signal);
   }
 }
 
 /** Whether nothing answered, or only that the server, or what is behind a proxy, does not now. */
-const isAway = (error: unknown): boolean =>
+const isUnreachable = (error: unknown): boolean =>
   error instanceof FlotillaError &&
-  (error.code === "unreachable" || error.code === "timeout" || AWAY_STATUSES.includes(error.status));
+  (error.code === "unreachable" || error.code === "timeout" || UNREACHABLE_STATUSES.includes(error.status));

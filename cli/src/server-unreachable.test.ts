@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { FlotillaError } from "@flotilla/sdk";
 import { Call, type World } from "./call.ts";
-import { whileAway } from "./server-away.ts";
+import { whileUnreachable } from "./server-unreachable.ts";
 
 const noAnswer = (code: string): FlotillaError =>
   new FlotillaError({ status: 0, code, text: code, requestId: null, call: "GET /v1/events" });
@@ -20,7 +20,7 @@ function callInTime(): { readonly call: Call; readonly pass: (ms: number) => voi
   return { call: new Call(world, {}), pass };
 }
 
-test("a connection that died unnoticed costs one attempt, whose time is limited, and a server that is away is left after a while", async () => {
+test("a connection that died unnoticed costs one attempt, whose time is limited, and an unreachable server is left after a while", async () => {
   const { call, pass } = callInTime();
   let asked = 0;
   const ask = async ({ timeoutMs }: { readonly timeoutMs: number }): Promise<string> => {
@@ -29,8 +29,8 @@ test("a connection that died unnoticed costs one attempt, whose time is limited,
     pass(timeoutMs);
     throw noAnswer("timeout");
   };
-  assert.equal(await whileAway(call, ask), "answer");
+  assert.equal(await whileUnreachable(call, ask), "answer");
   assert.equal(asked, 2);
-  const never = whileAway(call, () => Promise.reject(noAnswer("unreachable")));
+  const never = whileUnreachable(call, () => Promise.reject(noAnswer("unreachable")));
   await assert.rejects(never, { code: "unreachable" });
 });
