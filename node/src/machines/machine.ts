@@ -23,7 +23,7 @@ import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
 import type { ReplacedVmm, Replacing } from "./replacing.ts";
 import { countedAt, nextRestart } from "./restart-policy.ts";
-import { SecondTry } from "./second-try.ts";
+import { TemplateRetry } from "./template-retry.ts";
 import { AttemptTimings } from "./start-timings.ts";
 import type { Situation } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
@@ -43,7 +43,7 @@ export class Machine {
   readonly leaving: Leaving;
   /** Its VMM is to be replaced; null: that was not requested. */
   replacing: Replacing | null = null;
-  readonly secondTry = new SecondTry();
+  readonly templateRetry = new TemplateRetry();
   readonly watchers: Watchers;
   readonly #file: JournalFile;
   #journal: Journal;
@@ -139,7 +139,7 @@ export class Machine {
    */
   fail(generation: number, reason: string, reasonCode: ImageFault | null = null): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
-    this.secondTry.end();
+    this.templateRetry.end();
     // Its fence has ended it, or may have: it is tried again when a server answers.
     if (this.isCutOff) return;
     if (this.#journal.ending?.generation === generation) return;
@@ -229,7 +229,7 @@ export class Machine {
     const { generation, desired } = this.#journal;
     if (desired !== "running") return;
     if (exit.kind === "fenced") return this.fenced(exit.detail);
-    if (exit.kind === "crashed" && !wasConfigured && this.secondTry.grant(vm)) {
+    if (exit.kind === "crashed" && !wasConfigured && this.templateRetry.grant(vm)) {
       this.log.warn({ exit }, "a restored guest died before it was set up; the machine boots without a template");
       return;
     }

@@ -53,7 +53,7 @@ import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } fro
 import { InstalledProgram } from "./program.ts";
 import { replaceVm } from "./replace.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
-import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
+import { FIRST_BOOT_MS, retryBoot } from "./boot-retry.ts";
 import type { Template } from "./save-template.ts";
 import { describeMemory, devicesState, memoryBase, memoryFiles, resumeVm, saveMemory } from "./suspend.ts";
 import { templateIngredients, Templates } from "./template.ts";
@@ -287,7 +287,7 @@ class QemuDriver implements Driver {
       const launch = { ...request, memory: { kind: "private" }, isIncoming: false, isFenced } as const;
       const options = { clock: this.#clock, signal, firstMs: loadAdjustedMs(FIRST_BOOT_MS) };
       const attempt = (timerTolerance: number): Promise<Vm> =>
-        withSecondAttempt((attemptSignal) => this.#start(launch, attemptSignal, timerTolerance), options);
+        retryBoot((attemptSignal) => this.#start(launch, attemptSignal, timerTolerance), options);
       return await withGoodTimer(attempt, { tolerances: MACHINE_TOLERANCES, log: this.#log });
     } catch (error) {
       throw new Error(`the VM of machine ${request.machineId} failed to start: ${messageOf(error)}`);

@@ -32,7 +32,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
       throw error;
     };
     const root = await diskRoot(machine).catch(orDiscard(withDisk?.vm));
-    const { isDue: mustBoot } = machine.secondTry;
+    const { isDue: mustBoot } = machine.templateRetry;
     const waiting = (withDisk ?? (mustBoot ? undefined : prepared.take(machine.requiredSpec())))?.vm;
     const kind = waiting === undefined ? "boot" : "wake";
     machine.releaseSlot = await takeSlot(machine, kind, signal).catch(orDiscard(waiting));

@@ -23,10 +23,10 @@ export async function configure(machine: Machine, signal: AbortSignal): Promise<
   try {
     workload = await configureGuest(machine, vm, signal);
   } catch (error) {
-    if (machine.secondTry.isFor(vm)) return;
+    if (machine.templateRetry.isFor(vm)) return;
     throw error;
   }
-  if (machine.secondTry.end()) forgetTemplate(machine);
+  if (machine.templateRetry.end()) forgetTemplate(machine);
   machine.timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: machine.timings.totalMs });
   const latest = machine.journal.boot ?? boot;
   markRunning(machine, vm, { ...latest, workload });

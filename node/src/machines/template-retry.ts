@@ -5,12 +5,12 @@
  * is discarded only if the booted guest lives: a disk that kills every guest must not cost a template that
  * all machines of a size share.
  *
- * Always: at most one second try per attempt to run the machine. Nothing of it is on the disk: after a crash
+ * Always: at most one retry per attempt to run the machine. Nothing of it is on the disk: after a crash
  * of the agent the boot is repeated like any other.
  */
 import type { Vm } from "../driver/driver.ts";
 
-export class SecondTry {
+export class TemplateRetry {
   #diedAs: string | null = null;
 
   /** Whether the next boot must use neither a template nor a prepared VM. */
@@ -25,12 +25,12 @@ export class SecondTry {
     return true;
   }
 
-  /** Whether the end of this VM caused the second try. */
+  /** Whether the end of this VM caused the retry. */
   isFor({ record }: Pick<Vm, "record">): boolean {
     return this.#diedAs === record.bootId;
   }
 
-  /** The attempt has failed, or the machine runs. Returns whether it was a second try. */
+  /** The attempt has failed, or the machine runs. Returns whether it was a retry. */
   end(): boolean {
     const wasDue = this.isDue;
     this.#diedAs = null;

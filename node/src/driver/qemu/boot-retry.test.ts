@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { orAborted } from "@flotilla/base/abort";
 import { systemClock } from "@flotilla/base/clock";
-import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
+import { FIRST_BOOT_MS, retryBoot } from "./boot-retry.ts";
 
 /** Thirty seconds pass in three milliseconds. */
 const clock = {
@@ -17,7 +17,7 @@ const options = { clock, signal: new AbortController().signal, firstMs: FIRST_BO
 
 test("a boot that hangs is cancelled and retried once", async () => {
   let attempts = 0;
-  const vm = await withSecondAttempt((signal) => {
+  const vm = await retryBoot((signal) => {
     attempts += 1;
     return attempts === 1 ? orAborted(never, signal) : Promise.resolve("vm");
   }, options);
@@ -30,7 +30,7 @@ test("a boot that fails is not retried", async () => {
     attempts += 1;
     return Promise.reject(new Error("no disk"));
   };
-  await assert.rejects(withSecondAttempt(attempt, options), /no disk/);
+  await assert.rejects(retryBoot(attempt, options), /no disk/);
   assert.equal(attempts, 1);
 });
 
@@ -42,6 +42,6 @@ test("a cancelled boot is not retried", async () => {
     caller.abort(new Error("not wanted"));
     return orAborted(never, signal);
   };
-  await assert.rejects(withSecondAttempt(attempt, { ...options, signal: caller.signal }), /not wanted/);
+  await assert.rejects(retryBoot(attempt, { ...options, signal: caller.signal }), /not wanted/);
   assert.equal(attempts, 1);
 });

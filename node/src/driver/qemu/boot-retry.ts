@@ -13,7 +13,7 @@ export const FIRST_BOOT_MS = 30_000;
  * Runs `attempt`, cancels it after `firstMs` and then runs it once more without that limit. Rejects as the
  * last attempt did; an attempt that fails by itself, or after `signal` was aborted, is the last.
  */
-export async function withSecondAttempt<T>(
+export async function retryBoot<T>(
   attempt: (signal: AbortSignal) => Promise<T>,
   { clock, signal, firstMs }: { readonly clock: Clock; readonly signal: AbortSignal; readonly firstMs: number },
 ): Promise<T> {
