@@ -25,6 +25,7 @@ import { Fleet } from "./machines/fleet.ts";
 import { Incoming } from "./moves/incoming.ts";
 import { makeMachineDeps } from "./machines/machine-deps.ts";
 import { RunJournal } from "./machines/run-journal.ts";
+import { Replacements } from "./replacing/replacements.ts";
 import { type NodeBackends, type NodeBackendsOptions, nodeArch } from "./node-backends.ts";
 
 export interface AgentOptions {
@@ -63,7 +64,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
       if (machines.fleet === undefined) throw new Error("the machines have not been read yet");
       return await machines.fleet.imagesInUse();
     },
-    environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
+    environmentOf: (machineId) => machines.fleet?.find(machineId)?.known?.journal.spec?.env ?? {},
     onEvent: (machineId, happened) => outbox.event(machineId, happened),
   });
   backends.images.watch(() => outbox.changeImages());
@@ -87,8 +88,9 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   const reach = await openReach({ ...config, clock, log });
   const address = reach?.address ?? `unix:${socketPath}`;
   const parts = { config, clock, log, fleet, facts, backends };
+  const replacements = new Replacements({ fleet, driver: backends.driver });
   const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), fleet, deps, log });
-  const reporter = makeReporter({ ...parts, incoming, outbox, runs, reach, address, errors });
+  const reporter = makeReporter({ ...parts, incoming, replacements, outbox, runs, reach, address, errors });
   void keepAlive(alivePath, clock, log, stop);
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
@@ -96,7 +98,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   // After the journals were read.
   await incoming.open();
   const link = await serveLink({
-    ...{ ...config, socketPath, fleet, incoming, outgoing: deps, images: deps.images, clock, log },
+    ...{ ...config, socketPath, fleet, incoming, replacements, outgoing: deps, images: deps.images, clock, log },
     ...{ bootId: reporter.bootId, ...(restart && { restart }) },
   });
   const reached = await reach?.open(link.serve);
@@ -125,6 +127,7 @@ function makeReporter(parts: {
   readonly log: Log;
   readonly fleet: Fleet;
   readonly incoming: Incoming;
+  readonly replacements: Replacements;
   readonly facts: NodeFacts;
   readonly backends: NodeBackends;
   readonly outbox: Outbox;
@@ -133,7 +136,8 @@ function makeReporter(parts: {
   readonly address: string;
   readonly errors: LastError;
 }): Reporter {
-  const { config, clock, log, fleet, incoming, facts, backends, outbox, runs, reach, address, errors } = parts;
+  const { config, clock, log, fleet, incoming, replacements, facts, backends, outbox, runs, reach, address, errors } =
+    parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -150,7 +154,7 @@ function makeReporter(parts: {
     observeAll: () => fleet.list().map((machine) => machine.observe()),
     canFence: backends.driver.canFence,
     acknowledged: (sentAt, absent) => fleet.acknowledged(sentAt, absent),
-    outdatedVmms: () => fleet.outdatedVmms(),
+    outdatedVmms: () => replacements.outdated(),
     lastError: () => errors.last,
     incoming,
     clock,

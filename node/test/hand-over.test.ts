@@ -16,8 +16,15 @@ import type { Journal } from "../src/machines/journal.ts";
 import type { MoveRecord } from "../src/memory/move-stream.ts";
 import { outgoingBlocks } from "../src/moves/outgoing.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
-import { Supervisor } from "../src/machines/supervisor.ts";
-import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+import type { SupervisedMachine } from "../src/machines/node-machine.ts";
+import {
+  hurriedClock,
+  machineIdOf,
+  machineOf,
+  startTestNode,
+  type TestNode,
+  temporaryDirectory,
+} from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const [POINT, DISK_POINT] = ["1".repeat(32), "2".repeat(32)];
@@ -26,10 +33,9 @@ const SERVING = { spec: { command: ["sh", "-c", "echo one; sleep 1000"] } };
 const PIECE = `${"x".repeat(1023)}\n`.repeat(1024);
 
 /** A machine of which the other node has the disk and the memory. */
-async function sentMachine(node: TestNode): Promise<Supervisor> {
+async function sentMachine(node: TestNode): Promise<SupervisedMachine> {
   await node.want(A, 1, "running", SERVING);
-  const machine = node.fleet.find(A);
-  assert.ok(machine instanceof Supervisor);
+  const machine = machineOf(node, A);
   const send = async (part: MovedPart): Promise<void> => {
     for await (const _bytes of await outgoingBlocks(machine, part, AbortSignal.timeout(10_000)));
   };
@@ -38,7 +44,7 @@ async function sentMachine(node: TestNode): Promise<Supervisor> {
   return machine;
 }
 
-async function handedOver(machine: Supervisor): Promise<AsyncIterable<MoveRecord>> {
+async function handedOver(machine: SupervisedMachine): Promise<AsyncIterable<MoveRecord>> {
   const running = await machine.running();
   if (running === null) throw new UnknownPoint("it does not run");
   return handOver(running, REST);
@@ -54,7 +60,7 @@ const journalOf = async (directory: string): Promise<Journal> =>
   JSON.parse(await readFile(join(directory, "machines", A, "journal.json"), "utf8")) as Journal;
 
 /** Counts how often the output of the machine's workload begins to be read. */
-function countAttached({ guest }: Supervisor): () => number {
+function countAttached({ access: { guest } }: SupervisedMachine): () => number {
   assert.ok(guest !== null);
   const original = guest.workload.bind(guest);
   let count = 0;
@@ -71,16 +77,16 @@ for (const next of ["running", "stopped"] as const)
     const node = await startTestNode(directory.path);
     const machine = await sentMachine(node);
     const countOf = countAttached(machine);
-    await machine.machineLog.append(PIECE);
+    await machine.access.log.append(PIECE);
     for await (const { kind } of await handedOver(machine)) if (kind === "log") break;
-    assert.equal(machine.isLeaving, true);
+    assert.equal(machine.access.isLeaving, true);
     const seen = await node.want(A, 3, next, SERVING);
     assert.deepEqual([seen.state, countOf()], [next, 1]);
     await until(async () => (await journalOf(directory.path)).boot?.isPaused !== true, { what: "the journal" });
     await node.want(A, 4, "stopped", SERVING);
     // Nothing is watched any more of one that runs on.
     assert.equal(
-      (await machine.leaving.changes.points(join(machine.directory, "disk"))).length > 0,
+      (await machine.known.leaving.changes.points(join(machine.known.directory, "disk"))).length > 0,
       next === "stopped",
     );
   });
@@ -117,7 +123,7 @@ test("a machine that is to run here again while it is being paused runs on", asy
   await until(() => node.fleet.observe(A).state === "running", { what: "running", deadlineMs: 2_000 });
   const { boot } = await journalOf(directory.path);
   assert.ok(boot !== null && boot.isPaused !== true);
-  const bootDirectory = join(machine.directory, "boots", bootDirectoryName(boot.bootId));
+  const bootDirectory = join(machine.known.directory, "boots", bootDirectoryName(boot.bootId));
   const vm = JSON.parse(await readFile(join(bootDirectory, "vm.json"), "utf8")) as { readonly isPaused?: boolean };
   assert.deepEqual([vm.isPaused, countOf()], [false, 1]);
 });
@@ -159,7 +165,7 @@ test("the files of a stream that is not read to its end are closed", async () =>
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const machine = await sentMachine(node);
-  for (let count = 0; count < 3; count += 1) await machine.machineLog.append(PIECE);
+  for (let count = 0; count < 3; count += 1) await machine.access.log.append(PIECE);
   const part = { kind: "rest", ...REST } as const;
   const stream = (await outgoingBlocks(machine, part, AbortSignal.timeout(10_000)))[Symbol.asyncIterator]();
   await stream.next();

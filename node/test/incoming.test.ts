@@ -17,10 +17,9 @@ import { readBlocks } from "../src/images/blocks.ts";
 import { makeLog } from "../src/log.ts";
 import { Incoming } from "../src/moves/incoming.ts";
 import { outgoingBlocks } from "../src/moves/outgoing.ts";
-import { Supervisor } from "../src/machines/supervisor.ts";
 import { until } from "../../test/support/until.ts";
 import { immovable, needsRoot } from "./support/immovable.ts";
-import { machineIdOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
+import { machineIdOf, machineOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const MOVE = `op-${"a".repeat(32)}`;
@@ -134,8 +133,7 @@ async function sentEarly(directory: string) {
   const target = await startTestNode(join(directory, "target"));
   const incoming = await incomingOf(target, join(directory, "target"));
   await source.want(A, 1, "running");
-  const machine = source.fleet.find(A);
-  assert.ok(machine instanceof Supervisor);
+  const machine = machineOf(source, A);
   const send = (part: MovedPart): Promise<AsyncIterable<Buffer>> =>
     outgoingBlocks(machine, part, new AbortController().signal);
   const receive = async (part: MovedPart, stream: AsyncIterable<Buffer>) =>

@@ -13,7 +13,7 @@ test("the timeline names a process that the kernel has killed for lack of memory
   await node.want(A, 1, "running");
   for (const script of ["out-of-memory python3", "out-of-memory"]) {
     const options = { cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false };
-    const exec = node.fleet.find(A)?.guest?.exec({ argv: script.split(" "), ...options });
+    const exec = node.fleet.find(A)?.access.guest?.exec({ argv: script.split(" "), ...options });
     exec?.stdout.resume();
     exec?.stderr.resume();
     assert.deepEqual(await exec?.exit, { exitCode: 137 });

@@ -252,7 +252,7 @@ test("a body that ends after its answer does not break the requests that follow 
   one.send(head("PUT", incoming, null, { "content-length": `${body.length}` }) + body);
   await answers(2);
   one.send(head("POST", `${incoming}/files/disk?from=0`, null, { "transfer-encoding": "chunked" }));
-  for await (const chunk of readBlocks(diskPathOf(link.node.fleet.find(A)?.directory ?? ""), 0))
+  for await (const chunk of readBlocks(diskPathOf(link.node.fleet.find(A)?.known?.directory ?? ""), 0))
     one.send(chunked(chunk));
   await until(() => one.received().includes('"kind":"done"'), { what: "the file to arrive" });
   one.send("0\r\n\r\n");

@@ -231,7 +231,7 @@ test("many megabytes arrive completely at a slow reader, and the exit comes last
 test("a command ends when its caller disconnects, unless it runs in the background", async () => {
   await using served = await startTestLink();
   await runs(served);
-  const guest = served.node.fleet.find(A)?.guest;
+  const guest = served.node.fleet.find(A)?.access.guest;
   assert.ok(guest);
   const killed: boolean[] = [];
   const original = guest.exec.bind(guest);
@@ -269,7 +269,7 @@ test("a disconnect is noticed even while the command does not read", async () =>
 test("a caller that leaves before a file is read causes no error of the node", async (t) => {
   await using served = await startTestLink();
   await runs(served);
-  const guest = served.node.fleet.find(A)?.guest;
+  const guest = served.node.fleet.find(A)?.access.guest;
   assert(guest);
   const [asked, killed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   t.mock.method(guest, "file", () => {

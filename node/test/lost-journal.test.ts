@@ -8,7 +8,14 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { Journal } from "../src/machines/journal.ts";
 import { immovable, needsRoot } from "./support/immovable.ts";
-import { listFiles, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+import {
+  listFiles,
+  machineIdOf,
+  machineOf,
+  startTestNode,
+  type TestNode,
+  temporaryDirectory,
+} from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const B = machineIdOf("b");
@@ -58,7 +65,7 @@ for (const [how, lose] of Object.entries(LOSSES)) {
     assert.match(node.events[0]?.message ?? "", /its journal .*; the machine was recovered/);
     assert.equal((await node.want(A, 3, "running")).state, "running");
     assert.ok((await readFile(diskPath, "utf8")).endsWith(DATA));
-    assert.ok((await node.fleet.imagesInUse()).has(node.fleet.find(A)?.imageDigest ?? ""));
+    assert.ok((await node.fleet.imagesInUse()).has(machineOf(node, A).known.journal.imageDigest ?? ""));
   });
 
   test(`a machine that runs while its journal is ${how} continues in the same VM`, async () => {

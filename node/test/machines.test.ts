@@ -452,7 +452,7 @@ async function isBooting({ fleet, deps }: TestNode, id: string): Promise<boolean
 /** The machine is already running when it ends: the duration of its start does not matter. */
 function endFromInside(node: TestNode, machineId: string, command: "crash" | "poweroff"): void {
   const request = { argv: [command], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
-  const exec = node.fleet.find(machineId)?.guest?.exec({ ...request, isBackground: false });
+  const exec = node.fleet.find(machineId)?.access.guest?.exec({ ...request, isBackground: false });
   // The exit of a command whose machine has ended is not reported.
   exec?.exit.catch(() => undefined);
 }

@@ -7,10 +7,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { IncomingMachine } from "@flotilla/contract/link/moves";
 import { until } from "../../test/support/until.ts";
-import { Supervisor } from "../src/machines/supervisor.ts";
 import { Incoming } from "../src/moves/incoming.ts";
 import { describeOutgoing, outgoingBlocks } from "../src/moves/outgoing.ts";
-import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+import { machineIdOf, machineOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const MOVE = `op-${"1".repeat(32)}`;
@@ -19,12 +18,6 @@ const signal = AbortSignal.timeout(60_000);
 
 const plainNode = (directory: string, more: { readonly program?: string } = {}): Promise<TestNode> =>
   startTestNode(directory, { ...more, isPlain: true });
-
-function supervisorOf(node: TestNode): Supervisor {
-  const found = node.fleet.find(A);
-  assert.ok(found instanceof Supervisor);
-  return found;
-}
 
 test("a machine whose memory cannot be kept runs on when it is to be suspended, and stops without it", async () => {
   await using directory = await temporaryDirectory();
@@ -41,13 +34,13 @@ test("a machine that runs is described as one that is sent only when it has stop
   await using directory = await temporaryDirectory();
   const node = await plainNode(directory.path);
   await node.want(A, 1, "running");
-  const found = await describeOutgoing(supervisorOf(node), node.deps, { hasContent: true, signal });
+  const found = await describeOutgoing(machineOf(node, A), node.deps, { hasContent: true, signal });
   assert.deepEqual([found.canSendEarly, found.canMoveLive, found.memoryBase], [false, false, null]);
   for (const part of [
     { kind: "diskRound", point: POINT, since: null },
     { kind: "memoryRounds", point: POINT },
   ] as const)
-    await assert.rejects(outgoingBlocks(supervisorOf(node), part, signal), /does not run/);
+    await assert.rejects(outgoingBlocks(machineOf(node, A), part, signal), /does not run/);
 });
 
 const REQUEST: IncomingMachine = {
@@ -109,7 +102,7 @@ test("a VM that another driver paused for a move is ended, and the machine boots
 
 /** As a move leaves it, of which the rest was sent. */
 async function markPaused(node: TestNode): Promise<void> {
-  const machine = supervisorOf(node);
+  const machine = machineOf(node, A);
   const send = async (part: Parameters<typeof outgoingBlocks>[1]): Promise<void> => {
     for await (const _bytes of await outgoingBlocks(machine, part, signal));
   };
@@ -126,11 +119,11 @@ test("a machine gets no other VMM while it runs, and gets one by a restart", asy
   await first.fleet.release();
   const node = await plainNode(directory.path, { program: "2" });
   await until(() => node.fleet.observe(A).state === "running", { what: "running" });
-  assert.deepEqual(await supervisorOf(node).replaceVmm("live", signal), {
+  assert.deepEqual(await node.replacements.replace(machineOf(node, A), "live", signal), {
     outcome: "refused",
     reason: "this node does not replace VMMs",
   });
   assert.equal(node.fleet.observe(A).bootId, bootId);
-  assert.equal((await supervisorOf(node).replaceVmm("restart", signal)).outcome, "replaced");
+  assert.equal((await node.replacements.replace(machineOf(node, A), "restart", signal)).outcome, "replaced");
   assert.notEqual(node.fleet.observe(A).bootId, bootId);
 });

@@ -8,8 +8,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
-import { Supervisor } from "../src/machines/supervisor.ts";
-import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+import type { HowReplaced, ReplacedVmm } from "../src/machines/replacing.ts";
+import { machineIdOf, machineOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const SIGNAL = new AbortController().signal;
@@ -41,11 +41,8 @@ function onlyVm(directory: string): VmFile {
   return vm;
 }
 
-function supervisorOf(node: TestNode): Supervisor {
-  const found = node.fleet.find(A);
-  assert.ok(found instanceof Supervisor);
-  return found;
-}
+const replace = (node: TestNode, how: HowReplaced): Promise<ReplacedVmm> =>
+  node.replacements.replace(machineOf(node, A), how, SIGNAL);
 
 const running = (node: TestNode): Promise<ObservedMachine> =>
   until(() => node.fleet.observe(A).state === "running" && node.fleet.observe(A), { what: "machine A to run" });
@@ -66,20 +63,20 @@ async function upgraded(
 test("a machine gets a VMM of the installed program, runs on as the same boot, and commands continue", async () => {
   await using directory = await temporaryDirectory();
   const { node, before } = await upgraded(directory.path, { FAKE_KEEPS_COMMANDS: "1", FAKE_SUSPEND_MS: "20" });
-  const supervisor = supervisorOf(node);
-  assert.deepEqual(await node.fleet.outdatedVmms(), [A]);
+  const machine = machineOf(node, A);
+  assert.deepEqual(await node.replacements.outdated(), [A]);
   assert.equal(onlyVm(directory.path).program, "1");
   const states = new Set<string>();
-  const done = supervisor.replaceVmm("live", SIGNAL);
+  const done = replace(node, "live");
   await until(
     () => {
       const observed = node.fleet.observe(A);
       states.add(`${observed.state} ${observed.bootId}`);
-      return supervisor.switched !== null;
+      return machine.access.switched !== null;
     },
     { what: "commands to wait", everyMs: 1 },
   );
-  const waited = supervisor.switched;
+  const waited = machine.access.switched;
   assert.equal((await done).outcome, "replaced");
   await waited;
   states.add(`${node.fleet.observe(A).state} ${node.fleet.observe(A).bootId}`);
@@ -87,8 +84,8 @@ test("a machine gets a VMM of the installed program, runs on as the same boot, a
   assert.equal(node.fleet.observe(A).runningSince, before.runningSince);
   assert.equal(onlyVm(directory.path).program, "2");
   assert.notEqual(onlyVm(directory.path).bootId, before.bootId);
-  assert.deepEqual(await node.fleet.outdatedVmms(), []);
-  assert.deepEqual(await supervisor.replaceVmm("live", SIGNAL), { outcome: "current" });
+  assert.deepEqual(await node.replacements.outdated(), []);
+  assert.deepEqual(await replace(node, "live"), { outcome: "current" });
   // One run, which has not ended.
   assert.deepEqual(
     node.deps.runs.all(10).runs.map(({ bootId, endedAt }) => [bootId, endedAt]),
@@ -112,19 +109,19 @@ for (const at of ["start", "copy", "take", "lost"])
     await using directory = await temporaryDirectory();
     const { node, before } = await upgraded(directory.path, { FAKE_REPLACE_FAIL: at });
     const vm = onlyVm(directory.path);
-    const done = await supervisorOf(node).replaceVmm("live", SIGNAL);
+    const done = await replace(node, "live");
     assert.deepEqual(done, { outcome: "refused", reason: "FAKE_REPLACE_FAIL is set" });
     assert.equal(onlyVm(directory.path).bootId, vm.bootId);
     assert.deepEqual(node.fleet.observe(A).bootId, before.bootId);
     assert.equal(node.fleet.observe(A).state, "running");
-    assert.ok(supervisorOf(node).guest !== null);
+    assert.ok(machineOf(node, A).access.guest !== null);
     assert.equal(await node.fleet.endUnknownVms(), 0);
   });
 
 test("an agent that dies in the pause leaves a machine that runs on in the old VMM", async () => {
   await using directory = await temporaryDirectory();
   const { node, before } = await upgraded(directory.path, { FAKE_REPLACE_FAIL: "hangPaused" });
-  void supervisorOf(node).replaceVmm("live", SIGNAL);
+  void replace(node, "live");
   await until(() => vmsIn(directory.path).some(({ isPaused }) => isPaused === true), { what: "the pause", everyMs: 1 });
   const next = await startTestNode(directory.path, { program: "2" });
   assert.equal((await running(next)).bootId, before.bootId);
@@ -134,7 +131,7 @@ test("an agent that dies in the pause leaves a machine that runs on in the old V
 test("an agent that dies after the new VMM has the guest leaves a machine that runs on there, as the same run", async () => {
   await using directory = await temporaryDirectory();
   const { node, before } = await upgraded(directory.path, { FAKE_REPLACE_FAIL: "hang" });
-  void supervisorOf(node).replaceVmm("live", SIGNAL);
+  void replace(node, "live");
   const journal = join(directory.path, "machines", A, "journal.json");
   await until(() => readFileSync(journal, "utf8").includes('"isPaused":true'), { what: "the journal", everyMs: 1 });
   const next = await startTestNode(directory.path, { program: "2" });
@@ -150,7 +147,7 @@ test("an agent that dies after the new VMM has the guest leaves a machine that r
 test("a machine that is to be restarted boots in a VMM of the installed program, as another run", async () => {
   await using directory = await temporaryDirectory();
   const { node, before } = await upgraded(directory.path);
-  const done = await supervisorOf(node).replaceVmm("restart", SIGNAL);
+  const done = await replace(node, "restart");
   assert.deepEqual(done, { outcome: "replaced", pauseMs: null });
   assert.equal(node.fleet.observe(A).state, "running");
   assert.notEqual(node.fleet.observe(A).bootId, before.bootId);
@@ -163,15 +160,15 @@ test("a machine that is to be restarted boots in a VMM of the installed program,
 test("a stop wins over a replacement that has not begun its pause, and an absent machine is not replaced", async () => {
   await using directory = await temporaryDirectory();
   const { node } = await upgraded(directory.path);
-  const supervisor = supervisorOf(node);
+  const machine = machineOf(node, A);
   // The two slots are taken.
   const slots = await Promise.all([1, 2].map(() => node.deps.suspendSlots.take("tenant-1", SIGNAL)));
-  const done = supervisor.replaceVmm("live", SIGNAL);
-  await until(() => supervisor.observe().state === "running", { what: "it to wait" });
+  const done = replace(node, "live");
+  await until(() => machine.observe().state === "running", { what: "it to wait" });
   assert.equal((await node.want(A, 2, "stopped")).state, "stopped");
   assert.notEqual((await done).outcome, "replaced");
   for (const release of slots) release();
-  assert.deepEqual(await supervisor.replaceVmm("live", SIGNAL), { outcome: "ended" });
+  assert.deepEqual(await replace(node, "live"), { outcome: "ended" });
   assert.deepEqual(vmsIn(directory.path), []);
 });
 
@@ -179,7 +176,7 @@ test("an agent that was not restarted since another program was installed replac
   await using directory = await temporaryDirectory();
   const { node } = await upgraded(directory.path);
   Object.assign(node.driver, { installedProgram: () => Promise.resolve("3") });
-  const done = await supervisorOf(node).replaceVmm("live", SIGNAL);
+  const done = await replace(node, "live");
   assert.equal(done.outcome, "refused");
   assert.match(done.outcome === "refused" ? done.reason : "", /restart that first$/);
   assert.equal(onlyVm(directory.path).program, "1");

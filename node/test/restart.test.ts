@@ -16,7 +16,7 @@ const A = machineIdOf("a");
 /** Ends the VM from within, like a crash or a kill. */
 function crash(node: TestNode): void {
   const request = { argv: ["crash"], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
-  const exec = node.fleet.find(A)?.guest?.exec({ ...request, isBackground: false });
+  const exec = node.fleet.find(A)?.access.guest?.exec({ ...request, isBackground: false });
   exec?.exit.catch(() => undefined);
 }
 

@@ -157,7 +157,7 @@ test("a file of a later version, or one that cannot be read, is not overwritten"
 /** Runs a command of the fake driver's guest that ends the VM. */
 function end(node: TestNode, command: string): void {
   const request = { argv: [command], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
-  const exec = node.fleet.find(A)?.guest?.exec({ ...request, isBackground: false });
+  const exec = node.fleet.find(A)?.access.guest?.exec({ ...request, isBackground: false });
   exec?.exit.catch(() => undefined);
 }
 

@@ -15,7 +15,7 @@ import { machineIdOf, specOf, startTestNode, type TestNode, temporaryDirectory }
 const A = machineIdOf("a");
 
 async function logOf(node: TestNode, machineId = A): Promise<readonly string[]> {
-  const log = node.fleet.find(machineId)?.machineLog;
+  const log = node.fleet.find(machineId)?.access.log;
   const texts: string[] = [];
   let at = await log?.tail(10_000);
   while (log !== undefined && at !== undefined) {

@@ -19,8 +19,7 @@ import type { Duplex } from "node:stream";
 import { messageOf } from "@flotilla/base/errors";
 import { DIAL_PREAMBLE, type LinkError } from "@flotilla/contract/link/link";
 import type { VmNetwork } from "../network/vm-network.ts";
-import type { Supervisor } from "../machines/supervisor.ts";
-import type { UnreadableMachine } from "../machines/unreadable-machine.ts";
+import type { NodeMachine } from "../machines/node-machine.ts";
 
 const CONNECTIONS_MAX = 512;
 
@@ -28,7 +27,7 @@ export interface DialTarget {
   readonly machineId: string;
   readonly port: number;
   /** undefined: not on this node. */
-  readonly machine: Supervisor | UnreadableMachine | undefined;
+  readonly machine: Pick<NodeMachine, "access"> | undefined;
 }
 
 /** The open connections to ports of machines, counted by machine. */
@@ -43,15 +42,13 @@ export class Dials {
   ): Promise<(LinkError & { readonly status: number }) | null> {
     if (machine === undefined)
       return { status: 404, code: "not_running", message: `machine ${machineId} is not on this node` };
-    if (machine.guest === null)
-      return { status: 409, code: "not_running", message: `machine ${machineId} does not run` };
-    if (machine.network === null)
-      return { status: 502, code: "refused", message: `machine ${machineId} has no network` };
+    const { guest, network } = machine.access;
+    if (guest === null) return { status: 409, code: "not_running", message: `machine ${machineId} does not run` };
+    if (network === null) return { status: 502, code: "refused", message: `machine ${machineId} has no network` };
     const release = this.claim(machineId);
     if (release === null) return { status: 503, ...this.limitReached(machineId) };
     try {
-      const guest = await dial(machine.network, port, response);
-      await relay(request, response, guest);
+      await relay(request, response, await dial(network, port, response));
       return null;
     } catch (error) {
       // The system's error code, such as ECONNREFUSED; the text names an internal address.

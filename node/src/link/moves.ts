@@ -21,7 +21,7 @@ import { ContentDiffers } from "../moves/content-differs.ts";
 import { UnknownPoint } from "../machines/disk-changes.ts";
 import { type Incoming, OlderCopy, UnknownMove } from "../moves/incoming.ts";
 import { describeOutgoing, outgoingBlocks, type OutgoingDeps } from "../moves/outgoing.ts";
-import { Supervisor } from "../machines/supervisor.ts";
+import type { SupervisedMachine } from "../machines/node-machine.ts";
 import { refuse, sendJson } from "./answer.ts";
 import { endWhenSilent, readJson } from "./bodies.ts";
 import type { Exchange } from "./exchange.ts";
@@ -43,7 +43,7 @@ export async function describe(
   { fleet, outgoing }: Pick<MoveParts, "fleet" | "outgoing">,
 ): Promise<void> {
   request.resume();
-  const machine = supervisorOf(fleet, parameters);
+  const machine = machineOf(fleet, parameters);
   if (machine === null) return refuse(response, 404, notHere(parameters));
   const hasContent = query.get("content") === "1";
   sendJson(response, 200, await describeOutgoing(machine, outgoing, { hasContent, signal }));
@@ -57,7 +57,7 @@ export async function sendPart(
 ): Promise<void> {
   request.resume();
   const part = readPart(kind, parameters["file"], query);
-  const machine = supervisorOf(fleet, parameters);
+  const machine = machineOf(fleet, parameters);
   if (machine === null) return refuse(response, 404, notHere(parameters));
   const isOfRunning = kind === "diskRound" || kind === "memoryRounds";
   const release = isOfRunning ? outgoing.earlySlots.tryTake() : null;
@@ -82,9 +82,9 @@ export async function sendPart(
   }
 }
 
-function supervisorOf(fleet: Fleet, { id = "" }: Exchange["parameters"]): Supervisor | null {
-  const machine = fleet.find(id);
-  return machine instanceof Supervisor ? machine : null;
+function machineOf(fleet: Fleet, { id = "" }: Exchange["parameters"]): SupervisedMachine | null {
+  const machine = fleet.find(id) ?? null;
+  return machine === null || machine.known === null ? null : machine;
 }
 
 const notHere = ({ id }: Exchange["parameters"]): LinkError => ({
@@ -98,7 +98,7 @@ export async function releaseOutgoing(
   { fleet }: Pick<MoveParts, "fleet">,
 ): Promise<void> {
   request.resume();
-  await supervisorOf(fleet, parameters)?.leaving.forget();
+  await machineOf(fleet, parameters)?.known.leaving.forget();
   sendJson(response, 200, {});
 }
 

@@ -37,6 +37,7 @@ import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import type { Incoming } from "../moves/incoming.ts";
 import type { OutgoingDeps } from "../moves/outgoing.ts";
+import type { Replacements } from "../replacing/replacements.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
 import { refuse, sendJson } from "./answer.ts";
@@ -80,6 +81,7 @@ export interface LinkOptions {
   readonly temporaryDirectory: string;
   readonly fleet: Fleet;
   readonly incoming: Incoming;
+  readonly replacements: Replacements;
   readonly images: Images;
   /** What machines that leave need. */
   readonly outgoing: OutgoingDeps;
@@ -241,7 +243,7 @@ class Link {
 
   async #connect({ request, response, parameters }: Exchange): Promise<void> {
     const machineId = parameters["id"] ?? "";
-    await this.#options.fleet.find(machineId)?.switched;
+    await this.#options.fleet.find(machineId)?.access.switched;
     if (response.destroyed) return;
     const release = this.#dials.claim(machineId);
     if (release === null) {
@@ -250,7 +252,7 @@ class Link {
     }
     response.once("close", release);
     const machine = this.#options.fleet.find(machineId);
-    this.#exec(machineId, request, response, { connectsIn: { network: machine?.network ?? null } });
+    this.#exec(machineId, request, response, { connectsIn: { network: machine?.access.network ?? null } });
   }
 
   #exec(
@@ -259,7 +261,7 @@ class Link {
     response: ServerResponse,
     more: Pick<LinkExecOptions, "connectsIn"> = {},
   ): void {
-    const switched = this.#options.fleet.find(machineId)?.switched ?? null;
+    const switched = this.#options.fleet.find(machineId)?.access.switched ?? null;
     // Its frames are read when another VMM has the guest.
     if (switched !== null) {
       void switched.then(() => (response.destroyed ? undefined : this.#exec(machineId, request, response, more)));
@@ -272,9 +274,9 @@ class Link {
       ...more,
       guest,
       clock,
-      pauseReason: () => fleet.find(machineId)?.pauseReason ?? null,
+      pauseReason: () => fleet.find(machineId)?.access.pauseReason ?? null,
       isStopping: () => this.#isStopping,
-      isLeaving: () => fleet.find(machineId)?.isLeaving === true,
+      isLeaving: () => fleet.find(machineId)?.access.isLeaving === true,
     });
   }
 
@@ -283,11 +285,11 @@ class Link {
     if (operation === undefined) return refuseRoute(request, response);
     const { clock, temporaryDirectory, fleet } = this.#options;
     const machineId = parameters["id"] ?? "";
-    await fleet.find(machineId)?.switched;
+    await fleet.find(machineId)?.access.switched;
     const guest = this.#guestOf(machineId, request, response);
     if (guest === null) return;
-    const pauseReason = (): string | null => fleet.find(machineId)?.pauseReason ?? null;
-    const isSwitching = (): boolean => (fleet.find(machineId)?.switched ?? null) !== null;
+    const pauseReason = (): string | null => fleet.find(machineId)?.access.pauseReason ?? null;
+    const isSwitching = (): boolean => (fleet.find(machineId)?.access.switched ?? null) !== null;
     const options = { guest, clock, pauseReason, isSwitching, hasRoom: () => hasRoom(temporaryDirectory) };
     await serveFile(request, response, operation, options);
   }
@@ -295,7 +297,7 @@ class Link {
   /** null: the machine does not run here, and the request was refused. */
   #guestOf(machineId: string, request: IncomingMessage, response: ServerResponse): Guest | null {
     const machine = this.#options.fleet.find(machineId);
-    const guest = machine?.guest ?? null;
+    const guest = machine?.access.guest ?? null;
     if (guest !== null) return guest;
     request.resume();
     const message = `machine ${machineId} ${machine === undefined ? "is not on this node" : "does not run"}`;
@@ -320,7 +322,7 @@ class Link {
     const machine = this.#options.fleet.find(machineId);
     if (machine === undefined)
       refuse(response, 404, { code: "not_found", message: `machine ${machineId} is not on this node` });
-    else await serveLogs(response, machine.machineLog, { wanted: parseLogsRequest(query), signal });
+    else await serveLogs(response, machine.access.log, { wanted: parseLogsRequest(query), signal });
   }
 
   async #putMachine({ request, response, query, parameters, signal }: Exchange): Promise<void> {
@@ -337,7 +339,7 @@ class Link {
     const machine = this.#options.fleet.find(machineId);
     if (machine === undefined)
       return refuse(response, 404, { code: "not_found", message: `machine ${machineId} is not on this node` });
-    const replaced = await machine.replaceVmm(how, signal);
+    const replaced = await this.#options.replacements.replace(machine, how, signal);
     sendJson(response, 200, { pauseMs: null, reason: null, ...replaced } satisfies ReplaceAnswer);
   }
 

@@ -84,12 +84,11 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
   fleet.finishRestoring();
   // A boot's VMM may have another id. One that was recovered without a journal has the boot's.
   runs.closeAllBut(new Set([...boots, ...liveBoots]), { endedAt: deps.lastAliveAt ?? 0, cause: "unseen" });
-  const machines = fleet.list();
-  for (const machine of machines) machine.resume();
+  fleet.resume();
   const swept = await driver.sweep(liveBoots);
-  const observed = await Promise.all(machines.map((machine) => machine.adopted(ADOPTION_WAIT_MS)));
+  const observed = await fleet.adopted(ADOPTION_WAIT_MS);
   const running = observed.filter(({ state }) => state === "running").length;
-  return { machines: machines.length, running, swept, removed };
+  return { machines: observed.length, running, swept, removed };
 }
 
 /**

@@ -20,7 +20,9 @@ import {
 } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { syncToDisk } from "../host/sync-to-disk.ts";
+import type { PausedVm } from "../driver/driver.ts";
 import type { Journal } from "./journal.ts";
+import type { NodeMachine, SupervisedMachine } from "./node-machine.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { SupervisorDeps, RemovedMachine, MachineDeps } from "./machine-deps.ts";
 import { UnreadableMachine, type UnreadableMachineOptions } from "./unreadable-machine.ts";
@@ -31,6 +33,13 @@ const REMOVED_MAX = 10_000;
 export interface Acceptance {
   readonly outcome: "accepted" | "stale";
   readonly observed: ObservedMachine;
+}
+
+export interface AdmitOptions {
+  /** The VM with which the machine came. */
+  readonly paused?: PausedVm | null;
+  /** Called when the machine is here, before any request for it. */
+  readonly onAdded?: () => void;
 }
 
 export class Fleet {
@@ -44,11 +53,11 @@ export class Fleet {
   constructor(deps: MachineDeps) {
     this.#deps = { ...deps, onRemoved: (removed) => this.#forget(removed) };
     deps.driver.lease.watch(() => {
-      for (const machine of this.list()) if (machine instanceof Supervisor) machine.leaseRenewed();
+      for (const machine of this.#supervised) machine.leaseRenewed();
     });
   }
 
-  find(machineId: string): Supervisor | UnreadableMachine | undefined {
+  find(machineId: string): NodeMachine | undefined {
     return this.#supervisors.get(machineId);
   }
 
@@ -56,8 +65,16 @@ export class Fleet {
     return this.#supervisors.size;
   }
 
-  list(): readonly (Supervisor | UnreadableMachine)[] {
+  list(): readonly NodeMachine[] {
+    return this.#all();
+  }
+
+  #all(): readonly (Supervisor | UnreadableMachine)[] {
     return [...this.#supervisors.values()];
+  }
+
+  get #supervised(): readonly Supervisor[] {
+    return this.#all().filter((machine) => machine instanceof Supervisor);
   }
 
   /** The observed state of a machine, also of one that this node does not have. */
@@ -66,17 +83,34 @@ export class Fleet {
   }
 
   /** Adds a machine that has a journal. */
-  restore(journal: Journal): Supervisor {
-    this.#deps.users.reserve(journal.uid);
-    return this.#supervise(journal);
+  restore(journal: Journal): void {
+    this.#restore(journal, null);
+  }
+
+  /** Has the machines that were restored continue from their journals. */
+  resume(): void {
+    for (const machine of this.#supervised) machine.resume();
+  }
+
+  /**
+   * What is observed when the VMs of an earlier agent have been found or are known to be gone, or after
+   * `waitMs`. Does not wait for a VM that was still booting.
+   */
+  async adopted(waitMs: number): Promise<readonly ObservedMachine[]> {
+    await Promise.all(this.#supervised.map((machine) => machine.adopted(waitMs)));
+    return this.list().map((machine) => machine.observe());
   }
 
   /**
    * Adds a machine that came from another node: its directory, which is `staging`, gets its name. Requests
-   * for the machine wait until that is done. `onAdded`: called with it before any of them. Throws when a
-   * newer request removed the machine already, or it is there.
+   * for the machine wait until that is done. Throws when a newer request removed the machine already, or it
+   * is there.
    */
-  async admit(journal: Journal, staging: string, onAdded?: (machine: Supervisor) => void): Promise<Supervisor> {
+  async admit(
+    journal: Journal,
+    staging: string,
+    { paused = null, onAdded }: AdmitOptions = {},
+  ): Promise<SupervisedMachine> {
     const { machineId, generation } = journal;
     if (this.find(machineId) !== undefined || (this.#removed.get(machineId) ?? 0) >= generation)
       throw new Error(`machine ${machineId} is on this node already, or was removed from it`);
@@ -88,8 +122,8 @@ export class Fleet {
       // The machine is here, also if that is not durable yet.
       const synced = syncToDisk(machinesDirectory);
       await synced.catch(() => undefined);
-      const machine = this.restore(journal);
-      onAdded?.(machine);
+      const machine = this.#restore(journal, paused);
+      onAdded?.();
       this.#deps.onChange(machineId);
       await synced;
       return machine;
@@ -122,7 +156,7 @@ export class Fleet {
   ): Promise<Acceptance> {
     const arriving = this.#arriving.get(machineId);
     if (arriving !== undefined) await arriving;
-    const supervisor = this.find(machineId) ?? this.#supervisorFor(machineId, desired);
+    const supervisor = this.#supervisors.get(machineId) ?? this.#supervisorFor(machineId, desired);
     if (supervisor === "stale") return { outcome: "stale", observed: this.observe(machineId) };
     if (supervisor === "lost") return { outcome: "accepted", observed: this.observe(machineId) };
     if (supervisor === "absent") {
@@ -165,7 +199,7 @@ export class Fleet {
   async imagesInUse(): Promise<ReadonlySet<string>> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
     const { images, prepared, imagesArriving } = this.#deps;
-    const machines = this.list();
+    const machines = this.#all();
     const isUnknown = machines.some((machine) => machine instanceof UnreadableMachine && machine.imageDigest === null);
     const all = isUnknown ? (await images.list()).map(({ digest }) => digest) : [];
     const digests = machines.map(({ imageDigest }) => imageDigest).filter((digest) => digest !== null);
@@ -178,7 +212,7 @@ export class Fleet {
    */
   async release(): Promise<void> {
     await this.#deps.prepared.release();
-    await Promise.all(this.list().map((supervisor) => supervisor.release()));
+    await Promise.all(this.#supervised.map((supervisor) => supervisor.release()));
     await this.endUnknownVms();
   }
 
@@ -189,7 +223,7 @@ export class Fleet {
    */
   async suspendAll(deadlineMs: number, signal: AbortSignal): Promise<SuspendedMachines> {
     const { hostStop } = this.#deps;
-    const machines = this.list().filter((machine) => machine instanceof Supervisor);
+    const machines = this.#supervised;
     if (!hostStop.isStopping) for (const machine of machines) machine.noteBeforeHostStop();
     hostStop.begin(deadlineMs);
     const ended: Record<"suspended" | "stopped" | "running", string[]> = { suspended: [], stopped: [], running: [] };
@@ -205,19 +239,13 @@ export class Fleet {
   /** The host did not go down: what is to run runs again. */
   resumeAll(): void {
     this.#deps.hostStop.end();
-    for (const machine of this.list()) if (machine instanceof Supervisor) machine.resume();
-  }
-
-  /** The machines that run in a VMM of another program than the installed one. */
-  async outdatedVmms(): Promise<readonly string[]> {
-    await this.#deps.program.refresh();
-    return this.list().flatMap(({ isVmmOutdated, machineId }) => (isVmmOutdated ? [machineId] : []));
+    this.resume();
   }
 
   /** Ends every VM that belongs to no machine. Returns how many there were. */
   async endUnknownVms(): Promise<number> {
     if (!this.#isRestored) return 0;
-    const known = this.list().flatMap((supervisor) => supervisor.vmmIds);
+    const known = this.#all().flatMap((supervisor) => supervisor.vmmIds);
     return await this.#deps.driver.sweep(new Set(known));
   }
 
@@ -244,15 +272,21 @@ export class Fleet {
     const uid = users.take();
     const nothing = { spec: null, imageDigest: null, hasDisk: false, boot: null, ending: null };
     try {
-      return this.#supervise({ machineId, uid, generation: 0, desired: "stopped", ...nothing });
+      return this.#supervise({ machineId, uid, generation: 0, desired: "stopped", ...nothing }, null);
     } catch (error) {
       users.free(uid);
       throw error;
     }
   }
 
-  #supervise(journal: Journal): Supervisor {
-    const supervisor = new Supervisor(this.#deps, join(this.#deps.machinesDirectory, journal.machineId), journal);
+  #restore(journal: Journal, paused: PausedVm | null): Supervisor {
+    this.#deps.users.reserve(journal.uid);
+    return this.#supervise(journal, paused);
+  }
+
+  #supervise(journal: Journal, paused: PausedVm | null): Supervisor {
+    const directory = join(this.#deps.machinesDirectory, journal.machineId);
+    const supervisor = new Supervisor(this.#deps, directory, journal, paused);
     this.#supervisors.set(journal.machineId, supervisor);
     return supervisor;
   }

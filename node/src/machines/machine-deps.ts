@@ -15,7 +15,6 @@ import { MemoryBases } from "./memory-bases.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import type { RunJournal } from "./run-journal.ts";
-import { VmmProgram } from "./vmm-program.ts";
 
 const SUSPENDS_MAX = 2;
 const SENT_EARLY_MAX = 2;
@@ -32,8 +31,6 @@ export interface MachineDeps {
   readonly machinesDirectory: string;
   readonly users: UserIds;
   readonly driver: Driver;
-  /** What is installed. */
-  readonly program: VmmProgram;
   readonly images: Images;
   readonly disks: Disks;
   /** Slots of VMs that are booted or restored from a template. Held until the VM is configured. */
@@ -103,7 +100,6 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     users,
     liveBoots,
     imagesArriving: new Map(),
-    program: new VmmProgram(driver),
     hostStop: new HostStop(shared.clock),
     prepared,
     memoryBases: new MemoryBases({ memory: driver.memory, machinesDirectory }),

@@ -32,6 +32,8 @@ import { Workload } from "./workload.ts";
 
 export class Machine {
   readonly deps: SupervisorDeps;
+  /** Has the plan computed again. */
+  readonly wake: () => void;
   readonly directory: string;
   readonly log: Log;
   readonly disk: MachineDisk;
@@ -58,10 +60,11 @@ export class Machine {
   releaseSlot: () => void = () => undefined;
   adoptAttempts = 0;
 
-  /** Makes the machine's directory if it is missing. `onVmChange`: the VM ended or was lost. */
-  constructor(deps: SupervisorDeps, directory: string, journal: Journal, onVmChange: () => void) {
+  /** Makes the machine's directory if it is missing. */
+  constructor(deps: SupervisorDeps, directory: string, journal: Journal, wake: () => void) {
     const { clock } = deps;
     this.deps = deps;
+    this.wake = wake;
     this.directory = directory;
     this.#journal = journal;
     this.log = deps.log.child({ machine: journal.machineId });
@@ -75,12 +78,12 @@ export class Machine {
     this.watchers = new Watchers(clock);
     const onExit = (exit: VmExit, ended: EndedVm): void => {
       if (!ended.isExpected) this.#noteEnd(exit, ended);
-      onVmChange();
+      wake();
     };
     const { lastAliveAt: lastSeenAt } = deps;
     const hasBoot = journal.boot !== null;
     this.held = new HeldVm({
-      ...{ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: onVmChange, onEvent },
+      ...{ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: wake, onEvent },
       onChange: () => this.changed(),
     });
     if (journal.boot !== null) deps.liveBoots.add(vmmIdOf(journal.boot));
@@ -170,12 +173,6 @@ export class Machine {
     const reason = `the machine was ended: ${detail}`;
     this.event({ type: "machine.fenced", data: { reason } });
     if (spec?.restart === "never") void this.update({ ending: { generation, kind: "failed", reason } });
-  }
-
-  /** Whether its VMM runs another program than the installed one; false while there is none. */
-  get isVmmOutdated(): boolean {
-    const record = this.#journal.boot?.record ?? null;
-    return record !== null && this.held.state === "configured" && record.program !== this.deps.program.current;
   }
 
   finishReplacing(outcome: ReplacedVmm): void {

@@ -1,8 +1,6 @@
 /**
- * A request to run a machine in a VMM of the installed program (docs/decisions/0065-new-vmms.md). Nothing of
- * it is on the disk: if the agent ends, the request is repeated.
- *
- * Always: one request of a machine is under way; others join it.
+ * What the plan and the actions know of a request to run a machine in another VMM. The room replacing/ makes
+ * and executes it.
  */
 
 /** `live`: its guest goes to another VMM while it runs. `restart`: it is shut down and boots. */
@@ -21,11 +19,14 @@ export type ReplacedVmm =
 export class Replacing {
   readonly how: HowReplaced;
   readonly done: Promise<ReplacedVmm>;
+  /** Executes a `live` one, as an action of the machine. Ends this, unless the agent ends. */
+  readonly act: (signal: AbortSignal) => Promise<void>;
   readonly #end: (outcome: ReplacedVmm) => void;
   #switched: PromiseWithResolvers<void> | null = null;
 
-  constructor(how: HowReplaced) {
+  constructor(how: HowReplaced, act: Replacing["act"]) {
     this.how = how;
+    this.act = act;
     const { promise, resolve } = Promise.withResolvers<ReplacedVmm>();
     this.done = promise;
     this.#end = resolve;

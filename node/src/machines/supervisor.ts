@@ -3,7 +3,7 @@
  * is observed.
  *
  * The machine's files and VM are in machine.ts, the actions in actions/, their order in machine-queue.ts and
- * all decisions in plan.ts.
+ * all decisions in plan.ts. Rooms above see of it what node-machine.ts says; the rest is for the fleet.
  *
  * Always:
  * - One action runs at a time, and the plan is computed again after each.
@@ -14,37 +14,23 @@
  * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action,
  * adopt.ts reads the journal and the plan continues from it.
  */
-import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
+import type { DesiredMachine, ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
 import { SETTLED_STATES } from "@flotilla/contract/link/link";
-import { orAborted } from "@flotilla/base/abort";
-import type { BootRequest, PausedVm, Vm } from "../driver/driver.ts";
-import type { Guest } from "../guest/guest.ts";
-import type { RootFile, UnpackedImage } from "../images/images.ts";
-import type { VmNetwork } from "../network/vm-network.ts";
+import type { PausedVm } from "../driver/driver.ts";
+import { Access } from "./access.ts";
 import { diskRoot, requestOf } from "./actions/boot.ts";
 import { stay } from "./actions/moving.ts";
 import { applyFence, isFenced, withFence } from "./fence.ts";
 import { type Journal, vmmIdOf } from "./journal.ts";
-import type { Leaving } from "./leaving.ts";
 import { Machine } from "./machine.ts";
-import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
-import { type HowReplaced, type ReplacedVmm, Replacing } from "./replacing.ts";
+import type { KnownMachine, MachineAccess, RunningMachine, SupervisedMachine } from "./node-machine.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
 
-/** Time for a machine to boot again. */
-const RESTART_MS = 3 * 60_000;
-
-/** A machine that runs, and the request of its boot. */
-export interface RunningMachine {
-  readonly machine: Machine;
-  readonly vm: Vm;
-  readonly boot: BootRequest;
-}
-
-export class Supervisor {
+export class Supervisor implements SupervisedMachine {
+  readonly access: MachineAccess;
   readonly #machine: Machine;
   readonly #queue: MachineQueue;
   /** What was observed of a machine that ran before its host began to go down. */
@@ -55,54 +41,23 @@ export class Supervisor {
    */
   #beforeSave: ObservedMachine | null = null;
 
-  /** Makes the machine's directory if it is missing. Nothing else happens before `accept` or `resume`. */
-  constructor(deps: SupervisorDeps, directory: string, journal: Journal) {
+  /**
+   * Makes the machine's directory if it is missing. Nothing else happens before `accept` or `resume`.
+   * `paused`: the VM with which the machine came from another node, and which waits for what is desired.
+   */
+  constructor(deps: SupervisorDeps, directory: string, journal: Journal, paused: PausedVm | null) {
     this.#machine = new Machine(deps, directory, journal, () => this.#queue.wake());
     this.#queue = new MachineQueue(this.#machine);
+    this.access = new Access(this.#machine);
+    if (paused !== null) this.#machine.held.holdPaused(paused);
   }
 
   get machineId(): string {
     return this.#machine.journal.machineId;
   }
 
-  get directory(): string {
-    return this.#machine.directory;
-  }
-
-  /** Also of a machine that is stopped. */
-  get machineLog(): MachineLog {
-    return this.#machine.machineLog;
-  }
-
-  /** The guest, while the machine runs. */
-  get guest(): Guest | null {
-    const { held, journal } = this.#machine;
-    return held.state === "configured" && journal.desired === "running" ? (held.vm?.guest ?? null) : null;
-  }
-
-  /**
-   * Why its VMM has paused the guest at this moment, which does nothing until it is resumed; null: it has
-   * not.
-   */
-  get pauseReason(): string | null {
-    return this.#machine.held.diskPause.reason;
-  }
-
-  /**
-   * Whether the machine leaves or has left with its memory: its commands are continued from there, here or on
-   * another node.
-   */
-  get isLeaving(): boolean {
-    const { desired, keepsCommands = false, memory = null } = this.#machine.journal;
-    if (this.switched !== null) return true;
-    return (desired !== "running" && keepsCommands) || memory?.keepsCommands === true;
-  }
-
-  /**
-   * Resolves when another VMM has taken the guest over, to which its commands go then; null: none does now.
-   */
-  get switched(): Promise<void> | null {
-    return this.#machine.replacing?.switched ?? null;
+  get known(): KnownMachine {
+    return this.#machine;
   }
 
   /** Names its VMM, if there may be one. */
@@ -111,103 +66,25 @@ export class Supervisor {
     return boot === null ? [] : [vmmIdOf(boot)];
   }
 
-  /** Whether it runs in a VMM of another program than the one that is installed. */
-  get isVmmOutdated(): boolean {
-    return this.#machine.isVmmOutdated;
-  }
-
-  /**
-   * Has it run in a VMM of the installed program, as `how` says, and waits for that. When the signal is
-   * aborted, only the wait ends.
-   */
-  async replaceVmm(how: HowReplaced, signal: AbortSignal): Promise<ReplacedVmm> {
-    const machine = this.#machine;
-    const { leaving, deps } = machine;
-    if (machine.replacing === null) {
-      if (this.guest === null) return { outcome: "ended" };
-      await deps.program.refresh();
-      if (!machine.isVmmOutdated) return { outcome: "current" };
-      if (deps.program.needsAgentRestart)
-        return {
-          outcome: "refused",
-          reason: "another program was installed since the node's agent started: restart that first",
-        };
-      if (leaving.isUnderWay || leaving.watched !== null) return { outcome: "refused", reason: "the machine moves" };
-    }
-    machine.replacing ??= new Replacing(how);
-    this.#queue.wake();
-    const ended = await orAborted(machine.replacing.done, signal);
-    if (how === "restart") await this.settled(this.generation, RESTART_MS, signal);
-    return ended;
-  }
-
-  /** Connects to the guest's ports, while the machine runs. */
-  get network(): VmNetwork | null {
-    return this.guest === null && this.switched === null ? null : (this.#machine.held.vm?.network ?? null);
-  }
-
   /** The image that the machine's files depend on. */
   get imageDigest(): string | null {
     return this.#machine.disk.heldDigest ?? this.#machine.journal.imageDigest;
   }
 
-  /** The journal as last changed. */
-  get journal(): Journal {
-    return this.#machine.journal;
-  }
-
-  get generation(): number {
-    return this.#machine.journal.generation;
-  }
-
-  /** What is known of its disk and memory for a move. */
-  get leaving(): Leaving {
-    return this.#machine.leaving;
-  }
-
-  /**
-   * The machine for rooms above, while it runs and is to run; null: it does not, or its VMM is to be
-   * replaced.
-   */
   async running(): Promise<RunningMachine | null> {
     const machine = this.#machine;
-    if (this.guest === null || machine.replacing !== null) return null;
+    if (this.access.guest === null || machine.replacing !== null) return null;
     const root = await diskRoot(machine);
     const { vm } = machine.held;
     const { boot } = machine.journal;
-    if (this.guest === null || machine.replacing !== null || vm === null || boot === null) return null;
+    if (this.access.guest === null || machine.replacing !== null || vm === null || boot === null) return null;
     return { machine, vm, boot: requestOf(machine, vmmIdOf(boot), root) };
   }
 
-  /**
-   * The machine for rooms above, while it is to be stopped and nothing of it runs, so that its files do not
-   * change; null: they may.
-   */
   atRest(): Machine | null {
     const { held, journal } = this.#machine;
     const isQuiet = journal.boot === null && held.state === null && this.#queue.action === null;
     return journal.desired === "stopped" && isQuiet ? this.#machine : null;
-  }
-
-  /**
-   * A machine that came from another node: its VM waits for what is desired. Only before the first request
-   * for the machine.
-   */
-  holdPaused(paused: PausedVm): void {
-    this.#machine.held.holdPaused(paused);
-  }
-
-  /**
-   * The image that the disk is made from, and the file that it is based on. Rejects when there is no disk.
-   */
-  async diskBase(): Promise<{ readonly image: UnpackedImage; readonly root: RootFile }> {
-    const { disk, journal } = this.#machine;
-    if (!journal.hasDisk) throw new Error(`machine ${journal.machineId} has no disk yet`);
-    return { image: await disk.image(journal.imageDigest), root: await disk.root(journal.spec, journal) };
-  }
-
-  get spec(): MachineSpec | null {
-    return this.#machine.journal.spec;
   }
 
   /**
@@ -286,7 +163,7 @@ export class Supervisor {
 
   /** What is reported of it from now on. */
   noteBeforeHostStop(): void {
-    this.#beforeHostStop = this.guest === null ? null : this.#observeNow();
+    this.#beforeHostStop = this.access.guest === null ? null : this.#observeNow();
   }
 
   /**
@@ -349,7 +226,6 @@ export class Supervisor {
     };
   }
 
-  /** What is observed when the machine has settled in this generation or a later one, or after `waitMs`. */
   async settled(generation: number, waitMs: number, signal: AbortSignal): Promise<ObservedMachine> {
     const isSettled = (): boolean =>
       this.#beforeSave === null &&
@@ -366,7 +242,9 @@ export class Supervisor {
   async adopted(waitMs: number): Promise<ObservedMachine> {
     const { held, watchers } = this.#machine;
     const isDone = (): boolean =>
-      held.state !== "lost" || this.spec === null || typeof this.#machine.journal.boot?.runningSince !== "number";
+      held.state !== "lost" ||
+      this.#machine.journal.spec === null ||
+      typeof this.#machine.journal.boot?.runningSince !== "number";
     await watchers.until(isDone, waitMs);
     return this.observe();
   }

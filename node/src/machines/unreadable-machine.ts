@@ -1,6 +1,6 @@
 /**
  * A machine whose files this node has but cannot use, for example because a later version of Flotilla wrote
- * its journal. Has the interface of a supervisor.
+ * its journal. The fleet uses it as a supervisor.
  *
  * Always:
  * - Its directory is not written to, and a VMM that may belong to it continues to run.
@@ -11,11 +11,12 @@
  */
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
+import { noAccess } from "./access.ts";
 import { MachineLog } from "./machine-log.ts";
+import type { MachineAccess, UnusableMachine } from "./node-machine.ts";
 import { logsPathOf } from "./paths.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
-import type { ReplacedVmm } from "./replacing.ts";
 
 export interface UnreadableMachineOptions {
   readonly deps: SupervisorDeps;
@@ -31,22 +32,18 @@ export interface UnreadableMachineOptions {
   readonly bootIds: readonly string[];
 }
 
-export class UnreadableMachine {
-  readonly machineLog: MachineLog;
-  readonly guest = null;
-  readonly pauseReason = null;
-  readonly isLeaving = false;
-  readonly switched = null;
-  readonly isVmmOutdated = false;
-  readonly network = null;
-  readonly spec = null;
+export class UnreadableMachine implements UnusableMachine {
+  readonly access: MachineAccess;
+  readonly known = null;
+  readonly #machineLog: MachineLog;
   readonly #options: UnreadableMachineOptions;
   #generation = 0;
   #isRemoved = false;
 
   constructor(options: UnreadableMachineOptions) {
     this.#options = options;
-    this.machineLog = new MachineLog(logsPathOf(options.directory));
+    this.#machineLog = new MachineLog(logsPathOf(options.directory));
+    this.access = noAccess(this.#machineLog);
     for (const bootId of options.bootIds) options.deps.liveBoots.add(bootId);
   }
 
@@ -54,16 +51,8 @@ export class UnreadableMachine {
     return this.#options.machineId;
   }
 
-  replaceVmm(): Promise<ReplacedVmm> {
-    return Promise.resolve({ outcome: "ended" });
-  }
-
   get vmmIds(): readonly string[] {
     return this.#options.bootIds;
-  }
-
-  get directory(): string {
-    return this.#options.directory;
   }
 
   get imageDigest(): string | null {
@@ -93,23 +82,13 @@ export class UnreadableMachine {
     return Promise.resolve(this.observe());
   }
 
-  adopted(): Promise<ObservedMachine> {
-    return Promise.resolve(this.observe());
-  }
-
-  resume(): void {}
-
-  release(): Promise<void> {
-    return Promise.resolve();
-  }
-
   async #remove(): Promise<void> {
     if (this.#isRemoved) return;
     const { deps, bootIds, directory, machineId, uid } = this.#options;
     for (const bootId of bootIds) deps.liveBoots.delete(bootId);
     await deps.driver.sweep(deps.liveBoots);
     await removeMachineFiles(directory);
-    this.machineLog.close();
+    this.#machineLog.close();
     this.#isRemoved = true;
     deps.onRemoved({ machineId, generation: this.#generation, uid });
   }

@@ -22,7 +22,7 @@ import { bytesOf, isLastRound, ROUNDS_MAX } from "../memory/rounds.ts";
 import { UnknownPoint } from "../machines/disk-changes.ts";
 import type { WatchedMemory } from "../machines/leaving.ts";
 import { diskPathOf, logsPathOf } from "../machines/paths.ts";
-import type { RunningMachine } from "../machines/supervisor.ts";
+import type { RunningMachine } from "../machines/node-machine.ts";
 
 /** The state of the devices is saved so often. */
 const STATE_TRIES_MAX = 5;

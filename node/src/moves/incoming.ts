@@ -49,7 +49,7 @@ import { type Arrival, LiveArrivals } from "./live-arrivals.ts";
 import type { MachineDeps } from "../machines/machine-deps.ts";
 import { movedPath } from "./outgoing.ts";
 import { bootsPathOf, diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "../machines/paths.ts";
-import { Supervisor } from "../machines/supervisor.ts";
+import type { SupervisedMachine } from "../machines/node-machine.ts";
 
 /** Longer than a move may take. */
 const KEPT_MS = 48 * 60 * 60_000;
@@ -337,10 +337,10 @@ export class Incoming {
         if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
         const { rootPath } = await images.rootNamed(image, rootName);
         const complete = await this.#finish(move, { directory, rootPath, journal, memory: request.memory });
-        const supervisor = await fleet.admit(complete, this.#staging(move));
+        const admitted = await fleet.admit(complete, this.#staging(move));
         await rm(this.#place(move), { recursive: true, force: true });
         deps.imagesArriving.delete(move);
-        return supervisor.observe();
+        return admitted.observe();
       } catch (error) {
         if (fleet.find(machineId) === undefined) users.free(uid);
         throw error;
@@ -379,9 +379,9 @@ export class Incoming {
     }
   }
 
-  #arrived(machineId: string, move: string): Supervisor | null {
-    const machine = this.#options.fleet.find(machineId);
-    return machine instanceof Supervisor && machine.journal.arrivedBy === move ? machine : null;
+  #arrived(machineId: string, move: string): SupervisedMachine | null {
+    const machine = this.#options.fleet.find(machineId) ?? null;
+    return machine !== null && machine.known !== null && machine.known.journal.arrivedBy === move ? machine : null;
   }
 
   /** The files that are not complete yet, in the order in which they are needed. */
@@ -536,9 +536,9 @@ export class Incoming {
  * The owner of a machine that came with its memory has discarded that since. Only before the first request
  * for the machine.
  */
-async function forgetMemory(supervisor: Supervisor): Promise<void> {
-  const machine = supervisor.atRest();
-  const { spec, memory = null } = supervisor.journal;
+async function forgetMemory(arrived: SupervisedMachine): Promise<void> {
+  const machine = arrived.atRest();
+  const { spec, memory = null } = arrived.known.journal;
   if (machine !== null && spec === null && memory !== null) await discardMemory(machine);
 }
 

@@ -189,11 +189,11 @@ export class LiveArrivals {
       const [paused] = await Promise.all([vm.load(state), syncToDisk(diskPathOf(staging)), saved]);
       // It may have ended or been discarded meanwhile.
       if (this.#waiting.get(move) !== waiting) throw new Error("the VM that waited has ended");
-      await fleet.admit(journal, staging, (machine) => {
+      const onAdded = (): void => {
         this.#waiting.delete(move);
         vm.moved(join(bootsPathOf(directory), bootDirectoryName(bootId)));
-        machine.holdPaused(paused);
-      });
+      };
+      await fleet.admit(journal, staging, { paused, onAdded });
       return pausedAt;
     } catch (error) {
       await this.discard(move);

@@ -15,7 +15,7 @@ import type { Log } from "@flotilla/base/log";
 import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import type { MovedImage, MovedMemory, MovedRoot, OutgoingMachine } from "@flotilla/contract/link/moves";
 import { namesIn } from "../host/names-in.ts";
-import type { Images, UnpackedImage } from "../images/images.ts";
+import type { Images, RootFile, UnpackedImage } from "../images/images.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { type Extent, readBlocks, readExtents } from "../images/blocks.ts";
 import { type MoveRecord, writeMove } from "../memory/move-stream.ts";
@@ -26,7 +26,7 @@ import { handOver, sendRounds } from "./hand-over.ts";
 import { LOG_NAME } from "../machines/machine-log.ts";
 import type { MemoryBases } from "../machines/memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "../machines/paths.ts";
-import type { RunningMachine, Supervisor } from "../machines/supervisor.ts";
+import type { KnownMachine, RunningMachine, SupervisedMachine } from "../machines/node-machine.ts";
 
 export interface OutgoingDeps {
   readonly images: Images;
@@ -56,28 +56,28 @@ const NOTHING = {
  * are based on.
  */
 export async function describeOutgoing(
-  supervisor: Supervisor,
+  machine: SupervisedMachine,
   deps: OutgoingDeps,
   options: DescribeOptions,
 ): Promise<OutgoingMachine> {
   const { images } = deps;
   const { hasContent, signal } = options;
-  const atRest = supervisor.atRest();
+  const atRest = machine.atRest();
   const isStopped = atRest !== null;
-  const { journal } = supervisor;
+  const { journal, directory } = machine.known;
   if (!journal.hasDisk) return { ...NOTHING, isStopped };
-  const base = await supervisor.diskBase();
+  const base = await diskBase(machine.known);
   const root = hasContent
     ? await images.describeRoot(base.root, signal)
     : { bytes: await allocated(base.root.rootPath), size: base.root.rootBytes, sha256: null };
-  const logs = await namesIn(logsPathOf(supervisor.directory));
+  const logs = await namesIn(logsPathOf(directory));
   const names = ["disk", ...logs.filter((name) => LOG_NAME.test(name)).map((name) => `log-${name}`)];
   const files = await Promise.all(
-    names.map(async (name) => ({ name, bytes: await allocated(movedPath(supervisor.directory, name)) })),
+    names.map(async (name) => ({ name, bytes: await allocated(movedPath(directory, name)) })),
   );
-  const memory = isStopped ? await describeMemory(supervisor, deps, options) : null;
+  const memory = isStopped ? await describeMemory(machine.known, deps, options) : null;
   const memoryFormat = memory?.format ?? journal.boot?.record?.format ?? null;
-  const running = await watched(supervisor);
+  const running = await watched(machine);
   const [canSendEarly, canMoveLive] = [running !== null, (running?.vm.live ?? null) !== null];
   const memoryBase = hasContent && running !== null ? await describeBase(running, deps, options) : null;
   const points = atRest === null ? [] : await atRest.leaving.changes.points(diskPathOf(atRest.directory));
@@ -98,7 +98,7 @@ async function describeBase(
 
 /** The machine's memory; null: none is kept, or it does not fit the machine's files any more. */
 async function describeMemory(
-  { journal: { memory = null, machineId }, directory }: Supervisor,
+  { journal: { memory = null, machineId }, directory }: KnownMachine,
   { driver, memoryBases, log }: OutgoingDeps,
   options: DescribeOptions,
 ): Promise<MovedMemory | null> {
@@ -119,27 +119,27 @@ async function describeMemory(
 
 /** The blocks of a part. Throws UnknownPoint, and ENOENT. */
 export async function outgoingBlocks(
-  supervisor: Supervisor,
+  machine: SupervisedMachine,
   part: MovedPart,
   signal: AbortSignal,
 ): Promise<AsyncIterable<Buffer>> {
   switch (part.kind) {
     case "rest":
-      return writeMove(await begun(handOver(await watchable(supervisor), part)));
+      return writeMove(await begun(handOver(await watchable(machine), part)));
     case "memoryRounds":
-      return writeMove(await begun(sendRounds(await watchable(supervisor), part.point)));
+      return writeMove(await begun(sendRounds(await watchable(machine), part.point)));
     case "diskRound": {
-      const path = diskPathOf(supervisor.directory);
-      const changed = await nextPoint(await watchable(supervisor), part, signal);
+      const path = diskPathOf(machine.known.directory);
+      const changed = await nextPoint(await watchable(machine), part, signal);
       return changed === null ? readBlocks(path, 0) : readExtents(path, changed);
     }
     case "file": {
       const { name, from, since } = part;
-      const path = await outgoingPath(supervisor, name);
+      const path = await outgoingPath(machine, name);
       await stat(path);
       return since === null
         ? readBlocks(path, from)
-        : readExtents(path, await supervisor.leaving.changes.since(since, path));
+        : readExtents(path, await machine.known.leaving.changes.since(since, path));
     }
   }
 }
@@ -148,14 +148,14 @@ export async function outgoingBlocks(
  * The machine while it runs and what it writes to its disk can be watched, so that its files may be sent
  * before it is stopped.
  */
-async function watched(supervisor: Supervisor): Promise<RunningMachine | null> {
-  const running = await supervisor.running();
+async function watched(machine: SupervisedMachine): Promise<RunningMachine | null> {
+  const running = await machine.running();
   return running === null || running.vm.watchDisk === null ? null : running;
 }
 
-async function watchable(supervisor: Supervisor): Promise<RunningMachine> {
-  const running = await watched(supervisor);
-  if (running === null) throw new UnknownPoint(`machine ${supervisor.machineId} does not run`);
+async function watchable(machine: SupervisedMachine): Promise<RunningMachine> {
+  const running = await watched(machine);
+  if (running === null) throw new UnknownPoint(`machine ${machine.machineId} does not run`);
   return running;
 }
 
@@ -202,12 +202,23 @@ async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<
 }
 
 /** Throws UnknownPoint when the machine's files may change. Those that others share never do. */
-async function outgoingPath(supervisor: Supervisor, name: string): Promise<string> {
-  if (name === "root") return (await supervisor.diskBase()).root.rootPath;
-  const running = name === "memory-base" ? await watched(supervisor) : null;
+async function outgoingPath(machine: SupervisedMachine, name: string): Promise<string> {
+  if (name === "root") return (await diskBase(machine.known)).root.rootPath;
+  const running = name === "memory-base" ? await watched(machine) : null;
   if (running !== null) return (await memoryBaseOf(running)) ?? "";
-  if (supervisor.atRest() !== null) return movedPath(supervisor.directory, name);
-  throw new UnknownPoint(`machine ${supervisor.machineId} is not stopped`);
+  if (machine.atRest() !== null) return movedPath(machine.known.directory, name);
+  throw new UnknownPoint(`machine ${machine.machineId} is not stopped`);
+}
+
+/**
+ * The image that the disk is made from, and the file that it is based on. Rejects when there is no disk.
+ */
+async function diskBase({
+  disk,
+  journal,
+}: KnownMachine): Promise<{ readonly image: UnpackedImage; readonly root: RootFile }> {
+  if (!journal.hasDisk) throw new Error(`machine ${journal.machineId} has no disk yet`);
+  return { image: await disk.image(journal.imageDigest), root: await disk.root(journal.spec, journal) };
 }
 
 /** The path of a moved file in a machine's directory. */

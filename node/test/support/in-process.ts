@@ -21,9 +21,12 @@ import { type Adoption, adoptMachines } from "../../src/machines/adopt.ts";
 import { Fleet } from "../../src/machines/fleet.ts";
 import { RunJournal } from "../../src/machines/run-journal.ts";
 import { makeMachineDeps, type MachineDeps } from "../../src/machines/machine-deps.ts";
+import type { SupervisedMachine } from "../../src/machines/node-machine.ts";
+import { Replacements } from "../../src/replacing/replacements.ts";
 
 export interface TestNode {
   readonly fleet: Fleet;
+  readonly replacements: Replacements;
   readonly deps: MachineDeps;
   readonly driver: FakeDriver;
   readonly images: FakeImages;
@@ -114,7 +117,7 @@ export async function startTestNode(
   const machinesDirectory = join(directory, "machines");
   const own: { fleet?: Fleet } = {};
   const environmentOf = (machineId: string): Readonly<Record<string, string>> =>
-    own.fleet?.find(machineId)?.spec?.env ?? {};
+    own.fleet?.find(machineId)?.known?.journal.spec?.env ?? {};
   const preparedDirectory = join(directory, "prepared");
   const preparing = options.preparing && { directory: preparedDirectory, work: options.preparing };
   const { bootsAtOnceMax = 8 } = options;
@@ -157,6 +160,7 @@ export async function startTestNode(
   const adoption = await adoptMachines(fleet, deps);
   return {
     fleet,
+    replacements: new Replacements({ fleet, driver }),
     deps,
     driver,
     images,
@@ -171,6 +175,13 @@ export async function startTestNode(
       return (await fleet.apply(machineId, { generation, state, spec, keepsMemory, isFenced }, wait)).observed;
     },
   };
+}
+
+/** A machine that is on the node, and whose files can be used. */
+export function machineOf({ fleet }: TestNode, machineId: string): SupervisedMachine {
+  const found = fleet.find(machineId);
+  if (found === undefined || found.known === null) throw new Error(`machine ${machineId} is not on the node`);
+  return found;
 }
 
 /** Every file and directory below, as relative paths. */

@@ -46,6 +46,7 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
     temporaryDirectory: temporary,
     fleet: node.fleet,
     incoming,
+    replacements: node.replacements,
     images: node.images,
     outgoing: deps,
     clock: node.clock,

@@ -12,7 +12,6 @@ import { awaitMove, unpause } from "./moving.ts";
 import { configure } from "./configure.ts";
 import { cleanBoot, kill, removeFiles, shutDown } from "./end.ts";
 import { ensureImage, makeDisk } from "./make.ts";
-import { replaceVmm } from "./replace-vmm.ts";
 import { discardMemory, resume, suspend } from "./suspend.ts";
 
 /** Rejects when it failed. `signal` is aborted when the action does not serve the desired state any more. */
@@ -28,7 +27,7 @@ export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   boot,
   resume,
   configure,
-  replaceVmm,
+  replaceVmm: async ({ replacing }, signal) => await replacing?.act(signal),
   unpause,
   awaitMove,
   suspend,

@@ -15,15 +15,15 @@ import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
-import { type BootRequest, type NextVm, NextVmLost, type Vm } from "../../driver/driver.ts";
-import { makeBootId } from "../boot-vm.ts";
-import { applyFence, requestedFence } from "../fence.ts";
-import { type JournaledBoot, vmmIdOf } from "../journal.ts";
-import type { Machine } from "../machine.ts";
-import { bootDirectoryName, bootsPathOf } from "../paths.ts";
-import type { ReplacedVmm } from "../replacing.ts";
-import { diskRoot, requestOf } from "./boot.ts";
-import { configureGuest, markRunning } from "./configure.ts";
+import { type BootRequest, type NextVm, NextVmLost, type Vm, type VmSuccessor } from "../driver/driver.ts";
+import { diskRoot, requestOf } from "../machines/actions/boot.ts";
+import { configureGuest, markRunning } from "../machines/actions/configure.ts";
+import { makeBootId } from "../machines/boot-vm.ts";
+import { applyFence, requestedFence } from "../machines/fence.ts";
+import { type JournaledBoot, vmmIdOf } from "../machines/journal.ts";
+import type { Machine } from "../machines/machine.ts";
+import { bootDirectoryName, bootsPathOf } from "../machines/paths.ts";
+import type { ReplacedVmm } from "../machines/replacing.ts";
 
 /** How long the guest may write its files to the disk, before anything waits for it. */
 const SYNC_MS = 60_000;
@@ -38,10 +38,12 @@ export async function replaceVmm(machine: Machine, signal: AbortSignal): Promise
   const { held, replacing } = machine;
   const { vm } = held;
   const { boot } = machine.journal;
-  if (replacing === null || vm === null || boot === null) return;
+  const successor = vm?.successor ?? null;
+  if (replacing === null || vm === null || boot === null || successor === null)
+    return machine.finishReplacing({ outcome: "ended" });
   let outcome: ReplacedVmm | null = null;
   try {
-    const pauseMs = await new Replacement(machine, vm, boot).replace(signal);
+    const pauseMs = await new Replacement(machine, { vm, successor, boot }).replace(signal);
     outcome = { outcome: "replaced", pauseMs };
     machine.event({ type: "machine.vmmReplaced", data: { pauseMs } });
   } catch (error) {
@@ -58,17 +60,25 @@ export async function replaceVmm(machine: Machine, signal: AbortSignal): Promise
   }
 }
 
+interface ReplacedParts {
+  readonly vm: Vm;
+  readonly successor: VmSuccessor;
+  readonly boot: JournaledBoot;
+}
+
 class Replacement {
   readonly #machine: Machine;
   readonly #vm: Vm;
+  readonly #successor: VmSuccessor;
   readonly #boot: JournaledBoot;
   readonly #vmmId = makeBootId();
   /** That of the new VMM. */
   #fence: BootRequest["fence"];
 
-  constructor(machine: Machine, vm: Vm, boot: JournaledBoot) {
+  constructor(machine: Machine, { vm, successor, boot }: ReplacedParts) {
     this.#machine = machine;
     this.#vm = vm;
+    this.#successor = successor;
     this.#boot = boot;
   }
 
@@ -79,7 +89,6 @@ class Replacement {
   async replace(signal: AbortSignal): Promise<number> {
     const machine = this.#machine;
     const { suspendSlots, clock, liveBoots, ensureMemoryRoom } = machine.deps;
-    if (this.#vm.successor === null) throw new Error("this node does not replace VMMs");
     const release = await suspendSlots.take(machine.requiredSpec().tenantId, signal);
     const deadline = deadlineSignal(clock, COPY_MS, signal);
     liveBoots.add(this.#vmmId);
@@ -107,9 +116,7 @@ class Replacement {
     this.#fence = next.fence;
     await mkdir(next.bootDirectory, { recursive: true, mode: 0o700 });
     const request = { boot: requestOf(machine, vmmIdOf(this.#boot), root), next, directory: machine.directory };
-    const started = await this.#vm.successor?.begin(request, signal);
-    if (started === undefined) throw new Error("this node does not replace VMMs");
-    return started;
+    return await this.#successor.begin(request, signal);
   }
 
   /** The pause, and what must be done around it. */
