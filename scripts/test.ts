@@ -7,11 +7,13 @@
  *     node scripts/test.ts vm crash           these layers only
  *     node scripts/test.ts test/vm/a.test.ts  this file only, with the limits of its layer
  *     node scripts/test.ts night              what every run plays a part of, in full: hours
+ *     node scripts/test.ts record [...]       the same, and writes how long files took to testing/durations.json
  *     node scripts/test.ts --list             the layers and their files
  *
  * Ends with 0 only when nothing failed and at least one test ran.
  */
 import path from "node:path";
+import { recordDurations } from "./testing/durations.ts";
 import { type Layer, LAYERS, STAGES, testFilesByLayer } from "./testing/layers.ts";
 import { NIGHT } from "./testing/night.ts";
 import { type Outcome, print, runStage, seconds, uptimeMs } from "./testing/run-stage.ts";
@@ -21,8 +23,10 @@ const SLOWEST_SHOWN = 10;
 const SLOW_MS = 500;
 
 const root = path.resolve(import.meta.dirname, "..");
-const isNight = process.argv[2] === "night";
-const wanted = isNight ? Object.keys(NIGHT) : process.argv.slice(2);
+const given = process.argv.slice(2);
+const isRecorded = given[0] === "record";
+const isNight = given[0] === "night";
+const wanted = isNight ? Object.keys(NIGHT) : isRecorded ? given.slice(1) : given;
 if (wanted.includes("--list")) list();
 else process.exitCode = await main();
 
@@ -45,6 +49,7 @@ async function main(): Promise<number> {
     }
     outcomes.push(...(await runStage(root, chosen, { isNight })));
   }
+  if (isRecorded) recordDurations(new Map(outcomes.flatMap(({ files: passed }) => [...passed])));
   return close(outcomes);
 }
 

@@ -1,34 +1,37 @@
 /**
- * The record of durations keeps the last one of each file.
+ * The record of durations keeps the last one of each file that exists, rounded and in order.
  */
 import assert from "node:assert/strict";
-import { appendFileSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, test } from "node:test";
-import { recordDuration, recordedDurations } from "./durations.ts";
+import { recordDurations, recordedDurations } from "./durations.ts";
 
-const folder = mkdtempSync(path.join(tmpdir(), "flotilla-durations-"));
-after(() => rmSync(folder, { recursive: true }));
+const root = mkdtempSync(path.join(tmpdir(), "flotilla-durations-"));
+after(() => rmSync(root, { recursive: true }));
+const record = path.join(root, "record.json");
+for (const file of ["x.test.ts", "y.test.ts"]) writeFileSync(path.join(root, file), "");
+const write = (durations: Readonly<Record<string, { ms: number; cpuMs: number }>>): void =>
+  recordDurations(new Map(Object.entries(durations)), { record, root });
 
 test("what was recorded last of a file is read, and a host without a record has none", () => {
-  const record = path.join(folder, "a/record");
   assert.deepEqual([...recordedDurations(record)], []);
-  recordDuration("x.test.ts", { ms: 10.4, cpuMs: 5 }, record);
-  recordDuration("y.test.ts", { ms: 20, cpuMs: 30 }, record);
-  recordDuration("x.test.ts", { ms: 40, cpuMs: 50 }, record);
+  write({ "y.test.ts": { ms: 20_000, cpuMs: 30_000 }, "x.test.ts": { ms: 1, cpuMs: 5 } });
+  write({ "x.test.ts": { ms: 123_456, cpuMs: 5_432 } });
   assert.deepEqual(
     [...recordedDurations(record)],
     [
-      ["x.test.ts", { ms: 40, cpuMs: 50 }],
-      ["y.test.ts", { ms: 20, cpuMs: 30 }],
+      ["x.test.ts", { ms: 120_000, cpuMs: 5_400 }],
+      ["y.test.ts", { ms: 20_000, cpuMs: 30_000 }],
     ],
   );
 });
 
-test("a line that was cut off counts as none, and a long record is shortened to a line for each file", () => {
-  const record = path.join(folder, "record");
-  appendFileSync(record, `${"x.test.ts 10 5\n".repeat(20_000)}y.test.ts 1 1\nz.tes`);
-  assert.deepEqual([...recordedDurations(record).keys()], ["x.test.ts", "y.test.ts"]);
-  assert.equal(readFileSync(record, "utf8"), "x.test.ts 10 5\ny.test.ts 1 1\n");
+test("each file that exists has a line", () => {
+  write({ "gone.test.ts": { ms: 1000, cpuMs: 1000 }, "x.test.ts": { ms: 8, cpuMs: 8 } });
+  assert.equal(
+    readFileSync(record, "utf8"),
+    '{\n  "x.test.ts": { "seconds": 0.1, "cpuSeconds": 0.1 },\n  "y.test.ts": { "seconds": 20, "cpuSeconds": 30 }\n}\n',
+  );
 });

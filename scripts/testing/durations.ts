@@ -1,51 +1,53 @@
 /**
- * How long test files took on this host, wall clock and processor, so that the longest can begin first.
+ * How long test files take, wall clock and processor, so that the longest can begin first on any host.
  *
- * Owns `test-durations` in the cache directory: a line for each file that passed, appended as it ends; the
- * last line of a file counts.
- *
- * Always: a run without the file works, and one that is killed leaves complete lines.
+ * Owns durations.json, which `npm test -- record` writes: each file that passed, rounded, so that little of
+ * it changes. A file that was not run keeps its line while it exists.
  */
-import { appendFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { parseSettings } from "../../contract/src/settings.ts";
 
 export interface Duration {
   readonly ms: number;
   readonly cpuMs: number;
 }
 
-const RECORD = path.join(parseSettings(["cacheDirectory"], process.env).cacheDirectory, "test-durations");
+/** A line of the record. */
+interface Recorded {
+  readonly seconds: number;
+  readonly cpuSeconds: number;
+}
 
-/** With more lines the file is written again, with one for each test file. */
-const LINES_MAX = 20_000;
+const ROOT = path.resolve(import.meta.dirname, "../..");
+const RECORD = path.join(import.meta.dirname, "durations.json");
+const DIGITS = 2;
+const SECONDS_MIN = 0.1;
 
-/** What earlier runs recorded, by file. */
+/** What was recorded, by file. */
 export function recordedDurations(record = RECORD): ReadonlyMap<string, Duration> {
-  const durations = new Map<string, Duration>();
-  const lines = read(record).split("\n");
-  for (const line of lines) {
-    const [file, ms, cpuMs] = line.split(" ");
-    if (file !== undefined && cpuMs !== undefined) durations.set(file, { ms: Number(ms), cpuMs: Number(cpuMs) });
-  }
-  if (lines.length > LINES_MAX) {
-    writeFileSync(`${record}.new`, [...durations].map(([file, duration]) => lineOf(file, duration)).join(""));
-    renameSync(`${record}.new`, record);
-  }
-  return durations;
+  const lines = Object.entries(read(record));
+  return new Map(
+    lines.map(([file, { seconds, cpuSeconds }]) => [file, { ms: seconds * 1000, cpuMs: cpuSeconds * 1000 }]),
+  );
 }
 
-export function recordDuration(file: string, duration: Duration, record = RECORD): void {
-  mkdirSync(path.dirname(record), { recursive: true });
-  appendFileSync(record, lineOf(file, duration));
+/** Writes the durations of these files, relative to `root`, into the record. */
+export function recordDurations(
+  durations: ReadonlyMap<string, Duration>,
+  { record = RECORD, root = ROOT }: { readonly record?: string; readonly root?: string } = {},
+): void {
+  const lines = new Map(Object.entries(read(record)));
+  for (const [file, { ms, cpuMs }] of durations) lines.set(file, { seconds: rounded(ms), cpuSeconds: rounded(cpuMs) });
+  const text = [...lines]
+    .filter(([file]) => existsSync(path.join(root, file)))
+    .toSorted(([one], [other]) => (one < other ? -1 : 1))
+    .map(([file, { seconds, cpuSeconds }]) => `  "${file}": { "seconds": ${seconds}, "cpuSeconds": ${cpuSeconds} }`);
+  writeFileSync(record, `{\n${text.join(",\n")}\n}\n`);
 }
 
-const lineOf = (file: string, { ms, cpuMs }: Duration): string => `${file} ${Math.round(ms)} ${Math.round(cpuMs)}\n`;
+const rounded = (ms: number): number => Math.max(SECONDS_MIN, Number((ms / 1000).toPrecision(DIGITS)));
 
-function read(record: string): string {
-  try {
-    return readFileSync(record, "utf8");
-  } catch {
-    return "";
-  }
+function read(record: string): Readonly<Record<string, Recorded>> {
+  if (!existsSync(record)) return {};
+  return JSON.parse(readFileSync(record, "utf8")) as Record<string, Recorded>;
 }

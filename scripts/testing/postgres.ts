@@ -37,6 +37,8 @@ export class LentPostgres {
     socket.on("error", () => undefined);
   });
   #cluster: Promise<Cluster> | undefined;
+  /** Processor time until the last file ended. */
+  #cpuMs = 0;
 
   constructor() {
     this.address = path.join(this.#folder, "socket");
@@ -44,16 +46,23 @@ export class LentPostgres {
   }
 
   /**
-   * Removes what the last file made. A cluster that does not answer is replaced for the next file that asks.
+   * Removes what the last file made, and returns the milliseconds of processor time that the file cost. A
+   * cluster that does not answer is replaced for the next file that asks.
    */
-  async clear(): Promise<void> {
-    if (this.#cluster === undefined) return;
+  async clear(): Promise<number> {
+    if (this.#cluster === undefined) return 0;
+    const before = this.#cpuMs;
     try {
       const { child, lines } = await this.#cluster;
       child.stdin.write("\n");
-      if ((await lines.next()).done === true) throw new Error("it has ended");
+      const answer = await lines.next();
+      if (answer.done === true) throw new Error("it has ended");
+      this.#cpuMs = Number(answer.value);
+      return this.#cpuMs - before;
     } catch {
       this.#cluster = undefined;
+      this.#cpuMs = 0;
+      return 0;
     }
   }
 

@@ -4,7 +4,7 @@
  */
 import { availableParallelism } from "node:os";
 import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
-import { type Duration, recordDuration, recordedDurations } from "./durations.ts";
+import { type Duration, recordedDurations } from "./durations.ts";
 import type { Layer } from "./layers.ts";
 import { NIGHT, NIGHT_FILE_MINUTES } from "./night.ts";
 import { LentPostgres } from "./postgres.ts";
@@ -20,6 +20,8 @@ export interface Outcome {
   /** Skipped tests, each with the reason it gave. */
   readonly skipped: readonly string[];
   readonly durations: readonly { readonly name: string; readonly ms: number }[];
+  /** How long each file took that passed. */
+  readonly files: ReadonlyMap<string, Duration>;
 }
 
 /** Time limit of each file in long runs on demand, instead of its layer's. */
@@ -46,12 +48,10 @@ export async function runStage(
   const free: LentPostgres[] = [];
   const run = async (job: Job): Promise<void> => {
     const postgres = free.pop() ?? new LentPostgres();
-    const results = await runJob(root, job, { isNight, postgres: postgres.address });
-    await postgres.clear();
+    const results = await runJob(root, job, { isNight, postgres });
     free.push(postgres);
     for (const result of results) {
       const outcome = outcomeOf(result);
-      if (outcome.failed === 0 && !isNight) recordDuration(result.file, result.duration);
       took.set(job.layer, (took.get(job.layer) ?? new Map<string, Duration>()).set(result.file, result.duration));
       printFile(result, outcome, job.layer);
       outcomes.push(outcome);
@@ -73,8 +73,7 @@ export async function runStage(
 
 interface JobOptions {
   readonly isNight: boolean;
-  /** Where a file learns of its PostgreSQL. */
-  readonly postgres: string;
+  readonly postgres: LentPostgres;
 }
 
 async function runJob(
@@ -86,12 +85,10 @@ async function runJob(
   const timeoutMs = minutes * 60_000 || loadAdjustedMs(layer.fileTimeoutMs);
   const [file] = files;
   if (file === undefined || files.length > 1) return await runTogether(root, files, timeoutMs);
-  return [
-    await runFile(root, file, {
-      timeoutMs,
-      environment: { FLOTILLA_TEST_POSTGRES: postgres, ...(isNight ? NIGHT[file] : {}) },
-    }),
-  ];
+  const environment = { FLOTILLA_TEST_POSTGRES: postgres.address, ...(isNight ? NIGHT[file] : {}) };
+  const result = await runFile(root, file, { timeoutMs, environment });
+  const { ms, cpuMs } = result.duration;
+  return [{ ...result, duration: { ms, cpuMs: cpuMs + (await postgres.clear()) } }];
 }
 
 function printSummary(layer: string, took: ReadonlyMap<string, Duration>): void {
@@ -106,10 +103,11 @@ function printSummary(layer: string, took: ReadonlyMap<string, Duration>): void 
 
 const textOf = ({ ms, cpuMs }: Duration): string => `${seconds(ms).padStart(8)} (cpu ${seconds(cpuMs).padStart(7)})`;
 
-function outcomeOf({ file, records, problem }: FileResult): Outcome {
+function outcomeOf({ file, records, problem, duration }: FileResult): Outcome {
   const tests = records.filter((record) => !record.isSuite);
   const failed = tests.filter((test) => test.error !== null && !test.isTodo);
   const skipped = tests.filter((test) => test.skip !== null);
+  const hasPassed = failed.length === 0 && problem === null;
   return {
     passed: tests.filter((test) => test.error === null && test.skip === null && !test.isTodo).length,
     failed: failed.length + (problem === null ? 0 : 1),
@@ -119,6 +117,7 @@ function outcomeOf({ file, records, problem }: FileResult): Outcome {
     ],
     skipped: skipped.map((test) => `${file}: ${test.name} (${test.skip})`),
     durations: tests.map((test) => ({ name: `${test.name} (${file})`, ms: test.ms })),
+    files: new Map(hasPassed ? [[file, duration]] : []),
   };
 }
 

@@ -40,7 +40,7 @@ export async function runStaticChecks(root: string): Promise<Outcome> {
     ({ name, remedy }) => `${name}: ${remedy}`,
   );
   const failed = failures.length;
-  return { passed: results.length - failed, failed, failures, skipped: [], durations: [] };
+  return { passed: results.length - failed, failed, failures, skipped: [], durations: [], files: new Map() };
 }
 
 async function runCheck(check: StaticCheck, root: string): Promise<boolean> {
