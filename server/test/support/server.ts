@@ -54,7 +54,9 @@ async function ownPostgres(): Promise<ConnectionOptions> {
 export async function freshDatabase(options: { readonly isEmpty?: boolean } = {}): Promise<string> {
   const connection = await sharedPostgres();
   const name = `test_${++databases}`;
-  await administer(connection, `CREATE DATABASE ${name}${options.isEmpty ? "" : ` TEMPLATE ${TEMPLATE}`}`);
+  // Copying files takes a quarter of the processor time of writing each block to the log.
+  const template = options.isEmpty ? "" : ` TEMPLATE ${TEMPLATE} STRATEGY file_copy`;
+  await administer(connection, `CREATE DATABASE ${name}${template}`);
   const { host, user, password } = connection as { host: string; user: string; password: string };
   return `postgres://${user}:${password}@${encodeURIComponent(host)}/${name}`;
 }
