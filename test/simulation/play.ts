@@ -94,8 +94,8 @@ export class Player implements AsyncDisposable {
     const argument = JSON.stringify({ ...job, connection: { ...this.#connection, database } } satisfies Job);
     const child = spawn(process.execPath, [...NODE_FLAGS, new URL("worker.ts", import.meta.url).pathname, argument], {
       stdio: ["ignore", "pipe", "inherit"],
-      // The next process need not compile the programs again.
-      env: { ...process.env, NODE_COMPILE_CACHE: join(this.#directory, "compiled") },
+      // The next process need not compile the programs again, which the other tests have in their cache.
+      env: { NODE_COMPILE_CACHE: join(this.#directory, "compiled"), ...process.env },
     });
     const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
     for await (const line of createInterface({ input: child.stdout })) onLine(JSON.parse(line) as Line);
