@@ -413,7 +413,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/nodes/heartbeat.ts",
-        from: "if (isBack) await unmakeDiscarded(services, nodeId);",
+        from: "if (isBack) await deleteDiscarded(services, nodeId);",
         to: "",
       },
     ],

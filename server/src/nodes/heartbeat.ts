@@ -18,7 +18,7 @@ import { applyEndedRuns, applyOpenRuns } from "../machines/apply-runs.ts";
 import { listAbsentOfNode } from "../machines/store.ts";
 import { removeReportedCopies } from "../moves/copies.ts";
 import { listEndedMoves } from "../moves/store.ts";
-import { unmakeDiscarded } from "../pools/make.ts";
+import { deleteDiscarded } from "../pools/make.ts";
 import { insertNodeEvents, noteOnNodes } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
 import type { NodeCertificate } from "../auth/caller.ts";
@@ -91,7 +91,7 @@ export async function applyHeartbeat(
   }
   const isBack = before.status === "unreachable" || heartbeat.isComplete;
   // Before its lease is renewed. A failure refuses the heartbeat, and the next one is complete.
-  if (isBack) await unmakeDiscarded(services, nodeId);
+  if (isBack) await deleteDiscarded(services, nodeId);
   // It may have waited for a server that was stopped: then its clock seems to be behind what it was.
   const writtenAt = now - Math.max(0, (before.clockAheadMs ?? 0) - (clockAheadMs ?? before.clockAheadMs ?? 0));
   const reported = await handleMachines(services, { ...before, id: nodeId, writtenAt }, heartbeat);

@@ -9,7 +9,7 @@ import type { Caller } from "../auth/caller.ts";
 import { liftFence } from "../machines/lift-fences.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { makeMachine, unmakeMachine } from "./make.ts";
+import { makeMachine, deleteIfMade } from "./make.ts";
 import { addClaimed, claimMember, findPool } from "./store.ts";
 
 export interface Claim {
@@ -47,7 +47,7 @@ export async function claimMachine(
     // The caller does not learn the machine's id. After a 5xx it may be running, and a repeated claim returns
     // it. A machine that has run was the answer of another copy of this claim, so it has an owner.
     if (error instanceof Refusal && error.status < 500)
-      await unmakeMachine(services, { tenantId, id: claimId, ifUnused: true });
+      await deleteIfMade(services, { tenantId, id: claimId, ifUnused: true });
     throw error;
   }
 }

@@ -13,7 +13,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import { takeFromPool } from "../machines/fence-store.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { makeMachine, unmakeMachine } from "./make.ts";
+import { makeMachine, deleteIfMade } from "./make.ts";
 import { isFull, type Member, nextAction, retryMs } from "./state.ts";
 import {
   addMembers,
@@ -110,7 +110,7 @@ async function discard(
 ): Promise<boolean> {
   const { db, clock } = services.context;
   if (!(await discardMember(db, machineId, clock.now())) || phase === null) return false;
-  await unmakeMachine(services, { tenantId, id: machineId });
+  await deleteIfMade(services, { tenantId, id: machineId });
   await forgetMember(db, machineId);
   return true;
 }

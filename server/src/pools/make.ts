@@ -40,13 +40,13 @@ export async function makeMachine(
  * Deletes the machines of a node that are to be deleted: the server that decided it may have died before. A
  * node that was lost is back, and must not run what was replaced.
  */
-export async function unmakeDiscarded(services: MachineServices, nodeId: string): Promise<void> {
+export async function deleteDiscarded(services: MachineServices, nodeId: string): Promise<void> {
   const machines = await listDiscardedOf(services.context.db, nodeId, ABSENT_MAX);
-  for (const machine of machines) await unmakeMachine(services, machine);
+  for (const machine of machines) await deleteIfMade(services, machine);
 }
 
 /** Deletes the machine, if it was made. `ifUnused`: only if it has never run. */
-export async function unmakeMachine(
+export async function deleteIfMade(
   services: MachineServices,
   machine: MachineName & { readonly ifUnused?: boolean },
 ): Promise<void> {
