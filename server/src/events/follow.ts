@@ -12,7 +12,7 @@
 import type { TenantEvent } from "@flotilla/contract/events";
 import type { Context } from "../context.ts";
 import { forHolder } from "../db/holder.ts";
-import { LastingAnswer } from "../api/lasting-answer.ts";
+import { StreamedAnswer } from "../api/streamed-answer.ts";
 import { listTenantEvents, type TenantEventsPage } from "./store.ts";
 import { type TenantEventRecord, tenantEvent } from "./view.ts";
 import { matchesType } from "@flotilla/contract/event-types";
@@ -25,12 +25,12 @@ const PAGE = 100;
 export async function followEvents(
   { clock, db }: Context,
   asked: Omit<TenantEventsPage, "limit">,
-): Promise<LastingAnswer> {
+): Promise<StreamedAnswer> {
   // They come after the request, which counts for its tenant only until it is answered.
   const read = (after: number | null) =>
     forHolder(asked.tenantId, () => listTenantEvents(db, { ...asked, type: null, after, limit: PAGE }));
   const first = await read(asked.after);
-  const answer = new LastingAnswer(clock, (reason) => {
+  const answer = new StreamedAnswer(clock, (reason) => {
     const text = reason ?? "the server stops; follow the events again to continue";
     return `event: error\ndata: ${text}\n\n`;
   });
@@ -47,7 +47,7 @@ interface Following {
 }
 
 /** Never rejects. Ends when the caller has disconnected. */
-async function sendAll(answer: LastingAnswer, { first, read, type, after }: Following): Promise<void> {
+async function sendAll(answer: StreamedAnswer, { first, read, type, after }: Following): Promise<void> {
   let position = after;
   for (let events = first; !answer.gone.aborted; events = await read(position).catch(() => [])) {
     const asked = events.filter((event) => type === null || matchesType(event.type, [type]));

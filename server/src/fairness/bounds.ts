@@ -31,7 +31,7 @@ export const DRAIN_MS_MAX = 10_000;
 /** A connection must have sent the whole head of a request within this time. */
 export const HEAD_MS_MAX = 20_000;
 /** How long a refused connection is kept, for its caller to read the reason. */
-export const FAREWELL_MS = 1_000;
+export const LAST_ANSWER_MS = 1_000;
 
 /** Descriptors for other things than connections: the database, files, the links to nodes. */
 const DESCRIPTORS_RESERVED = 128;

@@ -24,7 +24,7 @@ export function answerBrokenRequest(
   const requestId = requestIds(undefined);
   const { status, code } = BROKEN[error.code ?? ""] ?? { status: "400 Bad Request", code: "invalid_request" };
   const text = `the request is not valid HTTP: ${status.slice(4).toLowerCase()}`;
-  connections.bidFarewell(
+  connections.closeWith(
     socket,
     `HTTP/1.1 ${status}\r\nx-request-id: ${requestId}\r\nx-error-code: ${code}\r\n` +
       `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`,

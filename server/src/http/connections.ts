@@ -13,7 +13,7 @@
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
-import { FAREWELL_MS } from "../fairness/bounds.ts";
+import { LAST_ANSWER_MS } from "../fairness/bounds.ts";
 import type { TrustedProxies } from "../fairness/caller-address.ts";
 
 /** The share of all connections that is closed at once when there is no room, so that searching is rare. */
@@ -26,7 +26,7 @@ const NEW_MS = 1_000;
  */
 const PIPELINED_MAX = 16;
 /** Above this number of refusals being sent, connections are closed without an answer. */
-const FAREWELLS_MAX = 256;
+const CLOSING_MAX = 256;
 
 interface Connection {
   readonly socket: Socket;
@@ -54,7 +54,7 @@ export class Connections {
   /** In the order in which they came. */
   readonly #all = new Map<Socket, Connection>();
   readonly #byAddress = new Map<string, number>();
-  #farewells = 0;
+  #closing = 0;
 
   constructor(options: ConnectionsOptions) {
     this.#options = options;
@@ -115,16 +115,16 @@ export class Connections {
     for (const { socket, last } of this.#all.values()) if (last === undefined || isOver(last)) socket.destroy();
   }
 
-  /** Sends the text and closes, after FAREWELL_MS at the latest. */
-  bidFarewell(socket: Socket, text: string): void {
-    if (this.#farewells >= FAREWELLS_MAX) {
+  /** Sends the text and closes, after LAST_ANSWER_MS at the latest. */
+  closeWith(socket: Socket, text: string): void {
+    if (this.#closing >= CLOSING_MAX) {
       socket.destroy();
       return;
     }
-    this.#farewells += 1;
-    const late = this.#options.clock.timer(FAREWELL_MS, () => socket.destroy());
+    this.#closing += 1;
+    const late = this.#options.clock.timer(LAST_ANSWER_MS, () => socket.destroy());
     socket.once("close", () => {
-      this.#farewells -= 1;
+      this.#closing -= 1;
       late.cancel();
     });
     socket.on("error", () => socket.destroy());
@@ -133,7 +133,7 @@ export class Connections {
 
   #refuse(socket: Socket, status: string, code: string, why: string): void {
     const text = `${why}; try again in a moment`;
-    this.bidFarewell(
+    this.closeWith(
       socket,
       `HTTP/1.1 ${status}\r\nx-request-id: ${this.#options.requestId()}\r\nx-error-code: ${code}\r\nretry-after: 1\r\n` +
         `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`,

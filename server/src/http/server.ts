@@ -21,7 +21,7 @@ import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import type { Context } from "../context.ts";
 import type { Admission } from "../fairness/admission.ts";
-import { FAREWELL_MS, HEAD_MS_MAX } from "../fairness/bounds.ts";
+import { LAST_ANSWER_MS, HEAD_MS_MAX } from "../fairness/bounds.ts";
 import { answerBrokenRequest, answerOf, handleExpectations } from "./broken.ts";
 import { hasBody } from "./body.ts";
 import { CallerPresence } from "./caller-presence.ts";
@@ -245,7 +245,7 @@ function responseOn(message: IncomingMessage, socket: Duplex, clock: Clock): Ser
     // What the caller still sends is dropped: unread, it would reset the connection before the caller has
     // read the answer.
     socket.resume();
-    const late = clock.timer(FAREWELL_MS, () => socket.destroy());
+    const late = clock.timer(LAST_ANSWER_MS, () => socket.destroy());
     socket.once("close", () => late.cancel());
   });
   // Until the handshake is answered nothing else sees that the caller has left. Its answer takes the

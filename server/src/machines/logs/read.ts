@@ -12,7 +12,7 @@
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
-import { type Farewell, LastingAnswer } from "../../api/lasting-answer.ts";
+import { type LastMessage, StreamedAnswer } from "../../api/streamed-answer.ts";
 import { type NodeLog, openLogOnNode } from "../../link/open-log.ts";
 import type { MachineRecord } from "../record.ts";
 import type { MachineServices } from "../services.ts";
@@ -52,7 +52,7 @@ export async function readLogs(services: MachineServices, asked: LogsRequest): P
 }
 
 class LogReading {
-  readonly answer: LastingAnswer;
+  readonly answer: StreamedAnswer;
   readonly #services: MachineServices;
   readonly #request: LogsRequest;
   /** After the last lines received; null: none yet. */
@@ -62,11 +62,11 @@ class LogReading {
     this.#services = services;
     this.#request = asked;
     const { clock } = services.context;
-    const farewell: Farewell = (reason) => {
+    const lastMessage: LastMessage = (reason) => {
       const text = reason ?? "the server stops; follow the log again to continue";
       return logEvent({ at: clock.now(), source: "node", text }, asked.format);
     };
-    this.answer = new LastingAnswer(clock, asked.isFollowing ? farewell : null);
+    this.answer = new StreamedAnswer(clock, asked.isFollowing ? lastMessage : null);
   }
 
   /** null: no node has the machine now. Throws a Refusal when its node does not answer. */

@@ -17,21 +17,21 @@ const HELD_BYTES = 64 * 1024;
 const KEEP_ALIVE_MS = 5_000;
 
 /** A last message; the reason is null when the server stops. */
-export type Farewell = (reason: string | null) => string;
+export type LastMessage = (reason: string | null) => string;
 
-export class LastingAnswer extends Readable implements EndsEarly {
+export class StreamedAnswer extends Readable implements EndsEarly {
   readonly gone: AbortSignal;
   readonly #clock: Clock;
-  readonly #farewell: Farewell | null;
+  readonly #lastMessage: LastMessage | null;
   readonly #going = new AbortController();
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt: number;
 
-  /** `farewell`: null: this response ends soon by itself, without a last message. */
-  constructor(clock: Clock, farewell: Farewell | null) {
+  /** `lastMessage`: null: this response ends soon by itself, without a last message. */
+  constructor(clock: Clock, lastMessage: LastMessage | null) {
     super({ highWaterMark: HELD_BYTES, encoding: "utf8" });
     this.#clock = clock;
-    this.#farewell = farewell;
+    this.#lastMessage = lastMessage;
     this.gone = this.#going.signal;
     this.#sentAt = clock.monotonic();
     void this.#keepAlive();
@@ -57,8 +57,8 @@ export class LastingAnswer extends Readable implements EndsEarly {
 
   endEarly(reason?: Refusal): void {
     if (this.gone.aborted) return;
-    if (this.#farewell !== null) {
-      this.push(this.#farewell(reason?.message ?? null));
+    if (this.#lastMessage !== null) {
+      this.push(this.#lastMessage(reason?.message ?? null));
       this.finish();
     } else if (reason !== undefined) this.destroy(reason);
   }
