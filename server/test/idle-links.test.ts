@@ -9,7 +9,7 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test, type TestContext } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
-import { ask } from "../src/link/ask.ts";
+import { requestJson } from "../src/link/json-request.ts";
 import { Input } from "../src/link/input.ts";
 import { type NodeAddress, NodeLink } from "../src/link/node-link.ts";
 import type { Fleet } from "../src/link/reach.ts";
@@ -87,7 +87,7 @@ test("a node that begins its answer and says no more does not answer", async (t)
   const { signal } = new AbortController();
   const refusal = (): Error => new Error("it did not refuse");
   const question = { method: "POST", path: "/", headersTimeout: 200, signal, read: () => null, refusal } as const;
-  await assert.rejects(ask(link, node, question), NodeUnreachable);
+  await assert.rejects(requestJson(link, node, question), NodeUnreachable);
 });
 
 test("an answer that breaks off with its head is an error to a reader that comes a little later", async (t) => {

@@ -4,7 +4,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { readRestartAnswer } from "@flotilla/contract/link/generated";
 import type { RestartAnswer } from "@flotilla/contract/link/membership";
-import { ask } from "./ask.ts";
+import { requestJson } from "./json-request.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import type { NodeRefused } from "./refusals.ts";
 
@@ -20,7 +20,7 @@ export async function restartAgent(
   node: NodeAddress,
   { agentBootId, signal }: { readonly agentBootId: string; readonly signal: AbortSignal },
 ): Promise<RestartAnswer> {
-  return await ask(link, node, {
+  return await requestJson(link, node, {
     method: "POST",
     path: "/v1/agent",
     body: JSON.stringify({ agentBootId }),

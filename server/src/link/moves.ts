@@ -18,7 +18,7 @@ import {
 import { type MovedPart, partPath } from "@flotilla/contract/link/moved-parts";
 import type { IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
 import type { ObservedMachine } from "@flotilla/contract/link/link";
-import { ask, explained, type Meaning, type Question } from "./ask.ts";
+import { requestJson, withNodeErrors, type NodeErrors, type JsonRequest } from "./json-request.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { passBody } from "./pass-body.ts";
 import { NodeRefused, NodeUnreachable } from "./refusals.ts";
@@ -140,7 +140,7 @@ export async function relayPart(
   // The answer reports a broken connection.
   input.on("error", () => undefined);
   try {
-    const blocks = await explained(source, meaningTo(call, source), () =>
+    const blocks = await withNodeErrors(source, nodeErrors(call, source), () =>
       link.open(source, {
         // A source is paused for the rest.
         method: part.kind === "rest" ? "POST" : "GET",
@@ -170,9 +170,9 @@ export async function relayPart(
     );
     sent.catch(() => undefined);
     try {
-      return await explained(
+      return await withNodeErrors(
         target,
-        meaningTo(call, target),
+        nodeErrors(call, target),
         async () => await arrival(await answer, onBytes, onPaused),
       );
     } catch (error) {
@@ -214,12 +214,12 @@ async function arrival(
 async function askInMove<T>(
   link: NodeLink,
   node: NodeAddress,
-  request: Pick<Question<T>, "method" | "path" | "body" | "signal">,
-  read: Question<T>["read"],
+  request: Pick<JsonRequest<T>, "method" | "path" | "body" | "signal">,
+  read: JsonRequest<T>["read"],
 ): Promise<T> {
-  return await ask(link, node, {
+  return await requestJson(link, node, {
     ...request,
-    ...meaningTo(request, node),
+    ...nodeErrors(request, node),
     read,
     headersTimeout: ANSWER_TIMEOUT_MS,
     bodyTimeout: TARGET_SILENCE_MAX_MS,
@@ -228,7 +228,7 @@ async function askInMove<T>(
 }
 
 /** Gives refusals the classes that the mover decides by. */
-function meaningTo({ signal }: Pick<MoveCall, "signal">, { nodeId }: NodeAddress): Meaning {
+function nodeErrors({ signal }: Pick<MoveCall, "signal">, { nodeId }: NodeAddress): NodeErrors {
   return { signal, refusal: (refused) => refusal(nodeId, refused) };
 }
 

@@ -4,7 +4,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { readReplaceAnswer } from "@flotilla/contract/link/generated";
 import type { ReplaceAnswer, ReplaceRequest } from "@flotilla/contract/link/machines";
-import { ask } from "./ask.ts";
+import { requestJson } from "./json-request.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 
 /** The node copies the machine's memory, or boots it. */
@@ -19,7 +19,7 @@ export async function replaceVmm(
   node: NodeAddress,
   { machineId, how, signal }: ReplaceRequest & { readonly machineId: string; readonly signal: AbortSignal },
 ): Promise<ReplaceAnswer> {
-  return await ask(link, node, {
+  return await requestJson(link, node, {
     method: "POST",
     path: `/v1/machines/${machineId}/vmm`,
     body: JSON.stringify({ how } satisfies ReplaceRequest),

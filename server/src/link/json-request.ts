@@ -10,14 +10,14 @@ import { NodeRefused, NodeUnreachable } from "./refusals.ts";
 
 const ANSWER_CHARACTERS_MAX = 16_384;
 
-/** What the errors of a conversation mean to its caller. */
-export interface Meaning {
+/** What the caller of a node receives for its errors. */
+export interface NodeErrors {
   readonly signal: AbortSignal;
   /** Error of a refusal by the node. */
   readonly refusal: (refused: NodeRefused) => Error;
 }
 
-export interface Question<T> extends Meaning, Omit<StreamRequest, "contentType" | "body"> {
+export interface JsonRequest<T> extends NodeErrors, Omit<StreamRequest, "contentType" | "body"> {
   /** JSON. */
   readonly body?: string;
   /** Checks the answer, and throws for one that means nothing. */
@@ -30,12 +30,12 @@ export interface Question<T> extends Meaning, Omit<StreamRequest, "contentType" 
  * Throws NodeUnreachable, also when the answer was lost, what `refusal` makes of the node's, and the reason
  * of an aborted signal.
  */
-export async function ask<T>(
+export async function requestJson<T>(
   link: NodeLink,
   node: NodeAddress,
-  { read, refusal, charactersMax = ANSWER_CHARACTERS_MAX, ...request }: Question<T>,
+  { read, refusal, charactersMax = ANSWER_CHARACTERS_MAX, ...request }: JsonRequest<T>,
 ): Promise<T> {
-  return await explained(node, { signal: request.signal, refusal }, async () => {
+  return await withNodeErrors(node, { signal: request.signal, refusal }, async () => {
     const answer = await link.open(node, {
       // A node that has begun to answer has its whole answer.
       bodyTimeout: request.headersTimeout,
@@ -51,10 +51,10 @@ export async function ask<T>(
   });
 }
 
-/** Gives the errors of a conversation with a node their meaning, as `ask` does. */
-export async function explained<T>(
+/** Runs calls of a node, and throws what `requestJson` throws for their errors. */
+export async function withNodeErrors<T>(
   { nodeId }: NodeAddress,
-  { signal, refusal }: Meaning,
+  { signal, refusal }: NodeErrors,
   work: () => Promise<T>,
 ): Promise<T> {
   try {
