@@ -6,7 +6,7 @@ import type { Flotilla, InvoiceCost } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { UNITS } from "./units.ts";
 
-export interface CostsAsked {
+export interface CostsOptions {
   readonly month: string;
   readonly tenant: string | undefined;
   /** `machine`, `app`, `key` or `label:NAME`. */
@@ -24,7 +24,7 @@ export const costRows = (costs: readonly InvoiceCost[]): string[][] =>
 
 export const readCosts = (
   flotilla: Flotilla,
-  { month, tenant, by, asOf }: CostsAsked,
+  { month, tenant, by, asOf }: CostsOptions,
 ): Promise<readonly InvoiceCost[]> =>
   flotilla.listInvoiceCosts(month, {
     query: { by, ...(tenant === undefined ? {} : { tenantId: tenant }), ...(asOf === undefined ? {} : { asOf }) },

@@ -11,13 +11,13 @@ export async function readIntervals(
   { id, tenant, month }: { readonly id: string; readonly tenant: string | undefined; readonly month?: string },
 ): Promise<InvoiceInterval[]> {
   const intervals: InvoiceInterval[] = [];
-  const asked = {
+  const filter = {
     limit: PAGE,
     ...(tenant === undefined ? {} : { tenantId: tenant }),
     ...(month === undefined ? {} : { month }),
   };
   for (let cursor: string | undefined; ; ) {
-    const query = { ...asked, ...(cursor === undefined ? {} : { cursor }) };
+    const query = { ...filter, ...(cursor === undefined ? {} : { cursor }) };
     const page = await flotilla.listInvoiceIntervals(id, { query });
     intervals.push(...page);
     const last = page.at(-1);

@@ -171,9 +171,9 @@ interface Call {
 }
 
 /** Calls the handler: once only, if the request has an idempotency key. */
-function call(parts: HandleParts, exchange: Exchange, asked: Call): Promise<Outgoing> | Outgoing {
-  const { route, handler, params, query } = asked;
-  const { bytes, json } = asked.input;
+function call(parts: HandleParts, exchange: Exchange, match: Call): Promise<Outgoing> | Outgoing {
+  const { route, handler, params, query } = match;
+  const { bytes, json } = match.input;
   const { message, url, key, bearer = "" } = exchange;
   const run = (seed: string | null, stream: Readable): Promise<Outgoing> | Outgoing => {
     const body = bytes === undefined ? stream : json;

@@ -75,19 +75,19 @@ function lifetimeMs({ expiresInDays, expiresInSeconds }: CreateApiKeyRequest): n
 /** Epoch milliseconds; null: never. A key that expires makes none that outlives it. Pure. */
 function chooseExpiry(caller: Caller, lifetime: number | null, now: number): number | null {
   if (lifetime === null) return caller.expiresAt;
-  const asked = now + lifetime;
-  if (caller.expiresAt === null || asked <= caller.expiresAt) return asked;
+  const requested = now + lifetime;
+  if (caller.expiresAt === null || requested <= caller.expiresAt) return requested;
   const end = new Date(caller.expiresAt).toISOString();
   const text = `the new key would outlive the key that creates it, which expires at ${end}; request a shorter time, or omit it`;
   throw new Refusal("invalid_request", text);
 }
 
 /** The scopes of the new key, each once. A key for another tenant never reaches beyond that tenant. Pure. */
-function chooseScopes(caller: Caller, asked: readonly string[] | undefined, isForeign: boolean): readonly string[] {
-  if (asked === undefined) {
+function chooseScopes(caller: Caller, requested: readonly string[] | undefined, isForeign: boolean): readonly string[] {
+  if (requested === undefined) {
     return isForeign ? SCOPES.filter((scope) => !OPERATOR_SCOPES.includes(scope)) : caller.scopes;
   }
-  const scopes = [...new Set(asked.map(knownScope))];
+  const scopes = [...new Set(requested.map(knownScope))];
   if (scopes.length === 0)
     throw new Refusal("invalid_request", "a key without scopes can do nothing; name at least one scope");
   const missing = scopes.filter((scope) => !mayGrant(caller, scope));

@@ -106,14 +106,14 @@ export const lockKey = (
 /** Revokes a key, or it and all its descendants. Returns the ids of those that were not revoked before. */
 export async function revokeKeys(
   transaction: Queryable,
-  asked: {
+  options: {
     readonly keyId: string;
     readonly tenantId: string | null;
     readonly at: number;
     readonly isCascading: boolean;
   },
 ): Promise<readonly string[]> {
-  const { keyId, tenantId, at, isCascading } = asked;
+  const { keyId, tenantId, at, isCascading } = options;
   const rows = await transaction.query<{ id: string }>(sql`
     WITH RECURSIVE tree AS (
       SELECT id FROM api_keys WHERE id = ${keyId}

@@ -28,17 +28,17 @@ export interface HeldParts {
  * Keys that are not revoked, tenants that are not suspended, share links as they are; and machines that were
  * deleted.
  */
-export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldParts> {
+export async function findHeld(db: Queryable, parts: RightParts): Promise<HeldParts> {
   const rows = await db.query<{ kind: keyof HeldParts; name: string; at: number | null }>(sql`
-    SELECT 'keys' AS kind, id AS name, NULL::bigint AS at FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL
+    SELECT 'keys' AS kind, id AS name, NULL::bigint AS at FROM api_keys WHERE id = ANY(${parts.keys}::text[]) AND revoked_at IS NULL
     UNION ALL
-    SELECT 'tenants', id, NULL FROM tenants WHERE id = ANY(${asked.tenants}::text[]) AND status <> 'suspended'
+    SELECT 'tenants', id, NULL FROM tenants WHERE id = ANY(${parts.tenants}::text[]) AND status <> 'suspended'
     UNION ALL
     SELECT 'gone', id || ' ' || tenant_id, ms(deleted_at) FROM machines
-    WHERE id = ANY(${asked.machines}::text[]) AND deleted_at IS NOT NULL
+    WHERE id = ANY(${parts.machines}::text[]) AND deleted_at IS NOT NULL
     UNION ALL
     SELECT 'shares', encode(token_hash, 'hex'), NULL FROM machine_shares
-    WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${asked.shares}::text[]) AS hash)`);
+    WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${parts.shares}::text[]) AS hash)`);
   const held = {
     keys: new Set<string>(),
     tenants: new Set<string>(),

@@ -23,10 +23,10 @@ export class LastReaders {
     if (!oldest.done) this.#readers.delete(oldest.value);
   }
 
-  /** The key; while the database does not answer, one that has read before. Rejects as `asked`. */
-  async orLast(bearer: string, asked: KnownKey | Promise<KnownKey>, now: () => number): Promise<KnownKey> {
+  /** The key; while the database does not answer, one that has read before. Rejects as `found` does. */
+  async orLast(bearer: string, found: KnownKey | Promise<KnownKey>, now: () => number): Promise<KnownKey> {
     try {
-      const key = await asked;
+      const key = await found;
       this.#note(bearer, key);
       return key;
     } catch (error) {

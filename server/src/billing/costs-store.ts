@@ -24,7 +24,7 @@ export interface CostRow extends LineRow {
   readonly group: string | null;
 }
 
-interface CostsAsked {
+interface CostsQuery {
   readonly tenantId: string;
   /** Month of the invoice. */
   readonly month: Month;
@@ -43,9 +43,9 @@ interface CostsAsked {
 }
 
 /** In the order of months, newest first, meters, rates and groups. */
-export const listCosts = (db: Queryable, asked: CostsAsked): Promise<readonly CostRow[]> =>
+export const listCosts = (db: Queryable, query: CostsQuery): Promise<readonly CostRow[]> =>
   db.query<CostRow>(sql`
-    WITH ${divided(asked)}
+    WITH ${divided(query)}
     SELECT c.name AS group, to_char(c.usage_month, 'YYYY-MM') AS "usageMonth", c.meter, c.rate_id AS "rateId",
       c.amount::text AS amount,
       (usage_micros(c.meter, c.upto, r.cpu_hour_micros, r.memory_gb_hour_micros)
@@ -61,7 +61,7 @@ export const listCosts = (db: Queryable, asked: CostsAsked): Promise<readonly Co
  * - `summed`: the groups of each line, with the sum up to each. It begins with what earlier invoices have of
  *   the line.
  */
-const divided = ({ tenantId, month, cut, before, usageMonths, group, knownAt, now }: CostsAsked): Statement => sql`
+const divided = ({ tenantId, month, cut, before, usageMonths, group, knownAt, now }: CostsQuery): Statement => sql`
     usage_month AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(usageMonths.map(monthWire))}::jsonb)
         AS m(month date, from_at timestamptz, to_at timestamptz)),

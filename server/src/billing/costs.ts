@@ -10,11 +10,11 @@ import { listFinalInvoices } from "./store.ts";
 /** `knownAt`: as of getInvoice. Throws a Refusal when the tenant has no invoice of the month. */
 export async function costsOf(
   billing: Billing,
-  asked: { readonly tenantId: string; readonly id: string; readonly group: CostGroup; readonly knownAt: number | null },
+  query: { readonly tenantId: string; readonly id: string; readonly group: CostGroup; readonly knownAt: number | null },
 ): Promise<{ readonly month: Month; readonly costs: readonly CostRow[] }> {
   const { clock, db } = billing.context;
-  const { tenantId, group, knownAt } = asked;
-  const { month, lines } = await getInvoice(billing, asked);
+  const { tenantId, group, knownAt } = query;
+  const { month, lines } = await getInvoice(billing, query);
   const final = await listFinalInvoices(db, { tenantId, knownAt });
   const before = final.findLast((row) => row.month < month.id);
   const costs = await listCosts(db, {

@@ -10,23 +10,23 @@ import { costOrNull, type Rate, type UsageLine } from "../usage/usage.ts";
 import { type Month, monthAt } from "./month.ts";
 import { notFound } from "../missing.ts";
 
-export interface DiffAsked {
+export interface DiffQuery {
   readonly month?: string;
   readonly rateCpuHourMicros?: number;
   readonly rateMemoryGbHourMicros?: number;
 }
 
-export async function diffPlan({ db, clock }: Context, planId: string, asked: DiffAsked): Promise<PlanDiff> {
+export async function diffPlan({ db, clock }: Context, planId: string, query: DiffQuery): Promise<PlanDiff> {
   const now = clock.now();
-  const month = asked.month === undefined ? monthAt(monthAt(now).from - 1) : parseAsked(asked.month);
+  const month = query.month === undefined ? monthAt(monthAt(now).from - 1) : parseMonthQuery(query.month);
   if (month.from > now) throw new Refusal("invalid_request", `month ${month.id} has not begun; name one that has`);
   const rates = await listRates(db, planId);
   const newest = rates.at(-1);
   if (newest === undefined) throw notFound("plan", planId);
   const planned = {
     id: "planned",
-    cpuHourMicros: asked.rateCpuHourMicros ?? newest.rateCpuHourMicros,
-    memoryGbHourMicros: asked.rateMemoryGbHourMicros ?? newest.rateMemoryGbHourMicros,
+    cpuHourMicros: query.rateCpuHourMicros ?? newest.rateCpuHourMicros,
+    memoryGbHourMicros: query.rateMemoryGbHourMicros ?? newest.rateMemoryGbHourMicros,
   };
   const ofPlan = new Set(rates.map(({ id }) => id));
   const tenantIds = await listTenantsOfPlan(db, planId, month);
@@ -44,7 +44,7 @@ export async function diffPlan({ db, clock }: Context, planId: string, asked: Di
   return { planId, month: month.id, cpuHourMicros, memoryGbHourMicros, tenants };
 }
 
-function parseAsked(id: string): Month {
+function parseMonthQuery(id: string): Month {
   if (!/^[12]\d{3}-(0[1-9]|1[0-2])$/.test(id))
     throw new Refusal("invalid_request", "month is not a month; write it as 2026-07", { field: "month" });
   return monthAt(Date.parse(`${id}-01T00:00:00Z`));

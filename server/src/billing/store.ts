@@ -36,7 +36,7 @@ export interface LineRow {
   readonly micros: number;
 }
 
-interface Asked {
+interface LinesQuery {
   readonly month: Month;
   /** What is in use counts at most up to now. Epoch milliseconds of real time. */
   readonly now: number;
@@ -71,10 +71,10 @@ export const listFinalLines = (db: Queryable, tenantId: string, month: Month): P
 /** The lines that the month's invoice would have if it became final now, or as it was known at an instant. */
 export const computeLines = (
   db: Queryable,
-  { tenantId, ...asked }: Asked & { readonly tenantId: string },
+  { tenantId, ...query }: LinesQuery & { readonly tenantId: string },
 ): Promise<readonly LineRow[]> =>
   db.query<LineRow>(sql`
-    WITH ${computed({ ...asked, tenantIds: [tenantId] })}
+    WITH ${computed({ ...query, tenantIds: [tenantId] })}
     SELECT to_char(l.usage_month, 'YYYY-MM') AS "usageMonth", l.meter, l.rate_id AS "rateId", l.amount::text AS amount,
       l.micros::bigint AS micros
     FROM line l JOIN rates r ON r.id = l.rate_id
@@ -113,7 +113,7 @@ export interface IntervalRow {
   readonly labels: Readonly<Record<string, string>>;
 }
 
-interface IntervalsAsked {
+interface IntervalsQuery {
   readonly tenantId: string;
   /** Month of the invoice. */
   readonly month: Month;
@@ -138,34 +138,34 @@ const LABEL_BYTES_PER_PAGE_MAX = 1024 * 1024;
  * their ids PostgreSQL would read the intervals of all tenants, from the first one on. What an open one
  * counts up to, and labels, are only looked up where they matter.
  */
-export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<readonly IntervalRow[]> =>
+export const listIntervals = (db: Queryable, query: IntervalsQuery): Promise<readonly IntervalRow[]> =>
   db.query<IntervalRow>(sql`
     WITH found AS MATERIALIZED (
       SELECT u.*, true AS is_closed FROM usage_intervals u
-      WHERE ${mayBeOf(asked)} AND u.ended_at > ${instantOf(asked.usageMonth.from)}::timestamptz
-        AND (${asked.cut}::bigint IS NULL OR u.closed_in < ${asked.cut}::bigint)
+      WHERE ${mayBeOf(query)} AND u.ended_at > ${instantOf(query.usageMonth.from)}::timestamptz
+        AND (${query.cut}::bigint IS NULL OR u.closed_in < ${query.cut}::bigint)
       UNION ALL
-      SELECT u.*, false FROM usage_intervals u WHERE ${mayBeOf(asked)} AND u.ended_at IS NULL
+      SELECT u.*, false FROM usage_intervals u WHERE ${mayBeOf(query)} AND u.ended_at IS NULL
       UNION ALL
-      SELECT u.*, false FROM usage_intervals u WHERE ${mayBeOf(asked)} AND u.closed_in >= ${asked.cut}::bigint),
+      SELECT u.*, false FROM usage_intervals u WHERE ${mayBeOf(query)} AND u.closed_in >= ${query.cut}::bigint),
     known AS (
       SELECT f.*, CASE WHEN is_closed THEN f.ended_at
-        WHEN ${asked.cut}::bigint IS NOT NULL THEN coalesce((
+        WHEN ${query.cut}::bigint IS NOT NULL THEN coalesce((
           SELECT l.counted_until FROM invoice_limits l
-          WHERE l.tenant_id = f.tenant_id AND l.month = ${dayOf(asked.month.from)}::date AND l.interval_id = f.id),
-          ${instantOf(asked.month.to)}::timestamptz)
+          WHERE l.tenant_id = f.tenant_id AND l.month = ${dayOf(query.month.from)}::date AND l.interval_id = f.id),
+          ${instantOf(query.month.to)}::timestamptz)
         ELSE greatest(f.started_at, least(
-          billing_time(f.tenant_id, least(${instantOf(asked.now)}::timestamptz, (
+          billing_time(f.tenant_id, least(${instantOf(query.now)}::timestamptz, (
             SELECT n.last_heartbeat_at FROM machines m JOIN nodes n ON n.id = m.node_id
             WHERE f.boot_id IS NOT NULL AND m.id = f.machine_id))),
-          ${instantOf(asked.month.to)}::timestamptz)) END AS counted_until
+          ${instantOf(query.month.to)}::timestamptz)) END AS counted_until
       FROM found f),
     page AS (
       SELECT k.*, a.key_id, a.labels, sum(octet_length(a.labels::text)) OVER (
         ORDER BY k.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
       FROM (
-        SELECT * FROM known WHERE counted_until > ${instantOf(asked.usageMonth.from)}::timestamptz
-        ORDER BY id LIMIT ${asked.limit}::int) k
+        SELECT * FROM known WHERE counted_until > ${instantOf(query.usageMonth.from)}::timestamptz
+        ORDER BY id LIMIT ${query.limit}::int) k
       LEFT JOIN usage_attributions a ON a.id = k.attribution_id)
     SELECT id, machine_id AS "machineId", boot_id AS "bootId", meter, quantity,
       ms(started_at) AS "startedAt",
@@ -176,7 +176,7 @@ export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<rea
     FROM page WHERE coalesce(bytes_before, 0) < ${LABEL_BYTES_PER_PAGE_MAX}::int ORDER BY id`);
 
 /** From `u`, a row of usage_intervals: what does not depend on whether it has ended. */
-const mayBeOf = ({ tenantId, usageMonth, after, cut, meter }: IntervalsAsked): Statement => sql`
+const mayBeOf = ({ tenantId, usageMonth, after, cut, meter }: IntervalsQuery): Statement => sql`
         u.tenant_id = ${tenantId} AND u.started_at < ${instantOf(usageMonth.to)}::timestamptz
         AND u.id > ${after}::bigint AND (${cut}::bigint IS NULL OR u.id < ${cut}::bigint)
         AND (${meter}::text IS NULL OR u.meter = ${meter}::text)`;
@@ -250,8 +250,8 @@ export const finalizeInvoices = (
  * - `late`: those that adjust an earlier month. What earlier invoices counted of them is subtracted;
  * - `line`: the lines, less what earlier invoices have of the same usage.
  */
-const computed = (asked: Asked & { readonly tenantIds: readonly string[] }): Statement => sql`
-    ${known(asked)},
+const computed = (query: LinesQuery & { readonly tenantIds: readonly string[] }): Statement => sql`
+    ${known(query)},
     ${priced()}`;
 
 /**
@@ -260,7 +260,12 @@ const computed = (asked: Asked & { readonly tenantIds: readonly string[] }): Sta
  */
 const FOUND = sql`u.*, t.cut, t.last_month, t.takes_late, t.from_at, t.to_at, t.known_at, t.now`;
 
-const known = ({ tenantIds, month, now, knownAt }: Asked & { readonly tenantIds: readonly string[] }): Statement => sql`
+const known = ({
+  tenantIds,
+  month,
+  now,
+  knownAt,
+}: LinesQuery & { readonly tenantIds: readonly string[] }): Statement => sql`
     bounds AS (
       SELECT ${instantOf(month.from)}::timestamptz AS from_at, ${instantOf(month.to)}::timestamptz AS to_at,
         ${dayOf(month.from)}::date AS month, ${instantOf(knownAt)}::timestamptz AS known_at,

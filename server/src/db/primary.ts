@@ -188,10 +188,10 @@ async function ask(host: DatabaseHost, options: PrimaryOptions, { signal, onAnsw
   try {
     await inTime(client.connect(), options, signal);
     while (!over.aborted) {
-      const asked = client.query<{ standby: boolean; timeline: number }>(
+      const answering = client.query<{ standby: boolean; timeline: number }>(
         hosts.length === 1 ? QUESTION : QUESTION_OF_SEVERAL,
       );
-      const { rows } = await inTime(asked, options, signal);
+      const { rows } = await inTime(answering, options, signal);
       if (rows[0] !== undefined) onAnswer(rows[0]);
       await clock.sleep(ASK_MS, over);
     }

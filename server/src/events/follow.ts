@@ -24,17 +24,17 @@ const PAGE = 100;
 /** Rejects when the first events cannot be read. */
 export async function followEvents(
   { clock, db }: Context,
-  asked: Omit<TenantEventsPage, "limit">,
+  page: Omit<TenantEventsPage, "limit">,
 ): Promise<StreamedAnswer> {
   // They come after the request, which counts for its tenant only until it is answered.
   const read = (after: number | null) =>
-    forHolder(asked.tenantId, () => listTenantEvents(db, { ...asked, type: null, after, limit: PAGE }));
-  const first = await read(asked.after);
+    forHolder(page.tenantId, () => listTenantEvents(db, { ...page, type: null, after, limit: PAGE }));
+  const first = await read(page.after);
   const answer = new StreamedAnswer(clock, (reason) => {
     const text = reason ?? "the server stops; follow the events again to continue";
     return `event: error\ndata: ${text}\n\n`;
   });
-  void sendAll(answer, { first, read, type: asked.type, after: asked.after });
+  void sendAll(answer, { first, read, type: page.type, after: page.after });
   return answer;
 }
 
@@ -50,8 +50,8 @@ interface Following {
 async function sendAll(answer: StreamedAnswer, { first, read, type, after }: Following): Promise<void> {
   let position = after;
   for (let events = first; !answer.gone.aborted; events = await read(position).catch(() => [])) {
-    const asked = events.filter((event) => type === null || matchesType(event.type, [type]));
-    await answer.write(asked.map((record) => frameOf(tenantEvent(record))).join(""));
+    const chosen = events.filter((event) => type === null || matchesType(event.type, [type]));
+    await answer.write(chosen.map((record) => frameOf(tenantEvent(record))).join(""));
     position = events.at(-1)?.position ?? position;
     if (events.length < PAGE) await answer.wait(LOOK_MS);
   }

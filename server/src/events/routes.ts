@@ -13,16 +13,16 @@ const LIMIT_DEFAULT = 100;
 export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
   return {
     async listEvents({ caller, query, headers }) {
-      const asked = { tenantId: caller.tenantId, machineId: query.machine ?? null, type: query.type ?? null };
+      const filter = { tenantId: caller.tenantId, machineId: query.machine ?? null, type: query.type ?? null };
       if (query.follow === true) {
         // A reader that connects again repeats its address, whose cursor is older.
         const last = headers["last-event-id"];
         const after = parseSequence(typeof last === "string" ? last : query.cursor, OF_EVENT);
-        return { status: 200, body: await followEvents(context, { ...asked, after }) };
+        return { status: 200, body: await followEvents(context, { ...filter, after }) };
       }
       const limit = query.limit ?? LIMIT_DEFAULT;
       const after = parseSequence(query.cursor, OF_EVENT);
-      const found = await listTenantEvents(context.db, { ...asked, after, limit: limit + 1 });
+      const found = await listTenantEvents(context.db, { ...filter, after, limit: limit + 1 });
       const { items, headers: links } = page(found, limit, "/v1/events", {
         cursorOf: ({ position }) => String(position),
         query: {

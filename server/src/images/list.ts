@@ -15,7 +15,7 @@ const PIECE_IMAGES = 200;
 /** One list must not keep every node of a large fleet busy at the same time. */
 const NODES_AT_A_TIME = 16;
 
-export interface ImagesAsked {
+export interface ImagesQuery {
   /** null: those of all tenants. */
   readonly tenantId: string | null;
   /** The caller's tenant. */
@@ -29,13 +29,13 @@ export interface ImagesAsked {
 export async function imagesOfNodes(
   link: NodeLink,
   nodes: readonly NodeRecord[],
-  { signal, ...asked }: ImagesAsked & { readonly signal: AbortSignal },
+  { signal, ...query }: ImagesQuery & { readonly signal: AbortSignal },
 ): Promise<readonly ImageInfo[]> {
   const reachable = nodes.filter(({ status }) => status !== "revoked" && status !== "unreachable");
   const chosen = reachable.length > 0 ? reachable : nodes.filter(({ status }) => status === "unreachable");
   const answers = await mapAtMost(NODES_AT_A_TIME, chosen, async (node) => {
     signal.throwIfAborted();
-    return await imagesOf(link, node, asked).catch((error: unknown) => ({ error }));
+    return await imagesOf(link, node, query).catch((error: unknown) => ({ error }));
   });
   const found = answers.flatMap((answer) => ("error" in answer ? [] : [answer]));
   const [first] = answers;
@@ -47,7 +47,7 @@ export async function imagesOfNodes(
 export async function imagesOf(
   link: NodeLink,
   node: Pick<NodeRecord, "id" | "address">,
-  { tenantId, asker }: ImagesAsked,
+  { tenantId, asker }: ImagesQuery,
 ): Promise<readonly ImageInfo[]> {
   const images = await link.listImages({ nodeId: node.id, address: node.address }, tenantId, asker);
   return (await inPieces(link.turns, asker, images, (piece) => piece.map((image) => imageInfo(node.id, image)))).flat();

@@ -32,8 +32,8 @@ export function imageHandlers(
   return {
     async listImages({ caller, query, signal }) {
       const asker = caller.tenantId;
-      const asked = { tenantId: caller.isAdmin ? null : asker, asker, signal };
-      const found = await imagesOfNodes(link, await listNodes(context.db), asked);
+      const filter = { tenantId: caller.isAdmin ? null : asker, asker, signal };
+      const found = await imagesOfNodes(link, await listNodes(context.db), filter);
       const keyOf = ({ reference, digest, nodeId }: ImageInfo): string => `${reference} ${digest} ${nodeId}`;
       const page = listPage(found, query, { path: "/v1/images", keyOf });
       return { status: 200, ...page, json: await textOf(link.turns, asker, page.body) };
@@ -49,8 +49,8 @@ export function imageHandlers(
       const machine = await findMachine(context.db, { tenantId: caller.tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
       if (machine.nodeId === null || machine.nodeAddress === null) return { status: 200, body: { images: [] } };
-      const asked = { tenantId: machine.tenantId, asker: caller.tenantId };
-      const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress }, asked);
+      const query = { tenantId: machine.tenantId, asker: caller.tenantId };
+      const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress }, query);
       const wanted = canonicalReference(machine.source.reference);
       return {
         status: 200,

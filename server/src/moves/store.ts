@@ -250,8 +250,8 @@ export function listChildMoves(
  */
 export async function listEndedMoves(db: Queryable, moveIds: readonly string[]): Promise<readonly string[]> {
   const rows = await db.query<{ readonly id: string }>(sql`
-    SELECT asked.id FROM unnest(${moveIds}::text[]) AS asked (id)
-    WHERE NOT EXISTS (SELECT FROM operations o WHERE o.id = asked.id AND o.status = 'running')`);
+    SELECT given.id FROM unnest(${moveIds}::text[]) AS given (id)
+    WHERE NOT EXISTS (SELECT FROM operations o WHERE o.id = given.id AND o.status = 'running')`);
   return rows.map(({ id }) => id);
 }
 

@@ -24,8 +24,8 @@ export async function setRate(
   if (made !== undefined) return made;
   const now = clock.now();
   const earliest = now + RATE_NOTICE_MS;
-  const { activeFrom: asked } = request;
-  const activeFrom = asked === undefined || asked === null ? earliest : parseInstant("activeFrom", asked);
+  const { activeFrom: requested } = request;
+  const activeFrom = requested === undefined || requested === null ? earliest : parseInstant("activeFrom", requested);
   if (activeFrom < earliest)
     throw new Refusal(
       "invalid_request",

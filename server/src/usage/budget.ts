@@ -29,14 +29,14 @@ export async function refuseOverBudget(
 ): Promise<void> {
   const { monthlyBudgetMicros, planName } = ceilings;
   if (monthlyBudgetMicros === null || !hasBlockingBudget(ceilings)) return;
-  const { spent, held, asked, nextMonth } = await readCommitment(db, { tenantId, now: clock.now(), machine });
+  const { spent, held, needed, nextMonth } = await readCommitment(db, { tenantId, now: clock.now(), machine });
   const taken = spent + held;
-  if (taken < monthlyBudgetMicros && taken + asked <= monthlyBudgetMicros) return;
+  if (taken < monthlyBudgetMicros && taken + needed <= monthlyBudgetMicros) return;
   const windows = `the next ${HOLD_MS / 1000} s of running machines`;
   throw new Refusal(
     "payment_required",
     `monthly budget used up: your ${planName} plan has a budget of ${renderMicros(monthlyBudgetMicros)}, and ${renderMicros(spent)} are used${
       held > 0 ? `, with ${renderMicros(held)} held for ${windows}` : ""
-    }${asked > 0 ? `; a start needs ${renderMicros(asked)}` : ""}; ask the operator for a larger budget, or wait for the next month, which begins at ${new Date(nextMonth).toISOString()}`,
+    }${needed > 0 ? `; a start needs ${renderMicros(needed)}` : ""}; ask the operator for a larger budget, or wait for the next month, which begins at ${new Date(nextMonth).toISOString()}`,
   );
 }

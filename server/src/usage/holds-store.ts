@@ -74,8 +74,8 @@ export interface Commitment {
   readonly spent: number;
   /** What is held of the month's budget. */
   readonly held: number;
-  /** The price of the first window of the machine that is asked about. */
-  readonly asked: number;
+  /** The price of the first window of the machine that is to start. */
+  readonly needed: number;
   /** Epoch milliseconds: when the tenant's next month begins. */
   readonly nextMonth: number;
 }
@@ -98,7 +98,7 @@ export async function readCommitment(
 ): Promise<Commitment> {
   const row = await db.queryOne<Commitment>(sql`
     SELECT spent_in_month(${tenantId}, r.at) AS spent, held_in_month(${tenantId}, r.at, ${machine?.id ?? null}) AS held,
-      hold_micros(${tenantId}, ${machine?.cpus ?? 0}::int, ${machine?.memoryMb ?? 0}::int, b.at, hold_until(b.at)) AS asked,
+      hold_micros(${tenantId}, ${machine?.cpus ?? 0}::int, ${machine?.memoryMb ?? 0}::int, b.at, hold_until(b.at)) AS needed,
       ms((month_of(b.at) AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC') AS "nextMonth"
     FROM (SELECT ${instantOf(now)}::timestamptz AS at) r CROSS JOIN LATERAL (SELECT billing_time(${tenantId}, r.at) AS at) b`);
   if (row === undefined) throw new Error("a sum has no row");

@@ -72,13 +72,13 @@ export function activeRefusal(
     ["memory", held.memoryMb, size.memoryMb, "maxTotalMemoryMb", "MB of memory"],
     ["vCPU", held.cpus, size.cpus, "maxTotalCpus", "vCPUs"],
   ];
-  for (const [what, taken, asked, of, unit] of sums) {
+  for (const [what, taken, requested, of, unit] of sums) {
     const max = ceilings[of];
-    if (taken + asked <= max) continue;
-    const remedy = asked > max ? "create one with less" : "stop a machine";
+    if (taken + requested <= max) continue;
+    const remedy = requested > max ? "create one with less" : "stop a machine";
     return new Refusal(
       "quota_exceeded",
-      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are in use and this one needs ${asked}; ${remedy}, or ${advice(plansUrl)}`,
+      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are in use and this one needs ${requested}; ${remedy}, or ${advice(plansUrl)}`,
       { limit: { of, bound: "<=", value: max } },
     );
   }
@@ -86,18 +86,18 @@ export function activeRefusal(
 }
 
 /**
- * Throws when the size exceeds the plan's ceiling for one machine. `asked`: the sizes that the request itself
+ * Throws when the size exceeds the plan's ceiling for one machine. `named`: the sizes that the request itself
  * named.
  */
 export function refuseOversize(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number },
-  asked: { readonly cpus?: number | null; readonly memoryMb?: number | null } | null | undefined,
+  named: { readonly cpus?: number | null; readonly memoryMb?: number | null } | null | undefined,
   ceilings: Ceilings,
   plansUrl: string | null,
 ): void {
   const rules: readonly [number, PlanLimit, string, string | null][] = [
-    [size.cpus, "maxCpus", "vCPUs", typeof asked?.cpus === "number" ? null : "cpus"],
-    [size.memoryMb, "maxMemoryMb", "MB of memory", typeof asked?.memoryMb === "number" ? null : "memoryMb"],
+    [size.cpus, "maxCpus", "vCPUs", typeof named?.cpus === "number" ? null : "cpus"],
+    [size.memoryMb, "maxMemoryMb", "MB of memory", typeof named?.memoryMb === "number" ? null : "memoryMb"],
     [size.diskGb, "maxDiskGb", "GB of disk", null],
   ];
   for (const [requested, of, unit, omitted] of rules) {

@@ -163,16 +163,16 @@ export interface DueDelivery {
 /** The first deliveries of each resource whose turn has come: at most `perResource` of one, in order. */
 export const listDue = (
   db: Queryable,
-  asked: { readonly webhookId: string; readonly now: number; readonly perResource: number; readonly limit: number },
+  query: { readonly webhookId: string; readonly now: number; readonly perResource: number; readonly limit: number },
 ): Promise<readonly DueDelivery[]> =>
   db.query<DueDelivery>(sql`
     WITH waiting AS (
       SELECT event_id, sequence, resource_id, body, attempts, ms(queued_at) AS "queuedAt",
         first_value(next_attempt_at) OVER (PARTITION BY resource_id ORDER BY sequence) AS head_at,
         row_number() OVER (PARTITION BY resource_id ORDER BY sequence) AS place
-      FROM webhook_deliveries WHERE webhook_id = ${asked.webhookId} AND status = 'pending')
+      FROM webhook_deliveries WHERE webhook_id = ${query.webhookId} AND status = 'pending')
     SELECT event_id AS "eventId", sequence, resource_id AS "resourceId", body, attempts, "queuedAt" FROM waiting
-    WHERE head_at <= ${instantOf(asked.now)} AND place <= ${asked.perResource} ORDER BY sequence LIMIT ${asked.limit}`);
+    WHERE head_at <= ${instantOf(query.now)} AND place <= ${query.perResource} ORDER BY sequence LIMIT ${query.limit}`);
 
 export interface Outcome extends Pick<DueDelivery, "eventId" | "sequence" | "queuedAt"> {
   readonly status: DeliveryRecord["status"];

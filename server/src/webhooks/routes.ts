@@ -82,8 +82,8 @@ export function webhookHandlers(parts: WebhookParts): HandlersOf<Names> {
     listWebhookDeliveries: async (request) => {
       const { limit = DELIVERIES_DEFAULT, cursor, status } = request.query;
       const { id } = await requireWebhook(context, nameOf(request));
-      const asked = { webhookId: id, status: status ?? null, before: parseSequence(cursor), limit: limit + 1 };
-      const found = await listDeliveries(context.db, asked);
+      const filter = { webhookId: id, status: status ?? null, before: parseSequence(cursor), limit: limit + 1 };
+      const found = await listDeliveries(context.db, filter);
       const { items, headers } = page(found, limit, `/v1/webhooks/${id}/deliveries`, {
         cursorOf: ({ sequence }) => String(sequence),
         ...(status === undefined ? {} : { query: { status } }),

@@ -52,9 +52,9 @@ export function commandOf(request: CommandRequest): Command {
 export const shellCommand = (flags: "-c" | "-lc", line: string): readonly string[] =>
   /^[-+]/.test(line) ? ["sh", flags, "--", line] : ["sh", flags, line];
 
-function timeoutSeconds(asked: number | null | undefined): number {
-  if (asked === null || asked === undefined) return EXEC_TIMEOUT_DEFAULT_SECONDS;
-  return asked === 0 ? EXEC_TIMEOUT_MAX_SECONDS : asked;
+function timeoutSeconds(requested: number | null | undefined): number {
+  if (requested === null || requested === undefined) return EXEC_TIMEOUT_DEFAULT_SECONDS;
+  return requested === 0 ? EXEC_TIMEOUT_MAX_SECONDS : requested;
 }
 
 function stdinOf(text: string | Buffer | null | undefined): Buffer | null {

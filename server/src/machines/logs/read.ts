@@ -38,12 +38,12 @@ export interface LogsRequest {
  * Throws a Refusal when there is no such machine, or its node is unreachable; a follower waits for the node
  * instead.
  */
-export async function readLogs(services: MachineServices, asked: LogsRequest): Promise<Readable> {
-  const machine = services.cache.current(asked) ?? (await services.cache.read(asked));
-  if (machine === undefined) throw machineNotFound(asked.id);
-  const reading = new LogReading(services, asked);
+export async function readLogs(services: MachineServices, request: LogsRequest): Promise<Readable> {
+  const machine = services.cache.current(request) ?? (await services.cache.read(request));
+  if (machine === undefined) throw machineNotFound(request.id);
+  const reading = new LogReading(services, request);
   const first = await reading.open(machine).catch((error: unknown) => {
-    if (asked.isFollowing) return null;
+    if (request.isFollowing) return null;
     reading.answer.destroy();
     throw error;
   });
@@ -58,15 +58,15 @@ class LogReading {
   /** After the last lines received; null: none yet. */
   #position: string | null = null;
 
-  constructor(services: MachineServices, asked: LogsRequest) {
+  constructor(services: MachineServices, request: LogsRequest) {
     this.#services = services;
-    this.#request = asked;
+    this.#request = request;
     const { clock } = services.context;
     const lastMessage: LastMessage = (reason) => {
       const text = reason ?? "the server stops; follow the log again to continue";
-      return logEvent({ at: clock.now(), source: "node", text }, asked.format);
+      return logEvent({ at: clock.now(), source: "node", text }, request.format);
     };
-    this.answer = new StreamedAnswer(clock, asked.isFollowing ? lastMessage : null);
+    this.answer = new StreamedAnswer(clock, request.isFollowing ? lastMessage : null);
   }
 
   /** null: no node has the machine now. Throws a Refusal when its node does not answer. */
