@@ -120,7 +120,7 @@ function rooms(): Case[] {
     edge("a family imports no driver of loops", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),
     edge("machines import no node", "server/src/machines/b.ts", "server/src/nodes/a.ts", "server/src/link/a.ts"),
     edge("services import no machines", "server/src/services.ts", "server/src/machines/a.ts", "server/src/link/a.ts"),
-    edge("no room imports a top file", "server/src/http/b.ts", "server/src/handlers.ts", db),
+    edge("no room imports a top file", "server/src/http/b.ts", "server/src/assemble.ts", db),
     {
       says: "every room is in the table",
       rule: "room",

@@ -83,7 +83,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       images: ["api", "auth", "family.ts", "link", "machines", "nodes", "operations", "services.ts"],
       backup: ["config.ts", "embedded-postgres", "log.ts", "nodes", "secrets.ts", "stop.ts"],
     },
-    top: ["handlers.ts", "ingress-main.ts", "main.ts"],
+    top: ["assemble.ts", "ingress-main.ts", "main.ts"],
   },
   node: {
     ground: ["log.ts"],
@@ -109,7 +109,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
 
 /** What to do instead of a refused import, where the table alone does not say it. */
 const ADVICE: readonly { readonly from: RegExp; readonly to: RegExp; readonly text: string }[] = [
-  { from: /^server\/api$/, to: /./, text: "api imports no family: let handlers.ts pass in what it needs" },
+  { from: /^server\/api$/, to: /./, text: "api imports no family: let assemble.ts pass in what it needs" },
   { from: /^server\/db$/, to: /./, text: "db is below everything" },
   {
     from: /./,

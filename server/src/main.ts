@@ -33,7 +33,7 @@ import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
 import { whileUnavailable } from "./db/retry.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "./embedded-postgres/embedded.ts";
 import { reorderRestoredEvents } from "./events/store.ts";
-import { type Assembly, assemble } from "./handlers.ts";
+import { type Assembly, assemble } from "./assemble.ts";
 import { documentationPages } from "./status/documentation.ts";
 import { createMetrics, type Metrics } from "./status/metrics.ts";
 import type { RequestSeen } from "./status/request-counts.ts";

@@ -10,7 +10,7 @@ import type { Caller } from "../../server/src/auth/caller.ts";
 import type { ServerSettings } from "../../server/src/config.ts";
 import type { Context } from "../../server/src/context.ts";
 import { DatabaseUnavailable } from "../../server/src/db/database.ts";
-import { type Assembly, assemble } from "../../server/src/handlers.ts";
+import { type Assembly, assemble } from "../../server/src/assemble.ts";
 import type { Metrics } from "../../server/src/status/metrics.ts";
 import type { AnyRequest } from "../../server/src/api/handler.ts";
 import { randomIds } from "../../server/src/ids.ts";

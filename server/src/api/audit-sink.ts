@@ -1,5 +1,5 @@
 /**
- * Where records of calls go; audit/ implements it, and handlers.ts passes it to the pipeline.
+ * Where records of calls go; audit/ implements it, and assemble.ts passes it to the pipeline.
  */
 import type { AuditRecord } from "@flotilla/contract/audit";
 
