@@ -11,6 +11,7 @@ import { checkComments } from "./tidy/comments.ts";
 import { checkCycles } from "./tidy/cycles.ts";
 import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
+import { checkFamilies } from "./tidy/families.ts";
 import { checkForm } from "./tidy/form.ts";
 import { maskSource } from "./tidy/mask.ts";
 import { checkPhrases, lowerCounts } from "./tidy/phrases.ts";
@@ -35,6 +36,7 @@ const at = (path: string, line: string): Files => ({ [path]: `${HEAD}${line}\n` 
 const CASES: readonly Case[] = [
   ...directions(),
   ...rooms(),
+  ...families(),
   {
     says: "files do not import each other in a cycle, not even for types",
     rule: "cycle",
@@ -102,6 +104,29 @@ for (const [member, { ground, rooms }] of Object.entries(PROGRAMS)) {
       below.add(room);
     }
   });
+}
+
+function families(): Case[] {
+  const plans = "export const planFamily = () => ({});\n";
+  const tenants = "export const tenantFamily = () => ({});\n";
+  const both = { "server/src/plans/family.ts": plans, "server/src/tenants/family.ts": tenants };
+  const listed = (calls: string): Files => ({ ...both, "server/src/families.ts": `const families = [${calls}];\n` });
+  const good = listed("planFamily(), tenantFamily()");
+  const named = (says: string, bad: Files): Case => ({ says, rule: "family", check: checkFamilies, bad, good });
+  return [
+    named("every family is in the list", listed("tenantFamily()")),
+    named("an import is no line of the list", {
+      ...both,
+      "server/src/families.ts": 'import { planFamily } from "./plans/family.ts";\nconst families = [tenantFamily()];\n',
+    }),
+    named("the list of families has the order of the rooms", listed("tenantFamily(), planFamily()")),
+    named("a family has a function of a known name", {
+      ...listed("plansOf(), tenantFamily()"),
+      "server/src/plans/family.ts": "export const plansOf = () => ({});\n",
+    }),
+    named("a room with handlers has a family", { ...good, "server/src/volumes/routes.ts": "" }),
+    named("a room with a loop has a family", { ...good, "server/src/volumes/sizes/growth-loop.ts": "" }),
+  ];
 }
 
 function rooms(): Case[] {

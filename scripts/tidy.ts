@@ -12,6 +12,7 @@ import { checkComments } from "./tidy/comments.ts";
 import { checkCycles } from "./tidy/cycles.ts";
 import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
+import { checkFamilies } from "./tidy/families.ts";
 import { checkForm } from "./tidy/form.ts";
 import { checkPhrases } from "./tidy/phrases.ts";
 import { checkRoles } from "./tidy/roles.ts";
@@ -23,6 +24,7 @@ const RULES = [
   checkDirections,
   checkDependencies,
   checkRooms,
+  checkFamilies,
   checkCycles,
   checkRoles,
   checkBanned,

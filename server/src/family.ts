@@ -1,9 +1,33 @@
 /**
- * What a room gives to the server besides handlers: loops, metrics and workers of operations.
+ * What a room gives to the server: one record with its handlers and with what runs in the background for it.
+ *
+ * Each room that gives any of it has a file `family.ts`, whose function takes what its parts need and returns
+ * the record. families.ts lists the records; assemble.ts hands their parts to the pipeline, the metrics, the
+ * runner of operations and the driver of loops, which know no room.
+ *
+ * Always: a record only names its parts. Nothing of it runs before the server serves.
  */
 import type { OperationKind, OperationStatus, OperationStep } from "@flotilla/contract/operations";
+import type { Handlers } from "./api/handler.ts";
 import type { Context } from "./context.ts";
 import type { Channel } from "./db/database.ts";
+
+export interface Family {
+  /** The room. */
+  readonly name: string;
+  /** A handler for each of its endpoints. */
+  readonly handlers?: Partial<Handlers>;
+  /** One for each kind of operation. */
+  readonly workers?: readonly OperationWorker[];
+  readonly loops?: readonly Reconciler[];
+  /** Deletions of expired rows, by the name of their count in the log. */
+  readonly purges?: Readonly<Record<string, Purge>>;
+  readonly measures?: readonly Measure[];
+  /**
+   * Ends what it has begun, after the loops and operations have ended, and before the services that it uses.
+   */
+  stop?(): void | Promise<void>;
+}
 
 /** A loop that makes observed state match desired state. */
 export interface Reconciler {

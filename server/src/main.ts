@@ -50,9 +50,6 @@ import { randomIds } from "./ids.ts";
 import { ingressService } from "./ingress/serve.ts";
 import { createLog } from "./log.ts";
 import { type FleetListener, serverAnnouncer, startFleetListener } from "./link/fleet-listener.ts";
-import { countRunMismatches } from "./machines/run-store.ts";
-import { countLoss } from "./nodes/loss-store.ts";
-import { listPressure } from "./nodes/store.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
 import type { WebhookTimes } from "./webhooks/deliver.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
@@ -122,11 +119,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     undo.push(() => access.close());
     const lastUsed = new LastUsed(context);
     undo.push(() => lastUsed.stop());
-    const metrics = createMetrics({
-      countRunMismatches: () => countRunMismatches(db),
-      listPressure: () => listPressure(db),
-      countLoss: () => countLoss(db),
-    });
+    const metrics = createMetrics();
     undo.push(() => metrics.close());
     const descriptors = options.descriptorLimit ?? (await descriptorLimit());
     const bounds = connectionBounds(descriptors, options.connectionsPerAddress);

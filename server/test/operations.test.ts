@@ -48,8 +48,11 @@ async function offer(runner: OperationRunner, id: string): Promise<boolean> {
   return claimed.some((operation) => operation.id === id);
 }
 
-const runnerOf = (work: OperationWorker["work"]): OperationRunner =>
-  new OperationRunner(context, new FairSemaphore(context.clock), [{ kind: KIND, work }]);
+function runnerOf(work: OperationWorker["work"]): OperationRunner {
+  const runner = new OperationRunner(context, new FairSemaphore(context.clock));
+  runner.add([{ kind: KIND, work }]);
+  return runner;
+}
 
 /** Long enough for a busy host. */
 const PATIENT = { deadlineMs: 60_000 };

@@ -135,7 +135,8 @@ test("the driver runs a loop by period, by wake and by channel, and survives its
     },
   };
   const quiet = { ...context, log: { ...context.log, error: () => undefined } };
-  const loops = new Loops(quiet, [loop]);
+  const loops = new Loops(quiet);
+  loops.add([loop]);
   loops.start();
   await until(() => activations >= 1);
   await until(() => {
@@ -170,7 +171,8 @@ test("the status of a loop has its runs, what they did, and the errors of failed
     },
   };
   const quiet = { ...context, log: { ...context.log, error: () => undefined } };
-  const loops = new Loops(quiet, [loop]);
+  const loops = new Loops(quiet);
+  loops.add([loop]);
   const after = async (runs: number) =>
     await until(() => {
       loops.wake("sample");
@@ -225,7 +227,7 @@ test("every loop is in the README", async () => {
     invoiceReconciler({ context, graceHours: 72 }),
     noticeReconciler(context),
     nodeReconciler(context),
-    operationReconciler(context, new OperationRunner(context, new FairSemaphore(context.clock), [])),
+    operationReconciler(context, new OperationRunner(context, new FairSemaphore(context.clock))),
     purgeReconciler(context, PURGES),
   ]) {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));

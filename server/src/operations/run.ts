@@ -37,21 +37,28 @@ const LATE = new Error("the operation is past its deadline");
 const CANCELED = new Error("the operation was canceled");
 
 export class OperationRunner {
-  readonly kinds: readonly OperationKind[];
   readonly #context: Context;
   readonly #semaphore: FairSemaphore;
-  readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
+  readonly #workers = new Map<OperationKind, OperationWorker>();
   /** With the owner of each. */
   readonly #underWay = new Map<Promise<void>, string>();
   /** Steps that have begun: aborted when the operation is to end. */
   readonly #running = new LinkedList<AbortController>();
   #isStopping = false;
 
-  constructor(context: Context, semaphore: FairSemaphore, workers: readonly OperationWorker[]) {
+  constructor(context: Context, semaphore: FairSemaphore) {
     this.#context = context;
     this.#semaphore = semaphore;
-    this.#workers = new Map(workers.map((worker) => [worker.kind, worker]));
-    this.kinds = [...this.#workers.keys()];
+  }
+
+  /** Called before the first operation is claimed. */
+  add(workers: readonly OperationWorker[]): void {
+    for (const worker of workers) this.#workers.set(worker.kind, worker);
+  }
+
+  /** The kinds that have a worker. */
+  get kinds(): readonly OperationKind[] {
+    return [...this.#workers.keys()];
   }
 
   /** What it can claim. */

@@ -35,17 +35,21 @@ const PAUSE_MS = 50;
 
 export class Loops {
   readonly #context: Context;
-  readonly #reconcilers: readonly Reconciler[];
+  readonly #reconcilers: Reconciler[] = [];
   readonly #stopping = new AbortController();
-  readonly #status: ReadonlyMap<string, LoopRuns>;
+  readonly #status = new Map<string, LoopRuns>();
   #wakes = new Map<string, AbortController>();
   #unlisten: (() => void)[] = [];
   #running: Promise<unknown> | null = null;
 
-  constructor(context: Context, reconcilers: readonly Reconciler[]) {
+  constructor(context: Context) {
     this.#context = context;
-    this.#reconcilers = reconcilers;
-    this.#status = new Map(reconcilers.map((reconciler) => [reconciler.name, notRun(reconciler)]));
+  }
+
+  /** Called before the start. */
+  add(reconcilers: readonly Reconciler[]): void {
+    this.#reconcilers.push(...reconcilers);
+    for (const reconciler of reconcilers) this.#status.set(reconciler.name, notRun(reconciler));
   }
 
   start(): void {

@@ -7,12 +7,12 @@ import type { Measure } from "../family.ts";
 import type { LoopRuns, Loops } from "./driver.ts";
 
 /** The server whose loops they are. */
-interface Server {
+export interface LoopServer {
   readonly id: string;
   readonly host: string;
 }
 
-export function loopHandlers(loops: Loops, { id: serverId, host }: Server): HandlersOf<"listLoops"> {
+export function loopHandlers(loops: Loops, { id: serverId, host }: LoopServer): HandlersOf<"listLoops"> {
   return {
     listLoops: () => Promise.resolve({ status: 200, body: { serverId, host, loops: loops.status().map(loopStatus) } }),
   };

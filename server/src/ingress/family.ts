@@ -1,0 +1,23 @@
+/**
+ * The ways to the ports of machines: connect tokens and share links. Requests for ports: serve.ts.
+ */
+import type { Family } from "../family.ts";
+import type { MachineServices } from "../machines/services.ts";
+import type { IngressServices } from "./admit.ts";
+import { connectHandlers } from "./connect/routes.ts";
+import { purgeConnectTokens } from "./connect/store.ts";
+import { ingressReconciler } from "./ingresses-loop.ts";
+import { shareHandlers } from "./share/routes.ts";
+
+export const ingressFamily = (services: MachineServices & Pick<IngressServices, "access" | "idle">) =>
+  ({
+    name: "ingress",
+    handlers: { ...connectHandlers(services.context), ...shareHandlers(services) },
+    loops: [ingressReconciler(services.fleet.trust)],
+    // When they have expired.
+    purges: { connectTokens: purgeConnectTokens },
+    stop() {
+      services.idle.close();
+      services.access.close();
+    },
+  }) satisfies Family;
