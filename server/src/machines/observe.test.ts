@@ -125,6 +125,18 @@ test("a report from before a guest powered itself off does not give it room agai
     assert.equal(outcome(off, { state, bootId: "boot-1", generation: running.generation }), "late", state);
 });
 
+test("a machine at rest takes no place again while its node removes the memory that a suspend saved", () => {
+  const atRest = { ...running, desiredState: "stopped", generation: 3, readyAt: null } as const;
+  for (const observedState of ["stopped", "failed"] as const) {
+    const machine = machineRecord({ ...atRest, observedState });
+    assert.deepEqual([phaseOf(machine), isActive(machine)], ["stopping", false]);
+    for (const bootId of ["boot-1", null]) assert.equal(outcome(machine, { state: "stopping", bootId }), "late");
+    // A VM of a start that was never reported.
+    assert.equal(isActive(news(machine, { state: "stopping", bootId: "boot-2" }).next), true);
+    assert.equal(phaseOf(news(machine, { state: "stopped", bootId: "boot-1" }).next), "stopped");
+  }
+});
+
 test("a guest's end that is reported late does not undo a newer start", () => {
   const again: MachineRecord = { ...running, generation: 4, observedGeneration: 2 };
   const observation = applyObservation(again, report({ generation: 2, state: "stopped", hasPoweredOff: true }), NOW);

@@ -22,7 +22,16 @@ import type { Happened } from "@flotilla/contract/event-types";
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
 import { type Change, abandon, type MutableMachine, type ReportedRun, reconcileAt, runningBoot } from "./change.ts";
 import { detailsOf, isSameForReaders, NOTHING_OBSERVED } from "./observed.ts";
-import { includes, isActive, isSettled, isApplied, type MachinePhase, phaseOf, sentState } from "./state.ts";
+import {
+  includes,
+  isActive,
+  isSettled,
+  isApplied,
+  type MachinePhase,
+  OBSERVED_ACTIVE,
+  phaseOf,
+  sentState,
+} from "./state.ts";
 
 export type Observation = { readonly outcome: "late" | "same" } | { readonly outcome: "news"; readonly change: Change };
 
@@ -69,6 +78,16 @@ export function uncertainBoot(machine: MutableMachine, report: ObservedMachine):
   return isOther && isBoot(report) && report.generation === observedGeneration ? report.bootId : null;
 }
 
+/**
+ * Whether the node removes what an ended run has left, such as saved memory. No VMM runs, so the machine
+ * takes no place. The report that follows says when it is done.
+ */
+const isTidiedAtRest = (machine: MutableMachine, { state, bootId }: ObservedMachine): boolean =>
+  sentState(machine) === "stopped" &&
+  !includes(OBSERVED_ACTIVE, machine.observedState) &&
+  state === "stopping" &&
+  (bootId === null || bootId === machine.observedBootId);
+
 function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: ReadonlySet<string>): boolean {
   // A machine that is being moved is stopped, also when it is to run afterwards.
   const sent = sentState(machine);
@@ -78,6 +97,7 @@ function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: Re
   // removal.
   if (sent === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
+  if (isTidiedAtRest(machine, report)) return true;
   if (report.generation > machine.observedGeneration) return false;
   // A boot that has ended does not run again: the report was written before its end.
   if (endedBoots.has(uncertainBoot(machine, report) ?? "")) return true;

@@ -79,7 +79,12 @@ export const MACHINE_EVENTS = [
 export type MachineEvent = (typeof MACHINE_EVENTS)[number];
 
 /** Observed states in which a VMM may exist. */
-const OBSERVED_ACTIVE = ["preparing", "booting", "running", "stopping"] as const satisfies readonly ObservedState[];
+export const OBSERVED_ACTIVE = [
+  "preparing",
+  "booting",
+  "running",
+  "stopping",
+] as const satisfies readonly ObservedState[];
 
 // Rows: the phase. Columns: the event.
 const TRANSITIONS = {
