@@ -11,6 +11,7 @@ import { isIPv4 } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "@flotilla/base/clock";
+import { printEvent } from "@flotilla/contract/event-types";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { MachineNetwork } from "../../contract/src/machines.ts";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
@@ -105,7 +106,10 @@ export class World implements AsyncDisposable {
       },
       clock: systemClock,
       log,
-      onDenied: (machineId, message) => this.events.push(`${machineId}: ${message}`),
+      onDenied: (machineId, detail) => {
+        const { message } = printEvent({ type: "machine.egressDenied", data: { detail } });
+        this.events.push(`${machineId}: ${message}`);
+      },
       namePeriods: PERIODS,
     });
     const { network } = this;
