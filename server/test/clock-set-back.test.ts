@@ -77,13 +77,19 @@ test("a webhook receives what happens after the clock was set back", async () =>
   const receiver = await startReceiver();
   const hook = await client.post("/v1/webhooks", { url: receiver.url });
   assert.equal(hook.status, 201, hook.text);
+  const idOf = (number: number): string => `ev-${String(number).padStart(32, "0")}`;
   const emit = (number: number) =>
     db.execute(sql`
       INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
-      SELECT 'ev-' || lpad(${String(number)}, 32, '0'), tenant_id, 'machine', 'mach-1', 'machine.started', '{}', 'info', 'x', now()
+      SELECT ${idOf(number)}, tenant_id, 'machine', 'mach-1', 'machine.started', '{}', 'info', 'x',
+        ${instantOf(clock.now())}::timestamptz
       FROM webhooks WHERE id = ${hook.json.id}`);
-  const arrived = (count: number) =>
-    until(() => receiver.accepted.length === count, { what: `${count} events`, deadlineMs: DEADLINE_MS });
+  // An attempt whose answer a busy host is late to read is repeated.
+  const arrived = (number: number) =>
+    until(() => receiver.accepted.some(({ id }) => id === idOf(number)), {
+      what: `event ${number}`,
+      deadlineMs: DEADLINE_MS,
+    });
   const isReleased = () =>
     db.queryOne(sql`SELECT id FROM webhooks WHERE id = ${hook.json.id} AND leased_until <= ${instantOf(clock.now())}`);
   await emit(1);
