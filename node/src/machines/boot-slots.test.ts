@@ -14,9 +14,9 @@ test("tenants take turns while slots are scarce", async () => {
   const first = await slots.take("greedy", never);
   const order: string[] = [];
   const wait = async (tenant: string, name: string): Promise<void> => {
-    const giveBack = await slots.take(tenant, never);
+    const release = await slots.take(tenant, never);
     order.push(name);
-    giveBack();
+    release();
   };
   const all = [wait("greedy", "g1"), wait("greedy", "g2"), wait("greedy", "g3"), wait("modest", "m1")];
   first();
@@ -37,7 +37,7 @@ test("a cancelled waiter leaves the queue", async () => {
   assert.equal(slots.taken, 0);
 });
 
-test("a slot that is given back twice counts once, and the limit holds in any order", async () => {
+test("a slot that is released twice counts once, and the limit holds in any order", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.integer({ min: 1, max: 4 }),
@@ -47,13 +47,13 @@ test("a slot that is given back twice counts once, and the limit holds in any or
         let running = 0;
         await Promise.all(
           tenants.map(async (tenant) => {
-            const giveBack = await slots.take(tenant, never);
+            const release = await slots.take(tenant, never);
             running += 1;
             assert.ok(running <= limit);
             await Promise.resolve();
             running -= 1;
-            giveBack();
-            giveBack();
+            release();
+            release();
           }),
         );
         assert.equal(slots.taken, 0);

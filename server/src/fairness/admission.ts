@@ -125,7 +125,7 @@ export class Admission {
   #holdBack(holder: string, { waitMs, presence }: Wait): Promise<void> | undefined {
     if (waitMs <= 0 || this.#refused.take(holder, 1) !== null) return undefined;
     const waiting = this.#clock.sleep(waitMs, AbortSignal.any([presence.signal, presence.closing]));
-    return waiting.finally(() => this.#refused.giveBack(holder, 1));
+    return waiting.finally(() => this.#refused.release(holder, 1));
   }
 
   /**
@@ -135,7 +135,7 @@ export class Admission {
   open(tenantId: string, side: Side): () => void {
     const holder = nameOf(tenantId, side);
     const shortage = this.#open.take(holder, 1);
-    if (shortage === null) return () => this.#open.giveBack(holder, 1);
+    if (shortage === null) return () => this.#open.release(holder, 1);
     throw refusalOf(shortage, {
       all: "too many requests are open; try again",
       holder:

@@ -1,7 +1,7 @@
 /**
  * What the body of a request holds of this server's memory.
  *
- * Always: what was taken is given back by `release`, once.
+ * Always: what was taken is released once.
  */
 import type { Refusal } from "@flotilla/contract/errors";
 import { type Budget, refusalOf, type Shortage } from "./budget.ts";
@@ -26,7 +26,7 @@ export class BodyShare {
   }
 
   release(): void {
-    this.#budget.giveBack(this.holder, this.#bytes);
+    this.#budget.release(this.holder, this.#bytes);
     this.#bytes = 0;
   }
 }

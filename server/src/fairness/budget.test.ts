@@ -12,11 +12,11 @@ test("one holder cannot take what is left for others, and all of them cannot tak
   assert.equal(budget.take("a", 1), "holder");
   assert.equal(budget.take("b", 5), "all");
   assert.equal(budget.take("b", 4), null);
-  budget.giveBack("a", 6);
+  budget.release("a", 6);
   assert.equal(budget.take("b", 2), null);
 });
 
-test("whatever is taken and given back, the bounds hold and the sum is right", () => {
+test("whatever is taken and released, the bounds hold and the sum is right", () => {
   const step = fc.record({ holder: fc.constantFrom("a", "b", "c"), amount: fc.nat(9), isBack: fc.boolean() });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
@@ -26,7 +26,7 @@ test("whatever is taken and given back, the bounds hold and the sum is right", (
         const has = held[holder] ?? 0;
         if (isBack) {
           const back = Math.min(amount, has);
-          budget.giveBack(holder, back);
+          budget.release(holder, back);
           held[holder] = has - back;
         } else if (budget.take(holder, amount) === null) held[holder] = has + amount;
         assert.equal(budget.heldBy(holder), held[holder]);

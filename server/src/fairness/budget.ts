@@ -44,7 +44,7 @@ export class Budget {
   }
 
   /** Returns an amount that was taken before; each amount once. */
-  giveBack(holder: string, amount: number): void {
+  release(holder: string, amount: number): void {
     const left = this.heldBy(holder) - amount;
     this.#total -= amount;
     if (left > 0) this.#held.set(holder, left);

@@ -41,11 +41,11 @@ test("a hundred refusals are given at once, further ones later, up to a second, 
   assert.deepEqual(waits(3, 2_000), [null, null, 0]);
 });
 
-test("a token that is given back can be taken again, and one of a caller that is not known gives nothing", () => {
+test("a token that is refunded can be taken again, and one of a caller that is not known gives nothing", () => {
   const limiter = new RateLimiter();
-  limiter.giveBack("a");
+  limiter.refund("a");
   assert.equal(admitted(limiter, 0), 20);
-  limiter.giveBack("a");
+  limiter.refund("a");
   assert.equal(admitted(limiter, 0), 1);
 });
 

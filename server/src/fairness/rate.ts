@@ -78,7 +78,7 @@ export class RateLimiter {
   }
 
   /** Returns a token. */
-  giveBack(name: string): void {
+  refund(name: string): void {
     const bucket = this.#buckets.get(name);
     if (bucket !== undefined) bucket.tokens += 1;
   }

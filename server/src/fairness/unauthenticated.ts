@@ -66,7 +66,7 @@ export class UnauthenticatedCallers {
 
   /** Returns what was charged: the caller was authorized. */
   refund({ address }: CallerAddress): void {
-    this.#rate.giveBack(address);
+    this.#rate.refund(address);
   }
 
   /** What `read` returns; undefined without a query if it was that for the name a moment ago. */

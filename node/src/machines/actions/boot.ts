@@ -125,19 +125,19 @@ export function requestOf(machine: Machine, bootId: string, root: RootFile | nul
 export async function takeSlot(machine: Machine, kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
   const { bootSlots, wakeSlots, ensureMemoryRoom } = machine.deps;
   const slots = kind === "boot" ? bootSlots : wakeSlots;
-  let giveBack = slots.tryTake();
-  if (giveBack === undefined) {
+  let release = slots.tryTake();
+  if (release === undefined) {
     machine.isQueued = true;
     machine.changed();
-    giveBack = await slots.take(machine.requiredSpec().tenantId, signal);
+    release = await slots.take(machine.requiredSpec().tenantId, signal);
     machine.isQueued = false;
     machine.changed();
   }
   try {
     if (kind === "boot") await ensureMemoryRoom();
-    return giveBack;
+    return release;
   } catch (error) {
-    giveBack();
+    release();
     throw error;
   }
 }

@@ -69,7 +69,7 @@ class CappedBuffer {
   }
 
   release(): void {
-    this.#share.budget.giveBack(this.#share.tenantId, this.#taken);
+    this.#share.budget.release(this.#share.tenantId, this.#taken);
     this.#taken = 0;
     this.#first = null;
     this.#rest.clear();

@@ -63,7 +63,7 @@ export class Listing implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.#options.budget.giveBack(this.#options.tenantId, 2 * this.#bytes);
+    this.#options.budget.release(this.#options.tenantId, 2 * this.#bytes);
     this.#bytes = 0;
   }
 }
