@@ -21,7 +21,7 @@ const RETRY_SECONDS = "1";
 /** The function that is returned rejects with a Refusal that says why it cannot serve. */
 export function readiness(context: Context, options: ReadyOptions): () => Promise<void> {
   let isNodeAwaited = options.hasNode !== null;
-  const check = once(async () => {
+  const check = singleFlight(async () => {
     await ping(context.db);
     if (isNodeAwaited) isNodeAwaited = (await options.hasNode?.()) === false;
   });
@@ -37,8 +37,8 @@ export function readiness(context: Context, options: ReadyOptions): () => Promis
 const notReady = (why: string): Refusal =>
   new Refusal("unavailable", why, { headers: { "retry-after": RETRY_SECONDS } });
 
-/** Callers during the work share its result. */
-export function once(work: () => Promise<void>): () => Promise<void> {
+/** Makes callers during the work share its result. */
+export function singleFlight(work: () => Promise<void>): () => Promise<void> {
   let running: Promise<void> | null = null;
   return () => {
     running ??= work().finally(() => {

@@ -12,7 +12,7 @@
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../api/handler.ts";
 import type { Metrics } from "./metrics.ts";
-import { inTime, once, readiness, type ReadyOptions } from "./ready.ts";
+import { inTime, singleFlight, readiness, type ReadyOptions } from "./ready.ts";
 import { getClusterId } from "./store.ts";
 
 export interface ClusterCounts {
@@ -39,7 +39,7 @@ export function statusHandlers(
   // it each time.
   const openapi = Buffer.from(JSON.stringify(options.openapi));
   const checkReady = readiness(context, options);
-  const count = once(async () => {
+  const count = singleFlight(async () => {
     if (known.clusterId === "") known.clusterId = await getClusterId(context.db);
     Object.assign(known, await options.count());
   });
