@@ -121,7 +121,7 @@ function addProgram(tree: Tree, root: Command, name: Exclude<Program, "cli">, su
         command.addOption(new Option(`--${setting.flag} <value>`, text));
       }
     },
-    load: async () => (name === "up" ? import("./up/up.ts") : (await import("./up/alone.ts"))[name]),
+    load: async () => (name === "up" ? import("./up/up.ts") : (await import("./up/one-program.ts"))[name]),
   });
 }
 
