@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { constants, PerformanceObserver } from "node:perf_hooks";
 import { test } from "node:test";
-import { countBuffersWithHeap } from "./garbage.ts";
+import { countBuffersWithHeap } from "./garbage-collection.ts";
 
 const BUFFERS = 8_000;
 const BUFFER_BYTES = 64 * 1024;

@@ -11,7 +11,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { systemClock } from "@flotilla/base/clock";
 import { lockDirectory } from "@flotilla/base/directory-lock";
 import { messageOf } from "@flotilla/base/errors";
-import { countBuffersWithHeap } from "@flotilla/base/garbage";
+import { countBuffersWithHeap } from "@flotilla/base/garbage-collection";
 import type { Log } from "@flotilla/base/log";
 import { STOP_SIGNALS } from "@flotilla/base/stop-signals";
 import { RELEASE } from "@flotilla/contract/release";

@@ -19,7 +19,7 @@ import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
-import { countBuffersWithHeap } from "@flotilla/base/garbage";
+import { countBuffersWithHeap } from "@flotilla/base/garbage-collection";
 import type { Log } from "@flotilla/base/log";
 import { AccessWatch } from "./auth/access-watch.ts";
 import { KeyCache } from "./auth/key-cache.ts";

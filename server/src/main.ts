@@ -15,7 +15,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Resolve } from "@flotilla/base/checked-request";
 import { type Clock, systemClock } from "@flotilla/base/clock";
-import { countBuffersWithHeap } from "@flotilla/base/garbage";
+import { countBuffersWithHeap } from "@flotilla/base/garbage-collection";
 import type { Log } from "@flotilla/base/log";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
