@@ -68,11 +68,11 @@ export async function* contentOf(answer: Response, file: MachineFile): AsyncGene
   try {
     yield* answer.body ?? [];
   } catch {
-    throw brokenOff(file);
+    throw brokenTransfer(file);
   }
 }
 
-export const brokenOff = (file: MachineFile): Failure =>
+export const brokenTransfer = (file: MachineFile): Failure =>
   new Failure(`the connection broke while ${fileText(file)} was read`, "try again");
 
 /**

@@ -23,7 +23,7 @@ import { nodeFetch } from "../node-fetch.ts";
 import type { Progress } from "../output.ts";
 import {
   bodyOf,
-  brokenOff,
+  brokenTransfer,
   type CopyEnd,
   fileText,
   inMachine,
@@ -128,7 +128,7 @@ class Tree {
   async #list(path: string, depth: number, signal?: AbortSignal): Promise<readonly Entry[]> {
     if (depth > DEPTH_MAX) throw new Failure(`${path} is nested too deeply`);
     const answer = await this.#read(path, { query: { list: true }, signal });
-    const text = await answer.text().catch(() => Promise.reject(brokenOff(this.#file(path))));
+    const text = await answer.text().catch(() => Promise.reject(brokenTransfer(this.#file(path))));
     return JSON.parse(text) as readonly Entry[];
   }
 
