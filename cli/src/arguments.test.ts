@@ -16,7 +16,7 @@ import {
   pair,
   ports,
   seconds,
-  several,
+  collect,
 } from "./arguments.ts";
 
 test("sizes and times are read with and without a unit", () => {
@@ -59,6 +59,6 @@ test("a bad size, time, count or port is refused with the expected form", () => 
 
 test("repeated options accumulate; a value may contain the separator or be empty", () => {
   assert.deepEqual(pair("B=x=y", pair("A=")), { A: "", B: "x=y" });
-  assert.deepEqual(several("b", several("a")), ["a", "b"]);
+  assert.deepEqual(collect("b", collect("a")), ["a", "b"]);
   assert.deepEqual(ports("443", ports("80")), [80, 443]);
 });

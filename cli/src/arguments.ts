@@ -80,7 +80,7 @@ export function pair(text: string, before: Readonly<Record<string, string>> = {}
 }
 
 /** Collects repeated values. */
-export const several = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
+export const collect = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
 
 /** Collects port numbers. */
 export function ports(text: string, before: readonly number[] = []): readonly number[] {

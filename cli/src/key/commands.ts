@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
-import { seconds, several } from "../arguments.ts";
+import { seconds, collect } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addKeyCommands(tree: Tree, root: Command): void {
@@ -18,7 +18,7 @@ export function addKeyCommands(tree: Tree, root: Command): void {
         .option(
           "--scope <scope>",
           "what it may do, such as machine:exec; repeat for more (default: all you may)",
-          several,
+          collect,
         )
         .option(
           "--expires-in <time>",

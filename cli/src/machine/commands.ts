@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import { type Command, Option } from "commander";
-import { count, countOrZero, diskGb, memoryMb, pair, ports, seconds, several } from "../arguments.ts";
+import { count, countOrZero, diskGb, memoryMb, pair, ports, seconds, collect } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addMachineCommands(tree: Tree, root: Command): void {
@@ -171,12 +171,12 @@ function addCreateOptions(command: Command): void {
     .option(
       "--secret <name>",
       "as --env, but encrypted and never shown again: its value is this program's variable of the name, standard input with NAME=-, or NAME=VALUE; repeat for more",
-      several,
+      collect,
     )
     .option("-w, --workdir <path>", "where commands run (default: the image's)")
     .addOption(new Option("--network <mode>", "what the machine may reach").choices(["open", "blocked"]))
-    .option("--allow-cidr <network>", "the machine may reach this network and no other; repeat for more", several)
-    .option("--allow-host <name>", "the machine may reach this host and no other; repeat for more", several)
+    .option("--allow-cidr <network>", "the machine may reach this network and no other; repeat for more", collect)
+    .option("--allow-host <name>", "the machine may reach this host and no other; repeat for more", collect)
     .option("-p, --port <port>", "publish a port of the machine; repeat for more", ports)
     .option("--public", "its url needs no key")
     .option("--label <name=value>", "a label to find it by; repeat for more", pair)

@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
-import { count, countOrZero, several } from "../arguments.ts";
+import { count, countOrZero, collect } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addWebhookCommands(tree: Tree, root: Command): void {
@@ -18,7 +18,7 @@ export function addWebhookCommands(tree: Tree, root: Command): void {
         .option(
           "--type <type>",
           "only these events, such as machine.failed or machine.*; repeat for more (default: all)",
-          several,
+          collect,
         ),
     load: () => import("./create.ts"),
   });
@@ -31,7 +31,7 @@ export function addWebhookCommands(tree: Tree, root: Command): void {
       command
         .option("--address <address>", "where events are sent from now on")
         .option("--description <text>", "what it is for")
-        .option("--type <type>", "only these events; repeat for more", several)
+        .option("--type <type>", "only these events; repeat for more", collect)
         .option("--all-types", "events of all types")
         .option("--disable", "pause it: events wait for 30 days")
         .option("--enable", "continue where it ended"),
