@@ -4,14 +4,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { hostsOf } from "./hosts.ts";
-import { choosePrimary, type Seen } from "./primary.ts";
+import { choosePrimary, type HostState } from "./primary.ts";
 
 const [first, second] = hostsOf({ connectionString: "postgres://u@a,b/flotilla" });
 const STANDBY = { standby: true, timeline: 0 };
 const SILENT = { reason: "no answer" };
-const primary = (timeline: number): Seen => ({ standby: false, timeline });
+const primary = (timeline: number): HostState => ({ standby: false, timeline });
 
-function choose(seen: readonly [Seen, Seen], timeline: number, current: "a" | "b" | null): string | null {
+function choose(seen: readonly [HostState, HostState], timeline: number, current: "a" | "b" | null): string | null {
   if (second === undefined) throw new Error("there are two hosts");
   const hosts = new Map([
     [first, seen[0]],

@@ -35,7 +35,7 @@ const QUESTION_OF_SEVERAL = `SELECT pg_is_in_recovery() AS standby, CASE WHEN pg
 const TOO_MANY_CONNECTIONS = "53300";
 
 /** What a host answered, or why it did not. */
-export type Seen = { readonly standby: boolean; readonly timeline: number } | { readonly reason: string };
+export type HostState = { readonly standby: boolean; readonly timeline: number } | { readonly reason: string };
 
 export interface PrimaryOptions {
   readonly hosts: readonly [DatabaseHost, ...DatabaseHost[]];
@@ -45,7 +45,7 @@ export interface PrimaryOptions {
 
 export class Primary {
   readonly #options: PrimaryOptions;
-  readonly #seen = new Map<DatabaseHost, Seen>();
+  readonly #seen = new Map<DatabaseHost, HostState>();
   readonly #sockets = new Set<Socket>();
   readonly #stopping = new AbortController();
   /** Aborted when every host has answered once, or has failed to. */
@@ -125,7 +125,7 @@ export class Primary {
     }
   }
 
-  #note(host: DatabaseHost, seen: Seen): void {
+  #note(host: DatabaseHost, seen: HostState): void {
     if (this.#stopping.signal.aborted) return;
     this.#seen.set(host, seen);
     if (isPrimary(seen)) this.#timeline = Math.max(this.#timeline, seen.timeline);
@@ -147,7 +147,7 @@ export class Primary {
 
   #whyNone(): string {
     const { length: hosts } = this.#options.hosts;
-    const why = ([host, seen]: [DatabaseHost, Seen]): string => {
+    const why = ([host, seen]: [DatabaseHost, HostState]): string => {
       if ("reason" in seen) return hosts === 1 ? seen.reason : `${host.name}: ${seen.reason}`;
       if (seen.standby) return `${host.name} is a standby`;
       return `${host.name} has timeline ${seen.timeline}, which is older than ${this.#timeline}`;
@@ -156,12 +156,12 @@ export class Primary {
   }
 }
 
-const isPrimary = (seen: Seen): seen is { readonly standby: false; readonly timeline: number } =>
+const isPrimary = (seen: HostState): seen is { readonly standby: false; readonly timeline: number } =>
   "standby" in seen && !seen.standby;
 
 /** The primary of the newest timeline; of several the current one; null: there is none. */
 export function choosePrimary(
-  seen: ReadonlyMap<DatabaseHost, Seen>,
+  seen: ReadonlyMap<DatabaseHost, HostState>,
   { timeline, current }: { readonly timeline: number; readonly current: DatabaseHost | null },
 ): DatabaseHost | null {
   const found = [...seen].filter(([, state]) => isPrimary(state) && state.timeline >= timeline).map(([host]) => host);
@@ -173,7 +173,7 @@ class Silent extends Error {}
 
 interface Asking {
   readonly signal: AbortSignal;
-  readonly onAnswer: (seen: Seen) => void;
+  readonly onAnswer: (seen: HostState) => void;
 }
 
 /** Asks on one connection until it is lost or the signal is aborted. Rejects with the reason of the end. */
