@@ -28,7 +28,7 @@ export async function revokeNode(db: Queryable, id: string, now: number): Promis
   return row !== undefined;
 }
 
-export interface Admittee {
+export interface JoiningNode {
   readonly id: string;
   /** null: it has none, as a node of the server's host. */
   readonly keyHash: Buffer | null;
@@ -37,12 +37,12 @@ export interface Admittee {
 }
 
 /** A condition: the node was not revoked after its join token was made. */
-export const isNotRevokedSince = ({ id, keyHash, tokenMadeAt }: Admittee): Statement => sql`NOT EXISTS (
+export const isNotRevokedSince = ({ id, keyHash, tokenMadeAt }: JoiningNode): Statement => sql`NOT EXISTS (
   SELECT 1 FROM node_revocations r
   WHERE (r.node_id = ${id} OR r.key_hash = ${keyHash}::bytea) AND r.revoked_at > ${instantOf(tokenMadeAt)}::timestamptz)`;
 
 /** Whether the node was revoked after its join token was made. */
-export async function isRevokedSince(db: Queryable, admittee: Admittee): Promise<boolean> {
-  const row = await db.queryOne<{ isFree: boolean }>(sql`SELECT ${isNotRevokedSince(admittee)} AS "isFree"`);
+export async function isRevokedSince(db: Queryable, node: JoiningNode): Promise<boolean> {
+  const row = await db.queryOne<{ isFree: boolean }>(sql`SELECT ${isNotRevokedSince(node)} AS "isFree"`);
   return row?.isFree === false;
 }
