@@ -19,7 +19,7 @@ import { SETTLED_STATES } from "@flotilla/contract/link/link";
 import type { PausedVm } from "../driver/driver.ts";
 import { Access } from "./access.ts";
 import { diskRoot, requestOf } from "./actions/boot.ts";
-import { stay } from "./actions/moving.ts";
+import { cancelPause } from "./actions/moving.ts";
 import { applyFence, isFenced, withFence } from "./fence.ts";
 import { type Journal, vmmIdOf } from "./journal.ts";
 import { Machine } from "./machine.ts";
@@ -118,7 +118,7 @@ export class Supervisor implements SupervisedMachine {
       keepsCommands:
         state === "absent" ? known.keepsCommands === true : state === "stopped" && keepsMemory && keepsCommands,
     });
-    stay(machine);
+    cancelPause(machine);
     this.#queue.interrupt(state);
     this.#queue.wake();
     try {
@@ -145,7 +145,7 @@ export class Supervisor implements SupervisedMachine {
   /** The server does not hand the machine over any more: its memory is saved instead. */
   #endLeaving(state: DesiredMachine["state"]): void {
     if (!this.#machine.leaving.isUnderWay) return;
-    stay(this.#machine);
+    cancelPause(this.#machine);
     this.#queue.interrupt(state);
     this.#queue.wake();
   }

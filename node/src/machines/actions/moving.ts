@@ -24,10 +24,9 @@ export async function awaitMove(machine: Machine, signal: AbortSignal): Promise<
 }
 
 /**
- * It was about to be paused, and is not any more: what ends for the pause is as before. Does nothing when it
- * was paused.
+ * Cancels a pause that was about to come: what ended for it is as before. Does nothing for a paused machine.
  */
-export function stay(machine: Machine): void {
+export function cancelPause(machine: Machine): void {
   const { held, journal, leaving } = machine;
   leaving.isUnderWay = false;
   const { boot, desired } = journal;
@@ -39,8 +38,8 @@ export function stay(machine: Machine): void {
 }
 
 /**
- * Where it was, its guest is connected and configured. Where it arrived, it is connected to and configured
- * again next.
+ * Lets the paused machine run. On the node where it was, its guest is connected and configured; on the node
+ * where it arrived, that happens next.
  */
 export async function unpause(machine: Machine, signal: AbortSignal): Promise<void> {
   const { held, deps } = machine;
