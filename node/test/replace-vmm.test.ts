@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
-import type { HowReplaced, ReplacedVmm } from "../src/machines/replacing.ts";
+import type { ReplacementMode, ReplacedVmm } from "../src/machines/replacing.ts";
 import { machineIdOf, machineOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -41,7 +41,7 @@ function onlyVm(directory: string): VmFile {
   return vm;
 }
 
-const replace = (node: TestNode, how: HowReplaced): Promise<ReplacedVmm> =>
+const replace = (node: TestNode, how: ReplacementMode): Promise<ReplacedVmm> =>
   node.replacements.replace(machineOf(node, A), how, SIGNAL);
 
 const running = (node: TestNode): Promise<ObservedMachine> =>

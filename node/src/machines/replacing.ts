@@ -4,7 +4,7 @@
  */
 
 /** `live`: its guest goes to another VMM while it runs. `restart`: it is shut down and boots. */
-export type HowReplaced = "live" | "restart";
+export type ReplacementMode = "live" | "restart";
 
 export type ReplacedVmm =
   /** `pauseMs`: of its guest; null: it booted. */
@@ -17,14 +17,14 @@ export type ReplacedVmm =
   | { readonly outcome: "refused"; readonly reason: string };
 
 export class Replacing {
-  readonly how: HowReplaced;
+  readonly how: ReplacementMode;
   readonly done: Promise<ReplacedVmm>;
   /** Executes a `live` one, as an action of the machine. Ends this, unless the agent ends. */
   readonly act: (signal: AbortSignal) => Promise<void>;
   readonly #end: (outcome: ReplacedVmm) => void;
   #switched: PromiseWithResolvers<void> | null = null;
 
-  constructor(how: HowReplaced, act: Replacing["act"]) {
+  constructor(how: ReplacementMode, act: Replacing["act"]) {
     this.how = how;
     this.act = act;
     const { promise, resolve } = Promise.withResolvers<ReplacedVmm>();

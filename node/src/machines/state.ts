@@ -7,7 +7,7 @@
  */
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { DesiredState, ObservedState } from "@flotilla/contract/link/link";
-import type { HowReplaced } from "./replacing.ts";
+import type { ReplacementMode } from "./replacing.ts";
 
 /**
  * What is known of the VM of a journaled boot. `lost`: not connected, because the node agent was restarted or
@@ -51,7 +51,7 @@ export interface Situation {
    */
   readonly isLeaving: boolean;
   /** Its VMM is to be replaced: while it runs, or by a restart. */
-  readonly replacing: HowReplaced | null;
+  readonly replacing: ReplacementMode | null;
   /** Its memory is saved. */
   readonly hasMemory: boolean;
   /** It could not be suspended in this generation. */

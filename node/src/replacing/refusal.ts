@@ -1,10 +1,10 @@
 /**
  * Whether a machine that runs gets a VMM of the installed program: facts → why it does not.
  */
-import type { HowReplaced, ReplacedVmm } from "../machines/replacing.ts";
+import type { ReplacementMode, ReplacedVmm } from "../machines/replacing.ts";
 
 export interface ReplaceFacts {
-  readonly how: HowReplaced;
+  readonly how: ReplacementMode;
   /** Its VMM runs another program than the installed one. */
   readonly isOutdated: boolean;
   /** Another program was installed since the agent started. */

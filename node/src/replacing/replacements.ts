@@ -9,7 +9,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Driver } from "../driver/driver.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import type { NodeMachine, RunningMachine } from "../machines/node-machine.ts";
-import { type HowReplaced, type ReplacedVmm, Replacing } from "../machines/replacing.ts";
+import { type ReplacementMode, type ReplacedVmm, Replacing } from "../machines/replacing.ts";
 import { refusalOf } from "./refusal.ts";
 import { replaceVmm } from "./replacement.ts";
 import { VmmProgram } from "./vmm-program.ts";
@@ -45,7 +45,7 @@ export class Replacements {
    * Has the machine run in a VMM of the installed program, as `how` says, and waits for that. When the signal
    * is aborted, only the wait ends.
    */
-  async replace(machine: NodeMachine, how: HowReplaced, signal: AbortSignal): Promise<ReplacedVmm> {
+  async replace(machine: NodeMachine, how: ReplacementMode, signal: AbortSignal): Promise<ReplacedVmm> {
     const replacing = this.#underWay.get(machine.machineId) ?? (await this.#begin(machine, how));
     if (!(replacing instanceof Replacing)) return replacing;
     const ended = await orAborted(replacing.done, signal);
@@ -53,7 +53,7 @@ export class Replacements {
     return ended;
   }
 
-  async #begin(found: NodeMachine, how: HowReplaced): Promise<Replacing | ReplacedVmm> {
+  async #begin(found: NodeMachine, how: ReplacementMode): Promise<Replacing | ReplacedVmm> {
     const { machineId } = found;
     if (found.known === null || found.access.guest === null) return { outcome: "ended" };
     await this.#program.refresh();
