@@ -1,6 +1,6 @@
 /**
- * Machines on a driver that keeps no memory, watches nothing and replaces no VMM: they start and stop, and
- * what needs more is refused or done without.
+ * Machines on a driver that keeps no memory, watches and fences nothing, and replaces no VMM: they start and
+ * stop, and what needs more is refused or done without.
  */
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -28,6 +28,15 @@ test("a machine whose memory cannot be kept runs on when it is to be suspended, 
   assert.match(kept.suspendRefusal?.reason ?? "", /^this node cannot keep the memory of machines$/);
   const stopped = await node.want(A, 3, "stopped");
   assert.deepEqual([stopped.state, stopped.suspendedAt], ["stopped", null]);
+});
+
+test("a machine that is to be fenced runs without a fence, and says so", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await plainNode(directory.path);
+  node.driver.lease.renew(node.clock.boottime() + 60_000);
+  assert.equal(node.driver.canFence, false);
+  const observed = await node.want(A, 1, "running", { isFenced: true });
+  assert.deepEqual([observed.state, observed.isFenced], ["running", false]);
 });
 
 test("a machine that runs is described as one that is sent only when it has stopped", async () => {

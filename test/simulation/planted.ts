@@ -349,12 +349,12 @@ export const BUGS: Readonly<Record<string, Bug>> = {
       },
       {
         file: "node/src/machines/fence.ts",
-        from: "if (vm === null || vm.isFenced === isOn || journal.fence === undefined) return;",
-        to: "if (vm !== null || deps !== null || log !== null) return;",
+        from: "if (fence === null || fence.isArmed === isOn || journal.fence === undefined) return;",
+        to: "if (fence !== null || deps !== null || log !== null) return;",
       },
       {
         file: "node/src/machines/fence.ts",
-        from: "if (held.vm !== null) return held.vm.isFenced;",
+        from: "if (held.vm !== null) return hasFence(held.vm);",
         to: "",
       },
       {

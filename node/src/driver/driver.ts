@@ -3,7 +3,7 @@
  * of the control plane at scale. A third driver would change nothing outside this folder.
  *
  * What not every driver can do is a part that is null where it is missing: `memory`, `live` and `prepare` of
- * a driver, `memory`, `live`, `watchDisk` and `successor` of a VM. Machines do without it.
+ * a driver, `memory`, `live`, `watchDisk`, `fence` and `successor` of a VM. Machines do without it.
  *
  * Always:
  * - a VM does not end when the node agent ends;
@@ -117,10 +117,8 @@ export interface Vm {
    * that was given counts.
    */
   watchDiskPause(onChange: (isPaused: boolean) => void): void;
-  /** Whether the kernel ends it at the end of the driver's lease. */
-  readonly isFenced: boolean;
-  /** Changes that. Rejects when it could not be changed. */
-  setFenced(isFenced: boolean): Promise<void>;
+  /** null: it cannot be fenced. */
+  readonly fence: VmFence | null;
   /** null: this driver cannot replace the VMM of a guest that runs. */
   readonly successor: VmSuccessor | null;
   /** Kills the VM at once and waits until its process is gone. */
@@ -160,6 +158,13 @@ export interface VmLive {
   /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
   devices(boot: BootRequest): Promise<Buffer>;
   unpause(): Promise<void>;
+}
+
+/** What ends a VM at the end of the driver's lease, also when no agent runs. */
+export interface VmFence {
+  readonly isArmed: boolean;
+  /** Rejects when it could not be changed. */
+  set(isArmed: boolean): Promise<void>;
 }
 
 /** How the guest of a VM can continue in another VMM of this host. */

@@ -10,7 +10,7 @@
  */
 import { messageOf } from "@flotilla/base/errors";
 import type { DesiredMachine } from "@flotilla/contract/link/link";
-import type { Driver, RequestedFence } from "../driver/driver.ts";
+import type { Driver, RequestedFence, Vm } from "../driver/driver.ts";
 import { type Journal, vmmIdOf } from "./journal.ts";
 import type { Machine } from "./machine.ts";
 import type { Fence } from "./state.ts";
@@ -39,9 +39,12 @@ export async function awaitLease(machine: Machine, signal: AbortSignal): Promise
   await machine.deps.driver.lease.untilRoom(signal);
 }
 
+/** Whether the VM ends at the end of the lease. */
+export const hasFence = ({ fence }: Pick<Vm, "fence">): boolean => fence?.isArmed === true;
+
 /** Whether its VM, and each that it gets, is fenced. */
 export function isFenced({ journal, held, deps }: Machine): boolean {
-  if (held.vm !== null) return held.vm.isFenced;
+  if (held.vm !== null) return hasFence(held.vm);
   if (journal.boot !== null) return journal.boot.isFenced === true;
   return journal.fence === "on" && deps.driver.canFence;
 }
@@ -54,15 +57,16 @@ export async function applyFence(machine: Machine): Promise<void> {
   const { held, journal, deps, log } = machine;
   const { vm } = held;
   const isOn = journal.fence === "on";
-  if (vm === null || vm.isFenced === isOn || journal.fence === undefined) return;
+  const fence = vm?.fence ?? null;
+  if (fence === null || fence.isArmed === isOn || journal.fence === undefined) return;
   // The timer would end it at once.
   if (isOn && !deps.driver.lease.hasRoom) return;
   try {
-    await vm.setFenced(isOn);
+    await fence.set(isOn);
   } catch (error) {
     log.warn({ reason: messageOf(error) }, isOn ? "a VM could not be fenced" : "the fence of a VM could not be lifted");
   }
   const { boot } = machine.journal;
-  if (held.vm === vm && boot !== null) void machine.update({ boot: { ...boot, isFenced: vm.isFenced } });
+  if (held.vm === vm && boot !== null) void machine.update({ boot: { ...boot, isFenced: fence.isArmed } });
   machine.changed();
 }

@@ -42,6 +42,7 @@ import {
   type SuspendRequest,
   type Vm,
   type VmExit,
+  type VmFence,
   type VmLive,
   type VmMemory,
   type VmRecord,
@@ -111,7 +112,7 @@ export class FakeDriver implements Driver {
   };
   readonly memory: DriverMemory | null;
   readonly live: DriverLive | null;
-  readonly canFence = true;
+  readonly canFence: boolean;
   readonly lease: FenceLease;
   readonly program: string;
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
@@ -137,6 +138,7 @@ export class FakeDriver implements Driver {
       endOthers: (request) => this.#endOthers(request),
       hold: (request, file, kept) => this.#hold(request, file, null, kept),
     };
+    this.canFence = !isPlain;
     this.memory = isPlain ? null : new FakeMemory(host);
     this.live = isPlain ? null : new FakeLive(host);
     this.prepare = preparing === undefined ? null : (request, signal) => this.#prepare(request, preparing, signal);
@@ -350,6 +352,19 @@ interface FakeVmParts {
   readonly replace: (vm: FakeVm, request: ReplaceRequest) => Promise<NextVm>;
 }
 
+/** The fence as its VM has it. */
+function vmFenceOf(fence: FakeFence, environment: FakeVmParts["environment"]): VmFence {
+  return {
+    get isArmed() {
+      return fence.isArmed;
+    },
+    set: async (isArmed) => {
+      if (environment["FAKE_NO_FENCE"] !== undefined) throw new Error("FAKE_NO_FENCE is set");
+      await fence.set(isArmed);
+    },
+  };
+}
+
 class FakeVm implements Vm {
   readonly record: VmRecord;
   readonly origin: VmOrigin | null;
@@ -358,6 +373,7 @@ class FakeVm implements Vm {
   readonly watchDisk: Vm["watchDisk"];
   readonly memory: VmMemory | null;
   readonly live: VmLive | null;
+  readonly fence: VmFence | null;
   readonly successor: VmSuccessor | null;
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
@@ -413,6 +429,7 @@ class FakeVm implements Vm {
       save: (fencedUntil) => this.#save({ fencedUntil }),
       end: (exit) => void this.#end(exit),
     });
+    this.fence = isPlain ? null : vmFenceOf(this.#fence, environment);
     const configured = (configuration: FakeConfiguration): Promise<void> => this.#save({ configuration });
     const startWorkload = (): boolean => {
       const isFirst = !this.#file.hasWorkload;
@@ -477,15 +494,6 @@ class FakeVm implements Vm {
 
   watchDiskPause(onChange: (isPaused: boolean) => void): void {
     this.guest.onDiskPause = onChange;
-  }
-
-  get isFenced(): boolean {
-    return this.#fence.isArmed;
-  }
-
-  async setFenced(isFenced: boolean): Promise<void> {
-    if (this.#environment["FAKE_NO_FENCE"] !== undefined) throw new Error("FAKE_NO_FENCE is set");
-    await this.#fence.set(isFenced);
   }
 
   async #watchDisk({ diskPath }: BootRequest): Promise<DiskWatch> {

@@ -496,10 +496,12 @@ class QemuDriver implements Driver {
         unpause: () => vmm.unpause(),
       },
       watchDiskPause: (onChange) => vmm.watchDiskPause(onChange),
-      get isFenced() {
-        return vmm.fence.isArmed;
+      fence: {
+        get isArmed() {
+          return vmm.fence.isArmed;
+        },
+        set: (isArmed) => (isArmed ? vmm.fence.arm() : vmm.fence.lift()),
       },
-      setFenced: (isFenced) => (isFenced ? vmm.fence.arm() : vmm.fence.lift()),
       successor: {
         begin: (request, signal) =>
           replaceVm({ vmm, guest, guestNetwork }, request, { ...this.#liveContext(), signal }),

@@ -15,7 +15,7 @@ import { diskBytes } from "../../disks/disks.ts";
 import type { BootRequest, PreparedVm } from "../../driver/driver.ts";
 import type { RootFile } from "../../images/images.ts";
 import { bootRequest, bootVm, makeBootId } from "../boot-vm.ts";
-import { applyFence, isFenced, requestedFence } from "../fence.ts";
+import { applyFence, hasFence, isFenced, requestedFence } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import type { WaitingVm } from "../prepared-kinds.ts";
@@ -57,7 +57,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     // The disk belongs to the new user now.
     if (waiting !== undefined) users.free(formerUid);
     if (machine.isReleased) return vm.release();
-    void machine.update({ boot: { ...begun, record: vm.record, isFenced: vm.isFenced } });
+    void machine.update({ boot: { ...begun, record: vm.record, isFenced: hasFence(vm) } });
     machine.timings.note({
       ...(vm.origin === null ? {} : { vm: vm.origin }),
       bootMs: clock.monotonic() - startedAt,

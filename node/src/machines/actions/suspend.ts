@@ -18,7 +18,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { SuspendRefusalCode } from "@flotilla/contract/link/link";
 import { SuspendRefused } from "../../driver/driver.ts";
 import { makeBootId } from "../boot-vm.ts";
-import { applyFence } from "../fence.ts";
+import { applyFence, hasFence } from "../fence.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { MEMORY_NAMES } from "../paths.ts";
@@ -142,7 +142,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
       deadline.signal,
     );
     if (machine.isReleased) return vm.release();
-    void machine.update({ boot: { ...begun, record: vm.record, isFenced: vm.isFenced } });
+    void machine.update({ boot: { ...begun, record: vm.record, isFenced: hasFence(vm) } });
     machine.timings.note({ bootMs: clock.monotonic() - startedAt });
     machine.held.hold(vm);
     void applyFence(machine);
