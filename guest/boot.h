@@ -1,4 +1,4 @@
-/* From the kernel's first process to an open port. */
+/* The steps from the kernel's first process to an open port. */
 #ifndef FLOTILLA_BOOT_H
 #define FLOTILLA_BOOT_H
 

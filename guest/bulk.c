@@ -50,7 +50,7 @@ bool bulk_is_open(void)
 	return bulk_fd >= 0;
 }
 
-/* In large pages if available, so that a piece is contiguous memory for the disk. */
+/* Maps large pages if available, so that a piece is contiguous memory for the disk. */
 static uint8_t *make_buffer(void)
 {
 	size_t size = BULK_PIECE_BYTES + HUGE_BYTES;

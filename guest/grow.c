@@ -26,7 +26,7 @@
 
 #include "log.h"
 
-/* From the kernel's fs/ext4/ext4.h, which is not part of its exported headers. */
+/* Copied from the kernel's fs/ext4/ext4.h, which is not part of its exported headers. */
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 #define SUPERBLOCK_OFFSET 1024
 #define SUPERBLOCK_BYTES 1024

@@ -68,7 +68,7 @@ export class Containers implements AsyncDisposable {
     }
   }
 
-  /** From the call until the container's `true` has ended; without removing the container. */
+  /** Measures from the call until the container's `true` has ended; without removing the container. */
   async runMs(): Promise<number> {
     return await timed(() => this.#runTrue());
   }

@@ -32,7 +32,7 @@ const SETTLED_MS = 5_000;
 const PREPARE_MS = 4_000;
 /** The most time for making the template that they are restored from. */
 const TEMPLATE_MS = 90_000;
-/** In an existing Flotilla prepared VMs cannot be seen. */
+/** Time for preparing VMs of an existing Flotilla, whose prepared VMs cannot be seen. */
 const BLIND_MS = 30_000;
 const GONE_DEADLINE_MS = 60_000;
 const AT_ONCE = 4;

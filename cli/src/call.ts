@@ -22,7 +22,7 @@ export interface World {
    * Calls back at each stop request (Ctrl-C, SIGTERM, closed terminal) until the returned function is called.
    */
   readonly onStopSignal: (stop: () => void) => () => void;
-  /** From then on, output that cannot be written does not end the process. */
+  /** Keeps the process alive from then on when output cannot be written. */
   readonly continueWithoutOutput: () => void;
   /**
    * From then on, the process ends with its command, also with a connection that is open and with output that

@@ -12,7 +12,7 @@ export const NODE_ID = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
 export const NODE_LABEL_NAME = "^[^\\u0000]+$";
 /** Ids of tenants and plans. */
 export const RECORD_ID = "^[A-Za-z0-9_-]{1,64}$";
-/** By what the lines of an invoice are grouped. */
+/** What the lines of an invoice are grouped by. */
 export const INVOICE_GROUP = "^(machine|app|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$";
 /** A type of event, or all that begin with a subject. */
 export const EVENT_PATTERN = "^[a-z]+\\.([A-Za-z]+|\\*)$";

@@ -47,7 +47,7 @@ export interface NodeBackendsOptions {
   readonly onEvent: (machineId: string, happened: Happened) => void;
 }
 
-/** In the notation of image configurations. */
+/** The architecture in the notation of image configurations. */
 export function nodeArch(): "amd64" | "arm64" {
   return arch() === "arm64" ? "arm64" : "amd64";
 }

@@ -11,7 +11,7 @@
 
 export const EXEC_FRAMES_TYPE = "application/vnd.flotilla.exec-frames";
 
-/** By the first byte of a frame. */
+/** Kinds of frames by their first byte. */
 const KINDS = ["keepAlive", "stdout", "stderr", "exit", "error"] as const;
 const HEAD_BYTES = 8;
 /** Longer messages are not from a server of ours. */

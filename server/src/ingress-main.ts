@@ -60,7 +60,7 @@ export interface RunningIngress {
 }
 
 const STOP_DEADLINE_MS = 30_000;
-/** It makes few queries: one per machine and half second, and batches. */
+/** Max connections: the process makes few queries, one per machine and half second, and batches. */
 const DATABASE_CONNECTIONS_MAX = 8;
 
 export interface IngressOptions extends IngressSettings {

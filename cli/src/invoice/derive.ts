@@ -42,7 +42,7 @@ export function partsOf(interval: InvoiceInterval, rates: readonly InvoiceRate[]
   return parts;
 }
 
-/** In micros, rounded down. */
+/** The price in micros, rounded down. */
 export function priceOf(meter: string, amount: bigint, rate: InvoiceRate | undefined): bigint {
   if (rate === undefined) throw new Error("a line names a price that never held");
   if (meter === "cpu") return (amount * BigInt(rate.cpuHourMicros)) / 3_600_000n;

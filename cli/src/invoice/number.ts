@@ -3,6 +3,6 @@
  */
 import type { InvoiceInfo } from "@flotilla/sdk";
 
-/** Such as 17, and 20260723T120000Z-17 since a restore of the control plane. Empty: it has none. */
+/** The printed number: 17, or 20260723T120000Z-17 after a restore of the control plane. Empty: none. */
 export const numberOf = ({ series, number }: Pick<InvoiceInfo, "series" | "number">): string =>
   number === null ? "" : `${series === null ? "" : `${series}-`}${number}`;

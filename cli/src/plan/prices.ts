@@ -9,7 +9,7 @@ export const withPrices = (command: Command): Command =>
     .option("--cpu-hour <amount>", "price of a virtual processor for an hour, such as 0.02", micros)
     .option("--memory-gb-hour <amount>", "price of a GB of memory for an hour", micros);
 
-/** In integer micros. */
+/** Prices in integer micros. */
 export interface Prices {
   readonly cpuHour?: number;
   readonly memoryGbHour?: number;

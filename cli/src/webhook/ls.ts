@@ -21,7 +21,7 @@ export async function run(call: Call): Promise<void> {
   );
 }
 
-/** In one word. */
+/** The state in one word. */
 export function stateOf({ enabled, disabledReason, failures }: WebhookInfo): string {
   if (!enabled) return disabledReason === null ? "paused" : "disabled";
   return failures > 0 ? "failing" : "active";

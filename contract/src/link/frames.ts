@@ -33,7 +33,7 @@ export const LINK_FRAMES = {
 
 export type LinkFrameType = keyof typeof LINK_FRAMES;
 
-/** In the head of an answer: the guest keeps commands that have a `resumeKey`. */
+/** A header of answers: the guest keeps commands that have a `resumeKey`. */
 export const RESUMES_HEADER = "flotilla-resumes";
 
 export const LINK_PAYLOAD_BYTES_MAX = 1024 * 1024;

@@ -62,7 +62,7 @@ export interface SuspendedMachines {
   readonly running: readonly string[];
 }
 
-/** In the server's data directory: the Unix socket on which it listens for the node of its host. */
+/** The Unix socket in the server's data directory, on which it listens for the node of its host. */
 export const NODE_SOCKET_NAME = "nodes.sock";
 
 export const HEARTBEAT_PERIOD_MS = 5_000;

@@ -30,7 +30,7 @@ export const LINK_ROUTES = {
    * node/src/suspend-main.ts.
    */
   suspendAll: { method: "POST", path: "/v1/suspended" },
-  /** It did not go down: the machines run again. */
+  /** Lets the machines run again, because the host did not go down. */
   resumeAll: { method: "DELETE", path: "/v1/suspended" },
   /** RestartRequest → RestartAnswer; then the agent ends, and the installed program runs in its place. */
   restartAgent: { method: "POST", path: "/v1/agent" },

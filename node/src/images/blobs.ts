@@ -51,7 +51,7 @@ export interface BlobRequest {
 /** A blob or a partial blob that no pull uses. */
 export interface Leftover {
   readonly path: string;
-  /** That it takes on the disk. */
+  /** Bytes that it takes on the disk. */
   readonly sizeBytes: number;
   /** When it was last written, in epoch milliseconds. */
   readonly lastUsedAt: number;

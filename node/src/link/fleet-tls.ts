@@ -24,7 +24,7 @@ export interface Endpoint {
   readonly port: number;
 }
 
-/** From `host:port` or `[v6]:port`. */
+/** Parses `host:port` or `[v6]:port`. */
 export function endpointOf(address: string): Endpoint {
   const { hostname, port } = new URL(`tcp://${address}`);
   return { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port) };

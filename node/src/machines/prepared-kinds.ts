@@ -51,7 +51,7 @@ export const RETRY_MS_MIN = 10_000;
 const RETRY_MS_MAX = 15 * 60_000;
 /** The time of a preparation is the median of so many. */
 const MEASURED_MAX = 5;
-/** That time before any preparation. */
+/** The assumed time before any preparation. */
 const ASSUMED_MS = 2_000;
 
 export class PreparedKinds {

@@ -45,7 +45,7 @@ interface Stretch {
   readonly kind: LogKind;
   /** Offset of the first byte that was not taken. */
   offset: number;
-  /** That were not taken. */
+  /** Number of bytes that were not taken. */
   bytes: number;
   /** Nothing is added, so that the text after the last line break is a line. */
   isClosed: boolean;

@@ -24,7 +24,7 @@ export const GUEST_MAC = "02:f1:07:11:1a:02";
 export const GATEWAY_MAC = "02:f1:07:11:1a:01";
 /** The interface that carries the guest's packets, in the machine's namespace. */
 export const TAP_NAME = "tap0";
-/** That of a VMM which is to replace the machine's; then it is called TAP_NAME. */
+/** The interface of a VMM that is to replace the machine's; afterwards it is called TAP_NAME. */
 export const NEXT_TAP_NAME = "tap1";
 /** What was TAP_NAME, until the VMM that was replaced has ended. */
 export const FORMER_TAP_NAME = "tap2";

@@ -255,7 +255,7 @@ export class GuestNetwork {
     await program.run(nextTap());
   }
 
-  /** From now on the end of a VMM does not close it, until `belongsTo`. */
+  /** Keeps the network open beyond the end of a VMM, until `belongsTo`. */
   share(): void {
     this.#isShared = true;
   }

@@ -72,7 +72,7 @@ class Replacement {
   readonly #successor: VmSuccessor;
   readonly #boot: JournaledBoot;
   readonly #vmmId = makeBootId();
-  /** That of the new VMM. */
+  /** The fence of the new VMM. */
   #fence: BootRequest["fence"];
 
   constructor(machine: Machine, { vm, successor, boot }: ReplacedParts) {

@@ -54,7 +54,7 @@ function handle(parts: HandleParts, incoming: Incoming): Promise<void> | void {
   return after(recorded, (outgoing) => finish(parts, exchange, { outgoing, name: nameOf(exchange) }));
 }
 
-/** In the log and in metrics. */
+/** The name of the endpoint in the log and in metrics. */
 function nameOf({ entry, message }: Exchange): string {
   const route = entry !== undefined && "routes" in entry ? routeOf(entry, message.method) : undefined;
   return route?.name ?? "none";

@@ -62,7 +62,7 @@ export async function mintKey(
   }
 }
 
-/** In milliseconds; null: not named. */
+/** The requested lifetime in milliseconds; null: not named. */
 function lifetimeMs({ expiresInDays, expiresInSeconds }: CreateApiKeyRequest): number | null {
   const [days, seconds] = [expiresInDays ?? null, expiresInSeconds ?? null];
   if (days !== null && seconds !== null)

@@ -63,7 +63,7 @@ export async function revokeAccess(client: pg.Client): Promise<void> {
   await client.query("DELETE FROM machine_shares");
 }
 
-/** In the chain of the operators' calls. */
+/** Records the restore in the chain of the operators' calls. */
 async function recordRestore(client: pg.Client, { clusterId, createdAt }: Manifest): Promise<void> {
   const { rows } = await client.query<{ at: string }>(`SELECT ${NOW} AS at`);
   const at = rows[0]?.at ?? createdAt;

@@ -42,7 +42,7 @@ interface CostsQuery {
   readonly now: number;
 }
 
-/** In the order of months, newest first, meters, rates and groups. */
+/** Costs in the order of months, newest first, meters, rates and groups. */
 export const listCosts = (db: Queryable, query: CostsQuery): Promise<readonly CostRow[]> =>
   db.query<CostRow>(sql`
     WITH ${divided(query)}

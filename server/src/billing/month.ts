@@ -33,7 +33,7 @@ export function parseMonth(id: string): Month {
   return monthAt(Date.parse(`${id}-01T00:00:00Z`));
 }
 
-/** From the month in which the tenant was created to the current one. */
+/** The months from the tenant's creation to the current one. */
 export function monthsOf(createdAt: number, now: number): readonly Month[] {
   const months: Month[] = [];
   for (let month = monthAt(createdAt); month.from <= now; month = monthAfter(month)) months.push(month);

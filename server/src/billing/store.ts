@@ -175,7 +175,7 @@ export const listIntervals = (db: Queryable, query: IntervalsQuery): Promise<rea
       key_id AS "keyId", coalesce(labels, '{}') AS labels
     FROM page WHERE coalesce(bytes_before, 0) < ${LABEL_BYTES_PER_PAGE_MAX}::int ORDER BY id`);
 
-/** From `u`, a row of usage_intervals: what does not depend on whether it has ended. */
+/** Conditions on `u`, a row of usage_intervals, that do not depend on whether it has ended. */
 const mayBeOf = ({ tenantId, usageMonth, after, cut, meter }: IntervalsQuery): Statement => sql`
         u.tenant_id = ${tenantId} AND u.started_at < ${instantOf(usageMonth.to)}::timestamptz
         AND u.id > ${after}::bigint AND (${cut}::bigint IS NULL OR u.id < ${cut}::bigint)

@@ -56,7 +56,7 @@ const CONNECT_TIMEOUT_MS = 5_000;
  * database.
  */
 const IDLE_TRANSACTION_MS = 10_000;
-/** By the database, of a server that sends nothing, in seconds. */
+/** Probes by the database of a server that sends nothing, in seconds. */
 const KEEPALIVE = "-c tcp_keepalives_idle=15 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3";
 /** Bounds of every connection with transactions. */
 export const LOST_SERVER_BOUNDS = {

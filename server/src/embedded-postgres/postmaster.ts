@@ -185,7 +185,7 @@ async function removeStalePidFile(dataDirectory: string): Promise<void> {
   if ((await read()) === found) await rm(path, { force: true });
 }
 
-/** It runs, and does not accept connections yet (cannot_connect_now). */
+/** Whether the server runs and does not accept connections yet (cannot_connect_now). */
 const isComingUp = (error: unknown): boolean =>
   error instanceof pg.DatabaseError && error.code === "57P03" && !error.message.includes("shutting down");
 

@@ -90,7 +90,7 @@ const nameOf = (field: Field): string => field.replace(/[A-Z]/g, (letter) => `_$
 const listed = (fields: readonly Field[], textOf: (name: string, field: Field) => string): Statement =>
   sqlText(fields.map((field) => textOf(nameOf(field), field)).join(", "));
 
-/** From `m`, a row of machines: all fields. */
+/** All fields of `m`, a row of machines. */
 export const SELECTED = listed(
   FIELDS,
   (name, field) => `${COLUMNS[field].type === "timestamptz" ? `ms(m.${name})` : `m.${name}`} AS "${field}"`,
@@ -105,7 +105,7 @@ export const TYPED = listed(FIELDS, (name, field) => `${name} ${COLUMNS[field].t
 /** As TYPED, those that change. */
 export const CHANGING_TYPED = listed(CHANGING, (name, field) => `${name} ${COLUMNS[field].type}`);
 
-/** From `c`, a record of CHANGING_TYPED: the assignments of an UPDATE. */
+/** The assignments of an UPDATE from `c`, a record of CHANGING_TYPED. */
 export const ASSIGNED = listed(CHANGING, (name) => `${name} = c.${name}`);
 
 /** All columns of a machine, as a record of a JSON document. */

@@ -298,7 +298,7 @@ const isSame = (machine: MachineRecord, listed: ListedMachine): boolean =>
 
 const isSmall = (machine: MachineRecord): boolean => sizeOf(machine) <= DESCRIPTION_CHARACTERS_MAX;
 
-/** In characters: what a caller may have made large. */
+/** The size in characters of what a caller may have made large. */
 function sizeOf(machine: MachineRecord): number {
   let characters = machine.secretEnv?.byteLength ?? 0;
   for (const [name, value] of Object.entries(machine.env)) characters += name.length + value.length;

@@ -33,10 +33,10 @@ export type MachineRow = Omit<MachineRecord, "observedDetails"> & {
   readonly observedDetails: Partial<ObservedDetails>;
 };
 
-/** From `n`, the row of a node: a MachineNodeStatus. */
+/** The MachineNodeStatus of `n`, the row of a node. */
 const NODE_STATUS = sql`CASE WHEN n.status = 'unreachable' AND n.maintenance_at IS NOT NULL THEN 'maintenance' ELSE n.status END`;
 
-/** From `m`, a row of machines, and `n`, the row of its node. */
+/** Columns of `m`, a row of machines, and `n`, the row of its node. */
 export const MACHINE_COLUMNS = sql`${SELECTED}, ${NODE_STATUS} AS "nodeStatus", n.address AS "nodeAddress"`;
 
 export const fromRow = (row: MachineRow): MachineRecord => ({

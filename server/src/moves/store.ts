@@ -271,7 +271,7 @@ export interface ObsoleteCopy {
   readonly generation: number;
 }
 
-/** From `c`, a row of machine_copies, `m`, its machine, and `n`, its node. */
+/** Columns of `c`, a row of machine_copies, `m`, its machine, and `n`, its node. */
 const COPY_COLUMNS = sql`c.machine_id AS "machineId", c.node_id AS "nodeId", n.address, m.generation`;
 /** Neither the machine's owner has it, nor the target of its move. */
 const IS_OBSOLETE = sql`m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id`;

@@ -32,9 +32,9 @@ import { placeBeside, Scores } from "./scores.ts";
 import { findCandidates, type ImageQuery, listCandidates, listImageHolders } from "./store.ts";
 
 const FRESH_MS = 1_000;
-/** In a large fleet the nodes are read for at most one part in this many of the time, */
+/** Reading the nodes of a large fleet takes at most one part in this many of the time. */
 const READING_SHARE = 10;
-/** and at least so often while machines are placed. */
+/** The longest time between two reads while machines are placed. */
 const FRESH_MS_MAX = 5_000;
 /** The part of the nodes, of 256, that is preferred after a collision. */
 const RANDOM_BELOW = 32;

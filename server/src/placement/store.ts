@@ -16,7 +16,7 @@ const PROMISED = sql`(
     UNION ALL
     SELECT a.cpus, a.memory_mb FROM machines a WHERE a.move_node_id = n.id AND a.is_active AND NOT a.move_stops) m)`;
 
-/** From `n`, a row of nodes, and `m`, its PROMISED. */
+/** Columns of `n`, a row of nodes, and `m`, its PROMISED. */
 const CANDIDATE_COLUMNS = sql`
   n.id, n.address, n.status, n.cordoned_at IS NOT NULL AS "isCordoned", n.labels ->> 'arch' AS arch, n.labels,
   n.total_cpus AS "totalCpus", n.used_cpus AS "usedCpus", n.total_memory_mb AS "totalMemoryMb", n.available_memory_mb AS "availableMemoryMb",

@@ -38,7 +38,7 @@ export interface PlanRow {
   readonly createdAt: number;
 }
 
-/** From `plans p` and `rates r`. */
+/** Columns of `plans p` and `rates r`. */
 const COLUMNS = sql`p.id, p.name, p.is_default AS "isDefault", p.budget_policy AS "budgetPolicy", p.max_apps AS "maxApps",
   p.max_cpus AS "maxCpus", p.max_memory_mb AS "maxMemoryMb", p.max_disk_gb AS "maxDiskGb", p.max_machines AS "maxMachines",
   p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",

@@ -37,7 +37,7 @@ export async function updatePlan(context: Context, id: string, request: UpdatePl
   return updated;
 }
 
-/** They may be sent back as they were read. */
+/** Refuses other values of fields that may only be sent back as they were read. */
 function refuseUnchangeable(before: PlanRow, request: UpdatePlanRequest): void {
   for (const field of ["rateCpuHourMicros", "rateMemoryGbHourMicros"] as const)
     if ((request[field] ?? before[field]) !== before[field])

@@ -81,7 +81,7 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
 const failureOf = ({ phase, error, isDiscarded }: Found): string | null =>
   phase === "failed" && !isDiscarded ? (error ?? "a machine could not be started") : null;
 
-/** In their order, so many that are worked on at the same time. */
+/** Divides a list, in its order, into parts whose items are worked on at the same time. */
 const parts = <T>(all: readonly T[]): readonly (readonly T[])[] =>
   Array.from({ length: Math.ceil(all.length / AT_A_TIME) }, (_, part) =>
     all.slice(part * AT_A_TIME, (part + 1) * AT_A_TIME),

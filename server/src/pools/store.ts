@@ -48,7 +48,7 @@ const COLUMNS = sql`
   ms(p.retry_at) AS "retryAt",
   ms(p.created_at) AS "createdAt", p.deleted_at IS NOT NULL AS "isDeleted"`;
 
-/** From `w`, a row of machine_owners, and `m`, its machine: it can be claimed. Its node is `n`. */
+/** Whether `m`, a machine on node `n` with the row `w` of machine_owners, can be claimed. */
 const IS_IDLE = sql`
   w.discarded_at IS NULL AND m.deleted_at IS NULL AND m.desired_state = 'running'
   AND m.observed_state = 'running' AND m.observed_generation = m.generation AND m.ready_at IS NOT NULL

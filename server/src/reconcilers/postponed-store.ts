@@ -25,7 +25,7 @@ export const instantsAt = (now: number): Instants => ({
   latest: instantOf(now + AHEAD_MS_MAX),
 });
 
-/** By what they bring forward, with the number of rows that it was. */
+/** Statements by what they bring forward; each returns the number of its rows. */
 export const POSTPONED: Readonly<Record<string, (db: Queryable, at: Instants) => Promise<number>>> = {
   machines: (db, { now, latest }) =>
     db.execute(sql`UPDATE machines SET reconcile_at = ${now} WHERE reconcile_at > ${latest}`),

@@ -52,7 +52,7 @@ export interface Usage extends Period {
 const HOUR_MS = 3_600_000;
 const MB_PER_GB = 1024;
 
-/** From the start of the calendar month in UTC up to the instant. */
+/** The period from the start of the calendar month in UTC up to the instant. */
 export function monthUpTo(to: number): Period {
   const date = new Date(to);
   return { from: Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1), to };

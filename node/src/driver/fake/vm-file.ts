@@ -96,7 +96,7 @@ export async function names(directory: string): Promise<readonly string[]> {
   return readdir(directory).catch(() => []);
 }
 
-/** By rename, so that a killed agent leaves no incomplete file. */
+/** Writes by rename, so that a killed agent leaves no incomplete file. */
 export async function writeVmFile(directory: string, file: VmFile): Promise<void> {
   await writeFile(join(directory, "vm.json.new"), JSON.stringify(file));
   await rename(join(directory, "vm.json.new"), join(directory, "vm.json"));

@@ -14,7 +14,7 @@ import type { Log } from "@flotilla/base/log";
 import type { FenceLease } from "../../host/fence-lease.ts";
 import type { Qmp } from "./qmp.ts";
 
-/** In the environment of a VMM that is fenced from its start. */
+/** A variable of the environment of a VMM that is fenced from its start. */
 export const FENCE_VARIABLE = "FLOTILLA_FENCE_AT";
 /** As in node/native/fence.c. */
 const PATH_PREFIX = "/proc/self/flotilla-fence-";

@@ -573,5 +573,5 @@ const SWEEP_POLL_MS = 5;
 const UNKNOWN_FENCE = 0;
 /** How long to wait for the last output of a VMM that is about to be killed. */
 const LAST_OUTPUT_MS = 500;
-/** It usually takes about a second; a guest that takes longer than this will never answer. */
+/** Time limit of a preparation, which usually takes a second: a guest that takes longer never answers. */
 const PREPARE_MS = 30_000;

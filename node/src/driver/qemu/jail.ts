@@ -99,7 +99,7 @@ const NAMESPACE = [
   'exec "$@"',
 ].join("\n");
 
-/** In the namespace of the VMM that is to be replaced. */
+/** Steps in the namespace of the VMM that is to be replaced. */
 const JOINED = [
   "set -e",
   "inside=$1 leftovers=$2; shift 2",

@@ -37,7 +37,7 @@ export async function readModules(directory: string, wanted: readonly string[]):
   );
 }
 
-/** By the kernel's names for them, with `_` instead of `-`. */
+/** Paths of modules by the kernel's names for them, with `_` instead of `-`. */
 async function modulePaths(directory: string): Promise<ReadonlyMap<string, string>> {
   const files = await readdir(directory, { recursive: true });
   return new Map(
@@ -45,7 +45,7 @@ async function modulePaths(directory: string): Promise<ReadonlyMap<string, strin
   );
 }
 
-/** From the list in every kernel package. */
+/** Reads the list in every kernel package. */
 async function builtInModules(directory: string): Promise<ReadonlySet<string>> {
   const list = await readFile(join(directory, "modules.builtin"), "utf8").catch(() => "");
   return new Set(list.split("\n").map(moduleName));

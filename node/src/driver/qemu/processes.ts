@@ -75,7 +75,7 @@ function nameIn(argv: readonly string[], nodeDirectory: string): Pick<FoundVmm, 
   return { machineId, bootId };
 }
 
-/** In clock ticks since the host's boot; undefined when the process has ended, even if not reaped yet. */
+/** The start in clock ticks since the host's boot; undefined after the process's end, reaped or not. */
 export function startTimeOf(pid: number): number | undefined {
   try {
     // tidy-allow blocking: /proc is in memory, read in microseconds, and a kill must follow the check immediately

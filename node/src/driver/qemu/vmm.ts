@@ -46,7 +46,7 @@ const WATCH_MS = 1_000;
 /** Poll interval for a process that seems to be ending. */
 const QUICK_POLL_MS = 5;
 const QUICK_POLLS_MAX = 400;
-/** From `quit` to SIGKILL. */
+/** Time from `quit` to SIGKILL. */
 const QUIT_MS = 2_000;
 const RESUME_MS = 3_000;
 const LOG_TAIL_BYTES = 8_192;

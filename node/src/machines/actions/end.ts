@@ -19,7 +19,7 @@ import type { Machine } from "../machine.ts";
 import { bootDirectoryName, bootsPathOf, diskPathOf } from "../paths.ts";
 import { removeMachineFiles } from "../remove-machine-files.ts";
 
-/** From the request to shut down until the VMM is ended. */
+/** Time from the request to shut down until the VMM is ended. */
 const SHUT_DOWN_DEADLINE_MS = 10_000;
 
 export async function shutDown(machine: Machine, signal: AbortSignal): Promise<void> {

@@ -27,7 +27,7 @@ import { endsWithHost, kill } from "./end.ts";
 
 /** How long the guest may write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
-/** From the beginning to the saved memory. The server abandons a stop later. */
+/** Time from the beginning to the saved memory. The server abandons a stop later. */
 const SUSPEND_DEADLINE_MS = 4 * 60_000;
 
 /** The machine has no boot or VM any more when its VM ended meanwhile; the plan sees that. */
@@ -165,7 +165,7 @@ async function loseMemory(machine: Machine, reason: string): Promise<void> {
   await removeMemory(machine);
 }
 
-/** It was stopped without keeping its memory. */
+/** Discards saved memory, after a stop that does not keep it. */
 export async function discardMemory(machine: Machine): Promise<void> {
   await machine.update({ memory: null });
   await removeMemory(machine);

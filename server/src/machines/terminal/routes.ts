@@ -14,7 +14,7 @@ import { serveTerminal } from "./terminal.ts";
 import { nodeOf } from "../record.ts";
 import { locateFor } from "../locate.ts";
 
-/** From the specification: a terminal is open for at most an hour. The node keeps the time. */
+/** The specification's limit: a terminal is open for at most an hour. The node keeps the time. */
 const TERMINAL_MS_MAX = 60 * 60_000;
 const PROGRAM_DEFAULT = "/bin/sh";
 const COLS_DEFAULT = 80;
