@@ -138,8 +138,8 @@ export const EVENTS = {
 export type EventType = keyof typeof EVENTS;
 export type EventData<T extends EventType> = Static<(typeof EVENTS)[T]["data"]>;
 
-/** What happened: a type with its data. */
-export type Happened = { readonly [T in EventType]: { readonly type: T; readonly data: EventData<T> } }[EventType];
+/** An event to be written: a type with its data. */
+export type NewEvent = { readonly [T in EventType]: { readonly type: T; readonly data: EventData<T> } }[EventType];
 
 /** The kind of thing that an event is about: `machine` of `machine.started`. */
 export const subjectOf = (type: string): string => type.slice(0, Math.max(0, type.indexOf(".")));
@@ -149,7 +149,7 @@ export interface PrintedEvent {
   readonly message: string;
 }
 
-export function printEvent({ type, data }: Happened): PrintedEvent {
+export function printEvent({ type, data }: NewEvent): PrintedEvent {
   const { level, message } = EVENTS[type];
   // The type of `data` is that of `type`, which TypeScript does not follow through the table.
   return { level, message: (message as (data: unknown) => string)(data) };

@@ -11,7 +11,7 @@ import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { NodeResources } from "@flotilla/contract/link/link";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { NodeConfig } from "./config.ts";
 import type { Disks } from "./disks/disks.ts";
 import { qcow2Disks } from "./disks/disks.ts";
@@ -44,7 +44,7 @@ export interface NodeBackendsOptions {
   readonly imagesInUse: () => Promise<ReadonlySet<string>>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   /** Adds an event to a machine's timeline. */
-  readonly onEvent: (machineId: string, happened: Happened) => void;
+  readonly onEvent: (machineId: string, happened: NewEvent) => void;
 }
 
 /** The architecture in the notation of image configurations. */

@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { systemClock } from "@flotilla/base/clock";
-import { type Happened, printEvent } from "@flotilla/contract/event-types";
+import { type NewEvent, printEvent } from "@flotilla/contract/event-types";
 import { WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
 import { until } from "../../test/support/until.ts";
 import type { Guest, GuestWorkloadRequest } from "../src/guest/guest.ts";
@@ -108,7 +108,7 @@ class TestLog extends MachineLog {
   }
 }
 
-function makeWorkload(machineLog: MachineLog, onEvent: (happened: Happened) => void = () => {}): Workload {
+function makeWorkload(machineLog: MachineLog, onEvent: (happened: NewEvent) => void = () => {}): Workload {
   const clock = hurriedClock(1_000);
   const log = makeLog({ level: "warn", clock: systemClock, write: (line) => assert.fail(line) });
   return new Workload({ machineLog, clock, log, onEvent });

@@ -5,14 +5,14 @@
  * Always: level and message are printed from the type and its data; the subject's kind is the first part of
  * the type.
  */
-import { type EventType, type Happened, printEvent, subjectOf } from "@flotilla/contract/event-types";
+import { type EventType, type NewEvent, printEvent, subjectOf } from "@flotilla/contract/event-types";
 import { sql, type Statement } from "./db/database.ts";
 
 /** Columns of `tenant_events` as JSON. Only `eventDocument` makes one. */
 interface EventDocument {
   readonly type: EventType;
   readonly subject: string;
-  readonly data: Happened["data"];
+  readonly data: NewEvent["data"];
   readonly level: string;
   readonly message: string;
   /** Set for an event that a node reported. */
@@ -27,7 +27,7 @@ export interface ReportedBy {
 }
 
 /** An event for `insertEvents`. */
-export const eventDocument = (happened: Happened, node?: ReportedBy): EventDocument => ({
+export const eventDocument = (happened: NewEvent, node?: ReportedBy): EventDocument => ({
   type: happened.type,
   subject: subjectOf(happened.type),
   data: happened.data,
@@ -36,7 +36,7 @@ export const eventDocument = (happened: Happened, node?: ReportedBy): EventDocum
 });
 
 /** The same as a value of SQL. */
-export const eventJson = (happened: Happened): Statement => sql`${JSON.stringify(eventDocument(happened))}::jsonb`;
+export const eventJson = (happened: NewEvent): Statement => sql`${JSON.stringify(eventDocument(happened))}::jsonb`;
 
 /**
  * Writes an event for each of `rows`, in their order: a SELECT of tenant_id, subject_id, event (an

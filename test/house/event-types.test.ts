@@ -1,11 +1,11 @@
 /**
  * Keeps the table of event types equal to what the programs write. The compiler checks that a writer's data
- * fits its type (`Happened`).
+ * fits its type (`NewEvent`).
  */
 import assert from "node:assert/strict";
 import { glob, readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { EVENTS, type EventType, type Happened, matchesType, printEvent } from "@flotilla/contract/event-types";
+import { EVENTS, type EventType, type NewEvent, matchesType, printEvent } from "@flotilla/contract/event-types";
 
 const ROOT = new URL("../../", import.meta.url);
 /** The delivery that tests a webhook is not an event: nothing records it. */
@@ -35,7 +35,7 @@ test("each type prints one line from data of its schema", () => {
       name,
       kind === "string" ? "a text" : kind === "number" ? 3 : true,
     ]);
-    const { message } = printEvent({ type, data: Object.fromEntries(example) } as Happened);
+    const { message } = printEvent({ type, data: Object.fromEntries(example) } as NewEvent);
     assert.match(message, /^[^\n]{6,}$/, type);
     assert.doesNotMatch(message, /undefined|NaN|\[object/, type);
   }

@@ -12,7 +12,7 @@
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
 import type { NodeEvent } from "@flotilla/contract/link/link";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 
 const EVENTS_MAX = 10_000;
 
@@ -39,7 +39,7 @@ export class Outbox {
   }
 
   /** Adds an event to the machine's timeline. */
-  event(machineId: string, { type, data }: Happened): void {
+  event(machineId: string, { type, data }: NewEvent): void {
     this.#eventCount += 1;
     this.#events.push({ sequence: this.#eventCount, machineId, type, data: { ...data }, at: this.#clock.now() });
     if (this.#events.length > EVENTS_MAX) this.#events.shift();

@@ -10,14 +10,14 @@
  * Nothing of it is on the disk: an agent that adopts the VM gets it from the VMM.
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 
 const SETTLED_MS = 30_000;
 const REASON = "its host's disk is full or failing; it continues by itself when the host has free disk space";
 
 export interface DiskPauseOptions {
   readonly clock: Clock;
-  readonly onEvent: (happened: Happened) => void;
+  readonly onEvent: (happened: NewEvent) => void;
   /** `announced` has changed. */
   readonly onChange: () => void;
 }

@@ -3,7 +3,7 @@
  *
  * Always: a machine whose network is blocked pulls nothing: it starts only from images that the node has.
  */
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { Clock } from "@flotilla/base/clock";
 import type { MachineSpec } from "@flotilla/contract/link/link";
 import { ImageRefused } from "../images/image-refused.ts";
@@ -15,7 +15,7 @@ export interface EnsureImageOptions {
   readonly signal: AbortSignal;
   readonly report: {
     /** Adds an event to the machine's timeline. */
-    event(happened: Happened): void;
+    event(happened: NewEvent): void;
     /** Sets the machine's progress. */
     progress(message: string): void;
   };

@@ -4,7 +4,7 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { Disks } from "../disks/disks.ts";
 import type { Driver } from "../driver/driver.ts";
 import { UserIds } from "../host/user-ids.ts";
@@ -57,7 +57,7 @@ export interface MachineDeps {
   /** Digests of the images of machines that are moving to this node, by the move. */
   readonly imagesArriving: Map<string, string>;
   /** Adds an event to the machine's timeline. */
-  onEvent(machineId: string, happened: Happened): void;
+  onEvent(machineId: string, happened: NewEvent): void;
   /** Something that is reported to the server has changed. */
   onChange(machineId: string): void;
 }

@@ -12,7 +12,7 @@ import type { Log } from "@flotilla/base/log";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
 import type { MachineSpec } from "@flotilla/contract/link/link";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
@@ -73,7 +73,7 @@ export class Machine {
     this.disk = new MachineDisk(deps, directory);
     this.leaving = new Leaving(new DiskChanges(this.log));
     this.machineLog = new MachineLog(logsPathOf(directory));
-    const onEvent = (happened: Happened): void => this.event(happened);
+    const onEvent = (happened: NewEvent): void => this.event(happened);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
     this.watchers = new Watchers(clock);
     const onExit = (exit: VmExit, ended: EndedVm): void => {
@@ -189,7 +189,7 @@ export class Machine {
   /**
    * Reports a fact that the observed state does not have. The server itself adds events for changes of state.
    */
-  event(happened: Happened): void {
+  event(happened: NewEvent): void {
     this.deps.onEvent(this.#journal.machineId, happened);
   }
 

@@ -15,7 +15,7 @@
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { MachineSpec } from "@flotilla/contract/link/link";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { Guest, GuestWorkload } from "../guest/guest.ts";
 import type { ImageConfiguration } from "../images/images.ts";
 import type { BootProgress, MachineLog } from "./machine-log.ts";
@@ -45,7 +45,7 @@ export interface WorkloadOptions {
   readonly machineLog: MachineLog;
   readonly clock: Clock;
   readonly log: Log;
-  readonly onEvent: (happened: Happened) => void;
+  readonly onEvent: (happened: NewEvent) => void;
 }
 
 export interface WorkloadRun {

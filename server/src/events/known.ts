@@ -1,7 +1,7 @@
 /**
  * Which events that a node reports this release can write. Pure.
  */
-import { EVENTS, type EventType, type Happened, subjectOf } from "@flotilla/contract/event-types";
+import { EVENTS, type EventType, type NewEvent, subjectOf } from "@flotilla/contract/event-types";
 import { type Check, compile } from "../api/validate.ts";
 
 const CHECKS = new Map<string, Check>(Object.entries(EVENTS).map(([type, { data }]) => [type, compile(data)]));
@@ -10,8 +10,8 @@ const CHECKS = new Map<string, Check>(Object.entries(EVENTS).map(([type, { data 
 export function knownEvent(
   subject: string,
   { type, data }: { readonly type: string; readonly data: object },
-): Happened | null {
+): NewEvent | null {
   const check = subjectOf(type) === subject ? CHECKS.get(type) : undefined;
   if (check === undefined || check(data) !== undefined) return null;
-  return { type: type as EventType, data } as Happened;
+  return { type: type as EventType, data } as NewEvent;
 }

@@ -12,7 +12,7 @@
  */
 import { eventDocument, eventJson, insertEvents } from "../write-events.ts";
 import { knownEvent } from "./known.ts";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { NodeEvent } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
@@ -49,7 +49,7 @@ export async function insertNodeEvents(
 /** One event for every machine of these nodes whose desired state is running. */
 export async function noteOnNodes(
   context: Context,
-  notes: readonly { readonly nodeId: string; readonly happened: Happened }[],
+  notes: readonly { readonly nodeId: string; readonly happened: NewEvent }[],
 ): Promise<void> {
   if (notes.length === 0) return;
   const rows = notes.map(({ nodeId, happened }) => ({ node_id: nodeId, event: eventDocument(happened) }));
@@ -62,7 +62,7 @@ export async function noteOnNodes(
 }
 
 /** One event for every fenced machine of these nodes. */
-export async function noteOnFenced(context: Context, nodeIds: readonly string[], happened: Happened): Promise<void> {
+export async function noteOnFenced(context: Context, nodeIds: readonly string[], happened: NewEvent): Promise<void> {
   await context.db.execute(
     insertEvents(sql`
       SELECT tenant_id, id AS subject_id, ${eventJson(happened)} AS event,

@@ -2,7 +2,7 @@
  * The statement that writes activity in machines: machine_exec_months, machines.last_activity_at, and events.
  */
 import { eventDocument, insertEvents } from "../write-events.ts";
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { Context } from "../context.ts";
 import { sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -16,7 +16,7 @@ export interface ActivityBatch {
   }[];
   readonly lines: readonly {
     readonly machineId: string;
-    readonly happened: Happened;
+    readonly happened: NewEvent;
     readonly at: number;
   }[];
 }

@@ -12,7 +12,7 @@
  *
  * A crash loses up to FLUSH_MS of counts; commands are not billed.
  */
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { Context } from "../context.ts";
 import { type ActivityBatch, writeActivity } from "./activity-store.ts";
 
@@ -32,7 +32,7 @@ interface Tally {
 
 interface Line {
   readonly machineId: string;
-  readonly happened: Happened;
+  readonly happened: NewEvent;
   readonly at: number;
 }
 
@@ -90,7 +90,7 @@ export class Activity {
   }
 
   /** Adds an event to the timeline with the next batch. */
-  note(machineId: string, happened: Happened): void {
+  note(machineId: string, happened: NewEvent): void {
     this.#lines.push({ machineId, happened, at: this.#context.clock.now() });
     this.#wakeLoop();
   }
@@ -189,7 +189,7 @@ export class Activity {
 function lineOf(machineId: string, tally: Tally): readonly Line[] {
   const { execCount, failedCount, durationMs, lastExitCode, at } = tally;
   if (execCount === 0) return [];
-  const happened: Happened =
+  const happened: NewEvent =
     execCount === 1
       ? { type: "machine.execEnded", data: { exitCode: lastExitCode, durationMs: Math.round(durationMs) } }
       : { type: "machine.execsEnded", data: { count: execCount, failed: failedCount } };

@@ -8,7 +8,7 @@
  * Always: a change of the desired state raises the generation, and sets when the reconcilers check the row
  * next.
  */
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { ObservedDetails } from "./observed.ts";
 import type { Run } from "@flotilla/contract/link/link";
@@ -47,7 +47,7 @@ export interface Reservation {
 export interface Change {
   /** The new facts; `revision` is that of the old ones. */
   readonly next: MutableMachine;
-  readonly timeline: readonly Happened[];
+  readonly timeline: readonly NewEvent[];
   /** Absent: none. */
   readonly runs?: readonly ReportedRun[];
   /** Absent: the change is not a start, and no ceiling applies. */

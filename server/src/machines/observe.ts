@@ -18,7 +18,7 @@
  *   the node received last is then the desired state, so that a restore neither starts nor stops a machine.
  * - When a guest powers itself off, the desired state becomes `stopped`, so that nothing starts it again.
  */
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
 import { type Change, abandon, type MutableMachine, type ReportedRun, reconcileAt, runningBoot } from "./change.ts";
 import { detailsOf, isSameForReaders, NOTHING_OBSERVED } from "./observed.ts";
@@ -285,7 +285,7 @@ function isSame(before: MutableMachine, after: MutableMachine): boolean {
   );
 }
 
-function timelineOf(before: MutableMachine, after: MutableMachine, report: ObservedMachine): readonly Happened[] {
+function timelineOf(before: MutableMachine, after: MutableMachine, report: ObservedMachine): readonly NewEvent[] {
   if (before.desiredState === "absent") return [];
   if (report.generation > before.generation) {
     const state = after.error ?? (after.desiredState === "running" ? "it is running" : "it is stopped");
@@ -310,7 +310,7 @@ function timelineOf(before: MutableMachine, after: MutableMachine, report: Obser
 }
 
 /** A boot that ran has crashed; one that did not run could not be started. */
-function failure(before: MutableMachine, reason: string): Happened {
+function failure(before: MutableMachine, reason: string): NewEvent {
   if (before.hasRun) return { type: "machine.failed", data: { reason } };
   return { type: "machine.startFailed", data: { reason, isAutomatic: before.isAutoStarted } };
 }

@@ -1,7 +1,7 @@
 /**
  * The shares of a monthly budget that cause an event, and its text. Pure.
  */
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import { renderMicros } from "@flotilla/base/money";
 import type { BudgetPolicy } from "@flotilla/contract/plans";
 
@@ -48,7 +48,7 @@ export function noticeText(budgeted: Budgeted, usedMicros: number, percent: Noti
 export interface Notice {
   readonly tenantId: string;
   readonly percent: NoticePercent;
-  readonly happened: Happened;
+  readonly happened: NewEvent;
 }
 
 /** The events of these shares, or of all that are reached. */

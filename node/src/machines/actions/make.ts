@@ -4,7 +4,7 @@
  * A crash leaves an incomplete image, whose pull the next attempt continues, or half a disk, which is made
  * again.
  */
-import type { Happened } from "@flotilla/contract/event-types";
+import type { NewEvent } from "@flotilla/contract/event-types";
 import type { Machine } from "../machine.ts";
 import { boot } from "./boot.ts";
 
@@ -16,7 +16,7 @@ export async function ensureImage(machine: Machine, signal: AbortSignal): Promis
   const startedAt = clock.monotonic();
   let reportedAt = startedAt;
   const report = {
-    event: (happened: Happened): void => machine.event(happened),
+    event: (happened: NewEvent): void => machine.event(happened),
     progress: (message: string): void => {
       machine.progress = message;
       if (clock.monotonic() - reportedAt < PROGRESS_PERIOD_MS) return;

@@ -7,7 +7,7 @@
  * A command that begins on another server in the quarter of a second before its activity is written may find
  * its machine stopping; its error says that the connection broke.
  */
-import { type Happened, printEvent } from "@flotilla/contract/event-types";
+import { type NewEvent, printEvent } from "@flotilla/contract/event-types";
 import { Refusal } from "@flotilla/contract/errors";
 import { requestStop } from "../change.ts";
 import { converge } from "../converge.ts";
@@ -34,7 +34,7 @@ export async function stopForTenant(services: MachineServices, { id }: MachineNa
   return stop(services, machine, { type: "machine.stoppedForTenant", data: { reason } });
 }
 
-async function stop(services: MachineServices, machine: MachineRecord, happened: Happened): Promise<boolean> {
+async function stop(services: MachineServices, machine: MachineRecord, happened: NewEvent): Promise<boolean> {
   const { context, cache } = services;
   const change = { ...requestStop(machine, context.clock.now()), timeline: [happened] };
   const written = (await cache.write([change])).get(machine.id);
