@@ -174,7 +174,7 @@ test("notices and the stop of a budget follow the clock", async () => {
   const machine = await startOne(tenant, 1);
   const messages = async (): Promise<readonly string[]> =>
     (await tenant.client.get("/v1/events")).json
-      .filter(({ machineId }: { machineId: string | null }) => machineId === null)
+      .filter(({ type }: { type: string }) => type === "tenant.budgetUsed")
       .map(({ message }: { message: string }) => message);
   await advanced(tenant, month.from + 80 * HOUR + 60_000);
   await until(async () => (await messages()).some((text) => text.startsWith("80 %")), { deadlineMs: 60_000 });
