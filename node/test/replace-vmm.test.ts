@@ -41,8 +41,8 @@ function onlyVm(directory: string): VmFile {
   return vm;
 }
 
-const replace = (node: TestNode, how: ReplacementMode): Promise<ReplacedVmm> =>
-  node.replacements.replace(machineOf(node, A), how, SIGNAL);
+const replace = (node: TestNode, how: ReplacementMode, signal = SIGNAL): Promise<ReplacedVmm> =>
+  node.replacements.replace(machineOf(node, A), how, signal);
 
 const running = (node: TestNode): Promise<ObservedMachine> =>
   until(() => node.fleet.observe(A).state === "running" && node.fleet.observe(A), { what: "machine A to run" });
@@ -102,6 +102,16 @@ test("a machine gets a VMM of the installed program, runs on as the same boot, a
   const [run] = next.deps.runs.all(10).runs;
   assert.deepEqual([run?.bootId, run?.startedAt], [before.bootId, before.runningSince]);
   assert.ok(run?.endedAt !== null);
+});
+
+test("requests for a new VMM that come together are one", async () => {
+  await using directory = await temporaryDirectory();
+  const { node } = await upgraded(directory.path);
+  const signal = AbortSignal.timeout(60_000);
+  const [first, ...others] = await Promise.all([1, 2, 3].map(() => replace(node, "live", signal)));
+  assert.equal(first?.outcome, "replaced");
+  for (const other of others) assert.equal(other, first);
+  assert.equal(onlyVm(directory.path).program, "2");
 });
 
 for (const at of ["start", "copy", "take", "lost"])

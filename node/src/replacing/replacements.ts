@@ -63,7 +63,10 @@ export class Replacements {
     } catch (error) {
       return { outcome: "refused", reason: messageOf(error) };
     }
-    if (running === null) return this.#underWay.get(machineId) ?? { outcome: "ended" };
+    // Another request may have begun meanwhile.
+    const other = this.#underWay.get(machineId);
+    if (other !== undefined) return other;
+    if (running === null) return { outcome: "ended" };
     const { machine, vm } = running;
     const { leaving } = machine;
     const refusal = refusalOf({
