@@ -1,8 +1,8 @@
 /**
  * Each rule of `npm run tidy` fails on a few lines that break it and passes on their corrected form.
  *
- * A case is two small trees and the rule's name: the first must give exactly one finding of that rule, the second
- * none. The tokenizer's difficult inputs have their own cases.
+ * A case is two small trees and the rule's name: the first must give exactly one finding of that rule, the
+ * second none. The tokenizer's difficult inputs have their own cases.
  */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";

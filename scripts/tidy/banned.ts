@@ -1,8 +1,8 @@
 /**
  * Banned TypeScript calls, each with the paths where it is allowed and what to write instead.
  *
- * Always: only code counts, not comments or strings. A line that must break a rule gives its reason: `// tidy-allow
- * <rule>: <reason>` on the line or the one above it.
+ * Always: only code counts, not comments or strings. A line that must break a rule gives its reason, on the
+ * line or the one above it: `// tidy-allow <rule>: <reason>`.
  */
 import { type Finding, lineAt, type Source, type Tree } from "./tree.ts";
 
@@ -19,7 +19,10 @@ interface Ban {
 const CLOCKS = /(^|\/)(clock|until)\.ts$/;
 /** Tests may measure real durations, but do not wait by the clock. */
 const CLOCKS_AND_TESTS = /(^|\/)(clock|until)\.ts$|^test\/|\/test\/|\.test\.ts$/;
-/** The files that may read the environment; programs that start others pass their environment on. The launcher sets one variable itself. */
+/**
+ * The files that may read the environment; programs that start others pass their environment on. The launcher
+ * sets one variable itself.
+ */
 const SURROUNDINGS =
   /(^|\/)(main|config)\.ts$|^base\/src\/stop-signals\.ts$|^(scripts|bench|test)\/|\/test\/|\.test\.ts$/;
 const NOWHERE = /^$/;

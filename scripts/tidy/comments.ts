@@ -2,7 +2,8 @@
  * The form of comments: a comment says what it describes, and its lines are narrow.
  *
  * Always:
- * - A comment begins with a noun or a verb. One that begins with "Of" or "Those" has a noun only in the line below it.
+ * - A comment begins with a noun or a verb. One that begins with "Of" or "Those" has a noun only in the line
+ *   below it.
  * - A line of a comment has at most WIDTH_MAX characters, unless it is a row of a table or indented text.
  *   A trailing comment counts with its code, which the formatter bounds.
  */
@@ -14,14 +15,13 @@ const WITHOUT_NOUN = /^(?:\/\*\*?|\/\/|--)[\s*]*(Of|For|So|Those|Who)\b/;
 /** A row of a table, or text that is indented as a whole, such as a list of routes. */
 const AS_IS = /^\s*(?:\*|\/\/|--)(?: {4,}|\t| \|)/;
 
-/** Generated files, and the tests of the rules, which quote what is refused. */
-const NOT_CHECKED = /(?:^|\/)generated\.ts$|^scripts\/tidy(?:\/|\.test\.ts$)/;
+const GENERATED = /(?:^|\/)generated\.ts$/;
 
 /** Comments that begin without a noun, and lines of comments that are too long. */
 export function checkComments(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   for (const [path, text] of tree.files) {
-    if (!/\.(?:ts|c|h|sql)$/.test(path) || NOT_CHECKED.test(path)) continue;
+    if (!/\.(?:ts|c|h|sql)$/.test(path) || GENERATED.test(path)) continue;
     for (const { line, text: comment } of commentsOf(tree, path, text)) {
       const [, first] = WITHOUT_NOUN.exec(comment) ?? [];
       if (first !== undefined)

@@ -1,8 +1,8 @@
 /**
  * Files that import each other in a cycle, types included: none of them can be understood first.
  *
- * oxlint finds cycles that exist at run time; this rule also finds those of types, and those of the guest's C, where a file
- * and its header are one. Tests are skipped.
+ * oxlint finds cycles that exist at run time; this rule also finds those of types, and those of the guest's
+ * C, where a file and its header are one. Tests are skipped.
  */
 import type { Finding, Source, Tree } from "./tree.ts";
 
@@ -29,7 +29,10 @@ function findingsOf(graph: Graph): Finding[] {
   return findings;
 }
 
-/** The shortest path of imports from the file back to itself that avoids the files of `done`. null: there is none. */
+/**
+ * The shortest path of imports from the file back to itself that avoids the files of `done`. null: there is
+ * none.
+ */
 function cycleThrough(graph: Graph, start: string, done: ReadonlySet<string>): string[] | null {
   const before = new Map<string, string>();
   const waiting = [start];

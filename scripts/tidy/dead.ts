@@ -1,9 +1,10 @@
 /**
  * Files and exported names that are unused.
  *
- * A file is used when another imports it, when it is an entry point, or when another file names it in a string (a
- * program that is started as a process). A name is used when another file imports it. In contract a name may also be
- * used in its own file only: schemas are composed there, and their names are for readers of the API.
+ * A file is used when another imports it, when it is an entry point, or when another file names it in a
+ * string (a program that is started as a process). A name is used when another file imports it. In contract a
+ * name may also be used in its own file only: schemas are composed there, and their names are for readers of
+ * the API.
  */
 import type { Finding, Source, Tree } from "./tree.ts";
 
@@ -18,7 +19,10 @@ const ENTRY_POINTS = [
 
 /** Folders whose exports are for other projects. */
 const PUBLIC = [/^sdk\/src\//];
-/** Folders where a name may be used in its own file only; types may everywhere, as part of what the file exports. */
+/**
+ * Folders where a name may be used in its own file only; types may everywhere, as part of what the file
+ * exports.
+ */
 const MAY_LIVE_ALONE = [/^contract\/src\//];
 
 /** Unused files and exports. */

@@ -1,9 +1,9 @@
 /**
  * Which program may import which, and which files must be pure. Rooms inside a program: rooms.ts.
  *
- * docs/architecture.md has the same table of members. The message of a refused import says what to do instead.
- * Type-only imports count between members (a type is knowledge of the other side) except where the table says
- * otherwise; they do not count for files that must be pure, because a type has no effects.
+ * docs/architecture.md has the same table of members. The message of a refused import says what to do
+ * instead. Type-only imports count between members (a type is knowledge of the other side) except where the
+ * table says otherwise; they do not count for files that must be pure, because a type has no effects.
  */
 import type { Finding, ImportEdge, Source, Tree } from "./tree.ts";
 
@@ -44,7 +44,10 @@ const MEMBERS: Readonly<Record<string, Member>> = {
 /** Members that use nothing but Node's own modules; the sdk not even those. */
 const WITHOUT_PACKAGES = ["base", "node", "sdk"];
 
-/** The only file of contract that the command line may import at runtime: everything else comes through the sdk. */
+/**
+ * The only file of contract that the command line may import at runtime: everything else comes through the
+ * sdk.
+ */
 const CLI_FROM_CONTRACT = ["contract/src/settings.ts"];
 
 /** Refused imports of all files. */

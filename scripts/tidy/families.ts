@@ -1,6 +1,6 @@
 /**
- * What a room gives to the server: a room with handlers or loops has a `family.ts`, and its record is in the list of
- * families.ts, in the order of the rooms.
+ * What a room gives to the server: a room with handlers or loops has a `family.ts`, and its record is in the
+ * list of families.ts, in the order of the rooms.
  */
 import { PROGRAMS } from "./rooms.ts";
 import { type Finding, lineAt, type Tree } from "./tree.ts";
@@ -9,7 +9,9 @@ const LIST = "server/src/families.ts";
 const ROOM = /^server\/src\/([a-z-]+)\//;
 const GIVES = /^server\/src\/[a-z-]+\/(?:.+\/)?(?:routes|[a-z-]+-loop)\.ts$/;
 
-/** Rooms whose handlers or loops are in no family, and families that are not in the list or out of its order. */
+/**
+ * Rooms whose handlers or loops are in no family, and families that are not in the list or out of its order.
+ */
 export function checkFamilies(tree: Tree): Finding[] {
   return [...withoutFamily(tree), ...notInOrder(tree)];
 }

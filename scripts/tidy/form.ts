@@ -12,7 +12,9 @@ const HEAD_LINES_MAX = 25;
 const GENERATED = /(^|\/)generated\.ts$|\.json$|^docs\/(states|configuration)\.md$/;
 const BAD_NAMES = /^(utils?|helpers?|common|misc|managers?)(\.|$)/;
 const KEBAB = /^\.?[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/;
-/** Names that readers and tools expect in this spelling; migrations are numbered in the database's spelling. */
+/**
+ * Names that readers and tools expect in this spelling; migrations are numbered in the database's spelling.
+ */
 const EXPECTED_NAMES =
   /^(README|CONTRIBUTING|AGENTS|GUEST-PROTOCOL|SECURITY|CHANGELOG)\.md$|^LICENSE$|^Makefile$|^\d{4}_[a-z0-9_]+\.sql$/;
 

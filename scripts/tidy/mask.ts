@@ -1,11 +1,13 @@
 /**
  * Separates code from comments and strings in TypeScript, for rules that search in one of them.
  *
- * Always: `code` has the length and the lines of the text, so offsets are the same in both. Quotes and the code
- * inside `${}` are kept; the content of strings, templates, regular expressions and comments becomes spaces.
+ * Always: `code` has the length and the lines of the text, so offsets are the same in both. Quotes and the
+ * code inside `${}` are kept; the content of strings, templates, regular expressions and comments becomes
+ * spaces.
  *
- * Whether a slash begins a regular expression is guessed from the token before it, as every small tokenizer does. A
- * regular expression directly after `)` or `}` is read as a division; the formatter's output has none.
+ * Whether a slash begins a regular expression is guessed from the token before it, as every small tokenizer
+ * does. A regular expression directly after `)` or `}` is read as a division; the formatter's output has
+ * none.
  */
 
 export interface Comment {
@@ -27,7 +29,7 @@ const WORDS_BEFORE_EXPRESSION = new Set(
 export function maskSource(text: string): { readonly code: string; readonly comments: readonly Comment[] } {
   const pieces: string[] = [];
   const comments: Comment[] = [];
-  /** For each open template: how many braces are open inside its `${`. */
+  /** Number of open braces in each open template, inside its `${`. */
   const templates: number[] = [];
   let previous = "";
   let at = 0;

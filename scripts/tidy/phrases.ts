@@ -1,12 +1,12 @@
 /**
- * Phrases that docs/words.md advises against. Existing text still has some, so each top-level folder may have as many
- * as `phrases.txt` records, and the recorded count only shrinks.
+ * Phrases that docs/words.md advises against. Existing text still has some, so each top-level folder may have
+ * as many as `phrases.txt` records, and the recorded count only shrinks.
  *
  * Always:
  * - `npm run golden` lowers recorded counts and never raises one.
  * - A missing line in `phrases.txt` means 0.
- * - Of two lines for one folder and phrase the lower count holds. Git merges the file by keeping the lines of both
- *   sides (.gitattributes), so two branches that lower counts do not conflict.
+ * - Of two lines for one folder and phrase the lower count holds. Git merges the file by keeping the lines of
+ *   both sides (.gitattributes), so two branches that lower counts do not conflict.
  */
 import type { Finding, Tree } from "./tree.ts";
 

@@ -1,13 +1,13 @@
 /**
- * What a file's name promises (docs/architecture.md, "Files and their roles"), checked in the server: only store.ts
- * contains SQL.
+ * What a file's name promises (docs/architecture.md, "Files and their roles"), checked in the server: only
+ * store.ts contains SQL.
  */
 import { type Finding, lineAt, type Source, type Tree } from "./tree.ts";
 
 /**
- * Files that may contain SQL: stores, tests, and what is not a family of the API: the database's own folder, the steps
- * of every request with their small tables, status, which checks whether the database answers, and the statement for
- * events, which stores put into theirs.
+ * Files that may contain SQL: stores, tests, and what is not a family of the API: the database's own folder,
+ * the steps of every request with their small tables, status, which checks whether the database answers, and
+ * the statement for events, which stores put into theirs.
  */
 const HOLDS_SQL =
   /^server\/src\/(db|http|auth|status)\/|^server\/src\/write-events\.ts$|(^|[/-])store\.ts$|\.test\.ts$|^(?!server\/src\/)/;

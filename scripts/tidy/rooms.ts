@@ -1,11 +1,12 @@
 /**
  * Which room of a program may import which: a room is a folder of its `src`, or a file beside them.
  *
- * The table is ordered from the lowest room up: a room imports only rooms before it, so there is no cycle. Types count,
- * because code that names another room's type cannot be understood without it. Tests may import anything.
+ * The table is ordered from the lowest room up: a room imports only rooms before it, so there is no cycle.
+ * Types count, because code that names another room's type cannot be understood without it. Tests may import
+ * anything.
  *
- * A new import between rooms is a new entry in this table, and is reviewed as a change of the structure; an unused
- * entry is a finding too.
+ * A new import between rooms is a new entry in this table, and is reviewed as a change of the structure; an
+ * unused entry is a finding too.
  */
 import type { Finding, Tree } from "./tree.ts";
 

@@ -1,12 +1,12 @@
 /**
- * The repository as tidy reads it: every text file by its path, and every TypeScript file parsed once into code,
- * comments, imports and exports.
+ * The repository as tidy reads it: every text file by its path, and every TypeScript file parsed once into
+ * code, comments, imports and exports.
  *
- * Always: reads only files that git tracks or would track, so that a developer's other files are not checked. A test
- * makes a tree from a few strings instead.
+ * Always: reads only files that git tracks or would track, so that a developer's other files are not checked.
+ * A test makes a tree from a few strings instead.
  *
- * A small tokenizer reads TypeScript, not a compiler: the compiler in use has no programming interface, and tidy asks
- * only questions that tokens can answer.
+ * A small tokenizer reads TypeScript, not a compiler: the compiler in use has no programming interface, and
+ * tidy asks only questions that tokens can answer.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -36,7 +36,10 @@ export interface ExportedName {
 export interface Source {
   readonly path: string;
   readonly text: string;
-  /** The text with comments and the content of strings and regular expressions blanked; same length, same lines. */
+  /**
+   * The text with comments and the content of strings and regular expressions blanked; same length, same
+   * lines.
+   */
   readonly code: string;
   readonly comments: readonly Comment[];
   readonly imports: readonly ImportEdge[];

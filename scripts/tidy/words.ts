@@ -1,6 +1,6 @@
 /**
- * Strings that must not be in the repository: leftovers of unfinished work, and traces of the machine or the way it
- * was written on. A reader sees the program, not its making.
+ * Strings that must not be in the repository: leftovers of unfinished work, and traces of the machine or the
+ * way it was written on. A reader sees the program, not its making.
  */
 import { type Finding, lineAt, type Tree } from "./tree.ts";
 
