@@ -411,8 +411,8 @@ void channel_event(uint64_t key)
 }
 
 /*
- * Bytes that the command has written and that were not sent. For a terminal everything, because FIONREAD may
- * miss its last bytes.
+ * Bytes that the command has written and that were not sent. For a terminal that is everything, because
+ * FIONREAD may miss its last bytes.
  */
 static size_t unsent_in(const struct channel *channel, const struct output_stream *stream)
 {

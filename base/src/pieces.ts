@@ -21,7 +21,7 @@ export class Pieces<Refusal extends object = never> {
   #size = 0;
 
   /**
-   * `max`: how many bytes come at most. `grow`: says whether there is memory for so many more; null: there
+   * `max`: how many bytes come at most. `grow`: says whether there is memory for that many more; null: there
    * is.
    */
   constructor(max: number, grow: (bytes: number) => Refusal | null = () => null) {

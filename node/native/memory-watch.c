@@ -138,8 +138,8 @@ static void mark(unsigned char *bits, uint64_t from, uint64_t to)
 
 /*
  * Marks the pages of no file; with `is_round` only those written since the last round, and protects these
- * again. Of the others it marks in `swapped` those that are not in memory: the kernel leaves a protected page
- * that was returned like that too.
+ * again. Other pages that are not in memory are marked in `swapped`: the kernel leaves a protected page that
+ * was returned like that too.
  */
 static void scan(unsigned char *bits, unsigned char *swapped, int is_round)
 {

@@ -14,7 +14,7 @@ export interface Layer {
   /** A short description, for `npm test -- --list`. */
   readonly holds: string;
   readonly fits: (path: string) => boolean;
-  /** Its files share so many processes. Other files have a process each. */
+  /** Number of processes that its files share. Other files have a process each. */
   readonly processes?: number;
   /** How many processors a file keeps busy that was never recorded. */
   readonly load: number;

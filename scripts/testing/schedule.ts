@@ -39,7 +39,9 @@ export function jobsOf(
   });
 }
 
-/** Deals the files out to so many processes, the longest first, each to the process with the least so far. */
+/**
+ * Deals the files out to that many processes, the longest first, each to the process with the least so far.
+ */
 function shared(
   layer: Layer,
   files: readonly string[],

@@ -14,7 +14,7 @@ import { dirname } from "node:path";
 import { Refusal } from "@flotilla/contract/errors";
 
 const KEY_BYTES = 32;
-/** What is encrypted begins with so many bytes, which name the key. */
+/** Length of the beginning of what is encrypted, which names the key. */
 export const KEY_NAME_BYTES = 8;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;

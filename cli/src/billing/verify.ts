@@ -3,9 +3,9 @@
  * compares.
  *
  * The computation (invoice/derive.ts) shares nothing with the server: amounts and prices follow from
- * intervals and rates as the API gives them. Checked for each invoice: its total; and of each month that it
- * has lines of, what this and all earlier invoices have of that month together. For the newest invoice every
- * earlier month is checked, so a missing adjustment is found as well.
+ * intervals and rates as the API gives them. The checks of each invoice: its total, and for each month in its
+ * lines, what this and all earlier invoices have of that month together. For the newest invoice every earlier
+ * month is checked, so a missing adjustment is found as well.
  */
 import type { Flotilla, Invoice, InvoiceInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

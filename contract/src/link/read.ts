@@ -33,7 +33,7 @@ export function clippedList<T>(value: unknown, where: string, items: number, rea
   return kept.map((item) => read(item));
 }
 
-/** The texts, when they have at most so many bytes with a NUL after each. */
+/** The texts, if they have at most `bytesMax` bytes with a NUL after each. */
 export function bytesAtMost(texts: string[], where: string, bytesMax: number): string[] {
   const bytes = texts.reduce((sum, item) => sum + Buffer.byteLength(item) + 1, 0);
   if (bytes > bytesMax) throw new InvalidMessage(where, `at most ${bytesMax} bytes, not ${bytes}`);

@@ -74,7 +74,7 @@ export const list = <T extends TSchema>(item: T, maxItems: number, options: { by
 export const clippedList = <T extends TSchema>(item: T, items: number) =>
   Type.Array(item, { clipTo: items, default: [] });
 
-/** Variables of an environment: together at most so many bytes, each with `=` and a NUL. */
+/** Variables of an environment: together at most `bytesMax`, each with `=` and a NUL. */
 export const environment = (bytesMax: number) =>
   Type.Unsafe<Record<string, string>>({ type: "object", environmentBytesMax: bytesMax, default: {} });
 

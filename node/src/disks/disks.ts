@@ -79,7 +79,7 @@ export async function mayGrowAgain(directory: string): Promise<boolean> {
   return bavail * bsize >= resumeBytes(blocks * bsize);
 }
 
-/** What must be free, of a file system of so many bytes, before machines write again. Pure. */
+/** What must be free on a file system of this size before machines write again. Pure. */
 export const resumeBytes = (bytes: number): number => Math.min(FREE_BYTES_MIN, bytes * FREE_SHARE_RESUMED);
 
 export const qcow2Disks: Disks = {

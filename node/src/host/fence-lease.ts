@@ -31,7 +31,7 @@ export class FenceLease {
     return this.#until;
   }
 
-  /** Whether so much is left that a fenced VM may be started, or get its fence. */
+  /** Whether enough time is left to start a fenced VM, or to give it its fence. */
   get hasRoom(): boolean {
     return this.#until - this.#clock.boottime() >= LEFT_MS_MIN;
   }

@@ -158,8 +158,7 @@ async function readLayout(directory: string, options: OpenArchiveOptions): Promi
 }
 
 /**
- * An index.json with a single entry need not name its platform. Of one image's variants of an architecture
- * one is chosen.
+ * Chooses the entry of an architecture; one of several variants. A single entry need not name its platform.
  */
 function chooseEntry(entries: Parameters<typeof choosePlatform>[0], arch: string): { readonly digest: string } {
   const [only] = entries;

@@ -122,7 +122,7 @@ export interface WrittenBlocks {
 }
 
 /**
- * Writes a stream of blocks into an open file, and syncs it. `onBytes`: so many bytes of data were written
+ * Writes a stream of blocks into an open file, and syncs it. `onBytes`: this many bytes of data were written
  * since the last call; it may throw. `only`: nothing outside of this part of a file of this size is written.
  * Throws when the stream breaks off or is not one.
  */

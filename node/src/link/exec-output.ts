@@ -8,8 +8,8 @@
  * Always:
  * - Frames and the pieces of output are written in the order in which they came.
  * - Output whose last piece is small (a terminal, a prompt, the end of a burst) is written in its turn, with
- *   what was gathered before it. So is all output while the caller does not read, and that of connections:
- *   the guest sends a window of it, and then waits until the other end has some.
+ *   what was gathered before it. All output is written so while the caller does not read, and that of
+ *   connections always: the guest sends a window of it, and then waits until the other end has some.
  * - While HELD_BYTES or more wait for the caller, the command's outputs are paused.
  */
 import type { ServerResponse } from "node:http";

@@ -6,8 +6,8 @@
  * Always:
  * - There is one supervisor per machine.
  * - A request older than the removal of a machine does not make it again, as long as this process lives: a
- *   late request cannot outlive its connection. Of fenced machines also not after a restart: servers name
- *   those before the first of them begins.
+ *   late request cannot outlive its connection. For fenced machines this holds after a restart too: servers
+ *   name removed ones before any of them begins.
  */
 import { rename } from "node:fs/promises";
 import { join } from "node:path";

@@ -7,7 +7,7 @@
  * Always:
  * - The file is replaced atomically (temporary file, fsync, rename, fsync of the directory). So a reader
  *   finds the old or the new one, and a written journal survives a crash of the host.
- * - Of several changes during a write only the last is written.
+ * - Only the last of several changes during a write is written.
  * - The file holds the machine's environment, so only the node agent's user can read it.
  *
  * The process may die at any point; adopt.ts removes the temporary file. A machine whose journal is lost

@@ -34,7 +34,7 @@ export interface PrepareVmOptions {
 /** Long enough to make a template first. */
 const PREPARE_DEADLINE_MS = 150_000;
 
-/** With so many recent starts a kind is frequent. */
+/** A kind with this many recent starts is frequent. */
 const FREQUENT_MIN = 3;
 
 /**

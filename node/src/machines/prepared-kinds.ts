@@ -7,8 +7,8 @@
  * Always:
  * - A few kinds are permanent, and come first. Others are added with demand, at most KINDS_BY_DEMAND_MAX; the
  *   oldest of them is displaced.
- * - Of the kinds that need more, the one of which the fewest wait is prepared next, so no kind waits for all
- *   of another.
+ * - The next VM is of the kind with the fewest waiting, of those that need more, so no kind waits for all of
+ *   another.
  * - A kind that failed is skipped for a time that doubles with each failure; other kinds are prepared in the
  *   meantime.
  */

@@ -11,7 +11,7 @@
  *   starts come first.
  * - A VM can be taken from the moment it is prepared, once. A VM that ends before is dropped.
  * - A kind that failed is tried again after a pause that grows with each failure; other kinds come first.
- *   Machines then boot without a prepared VM: slower, otherwise the same. Of consecutive failures the first
+ *   Machines then boot without a prepared VM: slower, otherwise the same. The first of consecutive failures
  *   is logged as a warning.
  * - When `release` resolves, every VM that was prepared here and that no machine took has ended.
  *

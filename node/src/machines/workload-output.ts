@@ -236,7 +236,7 @@ export class WorkloadOutput {
     return first?.at ?? 0;
   }
 
-  /** Moves what is held to the begin of a buffer with room for so many bytes. */
+  /** Moves what is held to the beginning of a buffer with room for that many bytes. */
   #resize(bytes: number): void {
     const capacity = bytes === 0 ? 0 : Math.max(CAPACITY_BYTES_MIN, 2 ** Math.ceil(Math.log2(bytes)));
     const former = this.#buffer;

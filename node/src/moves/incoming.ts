@@ -2,8 +2,8 @@
  * Machines that come from other nodes: receives their files, and makes a stopped machine of them.
  *
  * Owns `<node>/incoming/<move>/`: `request.json`, `root.ext4`, and `machine/`, which becomes the machine's
- * directory by one rename. Of a disk that is sent while its machine runs, `disk.early`, and `point`, the id
- * of the last point that is complete.
+ * directory by one rename. For a disk that is sent while its machine runs there are `disk.early` and `point`,
+ * the id of the last complete point.
  *
  * Always:
  * - A file has its name only when its content's hash is the sender's and it is synced. Before, it is

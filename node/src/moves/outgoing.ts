@@ -1,6 +1,6 @@
 /**
- * A machine's files as they leave for another node: what there is, and their blocks. Of a suspended machine
- * also its memory, and the base of that.
+ * A machine's files as they leave for another node: their list and their blocks, with the memory of a
+ * suspended machine and the base of that memory.
  *
  * Only reads. Always: files that change are read while nothing of the machine runs here and it is to stay
  * stopped; the server starts it again only after the move has ended, here or on the other node. They stay
@@ -201,7 +201,9 @@ async function begun(records: AsyncIterable<MoveRecord>): Promise<AsyncIterable<
   return { [Symbol.asyncIterator]: () => ({ next, return: end }) };
 }
 
-/** Throws UnknownPoint when the machine's files may change. Those that others share never do. */
+/**
+ * The file to send. Throws UnknownPoint if the machine may change it; files that machines share never change.
+ */
 async function outgoingPath(machine: SupervisedMachine, name: string): Promise<string> {
   if (name === "root") return (await diskBase(machine.known)).root.rootPath;
   const running = name === "memory-base" ? await watched(machine) : null;

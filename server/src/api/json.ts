@@ -6,7 +6,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { Check } from "./validate.ts";
 
-/** A large body is one long text, mostly. So many values are more than any endpoint has a use for. */
+/** Max values in a body: more than any endpoint has a use for. A large body is mostly one long text. */
 export const VALUES_MAX = 20_000;
 const DEPTH_MAX = 256;
 

@@ -7,9 +7,9 @@
  * - `record` resolves after the commit of its row; a failed batch rejects all who wait for it.
  * - Records that no request waits for are kept for the next batch when one fails: of calls that succeeded at
  *   most NOTES_MAX, and as many of refused and failed ones, of one tenant a quarter of them. More are dropped
- *   and counted in the log. So a caller that is refused again and again hides no call that succeeded, and no
+ *   and counted in the log. So a caller that is refused repeatedly hides no call that succeeded, and no
  *   refusal of another tenant.
- * - Of refused and failed calls that are alike, only the first of a minute have a row each (folds.ts).
+ * - Only the first of a minute's refused or failed calls that are alike have a row each (folds.ts).
  *
  * A crash loses the records of the batch under way and of the one that gathers, and the counts of folded
  * calls. No request of these was answered, except those that were only noted.

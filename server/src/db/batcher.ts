@@ -6,7 +6,7 @@
  * - At most `statementsMax` are under way that others may wait for, each with at most `itemsMax` items.
  * - A statement begins at the end of the turn of the event loop in which its first caller came, with all that
  *   came in that turn, and at least `gatherMs` after the one before. So it begins after each of its calls.
- * - Of writes, a statement has each key once, and those of one key begin in the order in which they came.
+ * - A statement that writes has each key once, and writes of one key begin in the order in which they came.
  * - A caller fails only for what is its own: what fails is done again, each item alone, except when the
  *   database is unavailable.
  */

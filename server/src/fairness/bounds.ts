@@ -38,10 +38,7 @@ const DESCRIPTORS_RESERVED = 128;
 /** Each takes about 20 kB. For more, use a proxy or several servers. */
 const CONNECTIONS_MAX = 10_000;
 const CONNECTIONS_MIN = 16;
-/**
- * Connections to guests that wait for another request: one for so many connections of callers, out of what is
- * reserved.
- */
+/** One idle connection to a guest is kept for this many connections of callers, out of what is reserved. */
 const CONNECTIONS_PER_IDLE = 16;
 const IDLE_MAX = 256;
 /** Concurrent requests of one tenant: commands, followed logs, terminals, bridges. */

@@ -22,7 +22,7 @@ import {
 const HOUR_MS = 3_600_000;
 const AUTHORITY_MS = 10 * 365 * 24 * HOUR_MS;
 /**
- * An authority is valid from so long before it was made: the clock of the server that made it may have been
+ * An authority is valid from this long before it was made: the clock of the server that made it may have been
  * ahead.
  */
 const AUTHORITY_BEFORE_MS = 365 * 24 * HOUR_MS;

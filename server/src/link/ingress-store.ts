@@ -7,7 +7,7 @@
 import type { FleetListener } from "@flotilla/contract/link/fleet";
 import { type Queryable, sql } from "../db/database.ts";
 
-/** At most so many ingresses are certified and named to nodes. */
+/** Max ingresses that are certified and named to nodes. */
 const INGRESSES_MAX = 16;
 
 export interface IngressCertificate {

@@ -321,7 +321,7 @@ export class OpenExec {
     this.#taken = Promise.withResolvers();
   }
 
-  /** Whether so much input is under way that no more may be sent. */
+  /** Whether too much input is under way for more to be sent. */
   get #isInputUnderWay(): boolean {
     return this.#parts.port !== undefined && this.#parts.isResumable && this.#sent.keptBytes > UNDER_WAY_BYTES_MAX;
   }

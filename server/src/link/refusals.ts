@@ -20,7 +20,7 @@ export function asUnopened(error: Error): Error {
   return error;
 }
 
-/** Whether a connection could not be opened. Of a Unix socket the system says that no agent listens. */
+/** Whether a connection could not be opened. For a Unix socket the system says that no agent listens. */
 function isUnopened(cause: unknown): boolean {
   if (!(cause instanceof Error)) return false;
   const { code } = cause as NodeJS.ErrnoException;

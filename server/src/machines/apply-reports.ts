@@ -23,8 +23,8 @@ const WRITE_TRIES_MAX = 4;
 /** How many are read with those of other nodes and requests; more have a statement for themselves. */
 const READ_TOGETHER_MAX = 8;
 /**
- * A complete report that was written before a machine came to the node may arrive after it, by so much if it
- * was sent in time.
+ * A complete report that was written before a machine came to the node may arrive after it, by this time at
+ * most if it was sent in time.
  */
 const NO_TRACE_AFTER_MS = 15_000;
 

@@ -28,7 +28,7 @@ export function locateFor({ cache }: Pick<MachineServices, "cache">, { tenantId,
         const phase = phaseOf(machine);
         if (!isMoving && phase !== "running" && phase !== "starting") throw ended(id);
         const isAway = machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus);
-        // A start that follows a move ends it. Of any other machine its node knows more than its row.
+        // A start that follows a move ends it. The node of any other machine knows more than its row.
         const isAwaited = isMoving || (phase === "starting" && hasMoved && !isAway);
         if (!isAwaited) return { node: nodeOf(machine), hasWaited };
         isCurrent = true;

@@ -3,7 +3,7 @@
  * arrived.
  *
  * Always:
- * - Only the target says what is missing, so that a copy continues on any server. Of a disk that was sent
+ * - Only the target says what is missing, so that a copy continues on any server. For a disk that was sent
  *   while the machine ran (early.ts), that is what has changed since.
  * - A machine that is stopped in another way meanwhile has discarded its memory: the copy continues without
  *   it.

@@ -2,8 +2,8 @@
  * What a drain does next with the machines of its node, and how it says so. Pure.
  *
  * Always:
- * - Tenants take turns, so that the machines of one do not wait for all those of another. Of one tenant,
- *   running machines leave first.
+ * - Tenants take turns, so that the machines of one do not wait for all those of another. Running machines of
+ *   a tenant leave first.
  * - A move that failed is tried again MOVE_TRIES_MAX times in all; one that was canceled is not.
  */
 import type { Placement } from "../placement/place.ts";
@@ -11,7 +11,7 @@ import type { Placement } from "../placement/place.ts";
 const MOVE_TRIES_MAX = 3;
 /** Before a move is tried again. */
 const RETRY_MS = 10_000;
-/** A text names so many machines. */
+/** Max machines that a text names. */
 const NAMED_MAX = 5;
 
 export interface DrainedMachine {

@@ -196,8 +196,8 @@ export class NodeDirectory {
   }
 
   /**
-   * The ready nodes that have an image. Those who ask at the same time share a read. That none has it is only
-   * answered by a read that began after the call: an image that was just fetched or imported must be found.
+   * The ready nodes that have an image. Concurrent callers share a read. An empty answer comes only from a
+   * read that began after the call: an image that was just fetched or imported must be found.
    */
   async withImage(query: ImageQuery): Promise<ReadonlySet<string>> {
     const { reference, architecture, tenantId } = query;

@@ -125,7 +125,7 @@ export const MEMORY_WAITS_MAX = 10;
 const EVENLY = 0.5;
 /** A node without the image is chosen when it is freer by this share of its resources. */
 const IMAGE_COST = 0.25;
-/** A refusal names so many nodes. */
+/** Max nodes that a refusal names. */
 const REASONS_MAX = 5;
 const BYTES_PER_GB = 1024 ** 3;
 

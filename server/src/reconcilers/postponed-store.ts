@@ -7,7 +7,7 @@
 import { type Queryable, sql } from "../db/database.ts";
 import { AHEAD_MS_MAX, instantOf } from "../db/instant.ts";
 
-/** A lease ends so long after this, so that a server that lives renews it. */
+/** A lease ends this long afterwards, so that a server that lives renews it. */
 const RENEWAL_MS_MAX = 60_000;
 
 interface Instants {

@@ -16,9 +16,9 @@ import { instantOf } from "../db/instant.ts";
 
 /** How far ahead a machine is held. As the function hold_until. */
 export const HOLD_MS = 60_000;
-/** A hold that reaches as far as one of so long ago would is not renewed: another server just did. */
+/** A hold that another server renewed within this time is not renewed. */
 const RENEW_AFTER_MS = 10_000;
-/** A statement sums the usage of so many tenants. */
+/** Max tenants whose usage one statement sums. */
 const TENANTS_PER_STATEMENT_MAX = 100;
 
 /** Tenants with such a budget. */
@@ -29,8 +29,8 @@ export const BUDGETED = sql`
 
 /**
  * Renews the holds of all tenants: ends those of tenants without such a budget, places missing ones, as after
- * a change of a plan, and moves the others to the window that begins where usage is counted. Those of nodes
- * that do not report stay as they are. Returns how many it wrote.
+ * a change of a plan, and moves the others to the window that begins where usage is counted. Holds of
+ * machines on nodes that do not report stay as they are. Returns how many it wrote.
  */
 export async function renewHolds(db: Queryable, now: number): Promise<number> {
   const at = sql`${instantOf(now)}::timestamptz`;

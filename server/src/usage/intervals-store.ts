@@ -71,7 +71,7 @@ export async function readUsageOf(
   return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
 }
 
-/** A statement reads the intervals of so many tenants. */
+/** Max tenants whose intervals one statement reads. */
 const TENANTS_PER_STATEMENT_MAX = 100;
 
 /**

@@ -15,7 +15,7 @@ import { type Database, type Queryable, sql, type Statement } from "../db/databa
 import { instantOf } from "../db/instant.ts";
 import { BUDGETED } from "./holds-store.ts";
 
-/** A tenant gets a subtotal when a check would read more than so many intervals without it. */
+/** A tenant gets a subtotal when a check would read more intervals than this without it. */
 const UNSUMMED_MAX = 1000;
 
 /**

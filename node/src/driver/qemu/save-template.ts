@@ -108,7 +108,7 @@ async function saveOneBoot(
 
 /**
  * Restores a guest of a template, which mounts a copy of a new disk, and saves both: memory and disk are of
- * the same moment. Of the image only the shell runs, without its scripts and unable to write files
+ * the same moment. Only the shell of the image runs, without its scripts and unable to write files
  * (guest/warm.c): what it left would be the same in all machines.
  */
 export async function saveMounted(saving: Saving, { base, disk, rootDevice, tuning }: Mounting): Promise<void> {

@@ -392,8 +392,8 @@ async function checkedBase(
 
 /**
  * The file of the memory's base; null: it has none. Throws when a file is not the one with which the memory
- * was saved. Of memory that came from another node, `moved` says what the files became whose content was
- * compared when they arrived.
+ * was saved. For memory from another node, `moved` names the files whose content was compared when they
+ * arrived.
  */
 async function checkFiles(
   header: Partial<MemoryHeader> | null,

@@ -15,7 +15,7 @@ export type ClientMessage =
 /** The largest number of columns and rows; the same as in the query of the request. */
 const SIDE_MAX = 10_000;
 
-/** The standard allows a close frame so many bytes for its reason. */
+/** Max bytes of the reason in a close frame, by the standard. */
 const CLOSE_REASON_BYTES_MAX = 123;
 
 /** The beginning of a text, as much as a close frame takes. */
