@@ -184,7 +184,7 @@ function directions(): Case[] {
   });
   const own = "contract/src/a.ts";
   return [
-    edge("contract imports nothing of ours", "contract/src/b.ts", "server/src/a.ts", own),
+    edge("contract imports no program", "contract/src/b.ts", "server/src/a.ts", own),
     edge("base imports nothing of ours", "base/src/b.ts", own, "base/src/a.ts"),
     edge("the sdk does not import base", "sdk/src/b.ts", "base/src/a.ts", "sdk/src/a.ts"),
     edge("the server does not import the node", "server/src/b.ts", "node/src/a.ts", own),

@@ -8,9 +8,11 @@
  *
  * A new event is one line here and the call that writes it. The node agent imports only types of this file.
  */
+import { renderMicros } from "@flotilla/base/money";
 import type { TObject, TProperties } from "typebox";
 import { EVENT_PATTERN } from "./patterns.ts";
-import { type Static, Type } from "./schema.ts";
+import { BUDGET_POLICIES, type BudgetPolicy } from "./plans.ts";
+import { int64, oneOf, type Static, Type } from "./schema.ts";
 
 export const EVENT_LEVELS = ["info", "warn", "error"] as const;
 export type EventLevel = (typeof EVENT_LEVELS)[number];
@@ -27,6 +29,41 @@ const number = Type.Number();
 /** A text for the machine's owner. */
 const reason = { reason: text };
 const node = { nodeId: text };
+
+const MEMORY_LOSS_CAUSES = ["resumeFailed", "vmEnded", "vmSilent", "cannotMove", "moveFailed"] as const;
+
+/** The sentences of causes for which a machine boots although its memory was to be kept. */
+const MEMORY_LOSSES: Readonly<Record<(typeof MEMORY_LOSS_CAUSES)[number], (detail: string) => string>> = {
+  resumeFailed: (detail) => `the memory of the suspended machine was lost, and it boots: ${detail}`,
+  vmEnded: () => "the memory of the machine was lost: its VM ended while it was paused for a move",
+  vmSilent: (detail) =>
+    `the memory of the machine was lost: its VM was paused for a move and does not answer: ${detail}`,
+  cannotMove: (detail) => `the memory of the machine was lost, and it boots: ${detail}`,
+  moveFailed: () => "the memory of the machine was lost, and it boots: it could not be moved to the other node",
+};
+
+/** Money in micros. */
+interface BudgetUse {
+  readonly percent: number;
+  readonly usedMicros: number;
+  readonly budgetMicros: number;
+  readonly heldMicros: number;
+  readonly policy: BudgetPolicy;
+}
+
+const BUDGET_CONSEQUENCES: Readonly<Record<BudgetPolicy, string>> = {
+  none: "",
+  notify: "",
+  block: "; creates and starts of machines are refused until the month ends",
+  stop: "; creates and starts of machines are refused until the month ends, and running machines are stopped",
+};
+
+function budgetText({ percent, usedMicros, budgetMicros, heldMicros, policy }: BudgetUse): string {
+  const held = heldMicros === 0 ? "" : `, with ${renderMicros(heldMicros)} held for running machines`;
+  const consequence = percent === 100 ? BUDGET_CONSEQUENCES[policy] : "";
+  const used = `${renderMicros(usedMicros)} of ${renderMicros(budgetMicros)}`;
+  return `${percent} % of the monthly budget is used: ${used}${held}${consequence}`;
+}
 
 export const EVENTS = {
   "machine.created": is("info", {}, () => "machine created"),
@@ -68,11 +105,9 @@ export const EVENTS = {
   "machine.memoryLeft": is("warn", reason, (data) => {
     return `machine is moved without its memory, and boots on the other node: ${data.reason}`;
   }),
-  "machine.memoryLost": is(
-    "warn",
-    reason,
-    (data) => `the memory of the machine was lost, and it boots: ${data.reason}`,
-  ),
+  "machine.memoryLost": is("warn", { cause: oneOf(MEMORY_LOSS_CAUSES), detail: text }, (data) => {
+    return MEMORY_LOSSES[data.cause](data.detail);
+  }),
   "machine.memoryDiscarded": is("info", {}, () => "the memory of the suspended machine was discarded"),
   "machine.resumed": is("info", { suspendedAt: Type.String({ format: "date-time" }) }, (data) => {
     return `resumed with the memory of ${data.suspendedAt}`;
@@ -130,9 +165,17 @@ export const EVENTS = {
   "webhook.disabled": is("error", { webhookId: text, ...reason }, (data) => {
     return `webhook ${data.webhookId} was disabled: ${data.reason}; repair the receiver, then enable the webhook`;
   }),
-  "tenant.budgetUsed": is("warn", { percent: number, usage: text }, (data) => {
-    return `${data.percent} % of the monthly budget is used: ${data.usage}`;
-  }),
+  "tenant.budgetUsed": is(
+    "warn",
+    {
+      percent: number,
+      usedMicros: int64(),
+      budgetMicros: int64(),
+      heldMicros: int64(),
+      policy: oneOf(BUDGET_POLICIES),
+    },
+    budgetText,
+  ),
 } as const;
 
 export type EventType = keyof typeof EVENTS;

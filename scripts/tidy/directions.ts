@@ -20,7 +20,7 @@ const EVERY_MEMBER = ["base", "contract", "server", "node", "sdk", "cli", "guest
 
 const MEMBERS: Readonly<Record<string, Member>> = {
   base: { members: [], advice: "base is below every program: move what both need into it" },
-  contract: { members: [], advice: "contract is what the programs agree on: move what both need into it" },
+  contract: { members: ["base"], advice: "contract is what the programs agree on: move what both need into it" },
   server: {
     members: ["base", "contract"],
     advice: "the server reaches a node over the link (contract/src/link/link.ts)",

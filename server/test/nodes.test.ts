@@ -120,7 +120,7 @@ test("a node's report is shown, fenced by the generation, and its events are wri
     },
     { sequence: 4, machineId: id, type: "machine.unheardOf", data: {}, at: Date.now() },
     { sequence: 5, machineId: id, type: "machine.fenced", data: { reason: 1 }, at: Date.now() },
-    { sequence: 6, machineId: id, type: "tenant.budgetUsed", data: { percent: 80, usage: "all" }, at: Date.now() },
+    { sequence: 6, machineId: id, type: "webhook.disabled", data: { webhookId: "h", reason: "r" }, at: Date.now() },
   ];
   for (const isComplete of [false, true, false]) await tell({}, { events, isComplete });
   const messages = (await client.get(`/v1/machines/${id}/events`)).json.map(

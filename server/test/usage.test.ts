@@ -514,15 +514,15 @@ test("a tenant gets one event at 80 % of its budget and one at 100 %, from any n
   await use("watched-4", from, 500_000);
   assert.equal((await events()).length, 2);
   const listed = await until(async () => {
-    const all = (await client.get("/v1/events")).json as { type: string; level: string }[];
+    const all = (await client.get("/v1/events")).json as { type: string; level: string; data: object }[];
     return all.length === 2 && all;
   });
   assert.deepEqual(
-    listed.map(({ type, level }) => [type, level]),
-    [
-      ["tenant.budgetUsed", "warn"],
-      ["tenant.budgetUsed", "warn"],
-    ],
+    listed.map(({ type, level, data }) => [type, level, data]),
+    [80, 100].map((percent) => {
+      const amounts = { usedMicros: percent * 10_000, budgetMicros: budget, heldMicros: 0 };
+      return ["tenant.budgetUsed", "warn", { percent, ...amounts, policy: "notify" }];
+    }),
   );
 });
 

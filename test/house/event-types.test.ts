@@ -29,15 +29,26 @@ test("each type of event is written somewhere, and only types of the table are",
   assert.deepEqual([...written].filter((type) => type !== NO_EVENT).sort(), Object.keys(EVENTS).sort());
 });
 
+/** Data with each value of each enumeration. */
+function examplesOf(properties: Readonly<Record<string, object>>): Readonly<Record<string, unknown>>[] {
+  let examples: Record<string, unknown>[] = [{}];
+  for (const [name, schema] of Object.entries(properties)) {
+    const { type, enum: values } = schema as { readonly type: string; readonly enum?: readonly string[] };
+    const plain = type === "string" ? "a text" : type === "boolean" ? true : 3;
+    examples = (values ?? [plain]).flatMap((value) => examples.map((example) => ({ ...example, [name]: value })));
+  }
+  return examples;
+}
+
 test("each type prints one line from data of its schema", () => {
   for (const [type, { data }] of Object.entries(EVENTS)) {
-    const example = Object.entries(data.properties).map(([name, { type: kind }]) => [
-      name,
-      kind === "string" ? "a text" : kind === "number" ? 3 : true,
-    ]);
-    const { message } = printEvent({ type, data: Object.fromEntries(example) } as NewEvent);
-    assert.match(message, /^[^\n]{6,}$/, type);
-    assert.doesNotMatch(message, /undefined|NaN|\[object/, type);
+    const messages = examplesOf(data.properties).map((example) => {
+      const { message } = printEvent({ type, data: example } as NewEvent);
+      assert.match(message, /^[^\n]{6,}$/, type);
+      assert.doesNotMatch(message, /undefined|NaN|\[object/, type);
+      return message;
+    });
+    if (type === "machine.memoryLost") assert.equal(new Set(messages).size, 5, "each cause has its sentence");
   }
 });
 

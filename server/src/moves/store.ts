@@ -116,7 +116,7 @@ export interface OwnerChange {
 
 const MEMORY_LOST = {
   type: "machine.memoryLost",
-  data: { reason: "it could not be moved to the other node" },
+  data: { cause: "moveFailed", detail: "" },
 } as const;
 
 /**

@@ -333,7 +333,8 @@ class Move {
     }
     const how = EFFECT_TEXTS[effect];
     activity.note(machine.id, { type: "machine.moveBegun", data: { from: machine.nodeId ?? "", to: nodeId, how } });
-    if (reason !== null) activity.note(machine.id, { type: "machine.memoryLost", data: { reason } });
+    if (reason !== null)
+      activity.note(machine.id, { type: "machine.memoryLost", data: { cause: "cannotMove", detail: reason } });
     this.#results.set("hold", `${machine.nodeId} → ${nodeId}${how}${reason === null ? "" : `: ${reason}`}`);
   }
 

@@ -3,7 +3,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isUsedUp, noticeText, reachedPercents } from "./notices.ts";
+import { printEvent } from "@flotilla/contract/event-types";
+import { type Budgeted, isUsedUp, noticesOf, reachedPercents } from "./notices.ts";
 
 test("a share is reached to the micro, also of budgets that floating point cannot divide", () => {
   assert.deepEqual(reachedPercents(79_999_999, 100_000_000), []);
@@ -16,7 +17,7 @@ test("a share is reached to the micro, also of budgets that floating point canno
   assert.deepEqual(reachedPercents(0, 0), [80, 100], "a budget of 0 is used up");
 });
 
-test("an event says how much is used, and at 100 % what happens then", () => {
+test("an event has exact amounts, and says how much is used and at 100 % what happens then", () => {
   const budgeted = {
     tenantId: "t",
     policy: "stop",
@@ -24,10 +25,15 @@ test("an event says how much is used, and at 100 % what happens then", () => {
     heldMicros: 0,
     clockAheadMs: 0,
   } as const;
-  assert.equal(noticeText(budgeted, 80_500_000, 80), "80.50 of 100.00");
-  assert.match(noticeText(budgeted, 100_000_001, 100), /^100\.000001 of 100\.00; creates .* are stopped$/);
-  const held = { ...budgeted, heldMicros: 500_000 };
-  assert.match(noticeText(held, 99_600_000, 100), /^99\.60 of 100\.00, with 0\.50 held for running machines; creates/);
+  const [first] = noticesOf(budgeted, 80_500_000);
+  const amounts = { usedMicros: 80_500_000, budgetMicros: 100_000_000, heldMicros: 0 };
+  assert.deepEqual(first?.happened.data, { percent: 80, ...amounts, policy: "stop" });
+  const said = (of: Budgeted, usedMicros: number) =>
+    noticesOf(of, usedMicros).map(({ happened }) => printEvent(happened).message);
+  assert.deepEqual(said(budgeted, 80_500_000), ["80 % of the monthly budget is used: 80.50 of 100.00"]);
+  assert.match(said(budgeted, 100_000_001)[1] ?? "", /^100 % .*: 100\.000001 of 100\.00; creates .* are stopped$/);
+  const held = said({ ...budgeted, heldMicros: 500_000 }, 99_600_000)[1] ?? "";
+  assert.match(held, /: 99\.60 of 100\.00, with 0\.50 held for running machines; creates/);
 });
 
 test("a budget is used up when nothing is left, or when what is held does not fit in what is left", () => {

@@ -1,8 +1,7 @@
 /**
- * The shares of a monthly budget that cause an event, and its text. Pure.
+ * The shares of a monthly budget that cause an event. Pure.
  */
 import type { NewEvent } from "@flotilla/contract/event-types";
-import { renderMicros } from "@flotilla/base/money";
 import type { BudgetPolicy } from "@flotilla/contract/plans";
 
 /** As the CHECK of budget_notices. */
@@ -30,20 +29,6 @@ export const reachedPercents = (takenMicros: number, budgetMicros: number): read
 export const isUsedUp = ({ budgetMicros, heldMicros }: Budgeted, usedMicros: number): boolean =>
   usedMicros >= budgetMicros || usedMicros + heldMicros > budgetMicros;
 
-const CONSEQUENCES: Readonly<Record<BudgetPolicy, string>> = {
-  none: "",
-  notify: "",
-  block: "; creates and starts of machines are refused until the month ends",
-  stop: "; creates and starts of machines are refused until the month ends, and running machines are stopped",
-};
-
-export function noticeText(budgeted: Budgeted, usedMicros: number, percent: NoticePercent): string {
-  const { policy, budgetMicros, heldMicros } = budgeted;
-  const consequence = percent === 100 ? CONSEQUENCES[policy] : "";
-  const held = heldMicros === 0 ? "" : `, with ${renderMicros(heldMicros)} held for running machines`;
-  return `${renderMicros(usedMicros)} of ${renderMicros(budgetMicros)}${held}${consequence}`;
-}
-
 /** An event to write. */
 export interface Notice {
   readonly tenantId: string;
@@ -57,7 +42,8 @@ export const noticesOf = (
   usedMicros: number,
   percents: readonly NoticePercent[] = reachedPercents(usedMicros + budgeted.heldMicros, budgeted.budgetMicros),
 ): readonly Notice[] =>
-  percents.map((percent) => ({
-    ...{ tenantId: budgeted.tenantId, percent },
-    happened: { type: "tenant.budgetUsed", data: { percent, usage: noticeText(budgeted, usedMicros, percent) } },
-  }));
+  percents.map((percent) => {
+    const { tenantId, budgetMicros, heldMicros, policy } = budgeted;
+    const data = { percent, usedMicros, budgetMicros, heldMicros, policy };
+    return { tenantId, percent, happened: { type: "tenant.budgetUsed", data } };
+  });

@@ -76,7 +76,7 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
       machine.log.info({ boot: boot.bootId }, "a VM that is paused for a move was adopted");
       return;
     }
-    machine.event({ type: "machine.memoryLost", data: { reason: "its VM ended while it was paused for a move" } });
+    machine.event({ type: "machine.memoryLost", data: { cause: "vmEnded", detail: "" } });
     await recordGone(machine, boot);
   } catch (error) {
     signal.throwIfAborted();
@@ -85,9 +85,9 @@ async function adoptPaused(machine: Machine, boot: JournaledBoot, signal: AbortS
     // One whose memory its move waits for may be needed.
     if (machine.adoptAttempts < ADOPT_ATTEMPTS_MAX || (desired === "stopped" && keepsMemory)) throw error;
     held.state = "unreachable";
-    const reason = `its VM was paused for a move and does not answer: ${messageOf(error)}`;
-    machine.event({ type: "machine.memoryLost", data: { reason } });
-    machine.crashed(reason);
+    const detail = messageOf(error);
+    machine.event({ type: "machine.memoryLost", data: { cause: "vmSilent", detail } });
+    machine.crashed(`its VM was paused for a move and does not answer: ${detail}`);
   } finally {
     deadline.dispose();
   }

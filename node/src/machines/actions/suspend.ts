@@ -160,7 +160,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
 
 /** The machine boots next: its disk is as after a power cut, and what its guest had synced is there. */
 async function loseMemory(machine: Machine, reason: string): Promise<void> {
-  machine.event({ type: "machine.memoryLost", data: { reason } });
+  machine.event({ type: "machine.memoryLost", data: { cause: "resumeFailed", detail: reason } });
   await machine.update({ memory: null });
   await removeMemory(machine);
 }
