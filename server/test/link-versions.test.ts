@@ -32,6 +32,8 @@ const recorded = JSON.parse(await readFile(VECTORS, "utf8")) as {
   readonly exec: { readonly request: string; readonly answer: string };
   readonly pull: { readonly request: Fields; readonly answer: readonly Fields[] };
   readonly images: { readonly answer: readonly Fields[] };
+  /** What reports have carried of one machine, in their order. */
+  readonly events: readonly { readonly type: string; readonly data: Fields }[];
   readonly files: { readonly [Name in "write" | "read" | "list" | "missing" | "remove"]: FileCall };
 };
 /** Bodies in base64. */
@@ -91,7 +93,7 @@ function answerFile(response: ServerResponse, body: Buffer): void {
 }
 
 /** A node of the next version that gives the recorded answers. */
-async function playNode(id: string): Promise<void> {
+async function playNode(id: string): Promise<{ readonly report: (more: Fields) => Promise<void> }> {
   const address = await listening(({ method, url = "" }, response, body) => {
     if (url.endsWith("/exec")) return void response.end(Buffer.from(recorded.exec.answer, "base64"));
     if (url.includes("/files/")) return answerFile(response, body);
@@ -107,16 +109,17 @@ async function playNode(id: string): Promise<void> {
   const entered = await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", entry);
   assert.equal(entered.status, 200, entered.text);
   const own = client.withKey(entered.json.credential as string);
-  const reported = await own.post(`/v1/nodes/${id}/heartbeat`, {
-    ...recorded.heartbeat.request,
-    ...LATER,
-    machines: [],
-  });
-  assert.equal(reported.status, 200, reported.text);
+  const report = async (more: Fields): Promise<void> => {
+    const body = { ...recorded.heartbeat.request, ...LATER, machines: [], ...more };
+    const reported = await own.post(`/v1/nodes/${id}/heartbeat`, body);
+    assert.equal(reported.status, 200, reported.text);
+  };
+  await report({});
+  return { report };
 }
 
 test("a node of the next version runs machines for this server", async () => {
-  await playNode("node-next");
+  const node = await playNode("node-next");
   const create = async (reference: string) =>
     (await client.post("/v1/machines", { source: { type: "image", reference } })).json.id as string;
   const id = await create("local/busybox");
@@ -141,6 +144,14 @@ test("a node of the next version runs machines for this server", async () => {
   assert.equal((await client.post("/v1/images/pull", { reference: "app:slow-20" })).status, 202);
   const listed = (await client.get("/v1/images")).json as Fields[];
   assert.deepEqual(listed.map(({ reference }) => reference).toSorted(), ["app:slow-20", "local/busybox"]);
+  const later = { sequence: 100, machineId: id, type: "machine.ofNextVersion", data: {}, at: 1 };
+  await node.report({ events: [...recorded.events.map((event) => ({ ...event, machineId: id, mood: "new" })), later] });
+  const timeline = (await client.get(`/v1/machines/${id}/events`)).json as readonly { type: string; data: Fields }[];
+  const types = new Set(recorded.events.map(({ type }) => type));
+  assert.deepEqual(
+    timeline.filter(({ type }) => types.has(type)).map(({ type, data }) => ({ type, data })),
+    recorded.events.map(({ type, data }) => ({ type, data })),
+  );
   assert.equal((await client.post(`/v1/machines/${id}/stop`)).json.state, "stopped");
   const failed = await client.post(`/v1/machines/${await create("missing")}/start`);
   assert.deepEqual([failed.status, failed.headers.get("x-error-code")], [422, "image_not_found"]);
@@ -246,6 +257,23 @@ test("this node runs machines for a server of the next version", async () => {
     what: "a heartbeat",
   });
   contains(posted[0]?.body ?? {}, recorded.register.request);
+  const another = `mach-${"e".repeat(32)}`;
+  const ofAnother = { ...(recorded.running.request["spec"] as Fields), machineId: another };
+  const spec = { ...ofAnother, image: { reference: "app:slow-10", arch: null } };
+  const request = { ...recorded.running.request, spec: { ...spec, command: ["sh", "-c", "exit 3"] } };
+  for (const change of [{ generation: 90 }, { generation: 91, state: "stopped", keepsMemory: true }]) {
+    const told = await call(socketPath, "PUT", `/v1/machines/${another}?waitMs=5000`, { ...request, ...change });
+    assert.equal(told.status, 200, told.text);
+  }
+  const resumed = { ...request, spec: { ...spec, env: { FAKE_RESUME_FAIL: "1" } }, generation: 92, keepsMemory: true };
+  await call(socketPath, "PUT", `/v1/machines/${another}?waitMs=5000`, resumed);
+  const events = (): readonly Fields[] => posted.flatMap(({ body }) => (body["events"] ?? []) as readonly Fields[]);
+  for (const expected of recorded.events) {
+    const sent = (): Fields | undefined => events().find(({ type }) => type === expected.type);
+    await until(() => sent() !== undefined, { deadlineMs: 10_000, what: `a report of ${expected.type}` });
+    contains(sent() ?? {}, expected);
+    contains(sent()?.["data"] as Fields, expected.data);
+  }
   contains(posted.find(({ path }) => path.endsWith("/heartbeat"))?.body ?? {}, recorded.heartbeat.request);
 });
 
