@@ -38,18 +38,26 @@ test("a user makes, tests, changes and replays a webhook, and follows events", a
   assert.equal(await said("webhook", "rm", id), id);
   const tenant = (await server.client.get("/v1/tenants")).json[0].id as string;
   assert.match(await said("audit", "verify"), /^\d+ recorded calls are intact, up to \d+ \([0-9a-f]{64}\)$/);
-  assert.match(await said("audit", "ls", "--tenant", tenant), new RegExp(`createWebhook +${id} +201`));
+  assert.match(await said("audit", "ls", "--tenant", tenant), new RegExp(`webhooks.createWebhook +${id} +201`));
   const other = (await server.client.post("/v1/tenants", { name: "other" })).json.id as string;
   const otherKey = (await server.client.post("/v1/apikeys", { tenantId: other })).json as { id: string; key: string };
   await server.client.withKey(otherKey.key).post("/v1/webhooks", { url: receiver.url });
-  assert.match(await said("audit", "ls", "--all"), new RegExp(`^${other} +1 .* ${otherKey.id} +createWebhook `, "m"));
+  assert.match(
+    await said("audit", "ls", "--all"),
+    new RegExp(`^${other} +1 .* ${otherKey.id} +webhooks.createWebhook `, "m"),
+  );
   const ofKey = (await said("audit", "ls", "--all", "--key", otherKey.id)).trim().split("\n");
   assert.equal(ofKey.length, 2, "the heads and one call");
-  assert.match(await said("audit", "ls", "--resource", other, "--since", "2026-01-01"), / createTenant +tenant-/);
+  assert.match(
+    await said("audit", "ls", "--resource", other, "--since", "2026-01-01"),
+    / tenants.createTenant +tenant-/,
+  );
+  assert.match(await said("audit", "ls", "--type", "tenants.*"), / tenants.createTenant +tenant-/);
+  assert.equal(await said("audit", "ls", "--type", "apps.*", "--json"), "[]");
   assert.equal((await cli("audit", "ls", "--all", "--tenant", other)).code, 2);
   // More than two pages.
   await server.context.db.execute(sql`
-    SELECT append_audit(jsonb_agg(jsonb_build_object('tenantId', ${other}::text, 'at', now(), 'keyId', 'key-x', 'resource', NULL, 'record',
+    SELECT append_audit(jsonb_agg(jsonb_build_object('tenantId', ${other}::text, 'at', now(), 'keyId', 'key-x', 'resource', NULL, 'type', 'webhooks.listed', 'record',
       (SELECT record FROM audit_log LIMIT 1)))) FROM generate_series(1, 2100)`);
   const listed = (await said("audit", "ls", "--tenant", other)).split("\n");
   const entries = JSON.parse(await said("audit", "ls", "--tenant", other, "--json")) as { sequence: number }[];

@@ -5,7 +5,7 @@
  * No row holds a secret, a body or an answer.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { anotherTenant, int32, int64, nullable, pageQuery, type Static, text, Type } from "./schema.ts";
+import { anotherTenant, int32, int64, nullable, pageQuery, type Static, text, Type, typePattern } from "./schema.ts";
 
 /** The hash before the first row of a chain. */
 export const AUDIT_FIRST_HASH = "0".repeat(64);
@@ -13,8 +13,10 @@ export const AUDIT_FIRST_HASH = "0".repeat(64);
 export const AuditRecord = Type.Object({
   at: Type.String({ description: "RFC 3339, UTC" }),
   requestId: Type.String(),
-  operation: Type.String({
-    description: "the operationId of this description, such as createMachine; `restore`: an operator restored a backup",
+  type: Type.String({
+    description:
+      "the first part of the path after `/v1`, and the operationId of this description: `machines.createMachine`; " +
+      "`operator.restore`: an operator restored a backup",
   }),
   resource: nullable(Type.String({ description: "the id that the call named or made" })),
   keyId: Type.String({
@@ -74,6 +76,12 @@ export const auditEndpoints = {
           maxLength: 128,
           description: "only calls that named this id, or made it; the first if a path has more",
         }),
+      ),
+      type: Type.Optional(
+        typePattern("only calls of this type; `machines.*`: of all types of a family", [
+          "machines.deleteMachine",
+          "machines.*",
+        ]),
       ),
       from: Type.Optional(text({ maxLength: 64, description: "RFC 3339, inclusive" })),
       to: Type.Optional(text({ maxLength: 64, description: "RFC 3339, exclusive" })),

@@ -10,9 +10,8 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { TObject, TProperties } from "typebox";
-import { EVENT_PATTERN } from "./patterns.ts";
 import { BUDGET_POLICIES, type BudgetPolicy } from "./plans.ts";
-import { int64, oneOf, type Static, Type } from "./schema.ts";
+import { int64, oneOf, type Static, Type, typePattern } from "./schema.ts";
 
 export const EVENT_LEVELS = ["info", "warn", "error"] as const;
 export type EventLevel = (typeof EVENT_LEVELS)[number];
@@ -198,9 +197,8 @@ export function printEvent({ type, data }: NewEvent): PrintedEvent {
   return { level, message: (message as (data: unknown) => string)(data) };
 }
 
-/** A type, or all that begin with a prefix: `machine.started`, `machine.*`. */
-export const eventPattern = (description: string) =>
-  Type.String({ pattern: EVENT_PATTERN, maxLength: 100, examples: ["machine.failed", "machine.*"], description });
+/** A type of events, or all of a subject. */
+export const eventPattern = (description: string) => typePattern(description, ["machine.failed", "machine.*"]);
 
 export const matchesType = (type: string, patterns: readonly string[]): boolean =>
   patterns.some((pattern) => (pattern.endsWith(".*") ? type.startsWith(pattern.slice(0, -1)) : type === pattern));

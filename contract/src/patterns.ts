@@ -14,8 +14,8 @@ export const NODE_LABEL_NAME = "^[^\\u0000]+$";
 export const RECORD_ID = "^[A-Za-z0-9_-]{1,64}$";
 /** What the lines of an invoice are grouped by. */
 export const INVOICE_GROUP = "^(machine|app|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$";
-/** A type of event, or all that begin with a subject. */
-export const EVENT_PATTERN = "^[a-z]+\\.([A-Za-z]+|\\*)$";
+/** A type of events or of recorded calls, or all that begin with its first part. */
+export const TYPE_PATTERN = "^[a-z]+\\.([A-Za-z]+|\\*)$";
 
 const MEANINGS: Readonly<Record<string, string>> = {
   [NO_NUL]: "text without NUL characters",
@@ -25,7 +25,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
   [NODE_ID]: "1 to 128 letters, digits, `-`, `_` or `.`, the first of them a letter or digit",
   [NODE_LABEL_NAME]: "at least one character, and no NUL",
   [RECORD_ID]: "1 to 64 letters, digits, `-` or `_`",
-  [EVENT_PATTERN]: "a type of event such as machine.failed, or machine.* for all of a subject",
+  [TYPE_PATTERN]: "a type such as machine.failed, or machine.* for all that begin so",
   [INVOICE_GROUP]: "machine, app, key or label:NAME",
 };
 

@@ -9,7 +9,7 @@
  * - Unknown request fields are accepted and ignored, for the same reason.
  */
 import { type Static, type TSchema, Type } from "typebox";
-import { NO_NUL } from "./patterns.ts";
+import { NO_NUL, TYPE_PATTERN } from "./patterns.ts";
 
 export { type Static, type TSchema, Type };
 
@@ -53,6 +53,10 @@ export const TenantPageQuery = Type.Object({ ...pageQuery, tenantId: anotherTena
 /** One of a closed list of strings. */
 export const oneOf = <const T extends readonly string[]>(values: T, description?: string) =>
   Type.Unsafe<T[number]>({ type: "string", enum: [...values], ...(description === undefined ? {} : { description }) });
+
+/** A type, or all that begin with its first part: `machine.started`, `machine.*`. */
+export const typePattern = (description: string, examples: readonly string[]) =>
+  Type.String({ pattern: TYPE_PATTERN, maxLength: 100, examples, description });
 
 /** String keys to string values, such as an environment. */
 export const stringMap = (description: string) =>

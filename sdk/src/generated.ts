@@ -410,11 +410,11 @@ export abstract class Methods {
   /**
    * List the tenant's events of the last 30 days, in the order in which they were recorded.
    *
-   * To follow events, ask again with the cursor of the last one that was read, or ask once with `follow=true` for
+   * To follow events, ask again with the cursor of the answer (`x-cursor`), or ask once with `follow=true` for
    * Server-Sent Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects
-   * again with the header `Last-Event-ID` continues after it. The last event of a stream that the server ends is an
-   * `error` with the reason. Events that are recorded at the same time appear together and in one order for all
-   * readers. 100 at once without a limit.
+   * again with the header `Last-Event-ID` continues after it; an `id` alone stands for events that the filter left
+   * out. The last event of a stream that the server ends is an `error` with the reason. Events that are recorded at
+   * the same time appear together and in one order for all readers. 100 at once without a limit.
    *
    * `GET /v1/events`; needs scope machine:read.
    * Refuses with invalid_body.
@@ -1827,8 +1827,11 @@ export interface AuditEntry {
   /** RFC 3339, UTC */
   at: string;
   requestId: string;
-  /** the operationId of this description, such as createMachine; `restore`: an operator restored a backup */
-  operation: string;
+  /**
+   * the first part of the path after `/v1`, and the operationId of this description: `machines.createMachine`;
+   * `operator.restore`: an operator restored a backup
+   */
+  type: string;
   /** the id that the call named or made */
   resource: string | null;
   /**
@@ -1862,8 +1865,11 @@ export interface AuditRecord {
   /** RFC 3339, UTC */
   at: string;
   requestId: string;
-  /** the operationId of this description, such as createMachine; `restore`: an operator restored a backup */
-  operation: string;
+  /**
+   * the first part of the path after `/v1`, and the operationId of this description: `machines.createMachine`;
+   * `operator.restore`: an operator restored a backup
+   */
+  type: string;
   /** the id that the call named or made */
   resource: string | null;
   /**
@@ -2772,6 +2778,8 @@ export interface ListAuditQuery {
   keyId?: string | undefined;
   /** only calls that named this id, or made it; the first if a path has more */
   resource?: string | undefined;
+  /** only calls of this type; `machines.*`: of all types of a family */
+  type?: string | undefined;
   /** RFC 3339, inclusive */
   from?: string | undefined;
   /** RFC 3339, exclusive */

@@ -72,11 +72,11 @@ test("a change is recorded before it is answered, with key, resource, address an
   const [entry, ...others] = await logOf(id);
   assert.ok(entry !== undefined);
   assert.deepEqual(others, []);
-  const { operation, resource, requestId, status, errorCode, address, scopes } = entry;
+  const { type, resource, requestId, status, errorCode, address, scopes } = entry;
   assert.deepEqual(
-    { operation, resource, requestId, status, errorCode, scopes },
+    { type, resource, requestId, status, errorCode, scopes },
     {
-      operation: "createMachine",
+      type: "machines.createMachine",
       resource: created.json.id,
       requestId: "my-request",
       status: 201,
@@ -91,10 +91,10 @@ test("a change is recorded before it is answered, with key, resource, address an
   assert.equal((await caller.delete("/v1/machines/mach-none")).status, 404);
   await caller.delete(`/v1/machines/${created.json.id}`);
   assert.deepEqual(
-    (await logOf(id)).map((one) => [one.operation, one.resource]),
+    (await logOf(id)).map((one) => [one.type, one.resource]),
     [
-      ["createMachine", created.json.id],
-      ["deleteMachine", created.json.id],
+      ["machines.createMachine", created.json.id],
+      ["machines.deleteMachine", created.json.id],
     ],
   );
 });
@@ -149,7 +149,7 @@ test("chains are whole after calls at the same time through two servers, and ten
   assert.deepEqual([chain.sequence, chain.hash], [logs[0]?.at(-1)?.sequence, logs[0]?.at(-1)?.hash]);
 });
 
-const ALL = { after: null, limit: 10_000, keyId: null, resource: null, from: null, to: null };
+const ALL = { after: null, limit: 10_000, keyId: null, resource: null, type: null, from: null, to: null };
 
 test("records of many tenants that share a statement are each in the chain of their tenant, once and in their order, also from two servers", async () => {
   const known = await Promise.all([newTenant(["audit:read"]), newTenant(["audit:read"])]);
@@ -162,9 +162,10 @@ test("records of many tenants that share a statement are each in the chain of th
       const tenantId = ids[(n * (batch + 2)) % ids.length] ?? "";
       const resource = n % 2 === 0 ? `mach-${n}/port` : null;
       const requestId = `${sender} ${batch * 100 + n} ä\n\\"`;
-      const called = { at, requestId, operation: "startMachine", resource, keyId: `key-${sender}`, scopes: [] };
+      const type = "machines.startMachine";
+      const called = { at, requestId, type, resource, keyId: `key-${sender}`, scopes: [] };
       const record = JSON.stringify({ ...called, address: null, status: 202, errorCode: null });
-      return { tenantId, at, keyId: `key-${sender}`, resource, record };
+      return { tenantId, at, keyId: `key-${sender}`, resource, type, record };
     });
   const sent = ["a", "b", "c"].map((sender) => Array.from({ length: 8 }, (_, batch) => rowsOf(sender, batch)));
   const databases = [context.db, replica.context.db, context.db];
@@ -200,11 +201,12 @@ test("the database refuses to change or delete rows; retention deletes the oldes
   const { id } = await newTenant(["audit:read"]);
   const rows = [400, 399, 10].map((days) => ({
     tenantId: id,
+    type: "machines.x",
     at: new Date(context.clock.now() - days * 86_400_000).toISOString(),
     record: JSON.stringify({
       at: "",
       requestId: "",
-      operation: "x",
+      type: "machines.x",
       resource: null,
       keyId: "",
       scopes: [],
@@ -280,8 +282,8 @@ test("an operator lists the calls of all tenants page by page, and by key, resou
   const whole: AuditEntry[] = (await client.get(`${path}&limit=1000`)).json;
   const ours = whole.filter(({ tenantId }) => all.some(({ id }) => id === tenantId));
   assert.deepEqual(
-    ours.map(({ operation, resource }) => `${operation} ${resource}`).toSorted(),
-    [...made.map((id) => `createMachine ${id}`), `deleteMachine ${made[0]}`].toSorted(),
+    ours.map(({ type, resource }) => `${type} ${resource}`).toSorted(),
+    [...made.map((id) => `machines.createMachine ${id}`), `machines.deleteMachine ${made[0]}`].toSorted(),
   );
   const times = whole.map(({ at }) => at);
   assert.deepEqual(times, times.toSorted());
@@ -298,6 +300,20 @@ test("an operator lists the calls of all tenants page by page, and by key, resou
     [await found(`keyId=${keyId}`), await found(`resource=${made[0]}`), await found(`to=${began}`)],
     [3, 2, 0],
   );
+  const typed = async (by: Client, query: string) =>
+    ((await by.get(`/v1/audit?${query}&limit=1000`)).json as AuditEntry[]).map(({ type }) => type);
+  const first = all[0]?.caller as Client;
+  const [create, remove] = ["machines.createMachine", "machines.deleteMachine"];
+  assert.deepEqual(await typed(first, "type=machines.*"), [create, create, remove]);
+  assert.deepEqual(await typed(first, `type=${remove}`), [remove]);
+  assert.deepEqual([await typed(first, "type=machines.delete"), await typed(first, "type=machine.*")], [[], []]);
+  assert.deepEqual(new Set(await typed(client, `all=true&from=${began}&type=machines.*`)), new Set([create, remove]));
+  const page = await first.get(`/v1/audit?type=${create}&limit=1`);
+  const more = /^<([^>]+)>; rel="next"$/.exec(page.headers.get("link") ?? "")?.[1] ?? "";
+  assert.deepEqual(
+    ((await first.get(more)).json as AuditEntry[]).map(({ type, resource }) => [type, resource]),
+    [[create, made[2]]],
+  );
   const own = all[1]?.caller as Client;
   assert.equal((await own.get("/v1/audit?all=true")).status, 403);
   assert.equal((await own.get(`/v1/audit?resource=${made[0]}`)).json.length, 0, "another tenant's machine");
@@ -310,6 +326,8 @@ test("an operator lists the calls of all tenants page by page, and by key, resou
     `cursor=${began},tenant-a,9999999999999999999`,
     "cursor=,,",
     "keyId=%00",
+    "type=machines",
+    "type=*",
     `resource=${"x".repeat(129)}`,
   ])
     assert.equal((await client.get(`${path}&${query}`)).status, 422, query);
@@ -330,11 +348,11 @@ test("the registration of a node is recorded in the operator's chain, and its re
   const entries = (await client.get("/v1/audit?resource=node-audited")).json as AuditEntry[];
   const me = (await client.get("/v1/me")).json.subject;
   assert.deepEqual(
-    entries.map((entry) => [entry.tenantId, entry.operation, entry.keyId]),
+    entries.map((entry) => [entry.tenantId, entry.type, entry.keyId]),
     [
-      [tenantId, "registerNode", `join-token:${token.prefix}`],
-      [tenantId, "registerNode", "node:node-audited"],
-      [tenantId, "revokeNodeCredential", me],
+      [tenantId, "nodes.registerNode", `join-token:${token.prefix}`],
+      [tenantId, "nodes.registerNode", "node:node-audited"],
+      [tenantId, "nodes.revokeNodeCredential", me],
     ],
   );
   assertIntact(await logOf(tenantId));

@@ -83,7 +83,7 @@ test("a restored database has the rows of the backup, and nothing that would har
        (SELECT expires_at <= now() FROM join_tokens) AS "isTokenOver",
        (SELECT status || ' ' || (steps -> 0 ->> 'status') FROM operations) AS operation,
        (SELECT revoked_at IS NULL FROM api_keys WHERE id = 'k') AS "isKeyValid",
-       (SELECT count(*)::int FROM audit_log WHERE record LIKE '%"operation":"restore"%') AS restores`,
+       (SELECT count(*)::int FROM audit_log WHERE record LIKE '%"type":"operator.restore"%') AS restores`,
   );
   assert.deepEqual(settled, {
     node: "unreachable",

@@ -120,11 +120,11 @@ test("of recorded calls of all tenants, those from before the asked time", async
     "audit_log",
     sql`
       WITH chain AS (INSERT INTO audit_chains (tenant_id, sequence, hash) VALUES ('tenant-busy', ${ROWS}::int, ''))
-      INSERT INTO audit_log (tenant_id, sequence, at, record, previous_hash, hash)
-      SELECT 'tenant-busy', n, now() - interval '30 days' + n * interval '1 second', '{}', '', '' FROM generate_series(1, ${ROWS}::int) n`,
+      INSERT INTO audit_log (tenant_id, sequence, at, record, previous_hash, hash, type)
+      SELECT 'tenant-busy', n, now() - interval '30 days' + n * interval '1 second', '{}', '', '', 'machines.x' FROM generate_series(1, ${ROWS}::int) n`,
   );
   const from = context.clock.now() - 24 * 60 * 60_000;
-  const nothing = { keyId: null, resource: null, to: null };
+  const nothing = { keyId: null, resource: null, type: null, to: null };
   await client.post("/v1/apikeys", { scopes: ["machine:read"] });
   const asked = { ...nothing, after: null, limit: 10, from };
   assert.ok((await listAllAudit(db, asked)).length > 0);
@@ -136,7 +136,16 @@ test("of recorded calls of all tenants, those from before the asked time", async
 
 test("of a chain of recorded calls, those from before the asked time", async () => {
   const from = context.clock.now() - 30 * 24 * 60 * 60_000 + (ROWS / 2) * 1000;
-  const asked = { keyId: null, resource: null, to: null, tenantId: "tenant-busy", after: null, limit: 10, from };
+  const asked = {
+    keyId: null,
+    resource: null,
+    type: null,
+    to: null,
+    tenantId: "tenant-busy",
+    after: null,
+    limit: 10,
+    from,
+  };
   assert.equal((await listAudit(db, asked)).length, 10);
   const rows = rowsOf(await planOf((queryable) => listAudit(queryable, asked)));
   assert.ok(rows < 100, `${rows}`);

@@ -113,12 +113,12 @@ test("a tenant that is refused again and again hides neither another one's comma
     ),
   );
   const recorder = new AuditRecorder(context);
-  const note = (tenantId: string | undefined, status: number, operation = "execMachine"): void => {
+  const note = (tenantId: string | undefined, status: number, type = "machines.execMachine"): void => {
     const record: AuditRecord = {
       ...{
         at: new Date(context.clock.now()).toISOString(),
         requestId: "req-1",
-        operation,
+        type,
         resource: null,
       },
       ...{ keyId: "key-1", scopes: [], address: "192.0.2.1", status, errorCode: status < 400 ? null : "missing_scope" },
@@ -126,7 +126,7 @@ test("a tenant that is refused again and again hides neither another one's comma
     recorder.note(tenantId ?? null, record);
   };
   // Not alike, so that each would have a row.
-  for (let count = 0; count < 5_000; count += 1) note(flooding, 403, `operation ${count}`);
+  for (let count = 0; count < 5_000; count += 1) note(flooding, 403, `machines.type${count}`);
   for (let count = 0; count < 60; count += 1) note(calling, 200);
   for (let count = 0; count < 10; count += 1) note(refused, 403);
   const rows = async (tenantId: string | undefined): Promise<number> => {

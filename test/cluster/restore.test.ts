@@ -213,8 +213,8 @@ describe("a control plane that is destroyed and restored from a backup", () => {
       const { code, output } = await flotillaCli(...argv, "--url", url);
       assert.equal(code, 0, output);
     }
-    const rows = (await flotilla.client().get("/v1/audit?all=true&limit=1000")).json as { operation: string }[];
-    assert.equal(rows.filter(({ operation }) => operation === "restore").length, 1);
+    const rows = (await flotilla.client().get("/v1/audit?all=true&limit=1000")).json as { type: string }[];
+    assert.equal(rows.filter(({ type }) => type === "operator.restore").length, 1);
   });
 
   test("every running machine has one open run, and no run is open without its boot", async () => {

@@ -149,10 +149,10 @@ async function check(fact: Fact, admin: Client, own: Client, tenantId: string): 
       return await runsAgain(own, fact.machineId);
     case "created":
       must(await own.get(`/v1/machines/${fact.machineId}`));
-      return await isAudited(admin, tenantId, fact.machineId, "createMachine");
+      return await isAudited(admin, tenantId, fact.machineId, "machines.createMachine");
     case "deleted":
       must(await own.get(`/v1/machines/${fact.machineId}`), 404);
-      return await isAudited(admin, tenantId, fact.machineId, "deleteMachine");
+      return await isAudited(admin, tenantId, fact.machineId, "machines.deleteMachine");
     case "file": {
       const read = await own.get(`/v1/machines/${fact.machineId}/files?path=${encodeURIComponent(fact.path)}`);
       assert.equal(read.status, 200, read.text);
@@ -179,13 +179,13 @@ async function runsAgain(own: Client, machineId: string): Promise<void> {
   await until(isReady, { what: `machine ${machineId} to run`, deadlineMs: DEADLINE_MS, everyMs: 1_000 });
 }
 
-async function isAudited(admin: Client, tenantId: string, resource: string, operation: string): Promise<void> {
+async function isAudited(admin: Client, tenantId: string, resource: string, type: string): Promise<void> {
   const rows = must(await admin.get(`/v1/audit?tenantId=${tenantId}&resource=${resource}`)) as {
-    operation: string;
+    type: string;
   }[];
   assert.ok(
-    rows.some((row) => row.operation === operation),
-    `no ${operation} in the audit log`,
+    rows.some((row) => row.type === type),
+    `no ${type} in the audit log`,
   );
 }
 

@@ -16,6 +16,7 @@ export function addAuditCommands(tree: Tree, root: Command): void {
         .option("--all", "of all tenants, in the order of their times (needs an admin key)")
         .option("--key <id>", "only calls of this key")
         .option("--resource <id>", "only calls that named this id or made it")
+        .option("--type <type>", "only calls of this type, such as machines.deleteMachine or machines.*")
         .option("--since <time>", "from then on, such as 2026-07-15 or 2026-07-15T12:00:00Z", instant)
         .option("--until <time>", "before then", instant)
         .option("--from <sequence>", "only those after this one", count),

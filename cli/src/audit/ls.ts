@@ -15,6 +15,7 @@ export interface ListAuditOptions extends TenantOptions {
   readonly key?: string;
   readonly resource?: string;
   readonly since?: string;
+  readonly type?: string;
   readonly until?: string;
 }
 
@@ -24,14 +25,14 @@ export async function run(call: Call, _operands: readonly string[], options: Lis
   if (all && from !== undefined)
     throw usage("--from counts the calls of one tenant", "use --since with a time, or leave out --all");
   await call.output.pages(
-    [...(all ? ["TENANT"] : []), "SEQUENCE", "TIME", "KEY", "OPERATION", "RESOURCE", "STATUS", "ADDRESS", "REQUEST"],
+    [...(all ? ["TENANT"] : []), "SEQUENCE", "TIME", "KEY", "TYPE", "RESOURCE", "STATUS", "ADDRESS", "REQUEST"],
     pagesOf(call, options),
     (entry) => [
       ...(all ? [entry.tenantId] : []),
       String(entry.sequence),
       entry.at,
       entry.keyId,
-      entry.operation,
+      entry.type,
       entry.resource ?? "",
       `${entry.status} ${entry.errorCode ?? ""}`.trim() + (entry.calls === undefined ? "" : `, ${entry.calls} calls`),
       entry.address,
@@ -54,11 +55,12 @@ async function* pagesOf(call: Call, options: ListAuditOptions): AsyncGenerator<r
   }
 }
 
-const queryOf = ({ all = false, key, resource, since, until }: ListAuditOptions) => ({
+const queryOf = ({ all = false, key, resource, type, since, until }: ListAuditOptions) => ({
   limit: PAGE,
   ...(all ? { all } : {}),
   ...(key === undefined ? {} : { keyId: key }),
   ...(resource === undefined ? {} : { resource }),
+  ...(type === undefined ? {} : { type }),
   ...(since === undefined ? {} : { from: since }),
   ...(until === undefined ? {} : { to: until }),
 });

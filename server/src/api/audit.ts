@@ -93,7 +93,7 @@ function recordOf(parts: HandleParts, exchange: Exchange, { route, key, outgoing
   return {
     at: new Date(parts.context.clock.now()).toISOString(),
     requestId: hidden(exchange.requestId),
-    operation: route.name,
+    type: `${route.endpoint.family}.${route.name}`,
     resource: resourceOf(exchange, route, outgoing),
     keyId: key.keyId,
     scopes: [...key.scopes],

@@ -9,7 +9,7 @@ import { CallFolds } from "./folds.ts";
 const record = (fields: Partial<AuditRecord> = {}): AuditRecord => ({
   at: "2026-07-22T20:00:00.000Z",
   requestId: "req-1",
-  operation: "startMachine",
+  type: "machines.startMachine",
   resource: "mach-1",
   keyId: "key-1",
   scopes: [],
@@ -35,9 +35,9 @@ test("the first calls of a kind have rows, the others one row together, and the 
   assert.equal(admitted(folds, 1), 1);
 });
 
-test("calls of another key, operation, code or status are of another kind", () => {
+test("calls of another key, type, code or status are of another kind", () => {
   const folds = new CallFolds();
-  for (const fields of [{}, { keyId: "key-2" }, { operation: "stopMachine" }, { errorCode: "x" }, { status: 402 }])
+  for (const fields of [{}, { keyId: "key-2" }, { type: "machines.stopMachine" }, { errorCode: "x" }, { status: 402 }])
     assert.equal(admitted(folds, 10, fields), 10, JSON.stringify(fields));
   assert.deepEqual(folds.end(END), []);
 });

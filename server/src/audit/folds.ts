@@ -2,7 +2,7 @@
  * Refused and failed calls of one key that are like each other, folded: a flood of them costs the audit log a
  * few rows a minute.
  *
- * Alike are calls of a key with the same operation, status and code. In a period the first ROWS_MAX of them
+ * Alike are calls of a key with the same type, status and code. In a period the first ROWS_MAX of them
  * have a row each; the others are counted, and have one row together at its end. What they name is not
  * compared, because a caller would name something else each time.
  *
@@ -31,8 +31,8 @@ export class CallFolds {
 
   /** Whether the call gets a row. Otherwise it was counted. */
   admit(tenantId: string | null, record: AuditRecord): boolean {
-    const { keyId, operation, status, errorCode } = record;
-    const kind = `${tenantId} ${keyId} ${operation} ${status} ${errorCode}`;
+    const { keyId, type, status, errorCode } = record;
+    const kind = `${tenantId} ${keyId} ${type} ${status} ${errorCode}`;
     const fold = this.#folds.get(kind) ?? { rows: 0, calls: 0, last: null };
     if (fold.rows === 0 && this.#folds.size >= KINDS_MAX) return true;
     this.#folds.set(kind, fold);

@@ -174,5 +174,6 @@ const rowOf = (tenantId: string | null, record: AuditRecord): NewAudit => ({
   at: record.at,
   keyId: record.keyId,
   resource: record.resource,
+  type: record.type,
   record: JSON.stringify(record),
 });

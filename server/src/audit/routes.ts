@@ -59,20 +59,22 @@ interface AuditQuery {
   readonly all?: boolean;
   readonly keyId?: string;
   readonly resource?: string;
+  readonly type?: string;
   readonly from?: string;
   readonly to?: string;
 }
 
-const filterOf = ({ keyId, resource, from, to }: AuditQuery): AuditFilter => ({
+const filterOf = ({ keyId, resource, type, from, to }: AuditQuery): AuditFilter => ({
   keyId: keyId ?? null,
   resource: resource ?? null,
+  type: type ?? null,
   from: from === undefined ? null : parseInstant("from", from),
   to: to === undefined ? null : parseInstant("to", to),
 });
 
 /** The parameters that the address of the next page repeats. */
-function keptOf({ tenantId, all, keyId, resource, from, to }: AuditQuery): Record<string, string> {
-  const given = { tenantId, all: all === true ? "true" : undefined, keyId, resource, from, to };
+function keptOf({ tenantId, all, keyId, resource, type, from, to }: AuditQuery): Record<string, string> {
+  const given = { tenantId, all: all === true ? "true" : undefined, keyId, resource, type, from, to };
   return Object.fromEntries(Object.entries(given).filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 

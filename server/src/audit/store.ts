@@ -6,12 +6,14 @@ import { AUDIT_FIRST_HASH } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
 import { type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import { isOfType } from "../db/of-type.ts";
 
 export interface NewAudit {
   /** null: the first tenant, which is the operator's. */
   readonly tenantId: string | null;
   readonly keyId: string;
   readonly resource: string | null;
+  readonly type: string;
   /** RFC 3339. */
   readonly at: string;
   /** The JSON text that is hashed. */
@@ -36,6 +38,8 @@ export interface AuditFilter {
   readonly keyId: string | null;
   /** The id that the call named or made; the first if there are more. */
   readonly resource: string | null;
+  /** A type, or `machines.*`. */
+  readonly type: string | null;
   /** Epoch milliseconds; inclusive. */
   readonly from: number | null;
   /** Exclusive. */
@@ -81,8 +85,9 @@ export const listAllAudit = (
       AND ${matches(filter)}
     ORDER BY at, tenant_id, sequence LIMIT ${limit}`);
 
-const matches = ({ keyId, resource, from, to }: AuditFilter): Statement => sql`
+const matches = ({ keyId, resource, type, from, to }: AuditFilter): Statement => sql`
       (${keyId}::text IS NULL OR key_id = ${keyId}::text) AND (${resource}::text IS NULL OR resource = ${resource}::text)
+      AND ${isOfType(sql`type`, type)}
       AND at >= coalesce(${instantOf(from)}::timestamptz, '-infinity') AND at < coalesce(${instantOf(to)}::timestamptz, 'infinity')`;
 
 /** The end of a chain. */

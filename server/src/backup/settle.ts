@@ -70,7 +70,7 @@ async function recordRestore(client: pg.Client, { clusterId, createdAt }: Manife
   const record = {
     at,
     requestId: `backup-of-${createdAt}`,
-    operation: "restore",
+    type: "operator.restore",
     resource: clusterId,
     keyId: "operator",
     scopes: [],
@@ -78,7 +78,8 @@ async function recordRestore(client: pg.Client, { clusterId, createdAt }: Manife
     status: 200,
     errorCode: null,
   };
-  const row = { tenantId: null, at, keyId: record.keyId, resource: clusterId, record: JSON.stringify(record) };
+  const { keyId, type } = record;
+  const row = { tenantId: null, at, keyId, type, resource: clusterId, record: JSON.stringify(record) };
   await client.query("SELECT append_audit($1::jsonb)", [JSON.stringify([row])]);
 }
 

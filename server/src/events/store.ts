@@ -17,6 +17,7 @@ import type { NodeEvent } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import { isOfType } from "../db/of-type.ts";
 import type { EventRecord, TenantEventRecord } from "./view.ts";
 
 const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
@@ -90,7 +91,7 @@ export function listTimeline(
 ): Promise<readonly EventRecord[]> {
   return db.query(sql`
     SELECT ${TIMELINE_COLUMNS} FROM tenant_events e
-    WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND ${isOfType(type)} AND (created_at, position) > (
+    WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND ${isOfType(TYPE, type)} AND (created_at, position) > (
       SELECT coalesce(max(created_at), '-infinity'), coalesce(max(position), 0) FROM tenant_events
       WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND position = ${after}::bigint)
     ORDER BY created_at, position LIMIT ${limit}`);
@@ -104,18 +105,14 @@ export function listNewest(
   return db.query(sql`
     SELECT ${TIMELINE_COLUMNS} FROM (
       SELECT * FROM tenant_events e
-      WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND ${isOfType(type)}
+      WHERE subject_kind = 'machine' AND subject_id = ${machineId} AND ${isOfType(TYPE, type)}
       ORDER BY created_at DESC, position DESC LIMIT ${limit}::int) e
     ORDER BY created_at, position`);
 }
 
+const TYPE = sql`e.type`;
 const TIMELINE_COLUMNS = sql`
   e.position, e.id, e.type, e.data, e.level, e.message, ms(e.created_at) AS "createdAt"`;
-
-/** The same as `matchesType`, for `e`, a row of tenant_events. */
-const isOfType = (pattern: string | null): Statement => sql`
-  (${pattern}::text IS NULL OR e.type = ${pattern}::text
-    OR ${pattern}::text LIKE '%.*' AND starts_with(e.type, left(${pattern}::text, -1)))`;
 
 export interface TenantEventsPage {
   readonly tenantId: string;
@@ -149,7 +146,7 @@ const EVENT_COLUMNS = sql`
 
 /** Whether `e`, a row of tenant_events, comes after the cursor, and no event can be inserted before it. */
 const followed = ({ tenantId, type, after, limit }: TenantEventsPage): Statement => sql`
-      ${isOfType(type)} AND e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
+      ${isOfType(TYPE, type)} AND e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
       AND (e.restored_rank, e.transaction_id, e.position) > (
         SELECT coalesce(max(restored_rank), 0), coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0)
         FROM tenant_events WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)

@@ -27,6 +27,8 @@ CREATE TABLE audit_log (
   hash text NOT NULL,
   -- As in record, to find rows by it.
   key_id text,
+  -- As in record, to find rows by it.
+  type text NOT NULL,
   -- The first id of the resource in record, to find rows by it.
   resource text,
   PRIMARY KEY (tenant_id, sequence)
@@ -58,6 +60,7 @@ DECLARE
   previous_hashes text[] := '{}';
   hashes text[] := '{}';
   keys text[] := '{}';
+  types text[] := '{}';
   resources text[] := '{}';
 BEGIN
   IF jsonb_path_exists(records, '$[*] ? (@.tenantId == null)') THEN
@@ -73,7 +76,7 @@ BEGIN
   ORDER BY c.tenant_id FOR NO KEY UPDATE;
   FOR item IN
     SELECT coalesce(r ->> 'tenantId', operator) AS tenant, r ->> 'record' AS record, (r ->> 'at')::timestamptz AS at,
-      r ->> 'keyId' AS key_id, split_part(r ->> 'resource', '/', 1) AS resource, c.sequence, c.hash
+      r ->> 'keyId' AS key_id, r ->> 'type' AS type, split_part(r ->> 'resource', '/', 1) AS resource, c.sequence, c.hash
     FROM jsonb_array_elements(records) WITH ORDINALITY AS e(r, place)
     JOIN audit_chains c ON c.tenant_id = coalesce(r ->> 'tenantId', operator)
     ORDER BY 1, place
@@ -99,11 +102,12 @@ BEGIN
     previous_hashes := previous_hashes || previous_hash;
     hashes := hashes || last_hash;
     keys := array_append(keys, item.key_id);
+    types := array_append(types, item.type);
     resources := array_append(resources, item.resource);
   END LOOP;
   IF chain IS NULL THEN RETURN; END IF;
-  INSERT INTO audit_log (tenant_id, sequence, at, record, previous_hash, hash, key_id, resource)
-  SELECT * FROM unnest(tenants_of, sequences, ats, texts, previous_hashes, hashes, keys, resources);
+  INSERT INTO audit_log (tenant_id, sequence, at, record, previous_hash, hash, key_id, type, resource)
+  SELECT * FROM unnest(tenants_of, sequences, ats, texts, previous_hashes, hashes, keys, types, resources);
   UPDATE audit_chains c SET sequence = e.sequence, hash = e.hash
   FROM unnest(chains || chain, ends || last_sequence, end_hashes || last_hash) AS e(tenant_id, sequence, hash)
   WHERE c.tenant_id = e.tenant_id;
