@@ -45,6 +45,8 @@ export type Answer =
       readonly orStream?: string;
       /** Such as "with `stream: true` in the body, the events of `exec/stream`". */
       readonly orStreamWhen?: string;
+      /** Headers of this answer, each with its meaning. */
+      readonly headers?: Readonly<Record<string, string>>;
     }
   | { readonly kind: "empty"; readonly description?: string }
   /** Raw bytes, text or an event stream; `contentType` says which. */

@@ -25,9 +25,9 @@ export const eventEndpoints = {
     family: "events",
     summary: "List the tenant's events of the last 30 days, in the order in which they were recorded",
     description:
-      "To follow events, ask again with the cursor of the last one that was read, or ask once with `follow=true` for Server-Sent " +
+      "To follow events, ask again with the cursor of the answer (`x-cursor`), or ask once with `follow=true` for Server-Sent " +
       "Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects again with the header " +
-      "`Last-Event-ID` continues after it. The last event of a stream that the server ends is an `error` with the reason. Events that " +
+      "`Last-Event-ID` continues after it; an `id` alone moves the reader past events that the filter left out. The last event of a stream that the server ends is an `error` with the reason. Events that " +
       "are recorded at the same time appear together and in one order for all readers. 100 at once without a limit.",
     access: ["machine:read"],
     query: Type.Object({
@@ -39,11 +39,18 @@ export const eventEndpoints = {
       ),
     }),
     answers: {
-      200: jsonOrStream(
-        Type.Array(TenantEvent),
-        "text/event-stream",
-        "with `follow=true` the same as Server-Sent Events",
-      ),
+      200: {
+        ...jsonOrStream(
+          Type.Array(TenantEvent),
+          "text/event-stream",
+          "with `follow=true` the same as Server-Sent Events",
+        ),
+        headers: {
+          "x-cursor":
+            "the cursor of the last event, and of an answer without any that of the last one that the filters left out: " +
+            "with it a client asks for what is new. Absent: there is none",
+        },
+      },
     },
     errors: ["invalid_body"],
   }),

@@ -266,7 +266,7 @@ function answerHeaders(endpoint: Endpoint): readonly HeaderName[] {
 }
 
 function response(endpoint: Endpoint, answer: Answer): Json {
-  const own = answer.kind === "stream" ? Object.entries(answer.headers ?? {}) : [];
+  const own = answer.kind === "empty" ? [] : Object.entries(answer.headers ?? {});
   const headers = {
     ...headerReferences(answerHeaders(endpoint)),
     ...Object.fromEntries(own.map(([name, description]) => [name, { description, schema: { type: "string" } }])),

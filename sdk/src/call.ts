@@ -23,6 +23,8 @@ export interface CallOptions<Query = undefined> {
   idempotencyKey?: string | undefined;
   /** Additional request headers. */
   headers?: Readonly<Record<string, string>> | undefined;
+  /** Receives the headers of a successful answer, such as `link` and `x-cursor` of a list. */
+  onHeaders?: ((headers: Headers) => void) | undefined;
 }
 
 /** A body of raw bytes. A stream is sent as it arrives, without being held in memory. */

@@ -205,6 +205,7 @@ export class Flotilla extends Methods {
         signal.throwIfAborted();
         throw refusal;
       }
+      options.onHeaders?.(answer.headers);
       return (await readAnswer(call, answer)) as T;
     } catch (error) {
       if (error instanceof FlotillaError) throw error;

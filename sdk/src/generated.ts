@@ -412,9 +412,9 @@ export abstract class Methods {
    *
    * To follow events, ask again with the cursor of the answer (`x-cursor`), or ask once with `follow=true` for
    * Server-Sent Events: each event's `id` is its cursor and its `data` the event as JSON, and a reader that connects
-   * again with the header `Last-Event-ID` continues after it; an `id` alone stands for events that the filter left
-   * out. The last event of a stream that the server ends is an `error` with the reason. Events that are recorded at
-   * the same time appear together and in one order for all readers. 100 at once without a limit.
+   * again with the header `Last-Event-ID` continues after it; an `id` alone moves the reader past events that the
+   * filter left out. The last event of a stream that the server ends is an `error` with the reason. Events that are
+   * recorded at the same time appear together and in one order for all readers. 100 at once without a limit.
    *
    * `GET /v1/events`; needs scope machine:read.
    * Refuses with invalid_body.

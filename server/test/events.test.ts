@@ -252,8 +252,15 @@ test("an invalid cursor is refused, and one whose event was purged starts at the
   assert.deepEqual(await read("?cursor=999999999999999"), await read());
 });
 
+interface Following {
+  readonly query?: string;
+  readonly lastId?: string;
+  /** Until this id was sent, with an event or alone. */
+  readonly upTo?: string | undefined;
+}
+
 /** The events of a stream until there are `count`, by their ids; then it is abandoned. */
-async function followed(count: number, { query = "", lastId }: { query?: string; lastId?: string } = {}) {
+async function followed(count: number, { query = "", lastId, upTo }: Following = {}) {
   const abandoned = new AbortController();
   const answer = await fetch(`${server.url}/v1/events?follow=true${query}`, {
     headers: {
@@ -265,14 +272,16 @@ async function followed(count: number, { query = "", lastId }: { query?: string;
   assert.deepEqual([answer.status, answer.headers.get("content-type")], [200, "text/event-stream"]);
   const found: { id: string; data: Read }[] = [];
   let text = "";
+  let passed = "";
   for await (const chunk of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
     text += chunk;
     for (const frame of text.split("\n\n").slice(0, -1)) {
-      const [, id = "", data = ""] = /^\n*id: (.*)\ndata: (.*)$/.exec(frame) ?? [];
-      found.push({ id, data: JSON.parse(data) as Read });
+      const [, id = "", data] = /^\n*id: (.*)(?:\ndata: (.*))?$/.exec(frame) ?? [];
+      passed = id;
+      if (data !== undefined) found.push({ id, data: JSON.parse(data) as Read });
     }
     text = text.slice(text.lastIndexOf("\n\n") + 2);
-    if (found.length >= count) break;
+    if (found.length >= count && (upTo === undefined || upTo === passed)) break;
   }
   abandoned.abort();
   return found;
@@ -329,6 +338,23 @@ test("events are read and followed by their type, or by all types of a subject",
   for (const type of ["machine", "*", "machine.a%25"])
     assert.equal((await follower.get(`/v1/events?type=${type}`)).status, 422, type);
   await follower.delete(`/v1/machines/${other}`);
+});
+
+test("a reader whose filter matches nothing is moved past what it left out", async () => {
+  const answer = await follower.get("/v1/events?type=webhook.disabled");
+  const cursor = answer.headers.get("x-cursor") ?? "";
+  assert.deepEqual([answer.json, cursor], [[], await lastCursor()]);
+  assert.deepEqual(await followed(0, { query: "&type=webhook.disabled", upTo: cursor }), []);
+  const again = await follower.get(`/v1/events?type=webhook.disabled&cursor=${cursor}`);
+  assert.equal(again.headers.get("x-cursor"), cursor);
+  const machine = await created();
+  const next = await until(async () => {
+    const { json, headers } = await follower.get(`/v1/events?type=machine.*&cursor=${cursor}`);
+    return json.length > 0 && { json: json as readonly Read[], cursor: headers.get("x-cursor") };
+  });
+  assert.deepEqual([next.json[0]?.subject.id, next.cursor], [machine, next.json.at(-1)?.cursor]);
+
+  await follower.delete(`/v1/machines/${machine}`);
 });
 
 test("a machine's timeline has its newest thousand events without a limit, and all of them in pages", async () => {

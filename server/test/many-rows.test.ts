@@ -7,6 +7,7 @@ import { listAllAudit, listAudit, purgeAudit } from "../src/audit/store.ts";
 import { monthAt } from "../src/billing/month.ts";
 import { listIntervals } from "../src/billing/store.ts";
 import type { Context } from "../src/context.ts";
+import { findNewest, listTenantEvents } from "../src/events/store.ts";
 import { type Queryable, sql, type Statement } from "../src/db/database.ts";
 import { listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
 import { countRunMismatches } from "../src/machines/run-store.ts";
@@ -149,6 +150,29 @@ test("of a chain of recorded calls, those from before the asked time", async () 
   assert.equal((await listAudit(db, asked)).length, 10);
   const rows = rowsOf(await planOf((queryable) => listAudit(queryable, asked)));
   assert.ok(rows < 100, `${rows}`);
+});
+
+test("of a tenant's events, those that the filter of an earlier answer left out", async () => {
+  const { id: tenantId } = (await client.post("/v1/tenants", { name: "filtered" })).json;
+  const reader = client.withKey((await client.post("/v1/apikeys", { tenantId, scopes: ["machine:read"] })).json.key);
+  await insertPast(
+    "tenant_events",
+    sql`
+      INSERT INTO tenant_events (id, tenant_id, subject_kind, subject_id, type, data, level, message, created_at)
+      SELECT 'ev-many-' || n, ${tenantId}, 'machine', 'mach-x', 'machine.started', '{}', 'info', '', now()
+      FROM generate_series(1, ${ROWS}::int) n`,
+  );
+  const first = await reader.get("/v1/events?type=machine.failed");
+  const cursor = first.headers.get("x-cursor");
+  assert.ok(first.json.length === 0 && cursor !== null);
+  const read = async (after: number | null) => {
+    const page = { tenantId, machineId: null, type: "machine.failed", after, limit: 10 };
+    return rowsOf(await planOf((queryable) => listTenantEvents(queryable, page)));
+  };
+  const [whole, next] = [await read(null), await read(Number(cursor))];
+  assert.ok(whole >= ROWS && next < 10, `${whole} and ${next} rows`);
+  const newest = rowsOf(await planOf((queryable) => findNewest(queryable, tenantId)));
+  assert.ok(newest < 10, `${newest} rows for the newest`);
 });
 
 test("of a chain of recorded calls, those that are purged next", async () => {

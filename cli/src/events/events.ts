@@ -3,7 +3,7 @@
  * new events.
  *
  * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow
- * asks again with the cursor of the last event, so it misses none, also when the server restarts.
+ * asks again with the cursor of the last answer, so it misses none, also when the server restarts.
  */
 import type { Flotilla, TenantEvent } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -32,9 +32,9 @@ export async function run(call: Call, _operands: readonly string[], options: Ten
   const all: TenantEvent[] = [];
   for (let cursor = options.from, isFirst = true; ; isFirst = false) {
     const query = { ...filter, limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
-    const ask = (limit?: { readonly timeoutMs: number }) => flotilla.listEvents({ query, ...limit });
+    const onHeaders = (headers: Headers): void => void (cursor = headers.get("x-cursor") ?? cursor);
+    const ask = (limit?: { readonly timeoutMs: number }) => flotilla.listEvents({ query, onHeaders, ...limit });
     const events = isFirst ? await ask() : await whileUnreachable(call, ask);
-    cursor = events.at(-1)?.cursor ?? cursor;
     if (call.output.isJson && options.follow !== true) all.push(...events);
     else await show(call, events);
     if (events.length === PAGE) continue;

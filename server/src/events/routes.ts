@@ -5,23 +5,26 @@ import type { Context } from "../context.ts";
 import type { HandlersOf } from "../api/handler.ts";
 import { OF_EVENT, page, parseSequence } from "../api/paging.ts";
 import { followEvents } from "./follow.ts";
-import { listTenantEvents } from "./store.ts";
+import { findNewest, listTenantEvents } from "./store.ts";
 import { tenantEvent } from "./view.ts";
 
 const LIMIT_DEFAULT = 100;
 
 export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
   return {
-    async listEvents({ caller, query, headers }) {
+    async listEvents({ caller, query, headers: sent }) {
       const filter = { tenantId: caller.tenantId, machineId: query.machine ?? null, type: query.type ?? null };
       if (query.follow === true) {
         // A reader that connects again repeats its address, whose cursor is older.
-        const last = headers["last-event-id"];
+        const last = sent["last-event-id"];
         const after = parseSequence(typeof last === "string" ? last : query.cursor, OF_EVENT);
         return { status: 200, body: await followEvents(context, { ...filter, after }) };
       }
       const limit = query.limit ?? LIMIT_DEFAULT;
       const after = parseSequence(query.cursor, OF_EVENT);
+      const isFiltered = filter.machineId !== null || filter.type !== null;
+      // Found first: the list then has all that match up to this one.
+      const newest = isFiltered ? await findNewest(context.db, caller.tenantId) : null;
       const found = await listTenantEvents(context.db, { ...filter, after, limit: limit + 1 });
       const { items, headers: links } = page(found, limit, "/v1/events", {
         cursorOf: ({ position }) => String(position),
@@ -30,7 +33,9 @@ export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
           ...(query.type === undefined ? {} : { type: query.type }),
         },
       });
-      return { status: 200, headers: links, body: items.map(tenantEvent) };
+      const cursor = items.at(-1)?.position ?? newest ?? after;
+      const headers = { ...links, ...(cursor === null ? {} : { "x-cursor": String(cursor) }) };
+      return { status: 200, headers, body: items.map(tenantEvent) };
     },
   };
 }

@@ -141,12 +141,23 @@ export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise
     WHERE e.subject_kind = 'machine' AND e.subject_id = ${machineId} AND e.tenant_id IS NOT DISTINCT FROM ${tenantId} AND ${followed(page)}`);
 }
 
+/** The last of a tenant's events that can be followed; null: there is none. */
+export async function findNewest(db: Queryable, tenantId: string): Promise<number | null> {
+  const row = await db.queryOne<{ position: number }>(sql`
+    SELECT e.position FROM tenant_events e WHERE e.tenant_id = ${tenantId} AND ${IS_SETTLED}
+    ORDER BY e.restored_rank DESC, e.transaction_id DESC, e.position DESC LIMIT 1`);
+  return row?.position ?? null;
+}
+
+/** No event can be inserted before `e`, a row of tenant_events, any more. */
+const IS_SETTLED = sql`e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())`;
+
 const EVENT_COLUMNS = sql`
   ${TIMELINE_COLUMNS}, e.subject_kind AS "subjectKind", e.subject_id AS "subjectId"`;
 
-/** Whether `e`, a row of tenant_events, comes after the cursor, and no event can be inserted before it. */
+/** Whether `e`, a row of tenant_events, is of the page. */
 const followed = ({ tenantId, type, after, limit }: TenantEventsPage): Statement => sql`
-      ${isOfType(TYPE, type)} AND e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
+      ${isOfType(TYPE, type)} AND ${IS_SETTLED}
       AND (e.restored_rank, e.transaction_id, e.position) > (
         SELECT coalesce(max(restored_rank), 0), coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0)
         FROM tenant_events WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)
