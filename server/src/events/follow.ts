@@ -4,7 +4,7 @@
  *
  * Always:
  * - The `id` of each is its cursor, so a reader that connects again with the last one (`Last-Event-ID`)
- *   misses none, on any server. An `id` alone moves a reader past events that it did not ask for.
+ *   misses none, on any server. An `id` alone moves a reader past events that its filter leaves out.
  * - Looks for new events take their turns among the statements of their tenant, however many follow.
  * - A slow reader makes reads wait. A database that does not answer delays events, and does not end the
  *   stream.

@@ -152,6 +152,8 @@ function send({ message, upgrade }: RawRequest, request: ClientRequest): void {
     message.resume();
     return void request.end();
   }
+  // The guest may answer the head, before the body has begun.
+  request.flushHeaders();
   const passing = passBody(message, request, (work) => work());
   // A guest that answers early reads no more; the rest is read and dropped, so that the caller reads the
   // answer.
