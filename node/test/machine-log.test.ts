@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { appendFile, mkdir, readdir, readFile, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { type LogPosition, logLine, MachineLog } from "../src/machines/machine-log.ts";
+import { type LogPosition, logLine, MachineLog } from "../src/machines/workload/machine-log.ts";
 import { temporaryDirectory } from "./support/in-process.ts";
 
 const BOOT = "0123456789ab";

@@ -13,8 +13,8 @@ import { WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
 import { until } from "../../test/support/until.ts";
 import type { Guest, GuestWorkloadRequest } from "../src/guest/guest.ts";
 import { makeLog } from "../src/log.ts";
-import { MachineLog } from "../src/machines/machine-log.ts";
-import { Workload } from "../src/machines/workload.ts";
+import { MachineLog } from "../src/machines/workload/machine-log.ts";
+import { Workload } from "../src/machines/workload/workload.ts";
 import { hurriedClock, temporaryDirectory } from "./support/in-process.ts";
 
 setFlagsFromString("--expose-gc");

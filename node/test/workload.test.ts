@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import type { ImageConfiguration } from "../src/images/images.ts";
-import { workloadCommand } from "../src/machines/workload.ts";
+import { workloadCommand } from "../src/machines/workload/workload.ts";
 import { machineIdOf, specOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");

@@ -489,7 +489,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
   "a prepared VM is given to two machines": {
     changes: [
       {
-        file: "node/src/machines/prepared-kinds.ts",
+        file: "node/src/machines/prepared/kinds.ts",
         from: "return { taken: kind.waiting.shift(), displaced };",
         to: "return { taken: kind.waiting[0], displaced };",
       },

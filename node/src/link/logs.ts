@@ -12,7 +12,7 @@ import type { ServerResponse } from "node:http";
 import { LOG_TAIL_MAX } from "@flotilla/contract/limits";
 import type { LogMessage } from "@flotilla/contract/link/link";
 import { InvalidMessage, whole } from "@flotilla/contract/link/read";
-import type { MachineLog } from "../machines/machine-log.ts";
+import type { MachineLog } from "../machines/workload/machine-log.ts";
 
 /** The requested part of a log: its last lines, or the lines after a position. */
 export interface LogsRequest {

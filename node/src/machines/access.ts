@@ -4,7 +4,7 @@
 import type { Guest } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Machine } from "./machine.ts";
-import type { MachineLog } from "./machine-log.ts";
+import type { MachineLog } from "./workload/machine-log.ts";
 import type { MachineAccess } from "./node-machine.ts";
 
 export class Access implements MachineAccess {

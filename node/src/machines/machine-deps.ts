@@ -13,7 +13,7 @@ import { HostStop } from "./host-stop.ts";
 import { BootSlots } from "./boot-slots.ts";
 import { MemoryBases } from "./memory-bases.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
-import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
+import { PreparedVms, type PreparedVmsOptions } from "./prepared/prepared-vms.ts";
 import type { RunJournal } from "./run-journal.ts";
 
 const SUSPENDS_MAX = 2;

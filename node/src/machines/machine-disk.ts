@@ -16,7 +16,7 @@ import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type EnsureImageOptions, ensureImage } from "./ensure-image.ts";
 import type { Journal } from "./journal.ts";
 import { diskPathOf } from "./paths.ts";
-import type { WaitingVm } from "./prepared-kinds.ts";
+import type { WaitingVm } from "./prepared/kinds.ts";
 import type { MachineDeps } from "./machine-deps.ts";
 
 /** What the journal says of the file that a disk is based on. */

@@ -19,7 +19,7 @@ import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
 import { type Journal, JournalFile, vmmIdOf } from "./journal.ts";
 import { MachineDisk } from "./machine-disk.ts";
-import { MachineLog } from "./machine-log.ts";
+import { MachineLog } from "./workload/machine-log.ts";
 import { logsPathOf } from "./paths.ts";
 import type { ReplacedVmm, Replacing } from "./replacing.ts";
 import { countedAt, nextRestart } from "./restart-policy.ts";
@@ -28,7 +28,7 @@ import { AttemptTimings } from "./start-timings.ts";
 import type { Situation } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
 import { Watchers } from "./watchers.ts";
-import { Workload } from "./workload.ts";
+import { Workload } from "./workload/workload.ts";
 
 export class Machine {
   readonly deps: SupervisorDeps;

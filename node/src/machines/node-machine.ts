@@ -10,7 +10,7 @@ import type { Guest } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Machine } from "./machine.ts";
 import type { MachineDisk } from "./machine-disk.ts";
-import type { MachineLog } from "./machine-log.ts";
+import type { MachineLog } from "./workload/machine-log.ts";
 
 export type NodeMachine = SupervisedMachine | UnusableMachine;
 

@@ -12,7 +12,7 @@
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { noAccess } from "./access.ts";
-import { MachineLog } from "./machine-log.ts";
+import { MachineLog } from "./workload/machine-log.ts";
 import type { MachineAccess, UnusableMachine } from "./node-machine.ts";
 import { logsPathOf } from "./paths.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";

@@ -23,7 +23,7 @@ import type { Driver } from "../driver/driver.ts";
 import type { BootSlots } from "../machines/boot-slots.ts";
 import { type NextPoint, UnknownPoint } from "../machines/disk-changes.ts";
 import { handOver, sendRounds } from "./hand-over.ts";
-import { LOG_NAME } from "../machines/machine-log.ts";
+import { LOG_NAME } from "../machines/workload/machine-log.ts";
 import type { MemoryBases } from "../machines/memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "../machines/paths.ts";
 import type { KnownMachine, RunningMachine, SupervisedMachine } from "../machines/node-machine.ts";

@@ -11,7 +11,7 @@ import { GuestPaused } from "../../driver/driver.ts";
 import { applyFence } from "../fence.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
-import { workloadCommand } from "../workload.ts";
+import { workloadCommand } from "../workload/workload.ts";
 import { BOOT_DEADLINE_MS, diskRoot, requestOf } from "./boot.ts";
 import { markRunning } from "./configure.ts";
 

@@ -18,7 +18,7 @@ import { bootRequest, bootVm, makeBootId } from "../boot-vm.ts";
 import { applyFence, hasFence, isFenced, requestedFence } from "../fence.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
-import type { WaitingVm } from "../prepared-kinds.ts";
+import type { WaitingVm } from "../prepared/kinds.ts";
 
 export const BOOT_DEADLINE_MS = 120_000;
 

@@ -10,7 +10,7 @@ import { configureVm } from "../configure-vm.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { bootDirectoryName } from "../paths.ts";
-import { workloadCommand } from "../workload.ts";
+import { workloadCommand } from "../workload/workload.ts";
 import { rootBytes } from "./boot.ts";
 
 export async function configure(machine: Machine, signal: AbortSignal): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * The pool of prepared VMs. In the background it keeps as many of each kind (prepared-kinds.ts) as demand and
- * memory call for (prepared-plan.ts).
+ * The pool of prepared VMs. In the background it keeps as many of each kind (kinds.ts) as demand and
+ * memory call for (plan.ts).
  *
  * Owns `<node directory>/prepared/`, with a directory for each VM until a machine takes it. Their boots are
  * live, so this agent's driver does not sweep them. No journal names them, so the next agent's driver does.
@@ -22,10 +22,10 @@ import { availableParallelism } from "node:os";
 import { messageOf } from "@flotilla/base/errors";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { NodeResources } from "@flotilla/contract/link/link";
-import type { PreparedVm } from "../driver/driver.ts";
-import type { UnpackedImage } from "../images/images.ts";
+import type { PreparedVm } from "../../driver/driver.ts";
+import type { UnpackedImage } from "../../images/images.ts";
 import { type PrepareVmOptions, prepareVm } from "./prepare-vm.ts";
-import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./prepared-kinds.ts";
+import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./kinds.ts";
 
 export interface PreparedVmsOptions extends PrepareVmOptions {
   readonly observeResources: () => Promise<NodeResources>;

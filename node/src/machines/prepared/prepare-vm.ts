@@ -10,13 +10,13 @@ import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
-import { type Disks, diskBytes, GIB } from "../disks/disks.ts";
-import type { Driver, PreparedDisk, PrepareRequest } from "../driver/driver.ts";
-import { loadAdjustedMs } from "../host/load-adjusted-timeout.ts";
-import type { Images, UnpackedImage } from "../images/images.ts";
-import { makeBootId } from "./boot-vm.ts";
-import { bootDirectoryName, DISK_NAME } from "./paths.ts";
-import type { Kind, WaitingVm } from "./prepared-kinds.ts";
+import { type Disks, diskBytes, GIB } from "../../disks/disks.ts";
+import type { Driver, PreparedDisk, PrepareRequest } from "../../driver/driver.ts";
+import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
+import type { Images, UnpackedImage } from "../../images/images.ts";
+import { makeBootId } from "../boot-vm.ts";
+import { bootDirectoryName, DISK_NAME } from "../paths.ts";
+import type { Kind, WaitingVm } from "./kinds.ts";
 
 export interface PrepareVmOptions {
   /** Holds the directories of prepared VMs. */

@@ -16,8 +16,8 @@ import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { NewEvent } from "@flotilla/contract/event-types";
-import type { Guest, GuestWorkload } from "../guest/guest.ts";
-import type { ImageConfiguration } from "../images/images.ts";
+import type { Guest, GuestWorkload } from "../../guest/guest.ts";
+import type { ImageConfiguration } from "../../images/images.ts";
 import type { BootProgress, MachineLog } from "./machine-log.ts";
 import { type Batch, WorkloadOutput } from "./workload-output.ts";
 

@@ -18,7 +18,7 @@
 import { mkdir, open, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import type { LogLine } from "@flotilla/contract/link/link";
-import { namesIn } from "../host/names-in.ts";
+import { namesIn } from "../../host/names-in.ts";
 
 const FILE_BYTES_MAX = 8 * 1024 * 1024;
 const FILES_KEPT = 2;

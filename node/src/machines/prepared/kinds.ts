@@ -13,9 +13,9 @@
  *   meantime.
  */
 import type { MachineSpec } from "@flotilla/contract/link/link";
-import type { PreparedVm } from "../driver/driver.ts";
-import type { UnpackedImage } from "../images/images.ts";
-import { DEMAND_MS, type Demand, type PreparedFacts, PREPARED_MAX, targetCounts } from "./prepared-plan.ts";
+import type { PreparedVm } from "../../driver/driver.ts";
+import type { UnpackedImage } from "../../images/images.ts";
+import { DEMAND_MS, type Demand, type PreparedFacts, PREPARED_MAX, targetCounts } from "./plan.ts";
 
 /** The parts of a machine that a VM for it depends on. */
 export type Size = Pick<MachineSpec, "cpus" | "memoryMb" | "diskGb">;

@@ -4,10 +4,10 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { PreparedVm } from "../driver/driver.ts";
-import type { UnpackedImage } from "../images/images.ts";
-import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./prepared-kinds.ts";
-import { PREPARED_MB } from "./prepared-plan.ts";
+import type { PreparedVm } from "../../driver/driver.ts";
+import type { UnpackedImage } from "../../images/images.ts";
+import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./kinds.ts";
+import { PREPARED_MB } from "./plan.ts";
 
 const MINUTE = 60_000;
 const PLENTY = { totalMemoryMb: 64_000, availableMemoryMb: 60_000 };

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { DEMAND_MS, PREPARED_MB, PREPARED_MAX, type PreparedFacts, targetCounts } from "./prepared-plan.ts";
+import { DEMAND_MS, PREPARED_MB, PREPARED_MAX, type PreparedFacts, targetCounts } from "./plan.ts";
 
 const MINIMUM = 2;
 const SECOND = 1000;
