@@ -9,7 +9,10 @@ import { purgeConnectTokens } from "./connect/store.ts";
 import { ingressReconciler } from "./ingresses-loop.ts";
 import { shareHandlers } from "./share/routes.ts";
 
-export const ingressFamily = (services: MachineServices & Pick<IngressServices, "access" | "idle">) =>
+export const ingressFamily = (
+  services: Pick<MachineServices, "activity" | "addresses" | "context" | "fleet"> &
+    Pick<IngressServices, "access" | "idle">,
+) =>
   ({
     name: "ingress",
     handlers: { ...connectHandlers(services.context), ...shareHandlers(services) },

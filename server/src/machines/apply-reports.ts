@@ -35,7 +35,7 @@ const NO_TRACE_AFTER_MS = 15_000;
  * server's clock; the report may be much older than its arrival.
  */
 export async function applyReports(
-  services: MachineServices,
+  services: Pick<MachineServices, "cache" | "context">,
   {
     id: nodeId,
     isRestored,
@@ -64,7 +64,7 @@ export async function applyReports(
 }
 
 async function machinesOfNode(
-  { context, cache }: MachineServices,
+  { context, cache }: Pick<MachineServices, "cache" | "context">,
   nodeId: string,
   ids: readonly string[],
 ): Promise<readonly MachineRecord[]> {

@@ -12,7 +12,7 @@ import type { Change } from "./change.ts";
 import { applyMissing, applyObservation, uncertainBoot } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import { listEndedBoots } from "./run-store.ts";
-import type { MachineServices } from "./services.ts";
+import type { ConvergeServices, MachineServices } from "./services.ts";
 import { phaseOf, sentState } from "./state.ts";
 import type { Durability } from "./store.ts";
 
@@ -36,7 +36,7 @@ export interface ConvergeOptions {
  * NodeUnreachable.
  */
 export async function converge(
-  services: MachineServices,
+  services: ConvergeServices,
   machine: MachineRecord,
   options: ConvergeOptions,
 ): Promise<MachineRecord | undefined> {
@@ -83,7 +83,7 @@ function sentSpec(machine: MachineRecord, secrets: MachineServices["secrets"]): 
 
 /** As `converge`, and tries again for as long as `waitMs` while the node's agent is unreachable. */
 export async function convergePatiently(
-  services: MachineServices,
+  services: ConvergeServices,
   machine: MachineRecord,
   { waitMs, signal, durability = "disk" }: ConvergeOptions & { readonly signal: AbortSignal },
 ): Promise<MachineRecord | undefined> {
@@ -108,7 +108,7 @@ export async function convergePatiently(
 
 /** What a report changes; undefined: nothing. */
 async function changeOf(
-  { context }: MachineServices,
+  { context }: Pick<MachineServices, "context">,
   machine: MachineRecord,
   report: ObservedMachine,
 ): Promise<Change | undefined> {
@@ -120,7 +120,7 @@ async function changeOf(
 
 /** Applies a node's report of one machine; repeats the write if others write in between. */
 async function applyReport(
-  services: MachineServices,
+  services: Pick<MachineServices, "cache" | "context">,
   machine: MachineRecord,
   { report, isMissing }: { readonly report: ObservedMachine; readonly isMissing: boolean },
   durability: Durability = "disk",

@@ -33,7 +33,10 @@ const refuse = (text: string): never => {
 };
 
 export async function createMachine(
-  services: MachineServices,
+  services: Pick<
+    MachineServices,
+    "cache" | "ceilingsOf" | "context" | "plansUrl" | "portsPerMachine" | "registries" | "secrets"
+  >,
   options: {
     readonly id: string;
     readonly tenantId: string;

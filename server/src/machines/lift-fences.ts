@@ -11,7 +11,7 @@ import { converge } from "./converge.ts";
 import { machineNotFound } from "../auth/not-found.ts";
 import { beginLift, endLift, listLifting, takeFromPool } from "./fence-store.ts";
 import type { MachineRecord } from "./record.ts";
-import type { MachineServices } from "./services.ts";
+import type { ConvergeServices, MachineServices } from "./services.ts";
 
 const LIFTED_AT_A_TIME = 64;
 
@@ -21,7 +21,7 @@ const LIFTED_AT_A_TIME = 64;
  * query.
  */
 export async function claimForUse(
-  services: MachineServices,
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
   { id, fence }: Pick<MachineRecord, "id" | "fence">,
 ): Promise<void> {
   if (fence !== "on") return;
@@ -31,14 +31,17 @@ export async function claimForUse(
 }
 
 /** Lifts one now. The node is called in the background. */
-export async function liftFence(services: MachineServices, id: string): Promise<void> {
+export async function liftFence(
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
+  id: string,
+): Promise<void> {
   const [machine] = await services.cache.keep([id], () => beginLift(services.context, [id]));
   if (machine === undefined) return;
   services.inBackground(`the fence of ${id}`, () => converge(services, machine, { waitMs: 0 }));
 }
 
 /** Finishes what other calls began. Returns errors for the log. */
-export async function finishLifts(services: MachineServices): Promise<readonly string[]> {
+export async function finishLifts(services: ConvergeServices): Promise<readonly string[]> {
   const { db } = services.context;
   const machines = await listLifting(db, LIFTED_AT_A_TIME);
   const done = machines.filter((machine) => !mayBeFenced(machine));

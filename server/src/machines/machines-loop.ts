@@ -14,7 +14,7 @@ import { NodeUnreachable } from "../link/refusals.ts";
 import { abandon } from "./change.ts";
 import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
-import type { MachineServices } from "./services.ts";
+import type { ConvergeServices } from "./services.ts";
 import { phaseOf } from "./state.ts";
 import { claimDueMachines, removeMachine, settleMachine } from "./store.ts";
 import type { Reconciler, Report } from "../family.ts";
@@ -24,7 +24,7 @@ const MACHINES_PER_ACTIVATION_MAX = 64;
 /** Longer than a node takes to answer a call that does not wait. */
 const LEASE_MS = 12_000;
 
-export function machineReconciler(services: MachineServices): Reconciler {
+export function machineReconciler(services: ConvergeServices): Reconciler {
   return {
     name: "machines",
     purpose: "moves machines to their desired state, and ends what takes too long",
@@ -43,7 +43,7 @@ interface Outcome {
   readonly error: string | null;
 }
 
-async function reconcile(services: MachineServices, machine: MachineRecord, signal: AbortSignal): Promise<Outcome> {
+async function reconcile(services: ConvergeServices, machine: MachineRecord, signal: AbortSignal): Promise<Outcome> {
   const { action, when } = planMachine(machine, services.context.clock.now());
   services.context.log.debug({ machineId: machine.id, action, when, phase: phaseOf(machine) }, "a machine is due");
   try {
@@ -57,7 +57,7 @@ async function reconcile(services: MachineServices, machine: MachineRecord, sign
 }
 
 async function apply(
-  services: MachineServices,
+  services: ConvergeServices,
   machine: MachineRecord,
   action: MachineAction,
   signal: AbortSignal,

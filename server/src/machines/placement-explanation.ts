@@ -26,7 +26,10 @@ type Described = Pick<
 };
 
 /** Explains the placement of a machine of any tenant. Throws a Refusal when there is none. */
-export async function explainMachinePlacement(services: MachineServices, id: string): Promise<PlacementExplanation> {
+export async function explainMachinePlacement(
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl">,
+  id: string,
+): Promise<PlacementExplanation> {
   const record = await findAnyMachine(services.context.db, id);
   if (record === undefined || record.deletedAt !== null) throw machineNotFound(id);
   return explained(services, { ...record, record });
@@ -34,7 +37,7 @@ export async function explainMachinePlacement(services: MachineServices, id: str
 
 /** Explains the placement of a machine that the tenant would create. */
 export function explainPlacement(
-  services: MachineServices,
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl">,
   tenantId: string,
   { source, resources, network, nodeLabels }: PlacementRequest,
 ): Promise<PlacementExplanation> {
@@ -50,7 +53,10 @@ export function explainPlacement(
   });
 }
 
-async function explained(services: MachineServices, machine: Described): Promise<PlacementExplanation> {
+async function explained(
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl">,
+  machine: Described,
+): Promise<PlacementExplanation> {
   const { nodeId, record, source } = machine;
   const active = record !== null && isActive(record);
   const request = await requestOf(services, machine);
@@ -78,7 +84,7 @@ async function explained(services: MachineServices, machine: Described): Promise
  * As a start, or of a machine with a disk a move, places it. An image that no node has excludes none, and
  * costs the same everywhere.
  */
-async function requestOf(services: MachineServices, machine: Described): Promise<PlacedRequest> {
+async function requestOf(services: Pick<MachineServices, "nodes">, machine: Described): Promise<PlacedRequest> {
   const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
   const described = { cpus, memoryMb, arch: source.arch ?? null, nodeLabels };
   if (nodeId !== null) {
@@ -94,7 +100,10 @@ async function requestOf(services: MachineServices, machine: Described): Promise
 const sizeOf = ({ record, cpus, memoryMb }: Described) => ({ id: record?.id ?? "", cpus, memoryMb });
 
 /** Why the tenant may not start the machine now; null: it may. */
-async function tenantRefusal(services: MachineServices, machine: Described): Promise<Reason | null> {
+async function tenantRefusal(
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "plansUrl">,
+  machine: Described,
+): Promise<Reason | null> {
   const { context, plansUrl } = services;
   const { tenantId } = machine;
   if (await isSuspended(context.db, tenantId))

@@ -11,7 +11,7 @@
  */
 import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
-import type { MachineServices } from "./services.ts";
+import type { ConvergeServices, MachineServices } from "./services.ts";
 import { machineNotFound } from "../auth/not-found.ts";
 import { phaseOf } from "./state.ts";
 import { removeMachine } from "./store.ts";
@@ -21,7 +21,7 @@ import { removeMachine } from "./store.ts";
  * machine.
  */
 export async function deleteMachine(
-  services: MachineServices,
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
   options: { readonly tenantId: string; readonly id: string; readonly ifUnused?: boolean },
 ): Promise<MachineRecord> {
   const machine = await removeMachine(services.context, options);

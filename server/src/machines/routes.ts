@@ -117,7 +117,10 @@ interface TimelineRequest {
   readonly query: { readonly type?: string; readonly limit?: number; readonly cursor?: string };
 }
 
-async function timelineOf({ cache, context }: MachineServices, { caller, params, query }: TimelineRequest) {
+async function timelineOf(
+  { cache, context }: Pick<MachineServices, "cache" | "context">,
+  { caller, params, query }: TimelineRequest,
+) {
   const name = { tenantId: caller.tenantId, id: params.id };
   const machine = cache.current(name) ?? (await cache.read(name));
   if (machine === undefined) throw machineNotFound(params.id);

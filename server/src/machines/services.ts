@@ -18,6 +18,9 @@ export interface MachineServices extends Services {
   readonly portsPerMachine: number;
 }
 
+/** What it takes to send a machine's desired state to its node and to write the answer. */
+export type ConvergeServices = Pick<MachineServices, "cache" | "context" | "link" | "secrets">;
+
 export interface OpenMachineServices extends MachineServices {
   start(): void;
   stop(): Promise<void>;

@@ -23,7 +23,7 @@ import { converge, convergePatiently } from "./converge.ts";
 import { hasBlockingBudget, refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import type { MachineRecord } from "./record.ts";
-import type { MachineServices } from "./services.ts";
+import type { ConvergeServices, MachineServices } from "./services.ts";
 import type { Durability } from "./store.ts";
 import { HIDDEN_BY_NODE, includes, isActive, UNREACHABLE_STATUSES, nextPhase, phaseOf } from "./state.ts";
 import { readTotals } from "../usage/store.ts";
@@ -64,7 +64,10 @@ export async function startMachine(services: MachineServices, options: StartOpti
 }
 
 /** Writes the request, unless the machine already runs or is starting. */
-async function acceptStart(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
+async function acceptStart(
+  services: Pick<MachineServices, "cache" | "ceilingsOf" | "context" | "nodes" | "plansUrl">,
+  options: StartOptions,
+): Promise<MachineRecord> {
   const { context, cache } = services;
   let machine = usableFromCache(cache.find(options)) ?? (await cache.read(options));
   for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
@@ -105,7 +108,10 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
 }
 
 /** Throws a Refusal when another active machine exceeds the tenant's plan. */
-async function refuseOverCeilings(services: MachineServices, machine: MachineRecord): Promise<void> {
+async function refuseOverCeilings(
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "plansUrl">,
+  machine: MachineRecord,
+): Promise<void> {
   if (isActive(machine)) return;
   const held = await readTotals(services.context.db, machine.tenantId);
   const refusal = activeRefusal(machine, held, await services.ceilingsOf(machine.tenantId), services.plansUrl);
@@ -135,7 +141,11 @@ function refuseWithoutNode(machine: MachineRecord): void {
  * The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started
  * there.
  */
-async function chooseNode(services: MachineServices, machine: MachineRecord, isRepeated: boolean): Promise<string> {
+async function chooseNode(
+  services: Pick<MachineServices, "nodes">,
+  machine: MachineRecord,
+  isRepeated: boolean,
+): Promise<string> {
   const { nodeId, moveNodeId } = machine;
   const request = await placementRequest(services, machine);
   if (nodeId !== null) {
@@ -154,7 +164,7 @@ async function chooseNode(services: MachineServices, machine: MachineRecord, isR
 
 /** Waits until a starting machine runs. Throws a Refusal when it does not. */
 export async function awaitRunning(
-  services: MachineServices,
+  services: ConvergeServices & Pick<MachineServices, "nodeWaitMs">,
   machine: MachineRecord,
   { signal, durability = "disk", moveWaitMs }: Pick<StartOptions, "signal" | "durability" | "moveWaitMs">,
 ): Promise<MachineRecord> {
@@ -192,7 +202,7 @@ export async function awaitRunning(
  * `waitMs`.
  */
 async function awaitEndOfMove(
-  { cache, context }: MachineServices,
+  { cache, context }: Pick<MachineServices, "cache" | "context">,
   { id }: MachineRecord,
   { signal, waitMs = Number.POSITIVE_INFINITY }: { readonly signal: AbortSignal; readonly waitMs?: number | undefined },
 ): Promise<MachineRecord | undefined> {

@@ -12,7 +12,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { requestStop } from "./change.ts";
 import { convergePatiently } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
-import type { MachineServices } from "./services.ts";
+import type { ConvergeServices, MachineServices } from "./services.ts";
 import { machineNotFound } from "../auth/not-found.ts";
 import { isStoppedByMove, nextPhase, phaseOf } from "./state.ts";
 
@@ -27,7 +27,10 @@ export interface StopOptions {
 }
 
 /** The machine, stopped; or started again by a concurrent request. */
-export async function stopMachine(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
+export async function stopMachine(
+  services: ConvergeServices & Pick<MachineServices, "nodeWaitMs">,
+  options: StopOptions,
+): Promise<MachineRecord> {
   const { clock } = services.context;
   const deadline = clock.monotonic() + services.nodeWaitMs;
   let latest = await acceptStop(services, options);
@@ -48,7 +51,10 @@ export async function stopMachine(services: MachineServices, options: StopOption
   return latest;
 }
 
-async function acceptStop(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
+async function acceptStop(
+  services: Pick<MachineServices, "cache" | "context">,
+  options: StopOptions,
+): Promise<MachineRecord> {
   const { context, cache } = services;
   for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
     const machine = await cache.read(options);
@@ -78,7 +84,7 @@ function refuseSuspend({ id, isEphemeral, moveId }: MachineRecord): void {
  * The refusal for a machine that runs on. Its node has received that it is to run, if it can be reached now.
  */
 async function notSuspended(
-  services: MachineServices,
+  services: ConvergeServices & Pick<MachineServices, "nodeWaitMs">,
   machine: MachineRecord,
   { signal }: StopOptions,
 ): Promise<Refusal> {

@@ -7,13 +7,13 @@
 import type { UpdateMachineRequest } from "@flotilla/contract/machines";
 import type { MachineName, MachineRecord } from "./record.ts";
 import { converge } from "./converge.ts";
-import type { MachineServices } from "./services.ts";
+import type { ConvergeServices, MachineServices } from "./services.ts";
 import { machineNotFound } from "../auth/not-found.ts";
 import { updateDescription } from "./store.ts";
 
 /** The machine as it is now. Throws a Refusal when there is none. */
 export async function updateMachine(
-  services: MachineServices,
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
   { tenantId, id, request }: MachineName & { readonly request: UpdateMachineRequest },
 ): Promise<MachineRecord> {
   const { context, cache } = services;

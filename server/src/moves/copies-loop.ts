@@ -14,7 +14,7 @@ import type { Reconciler } from "../family.ts";
 
 const COPIES_PER_ACTIVATION_MAX = 64;
 
-export function copyReconciler(services: MachineServices): Reconciler {
+export function copyReconciler(services: Pick<MachineServices, "context" | "link" | "nodeWaitMs">): Reconciler {
   return {
     name: "copies",
     purpose: "removes copies of machines that moves have left on nodes that did not answer",

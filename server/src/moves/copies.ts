@@ -12,7 +12,10 @@ import type { MachineServices } from "../machines/services.ts";
 import { forgetCopy, listObsoleteCopies, type ObsoleteCopy } from "./store.ts";
 
 /** Removes the obsolete copies of a machine. Returns how many could not be removed now. */
-export async function removeCopies(services: MachineServices, machineId: string): Promise<number> {
+export async function removeCopies(
+  services: Pick<MachineServices, "context" | "link" | "nodeWaitMs">,
+  machineId: string,
+): Promise<number> {
   const copies = await listObsoleteCopies(services.context.db, { machineIds: [machineId], nodeId: null });
   const removed = await Promise.all(copies.map((copy) => removeCopy(services, copy)));
   return removed.filter((isGone) => !isGone).length;
@@ -23,7 +26,7 @@ export async function removeCopies(services: MachineServices, machineId: string)
  * of which it may have one.
  */
 export async function removeReportedCopies(
-  services: MachineServices,
+  services: Pick<MachineServices, "context" | "inBackground" | "link" | "nodeWaitMs">,
   nodeId: string,
   machineIds: readonly string[],
 ): Promise<ReadonlySet<string>> {
@@ -34,7 +37,10 @@ export async function removeReportedCopies(
 }
 
 /** Whether the node has confirmed that it has none. */
-export async function removeCopy({ context, link, nodeWaitMs }: MachineServices, copy: ObsoleteCopy): Promise<boolean> {
+export async function removeCopy(
+  { context, link, nodeWaitMs }: Pick<MachineServices, "context" | "link" | "nodeWaitMs">,
+  copy: ObsoleteCopy,
+): Promise<boolean> {
   const { machineId, nodeId, address, generation } = copy;
   try {
     const desired = { generation, state: "absent", spec: null } as const;

@@ -39,7 +39,7 @@ export interface CopyOptions {
 
 /** Resolves when the target has every file. Throws a Refusal that says why it does not. */
 export async function copyFiles(
-  services: MachineServices,
+  services: Pick<MachineServices, "context" | "link" | "nodeWaitMs" | "nodes">,
   machine: MachineRecord,
   call: MoveCall,
   { say, patienceMs }: CopyOptions,
@@ -89,7 +89,7 @@ export const contentRefusal = (): Refusal =>
 
 /** Has the target expect the machine. An earlier copy that it has is removed first. */
 export async function begin(
-  { link, nodeWaitMs }: MachineServices,
+  { link, nodeWaitMs }: Pick<MachineServices, "link" | "nodeWaitMs">,
   machine: MachineRecord,
   target: NodeAddress,
   call: MoveCall,
@@ -114,14 +114,20 @@ export async function begin(
 const isWithoutDisk = ({ image, files }: OutgoingMachine): boolean => image === null && files.length === 0;
 
 /** Also on a node that it has left. */
-const hasRun = async ({ context }: MachineServices, { id, observedBootId }: MachineRecord): Promise<boolean> =>
-  observedBootId !== null || (await hasRecordedRun(context.db, { machineId: id, nodeId: null }));
+const hasRun = async (
+  { context }: Pick<MachineServices, "context">,
+  { id, observedBootId }: MachineRecord,
+): Promise<boolean> => observedBootId !== null || (await hasRecordedRun(context.db, { machineId: id, nodeId: null }));
 
 /**
  * Whether there is nothing to send of a machine that is stopped: its first start failed, or was stopped,
  * before it had a disk. One that has run had a disk, which is missed where it is not.
  */
-export async function hasNothing(services: MachineServices, machine: MachineRecord, call: MoveCall): Promise<boolean> {
+export async function hasNothing(
+  services: Pick<MachineServices, "context" | "link">,
+  machine: MachineRecord,
+  call: MoveCall,
+): Promise<boolean> {
   if (await hasRun(services, machine)) return false;
   return isWithoutDisk(await describeOutgoing(services.link, nodeOf(machine), call, { hasContent: false }));
 }

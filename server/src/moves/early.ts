@@ -62,7 +62,7 @@ export interface EarlyOptions extends CopyOptions {
  * move cannot succeed.
  */
 export async function copyEarly(
-  services: MachineServices,
+  services: Pick<MachineServices, "context" | "link" | "nodeWaitMs">,
   machine: MachineRecord,
   target: NodeAddress,
   call: MoveCall,

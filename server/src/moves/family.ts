@@ -2,12 +2,11 @@
  * Moves of machines to other nodes.
  */
 import type { Family } from "../family.ts";
-import type { MachineServices } from "../machines/services.ts";
 import { copyReconciler } from "./copies-loop.ts";
 import { moveHandlers } from "./routes.ts";
-import { machineMoveWorker } from "./worker.ts";
+import { machineMoveWorker, type MoveServices } from "./worker.ts";
 
-export const moveFamily = (services: MachineServices) =>
+export const moveFamily = (services: MoveServices) =>
   ({
     name: "moves",
     handlers: moveHandlers(services),

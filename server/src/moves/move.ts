@@ -35,7 +35,10 @@ export interface MoveRequest {
 }
 
 /** Throws a Refusal that says why the machine cannot be moved now. */
-export async function requestMove(services: MachineServices, request: MoveRequest): Promise<OperationRecord> {
+export async function requestMove(
+  services: Pick<MachineServices, "cache" | "context" | "nodes">,
+  request: MoveRequest,
+): Promise<OperationRecord> {
   const { context, cache } = services;
   const { machineId, nodeId } = request;
   const machine = await cache.readAny(machineId);

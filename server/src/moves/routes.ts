@@ -6,7 +6,9 @@ import type { MachineServices } from "../machines/services.ts";
 import { operationInfo } from "../operations/view.ts";
 import { requestMove } from "./move.ts";
 
-export function moveHandlers(services: MachineServices): HandlersOf<"moveMachine"> {
+export function moveHandlers(
+  services: Pick<MachineServices, "cache" | "context" | "nodes">,
+): HandlersOf<"moveMachine"> {
   return {
     async moveMachine(request) {
       const operation = await requestMove(services, {

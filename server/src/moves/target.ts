@@ -18,7 +18,7 @@ export interface TargetRequest {
 
 /** The best other node. Throws a Refusal that says why there is none. */
 export async function chooseTarget(
-  services: MachineServices,
+  services: Pick<MachineServices, "nodes">,
   machine: MachineRecord,
   { toId, diskBytes, memoryFormat }: TargetRequest,
 ): Promise<string> {
@@ -33,7 +33,7 @@ export async function chooseTarget(
 
 /** What a machine that has a disk needs of another node. */
 export async function targetRequest(
-  services: MachineServices,
+  services: Pick<MachineServices, "nodes">,
   machine: MachineRecord,
   diskBytes: number,
 ): Promise<PlacementRequest> {

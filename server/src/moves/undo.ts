@@ -7,14 +7,17 @@
 import { discardIncoming, type MoveCall, releaseOutgoing } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { nodeOf } from "../machines/record.ts";
-import type { MachineServices } from "../machines/services.ts";
+import type { ConvergeServices, MachineServices } from "../machines/services.ts";
 import { removeCopies } from "./copies.ts";
 import { listObsoleteCopies, type ObsoleteCopy, releaseMachine } from "./store.ts";
 
 const DISCARD_TIMEOUT_MS = 10_000;
 
 /** Leaves the machine where it was. The order matters: once it is released, no server completes the move. */
-export async function undoMove(services: MachineServices, call: Omit<MoveCall, "signal">): Promise<void> {
+export async function undoMove(
+  services: ConvergeServices & Pick<MachineServices, "activity" | "inBackground" | "nodeWaitMs">,
+  call: Omit<MoveCall, "signal">,
+): Promise<void> {
   const { context, cache, activity } = services;
   const { machineId, moveId } = call;
   const released = await releaseMachine(context, { machineId, moveId });
@@ -34,7 +37,10 @@ export async function undoMove(services: MachineServices, call: Omit<MoveCall, "
  * Removes the parts of the machine on nodes that do not own it. An unreachable node removes them later, when
  * the answer to its heartbeat names the move.
  */
-export async function discardParts({ context, link }: MachineServices, call: Omit<MoveCall, "signal">): Promise<void> {
+export async function discardParts(
+  { context, link }: Pick<MachineServices, "context" | "link">,
+  call: Omit<MoveCall, "signal">,
+): Promise<void> {
   const { machineId } = call;
   const copies = await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null });
   const discard = ({ nodeId, address }: ObsoleteCopy): Promise<void> =>
@@ -45,7 +51,10 @@ export async function discardParts({ context, link }: MachineServices, call: Omi
 }
 
 /** The machine runs on where it is. A node that does not answer watches in vain until the machine stops. */
-async function forgetPoints({ cache, link }: MachineServices, machineId: string): Promise<void> {
+async function forgetPoints(
+  { cache, link }: Pick<MachineServices, "cache" | "link">,
+  machineId: string,
+): Promise<void> {
   const machine = await cache.readAny(machineId);
   if (machine === undefined || machine.nodeId === null) return;
   const signal = AbortSignal.timeout(DISCARD_TIMEOUT_MS);

@@ -23,7 +23,7 @@ import { NodeUnreachable } from "../link/refusals.ts";
 import { commitIncoming, describeOutgoing, type MoveCall, relayPart } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
-import type { MachineServices } from "../machines/services.ts";
+import type { ConvergeServices, MachineServices } from "../machines/services.ts";
 import { awaitRunning } from "../machines/start.ts";
 import { isActive, isApplied, isSettled } from "../machines/state.ts";
 import type { OperationRun, OperationWorker, StepResult } from "../family.ts";
@@ -75,7 +75,11 @@ const PAUSED_TEXT = "it was paused, and its memory is on the other node";
 
 type Say = (message: string) => void;
 
-export function machineMoveWorker(services: MachineServices): OperationWorker {
+/** What it takes to stop a machine, to move it and to start it on its target. */
+export type MoveServices = ConvergeServices &
+  Pick<MachineServices, "activity" | "inBackground" | "nodeWaitMs" | "nodes">;
+
+export function machineMoveWorker(services: MoveServices): OperationWorker {
   return {
     kind: "machine move",
     async work(run) {
@@ -108,7 +112,7 @@ interface Arrived {
 
 /** What this server knows of a move beside the machine's row, and how it executes the actions of the plan. */
 class Move {
-  readonly #services: MachineServices;
+  readonly #services: MoveServices;
   readonly #run: OperationRun;
   readonly #machineId: string;
   readonly #moveId: string;
@@ -130,7 +134,7 @@ class Move {
   /** The results of steps that are known from what was done in them. */
   readonly #results = new Map<MoveStep, string | StepResult>();
 
-  constructor(services: MachineServices, run: OperationRun) {
+  constructor(services: MoveServices, run: OperationRun) {
     this.#services = services;
     this.#run = run;
     const { machineId } = run.operation.input as MoveInput;

@@ -36,7 +36,11 @@ interface Sized {
 }
 
 /** Throws a Refusal when the node does not exist or does not answer. */
-export async function planDrain(services: MachineServices, nodeId: string, signal: AbortSignal): Promise<DrainPlan> {
+export async function planDrain(
+  services: Pick<MachineServices, "context" | "link" | "nodes">,
+  nodeId: string,
+  signal: AbortSignal,
+): Promise<DrainPlan> {
   const { db } = services.context;
   const node = await findNode(db, nodeId);
   if (node === undefined || node.status === "revoked" || node.status === "unreachable")
@@ -83,7 +87,7 @@ function baseBytes({ image, root }: OutgoingMachine, toNodeId: string, bases: Se
 }
 
 /** The node for each of the machines, in this order. */
-async function place(services: MachineServices, nodeId: string, sized: readonly Sized[]) {
+async function place(services: Pick<MachineServices, "nodes">, nodeId: string, sized: readonly Sized[]) {
   const leaving = await Promise.all(
     sized.map(async ({ record, outgoing }) => ({
       request: {
@@ -97,7 +101,7 @@ async function place(services: MachineServices, nodeId: string, sized: readonly 
 }
 
 async function sizesOf(
-  services: MachineServices,
+  services: Pick<MachineServices, "link">,
   records: readonly MachineRecord[],
   signal: AbortSignal,
 ): Promise<readonly Sized[]> {
@@ -114,7 +118,7 @@ async function sizesOf(
 }
 
 async function sizeOf(
-  { link }: MachineServices,
+  { link }: Pick<MachineServices, "link">,
   record: MachineRecord,
   { late, signal }: { readonly late: AbortSignal; readonly signal: AbortSignal },
 ): Promise<Sized> {

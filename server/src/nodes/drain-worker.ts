@@ -15,7 +15,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
 import type { MachineRecord } from "../machines/record.ts";
-import type { MachineServices } from "../machines/services.ts";
+import type { ConvergeServices, MachineServices } from "../machines/services.ts";
 import { isActive } from "../machines/state.ts";
 import { stopMachine } from "../machines/stop.ts";
 import { listMachinesOfNode } from "../machines/store.ts";
@@ -46,7 +46,10 @@ export interface DrainInput {
   readonly stopAt: number;
 }
 
-export function nodeDrainWorker(services: MachineServices): OperationWorker {
+/** What it takes to stop machines, and to choose where they go. */
+type DrainServices = ConvergeServices & Pick<MachineServices, "activity" | "nodeWaitMs" | "nodes">;
+
+export function nodeDrainWorker(services: DrainServices): OperationWorker {
   const { db } = services.context;
   return {
     kind: "node drain",
@@ -87,14 +90,14 @@ interface Found {
 }
 
 class Drain {
-  readonly #services: MachineServices;
+  readonly #services: DrainServices;
   readonly #run: OperationRun;
   readonly #nodeId: string;
   readonly #stopAt: number;
   readonly #stopped = new Set<string>();
   readonly #refused = new Map<string, { readonly reason: string; readonly until: number }>();
 
-  constructor(services: MachineServices, run: OperationRun) {
+  constructor(services: DrainServices, run: OperationRun) {
     this.#services = services;
     this.#run = run;
     ({ nodeId: this.#nodeId, stopAt: this.#stopAt } = run.operation.input as DrainInput);

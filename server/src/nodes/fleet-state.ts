@@ -16,7 +16,7 @@ const NODES_AT_A_TIME = 16;
 
 /** `asker`: the tenant for whom the nodes' answers are read. Throws the signal's reason between two nodes. */
 export async function readFleetState(
-  services: MachineServices,
+  services: Pick<MachineServices, "context" | "fleet" | "link">,
   { asker, signal }: { readonly asker: string; readonly signal: AbortSignal },
 ): Promise<FleetState> {
   const { context, fleet } = services;
@@ -37,7 +37,11 @@ export async function readFleetState(
 }
 
 /** How many images it has, or why it does not say. */
-const answerOf = ({ link }: MachineServices, { id, address }: NodeRecord, asker: string): Promise<number | string> =>
+const answerOf = (
+  { link }: Pick<MachineServices, "link">,
+  { id, address }: NodeRecord,
+  asker: string,
+): Promise<number | string> =>
   link.listImages({ nodeId: id, address }, null, asker).then(
     (images) => images.length,
     (error: unknown) => ownMessageOf(error),

@@ -113,7 +113,7 @@ export async function applyHeartbeat(
  * does not own. Returns the machines that it is to remove.
  */
 async function handleMachines(
-  services: MachineServices,
+  services: Pick<MachineServices, "cache" | "context" | "inBackground" | "link" | "nodeWaitMs">,
   node: {
     readonly id: string;
     readonly unknownMachines: readonly string[];

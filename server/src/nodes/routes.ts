@@ -90,7 +90,9 @@ export function nodeHandlers(
 }
 
 /** The handlers of how nodes leave the fleet. */
-function leavingHandlers({ context }: MachineServices): HandlersOf<"revokeNodeCredential" | "decommissionNode"> {
+function leavingHandlers({
+  context,
+}: Pick<MachineServices, "context">): HandlersOf<"revokeNodeCredential" | "decommissionNode"> {
   return {
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id, context.clock.now()))) throw notFound("node", params.id);
@@ -180,7 +182,7 @@ export function authorityHandlers({
 
 /** The handlers of where new machines are placed. */
 export function placementHandlers(
-  services: MachineServices,
+  services: Pick<MachineServices, "ceilingsOf" | "context" | "nodes" | "plansUrl">,
 ): HandlersOf<"cordonNode" | "maintainNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
   const { db, clock } = services.context;
   const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {

@@ -37,7 +37,7 @@ export interface UpgradeInput {
   readonly vmms?: boolean;
 }
 
-export function nodeUpgradeWorker(services: MachineServices): OperationWorker {
+export function nodeUpgradeWorker(services: Pick<MachineServices, "context" | "link">): OperationWorker {
   return {
     kind: "node upgrade",
     async work(run) {
@@ -51,11 +51,11 @@ export function nodeUpgradeWorker(services: MachineServices): OperationWorker {
 }
 
 class NodeUpgrade {
-  readonly #services: MachineServices;
+  readonly #services: Pick<MachineServices, "context" | "link">;
   readonly #run: OperationRun;
   readonly #nodeId: string;
 
-  constructor(services: MachineServices, run: OperationRun, nodeId: string) {
+  constructor(services: Pick<MachineServices, "context" | "link">, run: OperationRun, nodeId: string) {
     this.#services = services;
     this.#run = run;
     this.#nodeId = nodeId;

@@ -29,7 +29,7 @@ export const VMMS_MS_MAX = 24 * 3_600_000;
 export const vmmStepOf = (nodeId: string): string => `replace VMMs of ${nodeId}`;
 
 export async function replaceVmmsOf(
-  services: MachineServices,
+  services: Pick<MachineServices, "context" | "link">,
   { run, nodeId }: { readonly run: OperationRun; readonly nodeId: string },
   say: (message: string) => void,
 ): Promise<string> {
@@ -56,7 +56,7 @@ interface One {
 }
 
 async function replaceOne(
-  { context, link }: MachineServices,
+  { context, link }: Pick<MachineServices, "context" | "link">,
   { run, nodeId, address, machineId }: One,
 ): Promise<ReplacedMachine> {
   // Its owner may have changed it since the step began.

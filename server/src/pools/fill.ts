@@ -12,7 +12,7 @@
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import { takeFromPool } from "../machines/fence-store.ts";
-import type { MachineServices } from "../machines/services.ts";
+import type { ConvergeServices, MachineServices } from "../machines/services.ts";
 import { makeMachine, deleteIfMade } from "./make.ts";
 import { isFull, type Member, nextAction, retryMs } from "./state.ts";
 import {
@@ -104,7 +104,7 @@ async function make(
 }
 
 async function discard(
-  services: MachineServices,
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
   { tenantId }: PoolRecord,
   { machineId, phase }: Found,
 ): Promise<boolean> {

@@ -7,7 +7,7 @@ import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { createMachine } from "../machines/create.ts";
 import type { MachineName, MachineRecord } from "../machines/record.ts";
 import { deleteMachine } from "../machines/remove.ts";
-import type { MachineServices } from "../machines/services.ts";
+import type { ConvergeServices, MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
 import { listDiscardedOf, type PoolRecord } from "./store.ts";
 
@@ -40,14 +40,17 @@ export async function makeMachine(
  * Deletes the machines of a node that are to be deleted: the server that decided it may have died before. A
  * node that was lost is back, and must not run what was replaced.
  */
-export async function deleteDiscarded(services: MachineServices, nodeId: string): Promise<void> {
+export async function deleteDiscarded(
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
+  nodeId: string,
+): Promise<void> {
   const machines = await listDiscardedOf(services.context.db, nodeId, ABSENT_MAX);
   for (const machine of machines) await deleteIfMade(services, machine);
 }
 
 /** Deletes the machine, if it was made. `ifUnused`: only if it has never run. */
 export async function deleteIfMade(
-  services: MachineServices,
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
   machine: MachineName & { readonly ifUnused?: boolean },
 ): Promise<void> {
   try {

@@ -8,7 +8,9 @@ import { machineNotFound } from "../../auth/not-found.ts";
 import { findMachine } from "../../machines/store.ts";
 import { putShare, removeShare } from "./store.ts";
 
-export function shareHandlers(services: MachineServices): HandlersOf<"createShare" | "removeShare"> {
+export function shareHandlers(
+  services: Pick<MachineServices, "activity" | "addresses" | "context">,
+): HandlersOf<"createShare" | "removeShare"> {
   const { context, addresses, activity } = services;
   const { db } = context;
   return {

@@ -39,10 +39,10 @@ type Streamed = {
 type Collected = { readonly status: 200; readonly body: MachineExecResponse };
 
 export class CommandAnswers {
-  readonly #services: MachineServices;
+  readonly #services: Pick<MachineServices, "context" | "inBackground">;
   readonly #budget = outputBudget();
 
-  constructor(services: MachineServices) {
+  constructor(services: Pick<MachineServices, "context" | "inBackground">) {
     this.#services = services;
   }
 

@@ -69,7 +69,7 @@ async function reasonOf(
  * null: it did not run, or its result is unknown.
  */
 export async function runQuietly(
-  services: MachineServices,
+  services: Pick<MachineServices, "cache" | "context" | "link">,
   options: Omit<RunOptions, "keyId">,
 ): Promise<ExecExit | null> {
   const { cache, context } = services;

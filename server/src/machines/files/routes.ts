@@ -72,7 +72,7 @@ function refusePart({ headers }: FileRequestParts): void {
  * tenants.
  */
 async function targetOf(
-  services: MachineServices,
+  services: Pick<MachineServices, "context">,
   { caller, params, signal }: FileRequestParts,
   path: string | undefined,
   { isWrite = false } = {},

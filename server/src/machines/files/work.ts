@@ -74,7 +74,7 @@ export async function beginOnNode<T>(
 }
 
 /** Whether the machine is being moved away from the node, or has been. */
-async function hasLeft({ cache }: MachineServices, id: string, nodeId: string): Promise<boolean> {
+async function hasLeft({ cache }: Pick<MachineServices, "cache">, id: string, nodeId: string): Promise<boolean> {
   const machine = await cache.readAny(id).catch(() => undefined);
   return machine !== undefined && (machine.moveId !== null || machine.nodeId !== nodeId);
 }

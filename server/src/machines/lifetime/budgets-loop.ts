@@ -20,7 +20,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import type { Database } from "../../db/database.ts";
 import { listDesiredRunning } from "./store.ts";
 import { stopForTenant } from "./end.ts";
-import type { MachineServices } from "../services.ts";
+import type { ConvergeServices, MachineServices } from "../services.ts";
 import { readSpent, renewHolds } from "../../usage/holds-store.ts";
 import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../../usage/notices.ts";
 import { insertNotices } from "../../usage/notices-store.ts";
@@ -34,7 +34,9 @@ const BUDGET_PERIOD_MS = 15_000;
 /** Max tenants that get a subtotal in one activation. */
 const SUMMED_MAX = 100;
 
-export function budgetReconciler(services: MachineServices): Reconciler {
+export function budgetReconciler(
+  services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
+): Reconciler {
   const { context } = services;
   return {
     name: "budgets",
@@ -62,7 +64,10 @@ interface Done {
 }
 
 /** Stops the machines of tenants whose budget is used up; returns how many. */
-async function stopOverBudget(services: MachineServices, now: number): Promise<Done> {
+async function stopOverBudget(
+  services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
+  now: number,
+): Promise<Done> {
   const { context } = services;
   const { db } = context;
   const over: string[] = [];

@@ -13,12 +13,15 @@ import { requestStop } from "../change.ts";
 import { converge } from "../converge.ts";
 import type { MachineName, MachineRecord } from "../record.ts";
 import { deleteMachine } from "../remove.ts";
-import type { MachineServices } from "../services.ts";
+import type { ConvergeServices, MachineServices } from "../services.ts";
 import { includes, UNREACHABLE_STATUSES, phaseOf } from "../state.ts";
 import { findAnyMachine } from "../store.ts";
 
 /** Whether it was stopped. */
-export async function stopIdle(services: MachineServices, { id }: MachineName): Promise<boolean> {
+export async function stopIdle(
+  services: ConvergeServices & Pick<MachineServices, "activity" | "inBackground" | "nodeWaitMs">,
+  { id }: MachineName,
+): Promise<boolean> {
   const { context, activity } = services;
   const machine = await findAnyMachine(context.db, id);
   if (machine === undefined || phaseOf(machine) !== "running" || activity.isBusy(id)) return false;
@@ -28,13 +31,21 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
 }
 
 /** Stops a machine, if it runs. Its owner may start it once `reason` has passed. Returns whether it ran. */
-export async function stopForTenant(services: MachineServices, { id }: MachineName, reason: string): Promise<boolean> {
+export async function stopForTenant(
+  services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
+  { id }: MachineName,
+  reason: string,
+): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, id);
   if (machine?.desiredState !== "running") return false;
   return stop(services, machine, { type: "machine.stoppedForTenant", data: { reason } });
 }
 
-async function stop(services: MachineServices, machine: MachineRecord, happened: NewEvent): Promise<boolean> {
+async function stop(
+  services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
+  machine: MachineRecord,
+  happened: NewEvent,
+): Promise<boolean> {
   const { context, cache } = services;
   const change = { ...requestStop(machine, context.clock.now()), timeline: [happened] };
   const written = (await cache.write([change])).get(machine.id);
@@ -46,7 +57,10 @@ async function stop(services: MachineServices, machine: MachineRecord, happened:
 }
 
 /** Deletes it in any state; false when it was deleted already. */
-export async function removeExpired(services: MachineServices, name: MachineName): Promise<boolean> {
+export async function removeExpired(
+  services: ConvergeServices & Pick<MachineServices, "inBackground">,
+  name: MachineName,
+): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, name.id);
   if (machine === undefined || machine.deletedAt !== null) return false;
   try {

@@ -10,13 +10,15 @@
 import { ACTIVITY_DELAY_MAX_MS } from "../activity.ts";
 import { removeExpired, stopIdle, stopForTenant } from "./end.ts";
 import { listExpired, listIdle, listSuspended } from "./store.ts";
-import type { MachineServices } from "../services.ts";
+import type { ConvergeServices, MachineServices } from "../services.ts";
 import type { Reconciler } from "../../family.ts";
 import { each } from "./each.ts";
 
 const MACHINES_PER_ACTIVATION_MAX = 64;
 
-export function lifetimeReconciler(services: MachineServices): Reconciler {
+export function lifetimeReconciler(
+  services: ConvergeServices & Pick<MachineServices, "activity" | "inBackground" | "nodeWaitMs">,
+): Reconciler {
   const limit = MACHINES_PER_ACTIVATION_MAX;
   return {
     name: "lifetimes",

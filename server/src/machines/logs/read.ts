@@ -38,7 +38,10 @@ export interface LogsRequest {
  * Throws a Refusal when there is no such machine, or its node is unreachable; a follower waits for the node
  * instead.
  */
-export async function readLogs(services: MachineServices, request: LogsRequest): Promise<Readable> {
+export async function readLogs(
+  services: Pick<MachineServices, "cache" | "context" | "link">,
+  request: LogsRequest,
+): Promise<Readable> {
   const machine = services.cache.current(request) ?? (await services.cache.read(request));
   if (machine === undefined) throw machineNotFound(request.id);
   const reading = new LogReading(services, request);
@@ -53,12 +56,12 @@ export async function readLogs(services: MachineServices, request: LogsRequest):
 
 class LogReading {
   readonly answer: StreamedAnswer;
-  readonly #services: MachineServices;
+  readonly #services: Pick<MachineServices, "cache" | "context" | "link">;
   readonly #request: LogsRequest;
   /** After the last lines received; null: none yet. */
   #position: string | null = null;
 
-  constructor(services: MachineServices, request: LogsRequest) {
+  constructor(services: Pick<MachineServices, "cache" | "context" | "link">, request: LogsRequest) {
     this.#services = services;
     this.#request = request;
     const { clock } = services.context;

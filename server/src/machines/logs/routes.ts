@@ -7,7 +7,9 @@ import type { HandlersOf } from "../../api/handler.ts";
 import type { MachineServices } from "../services.ts";
 import { readLogs } from "./read.ts";
 
-export function logHandlers(services: MachineServices): HandlersOf<"listMachineLogs"> {
+export function logHandlers(
+  services: Pick<MachineServices, "cache" | "context" | "link">,
+): HandlersOf<"listMachineLogs"> {
   return {
     async listMachineLogs({ caller, params, query }) {
       const { follow: isFollowing = false, tail = LOG_TAIL_DEFAULT, format = "text" } = query;

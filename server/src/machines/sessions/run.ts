@@ -100,7 +100,7 @@ function sessionRequest(
 }
 
 async function readChange(
-  services: MachineServices,
+  services: Pick<MachineServices, "cache" | "context" | "link">,
   { tenantId, id, signal }: SessionRunOptions,
   session: SessionRecord,
   given: CommandRequest & { readonly statePath: string; readonly hasOwnCwd: boolean },
