@@ -50,7 +50,7 @@ interface Entry {
   readonly openedAt: number;
   isSeen: boolean;
   /** Whether it is to be checked. */
-  isDoubtful: boolean;
+  mustBeChecked: boolean;
   cutting: Timer | null;
   /** Where it is listed, while it is open. */
   readonly places: Link<Entry>[];
@@ -67,15 +67,15 @@ export class AccessWatch {
   readonly #byId = new Map<string, LinkedList<Entry>>();
   readonly #unlisten: readonly (() => void)[];
   /** To be checked. */
-  #doubtful: Entry[] = [];
+  #unchecked: Entry[] = [];
   #isChecking = false;
   #timer: Timer | null = null;
   #fullLookAt = 0;
 
   constructor(context: Context) {
     this.#context = context;
-    const onGap = (): void => this.#doubt(this.#entries);
-    const onPayload = (payload: string): void => this.#doubt(this.#byId.get(payload.split(":", 1)[0] ?? "") ?? []);
+    const onGap = (): void => this.#recheck(this.#entries);
+    const onPayload = (payload: string): void => this.#recheck(this.#byId.get(payload.split(":", 1)[0] ?? "") ?? []);
     this.#unlisten = (["keys", "tenants", "machines", "shares"] as const).map((channel) =>
       context.db.listen(channel, { onPayload, onGap }),
     );
@@ -84,7 +84,15 @@ export class AccessWatch {
   /** Watches a connection until the returned function is called. */
   open(right: Right, connection: OpenConnection): () => void {
     const openedAt = this.#context.clock.now();
-    const entry: Entry = { right, connection, openedAt, places: [], isSeen: false, isDoubtful: false, cutting: null };
+    const entry: Entry = {
+      right,
+      connection,
+      openedAt,
+      places: [],
+      isSeen: false,
+      mustBeChecked: false,
+      cutting: null,
+    };
     entry.places.push(this.#entries.append(entry));
     for (const id of idsOf(right)) {
       const all = this.#byId.get(id) ?? new LinkedList();
@@ -103,7 +111,7 @@ export class AccessWatch {
     this.#timer?.cancel();
     this.#entries.clear();
     this.#byId.clear();
-    this.#doubtful = [];
+    this.#unchecked = [];
   }
 
   #tick(): void {
@@ -115,25 +123,25 @@ export class AccessWatch {
     }
     const isFull = !db.isListening() || clock.monotonic() - this.#fullLookAt >= FULL_LOOK_MS;
     if (isFull) this.#fullLookAt = clock.monotonic();
-    this.#doubt([...this.#entries].filter((entry) => isFull || !entry.isSeen));
+    this.#recheck([...this.#entries].filter((entry) => isFull || !entry.isSeen));
     if (this.#entries.size > 0) this.#timer ??= clock.timer(LOOK_MS, () => this.#tick());
   }
 
-  #doubt(entries: Iterable<Entry>): void {
+  #recheck(entries: Iterable<Entry>): void {
     for (const entry of entries) {
-      if (!entry.isDoubtful) this.#doubtful.push(entry);
-      entry.isDoubtful = true;
+      if (!entry.mustBeChecked) this.#unchecked.push(entry);
+      entry.mustBeChecked = true;
     }
-    if (this.#doubtful.length > 0 && !this.#isChecking) void forAll(() => this.#check());
+    if (this.#unchecked.length > 0 && !this.#isChecking) void forAll(() => this.#check());
   }
 
   /** Checks until nothing is left to check. Never rejects. */
   async #check(): Promise<void> {
     this.#isChecking = true;
-    while (this.#doubtful.length > 0) {
-      const entries = this.#doubtful.filter(isOpen);
-      for (const entry of this.#doubtful) entry.isDoubtful = false;
-      this.#doubtful = [];
+    while (this.#unchecked.length > 0) {
+      const entries = this.#unchecked.filter(isOpen);
+      for (const entry of this.#unchecked) entry.mustBeChecked = false;
+      this.#unchecked = [];
       if (entries.length === 0) continue;
       try {
         const held = await findHeld(this.#context.db, partsOf(entries));

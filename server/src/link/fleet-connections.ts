@@ -31,17 +31,18 @@ export class FleetConnections {
   readonly #context: Context;
   readonly #entries = new Set<Entry>();
   readonly #unlisten: () => void;
-  #doubtful = new Set<Entry>();
+  #unchecked = new Set<Entry>();
   #isChecking = false;
   #timer: Timer | null = null;
   #fullLookAt = 0;
 
   constructor(context: Context) {
     this.#context = context;
-    const doubt = (isDoubtful: (entry: Entry) => boolean): void => this.#doubt([...this.#entries].filter(isDoubtful));
+    const recheck = (mustBeChecked: (entry: Entry) => boolean): void =>
+      this.#recheck([...this.#entries].filter(mustBeChecked));
     this.#unlisten = context.db.listen("nodes", {
-      onPayload: (nodeId) => doubt((entry) => entry.nodeId === nodeId),
-      onGap: () => doubt(() => true),
+      onPayload: (nodeId) => recheck((entry) => entry.nodeId === nodeId),
+      onGap: () => recheck(() => true),
     });
   }
 
@@ -67,7 +68,7 @@ export class FleetConnections {
     this.#entries.add(entry);
     socket.once("close", () => {
       this.#entries.delete(entry);
-      this.#doubtful.delete(entry);
+      this.#unchecked.delete(entry);
     });
     this.#timer ??= this.#context.clock.timer(LOOK_MS, () => this.#tick());
   }
@@ -85,22 +86,22 @@ export class FleetConnections {
     const { clock, db } = this.#context;
     const isFull = !db.isListening() || clock.monotonic() - this.#fullLookAt >= FULL_LOOK_MS;
     if (isFull) this.#fullLookAt = clock.monotonic();
-    this.#doubt([...this.#entries].filter((entry) => isFull || !entry.isSeen));
+    this.#recheck([...this.#entries].filter((entry) => isFull || !entry.isSeen));
     if (this.#entries.size > 0) this.#timer ??= clock.timer(LOOK_MS, () => this.#tick());
   }
 
-  #doubt(entries: readonly Entry[]): void {
-    for (const entry of entries) this.#doubtful.add(entry);
-    if (this.#doubtful.size > 0 && !this.#isChecking) void this.#check();
+  #recheck(entries: readonly Entry[]): void {
+    for (const entry of entries) this.#unchecked.add(entry);
+    if (this.#unchecked.size > 0 && !this.#isChecking) void this.#check();
   }
 
   /** Checks until nothing is left to check. Never rejects. */
   async #check(): Promise<void> {
     const { db, log } = this.#context;
     this.#isChecking = true;
-    while (this.#doubtful.size > 0) {
-      const entries = [...this.#doubtful];
-      this.#doubtful = new Set();
+    while (this.#unchecked.size > 0) {
+      const entries = [...this.#unchecked];
+      this.#unchecked = new Set();
       try {
         const keys = await listNodeKeys(db, [...new Set(entries.map(({ nodeId }) => nodeId))]);
         for (const entry of entries) {
