@@ -58,7 +58,7 @@ export async function inRunningMachine<T>(
     } catch (error) {
       if (!(error instanceof NotRunning)) throw error;
       boots.add(running.observedBootId);
-      if (attempt >= TRIES_MAX) throw boots.size === 1 ? isSilent(id) : keepsExiting(id);
+      if (attempt >= TRIES_MAX) throw boots.size === 1 ? guestUnreachable(id) : machineKeepsExiting(id);
     }
     // The cached state is out of date: ask the node.
     cache.forget(id);
@@ -86,11 +86,11 @@ export async function whenAgentListens<T>(
   }
 }
 
-const keepsExiting = (id: string): Refusal =>
+const machineKeepsExiting = (id: string): Refusal =>
   new Refusal("conflict", `machine ${id} keeps exiting; read its events to see why`);
 
 /** The node reports that the machine runs, but its restarted agent cannot reach the agent in the guest. */
-const isSilent = (id: string): Refusal =>
+const guestUnreachable = (id: string): Refusal =>
   new Refusal(
     "guest_unreachable",
     `machine ${id} runs, but its agent does not answer its node; try again later, or stop the machine and start it`,
