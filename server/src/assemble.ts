@@ -76,21 +76,20 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const loops = new Loops(context);
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
-  const listed = familiesOf({
+  const families: readonly Family[] = familiesOf({
     ...{ settings, keys, operations, loops },
     ...{ resolve: options.resolve, webhookTimes: options.webhookTimes },
     services: { ...machines, access, idle },
     health: { ...options, ...nodesForHealth(context, settings) },
     server: thisServer(context),
   });
-  const families: readonly Family[] = listed;
   options.metrics.add(families.flatMap(({ measures = [] }) => measures));
   operations.add(families.flatMap(({ workers = [] }) => workers));
   loops.add(families.flatMap((family) => family.loops ?? []));
   const purges = families.flatMap((family) => Object.entries(family.purges ?? {}));
   loops.add([purgeReconciler(context, Object.fromEntries(purges))]);
   return {
-    handlers: handlersOf(listed),
+    handlers: handlersOf(families),
     nodes: nodeAuthenticator(context, settings.joinToken),
     ingress: { ...machines, access, idle, connectTokens: connectTokenAuthenticator(context) },
     semaphore,

@@ -82,11 +82,11 @@ type Named<Each> = Each extends { readonly handlers: infer Given } ? keyof Given
 type Missing = Exclude<keyof Handlers, Named<ReturnType<typeof familiesOf>[number]>>;
 
 /** The handlers of all families. Throws if two have the same endpoint. */
-export function handlersOf(families: ReturnType<typeof familiesOf>): AnyHandlers {
+export function handlersOf(families: readonly Family[]): AnyHandlers {
   // Does not compile while an endpoint is missing: the compiler names it here.
   const all: AnyHandlers = {} satisfies Record<Missing, never>;
   const owners = new Map<string, string>();
-  for (const { name, handlers } of families as readonly Family[])
+  for (const { name, handlers } of families)
     for (const [endpoint, handler] of Object.entries(handlers ?? {})) {
       const other = owners.get(endpoint);
       if (other !== undefined) throw new Error(`${endpoint} has a handler in ${other} and in ${name}`);
