@@ -65,7 +65,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
       return await machines.fleet.imagesInUse();
     },
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.known?.journal.spec?.env ?? {},
-    onEvent: (machineId, happened) => outbox.event(machineId, happened),
+    onEvent: (machineId, event) => outbox.event(machineId, event),
   });
   backends.images.watch(() => outbox.changeImages());
   const alivePath = join(config.nodeDirectory, "alive");
@@ -77,7 +77,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
     lastAliveAt: await readLastAlive(alivePath),
     clock,
     log,
-    onEvent: (machineId, happened) => outbox.event(machineId, happened),
+    onEvent: (machineId, event) => outbox.event(machineId, event),
     onChange: (machineId) => outbox.change(machineId),
   });
   const fleet = new Fleet(deps);

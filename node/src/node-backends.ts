@@ -44,7 +44,7 @@ export interface NodeBackendsOptions {
   readonly imagesInUse: () => Promise<ReadonlySet<string>>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   /** Adds an event to a machine's timeline. */
-  readonly onEvent: (machineId: string, happened: NewEvent) => void;
+  readonly onEvent: (machineId: string, event: NewEvent) => void;
 }
 
 /** The architecture in the notation of image configurations. */

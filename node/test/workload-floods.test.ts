@@ -108,7 +108,7 @@ class TestLog extends MachineLog {
   }
 }
 
-function makeWorkload(machineLog: MachineLog, onEvent: (happened: NewEvent) => void = () => {}): Workload {
+function makeWorkload(machineLog: MachineLog, onEvent: (event: NewEvent) => void = () => {}): Workload {
   const clock = hurriedClock(1_000);
   const log = makeLog({ level: "warn", clock: systemClock, write: (line) => assert.fail(line) });
   return new Workload({ machineLog, clock, log, onEvent });
@@ -162,12 +162,12 @@ test("more than the log takes is stored in order and once, by several agents in 
   const guest = new PrintingGuest(output, () => 1 + random(random(2) === 0 ? 3 : 5_000));
   const machineLog = new TestLog(join(directory.path, "logs"));
   const events: string[] = [];
-  let workload = makeWorkload(machineLog, (happened) => void events.push(printEvent(happened).message));
+  let workload = makeWorkload(machineLog, (event) => void events.push(printEvent(event).message));
   let agents = 0;
   do {
     agents += 1;
     await workload.release();
-    workload = makeWorkload(machineLog, (happened) => void events.push(printEvent(happened).message));
+    workload = makeWorkload(machineLog, (event) => void events.push(printEvent(event).message));
     await workload.attach(guest.asGuest(), run);
     const batches = machineLog.appended.length + 1 + random(10);
     await until(() => guest.hasSentAll || machineLog.appended.length >= batches, { what: "some batches" });

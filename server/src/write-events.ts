@@ -27,16 +27,16 @@ export interface ReportedBy {
 }
 
 /** An event for `insertEvents`. */
-export const eventDocument = (happened: NewEvent, node?: ReportedBy): EventDocument => ({
-  type: happened.type,
-  subject: subjectOf(happened.type),
-  data: happened.data,
-  ...printEvent(happened),
+export const eventDocument = (event: NewEvent, node?: ReportedBy): EventDocument => ({
+  type: event.type,
+  subject: subjectOf(event.type),
+  data: event.data,
+  ...printEvent(event),
   ...(node === undefined ? {} : { node }),
 });
 
 /** The same as a value of SQL. */
-export const eventJson = (happened: NewEvent): Statement => sql`${JSON.stringify(eventDocument(happened))}::jsonb`;
+export const eventJson = (event: NewEvent): Statement => sql`${JSON.stringify(eventDocument(event))}::jsonb`;
 
 /**
  * Writes an event for each of `rows`, in their order: a SELECT of tenant_id, subject_id, event (an

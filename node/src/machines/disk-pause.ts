@@ -17,7 +17,7 @@ const REASON = "its host's disk is full or failing; it continues by itself when 
 
 export interface DiskPauseOptions {
   readonly clock: Clock;
-  readonly onEvent: (happened: NewEvent) => void;
+  readonly onEvent: (event: NewEvent) => void;
   /** `announced` has changed. */
   readonly onChange: () => void;
 }

@@ -15,7 +15,7 @@ export interface EnsureImageOptions {
   readonly signal: AbortSignal;
   readonly report: {
     /** Adds an event to the machine's timeline. */
-    event(happened: NewEvent): void;
+    event(event: NewEvent): void;
     /** Sets the machine's progress. */
     progress(message: string): void;
   };

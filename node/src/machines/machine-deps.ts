@@ -57,7 +57,7 @@ export interface MachineDeps {
   /** Digests of the images of machines that are moving to this node, by the move. */
   readonly imagesArriving: Map<string, string>;
   /** Adds an event to the machine's timeline. */
-  onEvent(machineId: string, happened: NewEvent): void;
+  onEvent(machineId: string, event: NewEvent): void;
   /** Something that is reported to the server has changed. */
   onChange(machineId: string): void;
 }

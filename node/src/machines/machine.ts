@@ -73,7 +73,7 @@ export class Machine {
     this.disk = new MachineDisk(deps, directory);
     this.leaving = new Leaving(new DiskChanges(this.log));
     this.machineLog = new MachineLog(logsPathOf(directory));
-    const onEvent = (happened: NewEvent): void => this.event(happened);
+    const onEvent = (event: NewEvent): void => this.event(event);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
     this.watchers = new Watchers(clock);
     const onExit = (exit: VmExit, ended: EndedVm): void => {
@@ -189,8 +189,8 @@ export class Machine {
   /**
    * Reports a fact that the observed state does not have. The server itself adds events for changes of state.
    */
-  event(happened: NewEvent): void {
-    this.deps.onEvent(this.#journal.machineId, happened);
+  event(event: NewEvent): void {
+    this.deps.onEvent(this.#journal.machineId, event);
   }
 
   /** Detaches from the VM, which continues to run. Resolves when the journal is on the disk. */

@@ -150,7 +150,7 @@ export async function startTestNode(
     disks: fakeDisks,
     clock,
     log,
-    onEvent: (machineId, happened) => void events.push({ machineId, ...printEvent(happened) }),
+    onEvent: (machineId, event) => void events.push({ machineId, ...printEvent(event) }),
     onChange: () => undefined,
   });
   const fleet = new Fleet(deps);

@@ -32,9 +32,9 @@ export async function insertNodeEvents(
 ): Promise<number> {
   const { nodeId, agentBootId, events } = options;
   const rows = events.flatMap(({ sequence, machineId, type, data, at }) => {
-    const happened = knownEvent("machine", { type, data });
-    if (happened === null) return [];
-    const event = eventDocument(happened, { id: nodeId, bootId: agentBootId, sequence });
+    const known = knownEvent("machine", { type, data });
+    if (known === null) return [];
+    const event = eventDocument(known, { id: nodeId, bootId: agentBootId, sequence });
     // By the node's clock, which may be ahead.
     return [{ machine_id: machineId, event, at: instantOf(Math.min(at, context.clock.now())) }];
   });
@@ -50,10 +50,10 @@ export async function insertNodeEvents(
 /** One event for every machine of these nodes whose desired state is running. */
 export async function noteOnNodes(
   context: Context,
-  notes: readonly { readonly nodeId: string; readonly happened: NewEvent }[],
+  notes: readonly { readonly nodeId: string; readonly event: NewEvent }[],
 ): Promise<void> {
   if (notes.length === 0) return;
-  const rows = notes.map(({ nodeId, happened }) => ({ node_id: nodeId, event: eventDocument(happened) }));
+  const rows = notes.map(({ nodeId, event }) => ({ node_id: nodeId, event: eventDocument(event) }));
   await context.db.execute(
     insertEvents(sql`
       SELECT m.tenant_id, m.id AS subject_id, n.event, ${instantOf(context.clock.now())}::timestamptz AS created_at
@@ -63,10 +63,10 @@ export async function noteOnNodes(
 }
 
 /** One event for every fenced machine of these nodes. */
-export async function noteOnFenced(context: Context, nodeIds: readonly string[], happened: NewEvent): Promise<void> {
+export async function noteOnFenced(context: Context, nodeIds: readonly string[], event: NewEvent): Promise<void> {
   await context.db.execute(
     insertEvents(sql`
-      SELECT tenant_id, id AS subject_id, ${eventJson(happened)} AS event,
+      SELECT tenant_id, id AS subject_id, ${eventJson(event)} AS event,
         ${instantOf(context.clock.now())}::timestamptz AS created_at
       FROM machines WHERE node_id = ANY(${[...nodeIds]}::text[]) AND is_active AND fence = 'on'`),
   );

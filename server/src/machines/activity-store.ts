@@ -16,7 +16,7 @@ export interface ActivityBatch {
   }[];
   readonly lines: readonly {
     readonly machineId: string;
-    readonly happened: NewEvent;
+    readonly event: NewEvent;
     readonly at: number;
   }[];
 }
@@ -34,9 +34,9 @@ export async function writeActivity(context: Context, { activity, lines }: Activ
     exec_count: execCount,
     duration_ms: durationMs,
   }));
-  const noted = lines.map(({ machineId, happened, at }) => ({
+  const noted = lines.map(({ machineId, event, at }) => ({
     machine_id: machineId,
-    event: eventDocument(happened),
+    event: eventDocument(event),
     at: instantOf(at),
   }));
   await context.db.execute(sql`

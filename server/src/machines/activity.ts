@@ -32,7 +32,7 @@ interface Tally {
 
 interface Line {
   readonly machineId: string;
-  readonly happened: NewEvent;
+  readonly event: NewEvent;
   readonly at: number;
 }
 
@@ -90,8 +90,8 @@ export class Activity {
   }
 
   /** Adds an event to the timeline with the next batch. */
-  note(machineId: string, happened: NewEvent): void {
-    this.#lines.push({ machineId, happened, at: this.#context.clock.now() });
+  note(machineId: string, event: NewEvent): void {
+    this.#lines.push({ machineId, event, at: this.#context.clock.now() });
     this.#wakeLoop();
   }
 
@@ -189,9 +189,9 @@ export class Activity {
 function lineOf(machineId: string, tally: Tally): readonly Line[] {
   const { execCount, failedCount, durationMs, lastExitCode, at } = tally;
   if (execCount === 0) return [];
-  const happened: NewEvent =
+  const event: NewEvent =
     execCount === 1
       ? { type: "machine.execEnded", data: { exitCode: lastExitCode, durationMs: Math.round(durationMs) } }
       : { type: "machine.execsEnded", data: { count: execCount, failed: failedCount } };
-  return [{ machineId, happened, at }];
+  return [{ machineId, event, at }];
 }

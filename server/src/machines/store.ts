@@ -320,7 +320,7 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
     memory_overcommit: reservation?.overcommit.memory ?? null,
     started_by: start?.startedBy ?? null,
     runs: runs.map((run) => runWire(context, run)),
-    timeline: timeline.map((happened) => eventDocument(happened)),
+    timeline: timeline.map((event) => eventDocument(event)),
   };
 }
 

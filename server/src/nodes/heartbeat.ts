@@ -78,7 +78,7 @@ export async function applyHeartbeat(
   if (before === undefined) throw new Refusal("not_found", `node ${nodeId} is not in the cluster; register it again`);
   if (before.status === "unreachable") {
     await context.db.notify("nodes", nodeId);
-    await noteOnNodes(context, [{ nodeId, happened: { type: "machine.nodeReturned", data: { nodeId } } }]);
+    await noteOnNodes(context, [{ nodeId, event: { type: "machine.nodeReturned", data: { nodeId } } }]);
   }
   if (heartbeat === null) return { acceptedAt: now };
   const { runs, images, events, incomingMoves, bootId: agentBootId } = heartbeat;

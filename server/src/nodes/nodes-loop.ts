@@ -142,11 +142,11 @@ class Watch {
     }
     const held = await markHeld(db, nodeIds, { reason, isInformed, now: clock.now() });
     if (held.length > 0) {
-      const happened = { type: "machine.replacementHeld", data: { reason } } as const;
+      const event = { type: "machine.replacementHeld", data: { reason } } as const;
       await noteOnFenced(
         this.#context,
         held.map(({ id }) => id),
-        happened,
+        event,
       );
     }
     if (held.length > 0 || this.#loggedAt === null || clock.monotonic() - this.#loggedAt >= REPEAT_MS) {
@@ -169,7 +169,7 @@ class Watch {
     await Promise.all(lost.map(({ id }) => this.#context.db.notify("nodes", id)));
     const notes = lost.map(({ id: nodeId, isInMaintenance }) => {
       const type = isInMaintenance ? "machine.nodeMaintained" : "machine.nodeLost";
-      return { nodeId, happened: { type, data: { nodeId } } } as const;
+      return { nodeId, event: { type, data: { nodeId } } } as const;
     });
     await noteOnNodes(this.#context, notes);
   }

@@ -38,7 +38,7 @@ export const insertNotices = (
   db: Queryable,
   { notices, month, now }: { readonly notices: readonly Notice[]; readonly month: number; readonly now: number },
 ): Promise<number> => {
-  const due = notices.map(({ tenantId, percent, happened }) => ({ tenantId, percent, event: eventDocument(happened) }));
+  const due = notices.map(({ tenantId, percent, event }) => ({ tenantId, percent, event: eventDocument(event) }));
   return db.execute(sql`
     WITH due AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(due)}::jsonb)

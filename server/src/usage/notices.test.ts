@@ -27,9 +27,9 @@ test("an event has exact amounts, and says how much is used and at 100 % what ha
   } as const;
   const [first] = noticesOf(budgeted, 80_500_000);
   const amounts = { usedMicros: 80_500_000, budgetMicros: 100_000_000, heldMicros: 0 };
-  assert.deepEqual(first?.happened.data, { percent: 80, ...amounts, policy: "stop" });
+  assert.deepEqual(first?.event.data, { percent: 80, ...amounts, policy: "stop" });
   const said = (of: Budgeted, usedMicros: number) =>
-    noticesOf(of, usedMicros).map(({ happened }) => printEvent(happened).message);
+    noticesOf(of, usedMicros).map(({ event }) => printEvent(event).message);
   assert.deepEqual(said(budgeted, 80_500_000), ["80 % of the monthly budget is used: 80.50 of 100.00"]);
   assert.match(said(budgeted, 100_000_001)[1] ?? "", /^100 % .*: 100\.000001 of 100\.00; creates .* are stopped$/);
   const held = said({ ...budgeted, heldMicros: 500_000 }, 99_600_000)[1] ?? "";

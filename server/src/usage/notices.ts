@@ -33,7 +33,7 @@ export const isUsedUp = ({ budgetMicros, heldMicros }: Budgeted, usedMicros: num
 export interface Notice {
   readonly tenantId: string;
   readonly percent: NoticePercent;
-  readonly happened: NewEvent;
+  readonly event: NewEvent;
 }
 
 /** The events of these shares, or of all that are reached. */
@@ -45,5 +45,5 @@ export const noticesOf = (
   percents.map((percent) => {
     const { tenantId, budgetMicros, heldMicros, policy } = budgeted;
     const data = { percent, usedMicros, budgetMicros, heldMicros, policy };
-    return { tenantId, percent, happened: { type: "tenant.budgetUsed", data } };
+    return { tenantId, percent, event: { type: "tenant.budgetUsed", data } };
   });

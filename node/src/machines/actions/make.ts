@@ -16,7 +16,7 @@ export async function ensureImage(machine: Machine, signal: AbortSignal): Promis
   const startedAt = clock.monotonic();
   let reportedAt = startedAt;
   const report = {
-    event: (happened: NewEvent): void => machine.event(happened),
+    event: (event: NewEvent): void => machine.event(event),
     progress: (message: string): void => {
       machine.progress = message;
       if (clock.monotonic() - reportedAt < PROGRESS_PERIOD_MS) return;

@@ -45,7 +45,7 @@ export interface WorkloadOptions {
   readonly machineLog: MachineLog;
   readonly clock: Clock;
   readonly log: Log;
-  readonly onEvent: (happened: NewEvent) => void;
+  readonly onEvent: (event: NewEvent) => void;
 }
 
 export interface WorkloadRun {

@@ -44,13 +44,13 @@ export async function stopForTenant(
 async function stop(
   services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
   machine: MachineRecord,
-  happened: NewEvent,
+  event: NewEvent,
 ): Promise<boolean> {
   const { context, cache } = services;
-  const change = { ...requestStop(machine, context.clock.now()), timeline: [happened] };
+  const change = { ...requestStop(machine, context.clock.now()), timeline: [event] };
   const written = (await cache.write([change])).get(machine.id);
   if (written === undefined) return false;
-  services.inBackground(`${printEvent(happened).message} (${machine.id})`, () =>
+  services.inBackground(`${printEvent(event).message} (${machine.id})`, () =>
     converge(services, written, { waitMs: services.nodeWaitMs }),
   );
   return true;
