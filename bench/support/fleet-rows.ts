@@ -62,11 +62,11 @@ async function writePart(db: Database, { planId, port, from, to }: FleetRows): P
     await transaction.execute(sql`
       INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
         is_branchable, created_at, updated_at, desired_state, generation, desired_at, node_id, has_run, observed_state,
-        observed_generation, observed_boot_id, revision, host_label)
+        observed_generation, observed_boot_id, revision)
       SELECT m.id, m.tenant, '{"type": "image", "reference": "local/busybox"}', '{"mode": "open"}', '{}', '[]', '{}', 2, 2048, 20,
         false, false, false, ${since}, ${since}, CASE WHEN m.runs THEN 'running' ELSE 'stopped' END, 1, ${since},
         CASE WHEN m.runs THEN m.node END, m.runs, CASE WHEN m.runs THEN 'running' ELSE 'absent' END, m.runs::int,
-        CASE WHEN m.runs THEN 'boot-' || m.id END, 1, m.id
+        CASE WHEN m.runs THEN 'boot-' || m.id END, 1
       FROM (SELECT f.tenant, f.id AS node, 'mach-' || md5(f.tenant || ' ' || n) AS id, n <= ${MACHINES_EACH}::int AS runs
         FROM ${fleet} CROSS JOIN generate_series(1, ${MACHINES_EACH}::int + f.starts) n) m`);
     await transaction.execute(sql`

@@ -17,6 +17,7 @@ import type { Context } from "./context.ts";
 import { FairSemaphore } from "./fairness/semaphore.ts";
 import { familiesOf, handlersOf } from "./families.ts";
 import type { Family } from "./family.ts";
+import { HostTable } from "./hosts/table.ts";
 import { AccessTable } from "./ingress/access.ts";
 import type { IngressServices } from "./ingress/admit.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
@@ -74,6 +75,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const audit = new AuditRecorder(context);
   const operations = new OperationRunner(context, semaphore);
   const loops = new Loops(context);
+  const hosts = new HostTable(context.db);
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const families: readonly Family[] = familiesOf({
@@ -91,7 +93,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   return {
     handlers: handlersOf(families),
     nodes: nodeAuthenticator(context, settings.joinToken),
-    ingress: { ...machines, access, idle, connectTokens: connectTokenAuthenticator(context) },
+    ingress: { ...machines, hosts, access, idle, connectTokens: connectTokenAuthenticator(context) },
     semaphore,
     audit,
     fleet: services.fleet,

@@ -33,6 +33,7 @@ import type { RequestSeen } from "./status/request-counts.ts";
 import { Admission } from "./fairness/admission.ts";
 import { FairSemaphore } from "./fairness/semaphore.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./fairness/bounds.ts";
+import { HostTable } from "./hosts/table.ts";
 import { requestIds } from "./http/request-id.ts";
 import { startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
@@ -138,6 +139,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   });
   const ways = {
     addresses,
+    hosts: new HostTable(db),
     access: new AccessTable(context),
     connectTokens: connectTokenAuthenticator(context),
     rights: access,

@@ -78,6 +78,32 @@ test("host names are first come, first served, and a name that is not a valid ho
   assert.equal((await infoOf(three, second)).url, "https://shop.apps.example.com:8443/");
 });
 
+test("a host name that was freed leads to the machine that has it next, on every server, also without a notification", async () => {
+  const { databaseUrl, dataDirectory } = server;
+  const replica = await startTestServer({ databaseUrl, dataDirectory, machinesUrl: "https://apps.example.com" });
+  const host = "next.apps.example.com";
+  const made = async (name: string): Promise<string> => {
+    const { port } = await httpGuest((_, response) => response.end(name));
+    return await machineWithPorts(client, { 80: port }, { name: "next", public: true });
+  };
+  const [here, there] = [server, replica].map((on) => async () => (await visit(on, "/", { host })).text);
+  assert.ok(here && there);
+  const one = await made("one");
+  assert.deepEqual([await here(), await there()], ["one", "one"]);
+  await client.delete(`/v1/machines/${one}`);
+  assert.equal(await here(), "", "401");
+  const two = await made("two");
+  assert.equal(await here(), "two");
+  await until(async () => (await there()) === "two", { what: "the second machine", deadlineMs: 1_000 });
+  // As a server that dies between the statement and the notification.
+  await server.context.db.execute(sql`
+    UPDATE machines SET desired_state = 'absent', deleted_at = now(), revision = revision + 1 WHERE id = ${two}`);
+  await made("three");
+  for (const each of [here, there])
+    await until(async () => (await each()) === "three", { what: "the third machine", deadlineMs: 1_000 });
+  await replica.stop();
+});
+
 test("machines of one name that are made concurrently have different hosts", async () => {
   const keys = await Promise.all(
     Array.from({ length: 8 }, async (_, index) => {
@@ -309,9 +335,10 @@ test("visits by a share link that works do not count as those of strangers", asy
 });
 
 test("a request to a recently used machine makes no query", async () => {
-  const id = await machineWithPorts(client, { 80: guest.port }, { public: true });
+  const id = await machineWithPorts(client, { 80: guest.port }, { name: "used", public: true });
   const { db } = server.context;
   await untilStatements(db, 0, () => visit(server, `/proxy/${id}/`));
+  await untilStatements(db, 0, () => visit(server, "/", { host: "used.apps.example.com" }));
   await untilStatements(db, 0, () => client.get(`/v1/machines/${id}/connect/80/`));
 });
 

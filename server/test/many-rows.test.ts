@@ -75,9 +75,9 @@ test("of deleted machines of a node, of which nothing is left there", async () =
     sql`
       INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
         is_branchable, created_at, updated_at, desired_state, generation, desired_at, node_id, observed_state, observed_generation,
-        revision, host_label, deleted_at)
+        revision, deleted_at)
       SELECT 'mach-' || md5(n::text), tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
-        is_branchable, created_at, updated_at, 'absent', 2, now(), node_id, 'absent', 2, 3, 'mach-' || md5(n::text), now()
+        is_branchable, created_at, updated_at, 'absent', 2, now(), node_id, 'absent', 2, 3, now()
       FROM machines, generate_series(1, ${ROWS}::int) n WHERE id = ${id}`,
   );
   await db.execute(sql`UPDATE nodes SET status = 'unreachable'`);
@@ -216,9 +216,9 @@ test("of tenants with a budget, a statement reads the usage of a hundred at most
         INSERT INTO tenants (id, name, plan_id) SELECT 'tenant-b' || n, 'b' || n, ${planId}::text FROM generate_series(1, 250) n RETURNING id)
       INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
         is_branchable, created_at, updated_at, desired_state, generation, desired_at, node_id, observed_state, observed_generation,
-        revision, host_label)
+        revision)
       SELECT 'mach-' || md5(made.id), made.id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
-        is_branchable, created_at, updated_at, 'running', 2, now(), node_id, 'running', 2, 3, 'mach-' || md5(made.id)
+        is_branchable, created_at, updated_at, 'running', 2, now(), node_id, 'running', 2, 3
       FROM machines m, made WHERE m.id = ${model?.id}`,
   );
   const sizes: number[] = [];

@@ -1,13 +1,13 @@
 /**
- * The query for what decides who may reach a machine by its address.
+ * The queries for what decides who may reach by their address what has a host name, one for each kind.
  *
  * Writes nothing: the tables belong to machines, tenants, plans and share links.
  */
-import { type Queryable, sql } from "../db/database.ts";
+import { type Queryable, type Statement, sql } from "../db/database.ts";
+import type { HostKind, HostSubject } from "../hosts/kinds.ts";
 
-/** What decides who may reach a machine. */
-export interface MachineAccess {
-  readonly id: string;
+/** What decides who may reach the subject of a host name. */
+export interface Access extends HostSubject {
   readonly tenantId: string;
   readonly isPublic: boolean;
   readonly isSuspended: boolean;
@@ -18,13 +18,17 @@ export interface MachineAccess {
   readonly burst: number;
 }
 
-/** Reads the access of a machine that is not deleted, by its id or by the label of its host. */
-export function findAccess(db: Queryable, name: string): Promise<MachineAccess | undefined> {
-  return db.queryOne<MachineAccess>(sql`
+const QUERIES: Readonly<Record<HostKind, (id: string) => Statement>> = {
+  machine: (id) => sql`
     SELECT m.id, m.tenant_id AS "tenantId", m.is_public AS "isPublic", t.status = 'suspended' AS "isSuspended",
       s.token_hash AS "shareHash", p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
     FROM machines m JOIN tenants t ON t.id = m.tenant_id
     JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default)) LEFT JOIN machine_shares s ON s.machine_id = m.id
-    WHERE m.deleted_at IS NULL AND (m.id = ${name} OR m.host_label = ${name})
-    ORDER BY m.id = ${name} DESC LIMIT 1`);
+    WHERE m.id = ${id} AND m.deleted_at IS NULL`,
+};
+
+/** undefined: the subject is deleted, or never was. */
+export async function findAccess(db: Queryable, { kind, id }: HostSubject): Promise<Access | undefined> {
+  const row = await db.queryOne<Omit<Access, "kind">>(QUERIES[kind](id));
+  return row && { kind, ...row };
 }

@@ -7,10 +7,12 @@ import { endOfTurn } from "@flotilla/base/clock";
 import type { Channel, Database } from "../db/database.ts";
 import type { ListenCallbacks } from "../db/listener.ts";
 import { AccessTable } from "./access.ts";
-import type { MachineAccess } from "./access-store.ts";
+import type { Access } from "./access-store.ts";
 
-const MACHINE: MachineAccess = {
-  id: "mach-1",
+const WEB = { kind: "machine", id: "mach-1" } as const;
+
+const MACHINE: Access = {
+  ...WEB,
   tenantId: "tenant-1",
   isPublic: true,
   isSuspended: false,
@@ -23,7 +25,7 @@ const MACHINE: MachineAccess = {
 class Script {
   isConnected = true;
   now = 0;
-  readonly queries: ((found: MachineAccess | undefined) => void)[] = [];
+  readonly queries: ((found: Access | undefined) => void)[] = [];
   readonly #sleepers: { readonly until: number; readonly wake: () => void }[] = [];
   readonly #callbacks: { readonly channel: Channel; readonly callbacks: ListenCallbacks }[] = [];
 
@@ -54,7 +56,7 @@ class Script {
     for (const each of this.#callbacks) if (each.channel === channel) each.callbacks.onPayload(payload);
   }
 
-  answer(found: MachineAccess | undefined): void {
+  answer(found: Access | undefined): void {
     this.queries.shift()?.(found);
   }
 }
@@ -62,7 +64,7 @@ class Script {
 async function known(): Promise<{ script: Script; table: AccessTable }> {
   const script = new Script();
   const table = script.table();
-  const finding = table.find("web");
+  const finding = table.find(WEB);
   script.answer(MACHINE);
   assert.deepEqual(await finding, MACHINE);
   return { script, table };
@@ -71,15 +73,15 @@ async function known(): Promise<{ script: Script; table: AccessTable }> {
 test("a caller whom it refuses is judged by a query that began after the call, many of them by the same", async () => {
   const { script, table } = await known();
   const newer = { ...MACHINE, isPublic: false };
-  const [one, other] = [table.findNewer("web"), table.findNewer("web")];
+  const [one, other] = [table.findNewer(WEB), table.findNewer(WEB)];
   await script.setTime(49);
-  assert.equal(script.queries.length, 0, "the name was asked for less than 50 ms ago");
+  assert.equal(script.queries.length, 0, "it was asked for less than 50 ms ago");
   await script.setTime(50);
   assert.equal(script.queries.length, 1);
   script.answer(newer);
   assert.deepEqual([await one, await other], [newer, newer]);
   await script.setTime(99);
-  const later = table.findNewer("web");
+  const later = table.findNewer(WEB);
   assert.equal(script.queries.length, 0);
   await script.setTime(100);
   script.answer(MACHINE);
@@ -89,8 +91,8 @@ test("a caller whom it refuses is judged by a query that began after the call, m
 test("a query that began before the call does not judge a caller whom it refuses", async () => {
   const script = new Script();
   const table = script.table();
-  const before = table.find("web");
-  const newer = table.findNewer("web");
+  const before = table.find(WEB);
+  const newer = table.findNewer(WEB);
   script.answer(MACHINE);
   assert.deepEqual(await before, MACHINE);
   await script.setTime(50);
@@ -101,24 +103,24 @@ test("a query that began before the call does not judge a caller whom it refuses
 test("a known machine is found without waiting for half a second, and then asked for again", async () => {
   const { script, table } = await known();
   script.now = 500;
-  assert.deepEqual(table.find("web"), MACHINE);
+  assert.deepEqual(table.find(WEB), MACHINE);
   script.now = 501;
-  assert.ok(table.find("web") instanceof Promise);
+  assert.ok(table.find(WEB) instanceof Promise);
   assert.equal(script.queries.length, 1);
 });
 
-test("a name that is asked for all the time is asked of the database once before its entry is too old", async () => {
+test("a machine that is asked for all the time is asked of the database once before its entry is too old", async () => {
   const { script, table } = await known();
   script.now = 349;
-  table.known("web");
+  table.known(WEB);
   assert.equal(script.queries.length, 0);
   script.now = 350;
-  for (let request = 0; request < 3; request += 1) assert.deepEqual(table.known("web"), MACHINE);
+  for (let request = 0; request < 3; request += 1) assert.deepEqual(table.known(WEB), MACHINE);
   assert.equal(script.queries.length, 1);
   script.answer({ ...MACHINE, isPublic: false });
   await endOfTurn();
   script.now = 850;
-  assert.equal(table.known("web")?.isPublic, false);
+  assert.equal(table.known(WEB)?.isPublic, false);
   assert.equal(script.queries.length, 1, "the next one");
 });
 
@@ -131,7 +133,7 @@ for (const [channel, payload] of [
   test(`a change of ${payload} notified on ${channel} takes effect on the next request`, async () => {
     const { script, table } = await known();
     script.notify(channel, payload);
-    const finding = table.find("web");
+    const finding = table.find(WEB);
     script.answer({ ...MACHINE, isPublic: false });
     assert.equal((await finding)?.isPublic, false);
   });
@@ -140,20 +142,20 @@ for (const [channel, payload] of [
 test("a change of another machine leaves what is known", async () => {
   const { script, table } = await known();
   script.notify("machines", "mach-2:1");
-  assert.deepEqual(table.find("web"), MACHINE);
+  assert.deepEqual(table.find(WEB), MACHINE);
 });
 
 test("requests at the same time share one query, but not one that began before a change", async () => {
   const script = new Script();
   const table = script.table();
-  const before = [table.find("web"), table.find("web")];
+  const before = [table.find(WEB), table.find(WEB)];
   assert.equal(script.queries.length, 1);
   script.notify("shares", "mach-1");
-  const after = table.find("web");
+  const after = table.find(WEB);
   assert.equal(script.queries.length, 2);
   script.answer(MACHINE);
   for (const found of before) assert.deepEqual(await found, MACHINE);
-  assert.ok(table.find("web") instanceof Promise, "what was read before the change is not kept");
+  assert.ok(table.find(WEB) instanceof Promise, "what was read before the change is not kept");
   script.answer({ ...MACHINE, isPublic: false });
   assert.equal((await after)?.isPublic, false);
 });
@@ -161,9 +163,9 @@ test("requests at the same time share one query, but not one that began before a
 test("a query that takes longer than half a second is not shared with later requests", async () => {
   const script = new Script();
   const table = script.table();
-  void table.find("web");
+  void table.find(WEB);
   script.now = 501;
-  void table.find("web");
+  void table.find(WEB);
   assert.equal(script.queries.length, 2);
 });
 
@@ -172,18 +174,18 @@ test("while no notifications arrive every request waits for a query", async () =
   script.isConnected = false;
   const table = script.table();
   for (let round = 0; round < 3; round += 1) {
-    const finding = table.find("web");
+    const finding = table.find(WEB);
     assert.equal(script.queries.length, 1);
     script.answer(MACHINE);
     assert.deepEqual(await finding, MACHINE);
   }
 });
 
-test("a name without a machine is not kept", async () => {
+test("the id of nothing is not kept", async () => {
   const script = new Script();
   const table = script.table();
-  const finding = table.find("nowhere");
+  const finding = table.find(WEB);
   script.answer(undefined);
   assert.equal(await finding, undefined);
-  assert.ok(table.find("nowhere") instanceof Promise);
+  assert.ok(table.find(WEB) instanceof Promise);
 });

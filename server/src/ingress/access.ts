@@ -1,5 +1,5 @@
 /**
- * Access to machines by their addresses: access by machine id or host label, in memory.
+ * Access by addresses: who may reach the subject of a host name, in memory, by its id.
  *
  * Always:
  * - a change that this server made is visible to every request that begins after the change was acknowledged;
@@ -9,32 +9,33 @@
  * - a caller whose share link does not fit what is in memory is judged by a query that began after it called
  *   (`findNewer`), so a link that any server has acknowledged works on every other;
  * - while no notifications arrive, nothing is kept and every request waits for a query;
- * - requests for one name share a query only if it began at most AGE_MAX_MS before them, and no change was
+ * - requests for one subject share a query only if it began at most AGE_MAX_MS before them, and no change was
  *   notified since;
- * - names without a machine are not kept, so that guessed names cannot fill the memory.
+ * - ids of nothing are not kept, so that guessed ids cannot fill the memory.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Database } from "../db/database.ts";
 import { NotifiedCache } from "../db/notified-cache.ts";
-import { findAccess, type MachineAccess } from "./access-store.ts";
+import type { HostSubject } from "../hosts/kinds.ts";
+import { type Access, findAccess } from "./access-store.ts";
 
 /** Each notification of a machine looks at all of them. */
 const ENTRIES_MAX = 2_000;
 /** Half of what is promised for a revocation on another server. */
 const AGE_MAX_MS = 500;
 /**
- * From this age on a request causes the next query, so that those to a busy name do not wait for it. It costs
- * such a name three queries a second.
+ * From this age on a request causes the next query, so that those to a busy subject do not wait for it. It
+ * costs such a subject three queries a second.
  */
 const RENEW_MS = 350;
 /**
- * Bounds the queries for wrong share links: one name costs no more than twenty a second. Its callers wait for
- * the next one.
+ * Bounds the queries for wrong share links: one subject costs no more than twenty a second. Its callers wait
+ * for the next one.
  */
 const NEWER_AFTER_MS = 50;
 
 interface Entry {
-  readonly access: MachineAccess;
+  readonly access: Access;
   /** When its query began, by the monotonic clock. */
   readonly readAt: number;
 }
@@ -43,7 +44,7 @@ type AccessClock = Pick<Clock, "monotonic" | "sleep">;
 
 interface Query {
   readonly startedAt: number;
-  readonly found: Promise<MachineAccess | undefined>;
+  readonly found: Promise<Access | undefined>;
 }
 
 export class AccessTable {
@@ -53,7 +54,7 @@ export class AccessTable {
   /** Queries under way that requests may share. */
   readonly #queries = new Map<string, Query>();
   /** Calls of `findNewer` that wait until their query may begin. */
-  readonly #waiting = new Map<string, Promise<MachineAccess | undefined>>();
+  readonly #waiting = new Map<string, Promise<Access | undefined>>();
   readonly #unlisten: readonly (() => void)[];
 
   constructor({ db, clock }: { readonly db: Database; readonly clock: AccessClock }) {
@@ -76,43 +77,43 @@ export class AccessTable {
   }
 
   /** From memory; undefined: `find` would ask the database. */
-  known(name: string): MachineAccess | undefined {
-    const known = this.#known.get(name);
+  known(subject: HostSubject): Access | undefined {
+    const known = this.#known.get(subject.id);
     if (known === undefined) return undefined;
     const ageMs = this.#clock.monotonic() - known.readAt;
     if (ageMs > AGE_MAX_MS) return undefined;
     // A request that needs its result gets its error.
-    if (ageMs >= RENEW_MS && !this.#queries.has(name)) this.#query(name).catch(() => undefined);
+    if (ageMs >= RENEW_MS && !this.#queries.has(subject.id)) this.#query(subject).catch(() => undefined);
     return known.access;
   }
 
   /**
-   * undefined: no machine has the name. Waits only where the database is asked; throws DatabaseUnavailable.
+   * undefined: the subject is gone. Waits only where the database is asked; throws DatabaseUnavailable.
    */
-  find(name: string): MachineAccess | Promise<MachineAccess | undefined> {
-    const known = this.known(name);
+  find(subject: HostSubject): Access | Promise<Access | undefined> {
+    const known = this.known(subject);
     if (known !== undefined) return known;
     const now = this.#clock.monotonic();
-    const running = this.#queries.get(name);
+    const running = this.#queries.get(subject.id);
     if (running !== undefined && now - running.startedAt <= AGE_MAX_MS) return running.found;
-    return this.#query(name);
+    return this.#query(subject);
   }
 
   /** As `find`, by a query that begins after the call, and up to NEWER_AFTER_MS after the one before it. */
-  findNewer(name: string): Promise<MachineAccess | undefined> {
-    const waiting = this.#waiting.get(name);
+  findNewer(subject: HostSubject): Promise<Access | undefined> {
+    const waiting = this.#waiting.get(subject.id);
     if (waiting !== undefined) return waiting;
     const before = Math.max(
-      this.#known.get(name)?.readAt ?? -Infinity,
-      this.#queries.get(name)?.startedAt ?? -Infinity,
+      this.#known.get(subject.id)?.readAt ?? -Infinity,
+      this.#queries.get(subject.id)?.startedAt ?? -Infinity,
     );
     const waitMs = before + NEWER_AFTER_MS - this.#clock.monotonic();
-    if (waitMs <= 0) return this.#query(name);
+    if (waitMs <= 0) return this.#query(subject);
     const found = this.#clock.sleep(waitMs).then(() => {
-      this.#waiting.delete(name);
-      return this.#query(name);
+      this.#waiting.delete(subject.id);
+      return this.#query(subject);
     });
-    this.#waiting.set(name, found);
+    this.#waiting.set(subject.id, found);
     return found;
   }
 
@@ -122,20 +123,20 @@ export class AccessTable {
     this.#queries.clear();
   }
 
-  #query(name: string): Promise<MachineAccess | undefined> {
+  #query(subject: HostSubject): Promise<Access | undefined> {
     const startedAt = this.#clock.monotonic();
-    const query: Query = { startedAt, found: this.#read(name, startedAt) };
-    this.#queries.set(name, query);
+    const query: Query = { startedAt, found: this.#read(subject, startedAt) };
+    this.#queries.set(subject.id, query);
     const forget = (): void => {
-      if (this.#queries.get(name) === query) this.#queries.delete(name);
+      if (this.#queries.get(subject.id) === query) this.#queries.delete(subject.id);
     };
     query.found.then(forget, forget);
     return query.found;
   }
 
-  async #read(name: string, readAt: number): Promise<MachineAccess | undefined> {
-    const entry = await this.#known.read(name, async () => {
-      const access = await findAccess(this.#db, name);
+  async #read(subject: HostSubject, readAt: number): Promise<Access | undefined> {
+    const entry = await this.#known.read(subject.id, async () => {
+      const access = await findAccess(this.#db, subject);
       return access === undefined ? undefined : { access, readAt };
     });
     return entry?.access;

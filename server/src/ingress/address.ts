@@ -24,7 +24,7 @@ import { addressCaller } from "../fairness/semaphore.ts";
 import { type Outgoing, passOn } from "../http/answer.ts";
 import { beginWork, callerOf, guardOf, type OpenRequest, rawOf, searchOf } from "../http/request.ts";
 import type { Route } from "../machines/addresses.ts";
-import type { MachineAccess } from "./access-store.ts";
+import type { Access } from "./access-store.ts";
 import { shareCookie, shareCookies } from "./cookies.ts";
 import { forward } from "./forward.ts";
 import { withoutCredential } from "./head.ts";
@@ -110,8 +110,9 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
 }
 
 /** undefined: the database is to be asked. */
-function known({ access: table }: IngressParts, name: string, links: readonly string[]): MachineAccess | undefined {
-  const access = table.known(name);
+function known({ hosts, access: table }: IngressParts, name: string, links: readonly string[]): Access | undefined {
+  const subject = hosts.known(name);
+  const access = subject && table.known(subject);
   return access === undefined || mayBeOld(access, links) ? undefined : access;
 }
 
@@ -120,16 +121,28 @@ async function find(
   parts: IngressParts,
   request: OpenRequest,
   { name, links }: { readonly name: string; readonly links: readonly string[] },
-): Promise<MachineAccess | undefined> {
+): Promise<Access | undefined> {
   await beginWork(parts, request, addressCaller(callerOf(parts, request).address));
-  const access = await parts.access.find(name);
-  return access !== undefined && mayBeOld(access, links) ? await parts.access.findNewer(name) : access;
+  const access = await resolve(parts, name);
+  return access !== undefined && mayBeOld(access, links) ? await parts.access.findNewer(access) : access;
+}
+
+/** undefined: the name leads to nothing. */
+async function resolve({ hosts, access: table }: IngressParts, name: string): Promise<Access | undefined> {
+  const subject = await hosts.find(name);
+  if (subject === undefined) return undefined;
+  const access = await table.find(subject);
+  if (access !== undefined) return access;
+  // The subject is gone, and another may have its name.
+  hosts.forget(name, subject);
+  const next = await hosts.find(name);
+  return next === undefined || next.id === subject.id ? undefined : await table.find(next);
 }
 
 async function credentialOf(
   parts: IngressParts,
   request: OpenRequest,
-  { access, route, token, links }: Links & { readonly access: MachineAccess | undefined },
+  { access, route, token, links }: Links & { readonly access: Access | undefined },
 ): Promise<Credential> {
   if (access?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
   const { upgrade, url } = request;
@@ -156,15 +169,15 @@ async function credentialOf(
 }
 
 /** Compares hashes, so that the time it takes reveals nothing about the token. */
-const opens = ({ shareHash }: MachineAccess, token: string): boolean =>
+const opens = ({ shareHash }: Access, token: string): boolean =>
   hasShareTokenForm(token) && shareHash !== null && hashKey(token).equals(shareHash);
 
 /** A link that another server has just made may not be in memory yet. */
-const mayBeOld = (access: MachineAccess, links: readonly string[]): boolean =>
+const mayBeOld = (access: Access, links: readonly string[]): boolean =>
   !access.isPublic && links.length > 0 && !links.some((link) => opens(access, link));
 
 interface Exchange {
-  readonly access: MachineAccess | undefined;
+  readonly access: Access | undefined;
   readonly route: Route;
   readonly path: string;
   readonly token: string;

@@ -9,6 +9,7 @@ import type { Side, TenantRate } from "../fairness/admission.ts";
 import { BRIDGE_SILENCE_MS_MAX } from "../fairness/bounds.ts";
 import { tenantCaller, visitorsOf } from "../fairness/semaphore.ts";
 import { hasBody } from "../http/body.ts";
+import type { HostTable } from "../hosts/table.ts";
 import { beginWork, type OpenRequest, type RequestParts } from "../http/request.ts";
 import type { MachineAddresses } from "../machines/addresses.ts";
 import type { AccessTable } from "./access.ts";
@@ -17,6 +18,7 @@ import type { ForwardServices } from "./forward.ts";
 /** What the ways to a machine need. */
 export interface IngressServices extends ForwardServices {
   readonly addresses: Pick<MachineAddresses, "routeOf">;
+  readonly hosts: HostTable;
   readonly access: AccessTable;
   readonly connectTokens: ConnectTokenAuthenticator;
 }

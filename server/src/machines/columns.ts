@@ -2,8 +2,9 @@
  * The columns of a machine's row, each once: its field, its type, and whether a fenced write changes it. The
  * lists of columns in the statements of store.ts are made from this table.
  *
- * Pure. Always: a field of MachineRecord has a column, unless it comes from the row of the machine's node.
- * What changes is part of MutableMachine. In the database each has the same name, in its spelling.
+ * Pure. Always: a field of MachineRecord has a column, unless it comes from the row of the machine's host
+ * name or node. What changes is part of MutableMachine. In the database each has the same name, in its
+ * spelling.
  */
 import { type Statement, sqlText } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -24,15 +25,13 @@ interface Column<Changes extends boolean = boolean> {
 const fixed = (type: Type): Column<false> => ({ type, changes: false });
 const changing = (type: Type): Column<true> => ({ type, changes: true });
 
-type Field = Exclude<keyof MachineRecord, "nodeStatus" | "nodeAddress">;
+type Field = Exclude<keyof MachineRecord, "hostLabel" | "nodeStatus" | "nodeAddress">;
 type Columns = { readonly [Name in Field]: Column<Name extends keyof MutableMachine ? boolean : false> };
 
 const COLUMNS: Columns = {
   id: fixed("text"),
   tenantId: fixed("text"),
   name: fixed("text"),
-  // Given by a trigger.
-  hostLabel: fixed("text"),
   source: fixed("jsonb"),
   network: fixed("jsonb"),
   env: fixed("jsonb"),

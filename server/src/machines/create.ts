@@ -89,7 +89,7 @@ async function insert(
     fence: isFenced === true ? "on" : null,
     id,
     tenantId,
-    // Valid for any machine; the database assigns a shorter label if possible.
+    // An id is the label of any machine. Most get a shorter one, which is read when they start.
     hostLabel: id,
     createdBy: keyId,
     createdAt: context.clock.now(),

@@ -48,7 +48,7 @@ export interface MachineName {
 
 export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly tenantId: string;
-  /** Its label below the domain for machines. */
+  /** Its label below the domain for machines: its host name (hosts/), or its id. */
   readonly hostLabel: string;
   readonly createdBy: string | null;
   readonly createdAt: number;

@@ -18,9 +18,6 @@ CREATE TABLE machines (
   tenant_id text NOT NULL REFERENCES tenants,
   -- Unique among the tenant's machines that are not deleted; null: it has none.
   name text,
-  -- The first label of its host name under the domain for machines; no other machine has it as long as this
-  -- one lives.
-  host_label text NOT NULL,
   -- MachineSource of the contract.
   source jsonb NOT NULL,
   -- MachineNetwork of the contract.
@@ -150,7 +147,6 @@ CREATE INDEX machines_auto_stop ON machines (id) WHERE auto_stop_seconds > 0 AND
 -- Machines whose fence is to be lifted are few, and looked for often.
 CREATE INDEX machines_by_fence ON machines (fence, id) WHERE fence IS NOT NULL;
 CREATE INDEX machines_deleted ON machines (deleted_at) WHERE deleted_at IS NOT NULL;
-CREATE UNIQUE INDEX machines_host_label ON machines (host_label) WHERE deleted_at IS NULL;
 -- The list of a tenant, and the sum of the disks.
 CREATE INDEX machines_list ON machines (tenant_id, created_at DESC, id DESC)
   INCLUDE (disk_gb) WHERE deleted_at IS NULL;
@@ -181,38 +177,13 @@ CREATE TABLE machine_owners (
 );
 CREATE INDEX machine_owners_of_owner ON machine_owners (kind, id, created_at);
 
--- Names belong to a tenant, host names to everyone: the first machine of a name has it as its label, the next
--- one of another tenant has the name with a part of its id, and a machine whose name cannot be a label has
--- its id. A name that looks like an id is never a label. The lock makes requests for the same name wait for
--- each other.
-CREATE FUNCTION free_host_label(machine_id text, machine_name text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-  wanted text := lower(machine_name);
-  longer text;
-BEGIN
-  IF wanted IS NULL OR wanted !~ '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' OR wanted ~ '^mach-[0-9a-f]{32}$' THEN
-    RETURN machine_id;
-  END IF;
-  PERFORM pg_advisory_xact_lock(hashtextextended('host_label ' || wanted, 0));
-  IF NOT EXISTS (SELECT 1 FROM machines WHERE host_label = wanted AND deleted_at IS NULL) THEN
-    RETURN wanted;
-  END IF;
-  longer := left(wanted, 54) || '-' || substr(machine_id, 6, 8);
-  PERFORM pg_advisory_xact_lock(hashtextextended('host_label ' || longer, 0));
-  IF NOT EXISTS (SELECT 1 FROM machines WHERE host_label = longer AND deleted_at IS NULL) THEN
-    RETURN longer;
-  END IF;
-  RETURN machine_id;
-END $$;
-
--- Gives each new machine its label.
-CREATE FUNCTION set_host_label() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  NEW.host_label := free_host_label(NEW.id, NEW.name);
-  RETURN NEW;
-END $$;
-
-CREATE TRIGGER machines_host_label BEFORE INSERT ON machines FOR EACH ROW EXECUTE FUNCTION set_host_label();
+-- A machine has a host name while it is not deleted.
+CREATE TRIGGER machines_take_host_name AFTER INSERT ON machines
+  FOR EACH ROW WHEN (new.deleted_at IS NULL) EXECUTE FUNCTION take_host_name('machine');
+CREATE TRIGGER machines_free_host_names AFTER UPDATE OF deleted_at ON machines
+  FOR EACH ROW WHEN (old.deleted_at IS NULL AND new.deleted_at IS NOT NULL) EXECUTE FUNCTION free_host_names();
+CREATE TRIGGER machines_free_host_names_of_row AFTER DELETE ON machines
+  FOR EACH ROW WHEN (old.deleted_at IS NULL) EXECUTE FUNCTION free_host_names();
 
 -- How many machines the tenant has.
 CREATE FUNCTION held_machines_locked(tenant text) RETURNS integer LANGUAGE plpgsql AS $$
