@@ -30,6 +30,7 @@ import { forward } from "./forward.ts";
 import { withoutCredential } from "./head.ts";
 import { isFromOtherPage } from "./page-origin.ts";
 import { admit, type IngressParts, takeRequest } from "./admit.ts";
+import { targetsOf } from "./target.ts";
 
 /** The parameter that holds a share token, and the one that holds a key on a WebSocket handshake. */
 const SHARE_PARAMETER = "t";
@@ -99,8 +100,7 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
   const right = { ...credential, what: "the connection", tenantId, machineId };
   await admit(parts, request, { right, owner: access, side });
   const reply = await forward(parts, {
-    machine: access,
-    port: null,
+    targets: targetsOf(access),
     raw: rawOf(parts, request),
     path: withoutCredential(withoutCredential(path, SHARE_PARAMETER), KEY_PARAMETER),
     prefix: route.prefix,

@@ -12,7 +12,7 @@ import { hasConnectTokenForm } from "../auth/keys.ts";
 import { forHolder } from "../db/holder.ts";
 import { type Outgoing, passOn } from "../http/answer.ts";
 import { guardOf, type OpenRequest, rawOf, refuseSlowly, searchOf } from "../http/request.ts";
-import { forward } from "./forward.ts";
+import { forward, type ForwardOptions } from "./forward.ts";
 import { withoutCredential } from "./head.ts";
 import { admit, type IngressParts, takeRequest } from "./admit.ts";
 
@@ -66,9 +66,8 @@ export async function answerBridge(
   if (id === "") throw new Refusal("not_found", "no such resource");
   const right = { what: "the connection", keyId, expiresAt, tenantId, machineId: id, shareHash: null };
   await admit(parts, request, { right, owner: key, side: "api" });
-  const target = {
-    machine: { id, tenantId },
-    port: portOf(id, port),
+  const target: ForwardOptions = {
+    targets: [{ machine: { id, tenantId }, port: portOf(id, port) }],
     raw: rawOf(parts, request),
     path: withoutCredential(path, KEY_PARAMETER),
     prefix: `/v1/machines/${id}/connect/${port}`,

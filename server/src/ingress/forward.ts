@@ -1,6 +1,6 @@
 /**
- * Forwards one request to a port of a machine and returns the guest's answer: the core of the connect bridge
- * and of the ingress.
+ * Forwards one request to one of a set of ports of machines and returns the guest's answer: the core of the
+ * connect bridge and of the ingress.
  *
  * Always:
  * - bodies are streamed, and neither side is read faster than the other reads;
@@ -24,11 +24,12 @@ import type { Activity } from "../machines/activity.ts";
 import type { MachineCache } from "../machines/machine-cache.ts";
 import { nodeOf } from "../machines/record.ts";
 import { connectToGuest, type GuestConnection } from "./guest-connection.ts";
-import { type GuestPort, type PortRequest, withGuestPort } from "./guest-port.ts";
+import { type GuestPort, withGuestPort } from "./guest-port.ts";
 import { ask, isRepeatable, Unanswered } from "./guest-request.ts";
 import { answerHead } from "./head.ts";
 import type { IdleConnections } from "./idle-connections.ts";
 import { splice } from "./splice.ts";
+import { chooseTarget, type TargetSet } from "./target.ts";
 
 /** What forwarding works with. */
 export interface ForwardServices {
@@ -39,19 +40,24 @@ export interface ForwardServices {
   readonly idle: IdleConnections;
 }
 
-export interface ForwardOptions extends PortRequest {
+export interface ForwardOptions {
+  readonly targets: TargetSet;
   readonly raw: RawRequest;
   /** Path and query for the guest. */
   readonly path: string;
   readonly prefix: string;
+  /** Cancels it: the caller has disconnected, or its right has ended. */
+  readonly signal: AbortSignal;
 }
 
 /** Resolves when the head of the guest's answer has arrived. Throws a Refusal when none does. */
 export async function forward(services: ForwardServices, options: ForwardOptions): Promise<PassedReply> {
   try {
-    const { cache, context } = services;
-    return await withGuestPort({ cache, clock: context.clock }, options, (port) =>
-      throughPort(services, options, port),
+    const { cache, context, activity } = services;
+    const { machine, port } = chooseTarget(options.targets, (machineId) => activity.openIn(machineId));
+    const request = { machine, port, signal: options.signal };
+    return await withGuestPort({ cache, clock: context.clock }, request, (found) =>
+      throughPort(services, options, found),
     );
   } catch (error) {
     options.raw.message.resume();
@@ -76,7 +82,7 @@ async function throughPort(services: ForwardServices, options: ForwardOptions, p
     return await exchange(services, options, { port, connection });
   } catch (error) {
     // A repeatable request, of whose answer nothing has come.
-    if (error instanceof Unanswered && !options.signal.aborted && (await hasLeft(services, options, port)))
+    if (error instanceof Unanswered && !options.signal.aborted && (await hasLeft(services, port)))
       throw new NotRunning("the machine left its node while it was asked");
     throw error;
   } finally {
@@ -85,8 +91,8 @@ async function throughPort(services: ForwardServices, options: ForwardOptions, p
 }
 
 /** Whether the machine moves, or has moved, so that its connections to that node broke. */
-async function hasLeft({ cache }: ForwardServices, { machine }: ForwardOptions, { node }: GuestPort): Promise<boolean> {
-  const now = await cache.read(machine);
+async function hasLeft({ cache }: ForwardServices, { tenantId, machineId, node }: GuestPort): Promise<boolean> {
+  const now = await cache.read({ tenantId, id: machineId });
   return now !== undefined && (now.moveId !== null || nodeOf(now).address !== node.address);
 }
 
@@ -104,7 +110,7 @@ interface Dialed {
 
 async function exchange(
   services: ForwardServices,
-  { raw, machine, path, prefix, signal }: ForwardOptions,
+  { raw, path, prefix, signal }: ForwardOptions,
   { port, connection }: Dialed,
 ): Promise<PassedReply> {
   const { socket } = connection;
@@ -113,7 +119,7 @@ async function exchange(
   signal.addEventListener("abort", end, { once: true });
   if (signal.aborted) end();
   try {
-    const request = { raw, machineId: machine.id, path, prefix };
+    const request = { raw, machineId: port.machineId, path, prefix };
     const { message, upgraded } = await ask(connection, request, services.context.clock);
     if (upgraded !== null) return passedUpgrade(services, message, { guest: upgraded, prefix });
     // Once the connection is free it may belong to another request.

@@ -19,6 +19,7 @@ import { machineNotFound } from "../auth/not-found.ts";
 import { isStoppedByMove, phaseOf } from "../machines/state.ts";
 import { shownState } from "../machines/view.ts";
 import { locateFor } from "../machines/locate.ts";
+import type { TargetPort } from "./target.ts";
 
 /** A port of one boot of a machine. */
 export interface GuestPort {
@@ -31,10 +32,7 @@ export interface GuestPort {
   readonly locate: Locate;
 }
 
-export interface PortRequest {
-  readonly machine: MachineName;
-  /** null: the first one that is published. */
-  readonly port: number | null;
+export interface PortRequest extends TargetPort {
   /** Cancels it: the caller has disconnected, or its right has ended. */
   readonly signal: AbortSignal;
 }

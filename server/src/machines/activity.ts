@@ -79,9 +79,9 @@ export class Activity {
     return () => this.execEnded(machineId, null, 0);
   }
 
-  /** Whether a command or a connection through this server is open in the machine. */
-  isBusy(machineId: string): boolean {
-    return this.#running.has(machineId);
+  /** How many commands and connections through this server are open in the machine. */
+  openIn(machineId: string): number {
+    return this.#running.get(machineId) ?? 0;
   }
 
   /** Records an activity without a duration. */

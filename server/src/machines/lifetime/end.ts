@@ -24,7 +24,7 @@ export async function stopIdle(
 ): Promise<boolean> {
   const { context, activity } = services;
   const machine = await findAnyMachine(context.db, id);
-  if (machine === undefined || phaseOf(machine) !== "running" || activity.isBusy(id)) return false;
+  if (machine === undefined || phaseOf(machine) !== "running" || activity.openIn(id) > 0) return false;
   // The activity of machines on an unreachable node is unknown.
   if (machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus)) return false;
   return stop(services, machine, { type: "machine.autoStopped", data: { idleSeconds: machine.autoStopSeconds ?? 0 } });
