@@ -136,6 +136,9 @@ export const EVENTS = {
   "machine.crashed": is("warn", { ...reason, restartSeconds: number }, (data) => {
     return `${data.reason}; the machine is restarted${data.restartSeconds === 0 ? "" : ` in ${data.restartSeconds} s`}`;
   }),
+  "machine.vmmEnded": is("warn", { cause: oneOf(["output"]), bytes: number }, ({ bytes }) => {
+    return `its VMM was ended: it printed ${bytes} bytes within a minute, as a guest that misuses its devices makes it do`;
+  }),
   "machine.fenced": is("warn", reason, (data) => data.reason),
   "machine.outOfMemory": is("warn", { program: text, count: number }, ({ program, count }) => {
     const name = program === "" ? "a process" : `the process "${program}"`;

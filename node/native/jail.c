@@ -19,7 +19,7 @@
  *
  * The program sees only what the steps make visible: its root is a file system in memory that belongs to
  * root. There is no /proc in it, so it cannot name other processes of the host. It has no privileges, can
- * gain none, and has only the standard descriptors.
+ * gain none, and has only the standard descriptors. It does not wait for a reader of what it prints.
  *
  * Always: the process that runs this becomes the program. If a step fails, it exits with 1 and a line on
  * standard error, and the program does not run.
@@ -264,6 +264,22 @@ static void enter(void)
 		fail("pivot_root", NEW_ROOT);
 }
 
+/*
+ * The reader may have ended or be slow: what the program prints into a full pipe is lost. It does not wait.
+ */
+static void print_without_waiting(void)
+{
+	for (int fd = 1; fd <= 2; fd++) {
+		struct stat status;
+		int flags = fcntl(fd, F_GETFL);
+
+		if (fstat(fd, &status) != 0 || !S_ISFIFO(status.st_mode))
+			continue;
+		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+			fail("set", "its output");
+	}
+}
+
 static void drop_privileges(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -314,6 +330,7 @@ int main(int count, char **arguments)
 	}
 	if (syscall(SYS_close_range, 3U, ~0U, 0) != 0)
 		fail("close", "descriptors");
+	print_without_waiting();
 	execve(arguments[at + 1], arguments + at + 1, environment);
 	fail("run", arguments[at + 1]);
 }

@@ -6,9 +6,12 @@ import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   chownSync,
+  closeSync,
+  constants,
   existsSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -105,6 +108,7 @@ test("a jailed process has no privilege, no environment and no descriptor of its
     assert.match(status, /^THP_enabled:\s0$/m);
     assert.equal(read("environ"), "WORD=b\0");
     assert.equal(read("oom_score_adj"), "500\n");
+    assert.match(read("limits"), /^Max core file size\s+1\s+1/m);
     assert.match(read("limits"), /^Max open files\s+64\s+64/m);
     assert.match(read("limits"), /^Max processes\s+100\s+100/m);
     assert.deepEqual(readdirSync(`/proc/${child.pid}/fd`), ["0", "1", "2"]);
@@ -112,6 +116,18 @@ test("a jailed process has no privilege, no environment and no descriptor of its
     child.kill("SIGKILL");
     await exit;
   }
+});
+
+test("a jailed process that prints into a full pipe without a reader is not stopped", { skip }, async () => {
+  const pipe = join(directory, "output");
+  execFileSync("mkfifo", [pipe]);
+  const fd = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
+  const many = "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done";
+  const [first = "", ...rest] = jailArgv(jail, ["sh", "-c", `(${many}) 2>/dev/null; echo over >/boot/over`]);
+  const child = spawn(first, rest, { stdio: ["ignore", fd, fd] });
+  closeSync(fd);
+  await once(child, "exit");
+  assert.equal(readFileSync(join(bootDirectory, "over"), "utf8"), "over\n");
 });
 
 /** Starts its arguments detached, as the agent does, prints their process id and keeps running. */

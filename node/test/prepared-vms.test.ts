@@ -134,7 +134,7 @@ test("a file of a prepared VM that cannot be removed ends neither the agent nor 
   await using directory = await temporaryDirectory();
   const node = await nodeWithWaiting(directory.path);
   const [name = ""] = await readdir(join(directory.path, "prepared"));
-  await using _left = await immovable(join(directory.path, "prepared", name, "vmm.log"));
+  await using _left = await immovable(join(directory.path, "prepared", name, "bulk"));
   await node.deps.prepared.discardWaiting();
   await node.fleet.release();
   const next = await startTestNode(directory.path, { preparing: async () => {} });

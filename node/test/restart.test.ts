@@ -14,8 +14,8 @@ import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirec
 const A = machineIdOf("a");
 
 /** Ends the VM from within, like a crash or a kill. */
-function crash(node: TestNode): void {
-  const request = { argv: ["crash"], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
+function crash(node: TestNode, how = "crash"): void {
+  const request = { argv: [how], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
   const exec = node.fleet.find(A)?.access.guest?.exec({ ...request, isBackground: false });
   exec?.exit.catch(() => undefined);
 }
@@ -44,6 +44,16 @@ test("a machine that crashes runs again on its disk, and reports when its last b
   assert.ok(endedAt >= crashedAt && endedAt <= (after.runningSince ?? 0));
   assert.ok((await readFile(diskPath, "utf8")).endsWith("data\n"));
   assert.match(node.events[0]?.message ?? "", /ended by itself \(crashed\).*; the machine is restarted$/);
+});
+
+test("a machine whose VMM printed without end says so, and runs again", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const before = await node.want(A, 1, "running");
+  crash(node, "flood");
+  await runsAgain(node, before);
+  assert.match(node.events[0]?.message ?? "", /^its VMM was ended: it printed 1048577 bytes within a minute/);
+  assert.match(node.events[1]?.message ?? "", /ended by itself .*; the machine is restarted$/);
 });
 
 test("a machine that keeps crashing is not restarted after some time, until a start is requested", async () => {

@@ -87,8 +87,8 @@ describe("VMs from a template", { skip: skipReason }, () => {
       "file-0",
       "file-1.ext4",
       "guest.sock",
+      "output",
       "qmp.sock",
-      "vmm.log",
     ]);
     await vm.kill();
     const again = await driver.boot(

@@ -91,6 +91,14 @@ export interface VmExit {
   readonly detail: string;
   /** When, in epoch milliseconds; absent: just now. */
   readonly at?: number;
+  /** Why it was ended here; absent: it was not, or by request. */
+  readonly excess?: VmmExcess;
+}
+
+/** What a VMM took of its host beyond what it may. `output`: it printed so many bytes within a minute. */
+export interface VmmExcess {
+  readonly cause: "output";
+  readonly bytes: number;
 }
 
 export interface Vm {

@@ -170,6 +170,7 @@ export class HeldVm {
     this.lastSeenAt ??= exit.at ?? null;
     this.forget(true);
     this.#options.log.info({ exit, isExpected: ended.isExpected }, "the VM ended");
+    if (exit.excess !== undefined) this.#options.onEvent({ type: "machine.vmmEnded", data: { ...exit.excess } });
     this.#options.onExit(exit, ended);
   }
 

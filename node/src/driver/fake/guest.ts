@@ -35,7 +35,7 @@ export interface FakeMachine {
   configured(configuration: FakeConfiguration): Promise<void>;
   /** Whether to run the workload now; true once in the life of the VM. */
   startWorkload(): boolean;
-  end(how: "poweroff" | "crashed"): void;
+  end(how: "poweroff" | "crashed" | "flooded"): void;
   /** Whether it crashes when it is configured. */
   readonly crashesWhenConfigured: boolean;
 }

@@ -418,7 +418,10 @@ class FakeVm implements Vm {
     const isWatched = !isPlain && environment["FAKE_UNWATCHED"] === undefined;
     this.watchDisk = isWatched ? (boot) => this.#watchDisk(boot) : null;
     this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
-    const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
+    const end = (how: "poweroff" | "crashed" | "flooded"): void => {
+      const exit = { kind: how === "flooded" ? "killed" : how, detail: `the fake VM's end: ${how}` } as const;
+      void this.#end(how === "flooded" ? { ...exit, excess: { cause: "output", bytes: 2 ** 20 + 1 } } : exit);
+    };
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
     this.#cancelEnd = () => {
       timer?.cancel();

@@ -7,7 +7,7 @@
  *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd
  *     hostname · cat [FILE] (input to output) · rm -f FILE
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c'
- *     poweroff · crash · full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
+ *     poweroff · crash · flood (its VMM prints without end) · full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
  *     out-of-memory [NAME] (the kernel has killed a process of this name)
  *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
@@ -44,7 +44,7 @@ export interface ScriptWorld {
   /** Its kernel has killed a program for lack of memory. */
   killForMemory(program: string): void;
   /** Ends the VM. */
-  end(how: "poweroff" | "crashed"): void;
+  end(how: "poweroff" | "crashed" | "flooded"): void;
   /** Throws when the command has been killed. */
   checkAlive(): void;
 }
@@ -127,6 +127,10 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   },
   poweroff: (_, world) => {
     world.end("poweroff");
+    return 0;
+  },
+  flood: (_, world) => {
+    world.end("flooded");
     return 0;
   },
   crash: (_, world) => {

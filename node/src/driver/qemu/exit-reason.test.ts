@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { explainExit, lastMessage, type ExitEvidence, shutdownReasonIn } from "./exit-reason.ts";
 
 const nothing: ExitEvidence = {
+  excess: null,
   isEndedByUs: false,
   isOutOfMemory: false,
   fencedAt: null,
@@ -16,6 +17,12 @@ const nothing: ExitEvidence = {
 };
 
 const cases: readonly (readonly [string, Partial<ExitEvidence>, string, RegExp])[] = [
+  [
+    "a VMM that printed without end",
+    { isEndedByUs: true, excess: { cause: "output", bytes: 2_000_000 } },
+    "killed",
+    /printed without end/,
+  ],
   ["a guest that powers off", { shutdownReason: "guest-shutdown" }, "poweroff", /powered off/],
   [
     "a guest that powers off while it is being ended",

@@ -4,11 +4,13 @@
  *
  * Always: a guest's output is shortened and shown without control characters.
  */
-import type { VmExit } from "../driver.ts";
+import type { VmExit, VmmExcess } from "../driver.ts";
 
 export interface ExitEvidence {
   /** Whether this node agent killed the VMM. */
   readonly isEndedByUs: boolean;
+  /** What it took too much of when the node agent killed it; null: of nothing. */
+  readonly excess: VmmExcess | null;
   /** From QEMU's SHUTDOWN event; null if there was none. */
   readonly shutdownReason: string | null;
   /** The process's exit status; null if it was not our child. */
@@ -31,12 +33,16 @@ const WARNING = /^qemu-system-x86_64: (.*: )?warning: /;
 const OUT_OF_MEMORY =
   "out of memory on the host side: the VMM needed more than its machine's memory plus its own overhead, or the host had " +
   "none left; start it again, with more memory if it recurs";
+const EXCESSES: Readonly<Record<VmmExcess["cause"], string>> = {
+  output: "its VMM printed without end, as a guest that misuses its devices makes it do",
+};
 const FENCED = "its node was cut off from the servers, which may have replaced it";
 /** Signals that people and the kernel's out-of-memory killer use; any other indicates a defect. */
 const KILLING_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
 export function explainExit(evidence: ExitEvidence): VmExit {
-  const { shutdownReason, exit } = evidence;
+  const { shutdownReason, exit, excess } = evidence;
+  if (excess !== null) return { kind: "killed", detail: EXCESSES[excess.cause], excess };
   if (shutdownReason === "guest-shutdown") return { kind: "poweroff", detail: "the guest powered off" };
   if (shutdownReason !== null && shutdownReason.startsWith("guest-")) {
     return { kind: "crashed", detail: lastMessage(evidence.console) ?? "the guest reset itself" };

@@ -2,7 +2,7 @@
  * The driver that runs machines in QEMU: one unprivileged, jailed VMM per boot.
  *
  * Owns the VMM processes of one node directory, and in each boot's directory `qmp.sock`, `guest.sock`, `bulk`
- * and `vmm.log`. Leaves directories, journals and the limit of concurrent boots to machines/.
+ * and `output`. Leaves directories, journals and the limit of concurrent boots to machines/.
  *
  * Always:
  * - a VMM has its own session and outlives this process;
@@ -324,7 +324,7 @@ class QemuDriver implements Driver {
     );
     if (found === undefined) return undefined;
     const { bootId, pid, startTime } = found;
-    const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory);
+    const vmm = await this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory);
     // A prepared VM whose start was not recorded: it may lack its directory or disk, may be paused or half
     // restored, and the machine was never reported as running.
     if (found.machineId !== PREPARED || record !== null) return vmm;

@@ -37,7 +37,7 @@ const stepsOf = (given: Jail): string => {
 
 test("as root the VMM becomes its own user, with limits and a control group", () => {
   const steps = stepsOf(jail);
-  for (const step of [" user 700000 ", " limit nproc 100 ", " limit fsize 4096 ", " limit core 0 ", " net "]) {
+  for (const step of [" user 700000 ", " limit nproc 100 ", " limit fsize 4096 ", " limit core 1 ", " net "]) {
     assert.ok(steps.includes(step), step);
   }
   assert.ok(steps.startsWith(" group /sys/fs/cgroup/flotilla-1/b/cgroup.procs "));

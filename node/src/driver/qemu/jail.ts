@@ -138,7 +138,8 @@ function steps(jail: Jail): readonly (readonly (string | number)[])[] {
     ...(imagesDirectory === null ? [] : [read(imagesDirectory, VIEW.images)]),
     ...devices.map((device) => ["node", ...device]),
     ...Object.entries(environment).map(([name, value]) => ["env", `${name}=${value}`]),
-    ["limit", "core", 0],
+    // A limit of 0 does not keep the kernel from piping its memory to a program of the host.
+    ["limit", "core", 1],
     ["limit", "fsize", limits.fileBytes],
     ["limit", "nofile", limits.filesOpen],
     // The limit counts all processes of the user, and the caller has others.

@@ -7,8 +7,7 @@
  * as its jail shows them.
  */
 import { execFile, spawn } from "node:child_process";
-import { constants } from "node:fs";
-import { chmod, lchown, link, open, rm, stat } from "node:fs/promises";
+import { chmod, lchown, link, rm, stat } from "node:fs/promises";
 import { dirname, extname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "@flotilla/base/clock";
@@ -42,6 +41,7 @@ import { Qmp } from "./qmp.ts";
 import type { RuntimeFiles } from "./runtime-files.ts";
 import { connectWhenReady } from "./sockets.ts";
 import type { Tuning } from "./tuning.ts";
+import { VmmOutput } from "./vmm-output.ts";
 import { Vmm, type VmmOptions } from "./vmm.ts";
 
 /** A VMM to start. Paths are below the node's directory. */
@@ -189,9 +189,7 @@ export class Launcher {
   async #spawnIn(group: NewVmmGroup | null, limits: VmmLimits, launch: Launch): Promise<Vmm> {
     const fencedUntil = launch.isFenced === true ? firstFence(this.#options.lease) : null;
     const argv = await this.#argv(launch, { limits, group, fencedUntil });
-    const logPath = join(launch.bootDirectory, "vmm.log");
-    const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
-    const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
+    const { output, writer } = await VmmOutput.make(launch.bootDirectory, this.clock);
     try {
       const [program = "", ...rest] = argv;
       // In its own session, because it must outlive this process and its terminal.
@@ -199,29 +197,29 @@ export class Launcher {
         cwd: "/",
         detached: true,
         env: LAUNCHER_ENVIRONMENT,
-        stdio: ["ignore", log.fd, log.fd],
+        stdio: ["ignore", writer.fd, writer.fd],
       });
       child.unref();
       const pid = child.pid ?? 0;
       const record = { bootId: launch.bootId, pid, startTime: startTimeOf(pid) ?? 0 };
-      const vmm = this.#watch(record, launch.bootDirectory, { child, group });
+      const vmm = this.#watch(record, launch.bootDirectory, { child, group, output });
       if (fencedUntil !== null) vmm.fence.inherit(fencedUntil);
       return vmm;
     } finally {
-      await log.close();
+      await writer.close();
     }
   }
 
   /** Watches a VMM that an earlier agent started. */
-  watch(record: VmRecord, bootDirectory: string): Vmm {
+  async watch(record: VmRecord, bootDirectory: string): Promise<Vmm> {
+    const output = await VmmOutput.find(bootDirectory, this.clock);
     const group = this.#options.cgroups?.find(record.bootId) ?? null;
-    return this.#watch(record, bootDirectory, { child: null, group });
+    return this.#watch(record, bootDirectory, { child: null, group, output });
   }
 
-  #watch(record: VmRecord, bootDirectory: string, { child, group }: Pick<VmmOptions, "child" | "group">): Vmm {
-    const logPath = join(bootDirectory, "vmm.log");
+  #watch(record: VmRecord, directory: string, parts: Pick<VmmOptions, "child" | "group" | "output">): Vmm {
     const { lease } = this.#options;
-    return new Vmm({ record, child, group, logPath, lease, clock: this.clock, log: this.log });
+    return new Vmm({ record, directory, ...parts, lease, clock: this.clock, log: this.log });
   }
 
   /** null: the VMM runs without a control group, as on a host that has none. */

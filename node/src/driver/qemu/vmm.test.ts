@@ -28,7 +28,16 @@ async function endOf(t: TestContext, shutdown: { readonly reason: string; readon
   const pid = child.pid ?? 0;
   const record = { bootId: "boot-1", pid, startTime: startTimeOf(pid) ?? 0 };
   const lease = new FenceLease(systemClock);
-  const vmm = new Vmm({ record, child, group: null, logPath: "/nowhere/vmm.log", lease, clock: systemClock, log });
+  const vmm = new Vmm({
+    record,
+    child,
+    group: null,
+    directory: "/nowhere",
+    output: null,
+    lease,
+    clock: systemClock,
+    log,
+  });
   const [host, far] = duplexPair();
   far.on("error", () => {});
   far.write('{"QMP": {}}\n');

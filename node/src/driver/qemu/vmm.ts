@@ -12,21 +12,19 @@
  *   space than the database needs, and the write is repeated: a full disk costs time but no data.
  */
 import type { ChildProcess } from "node:child_process";
-import { constants } from "node:fs";
-import { open } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { mayGrowAgain } from "../../disks/disks.ts";
 import type { NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import type { FenceLease } from "../../host/fence-lease.ts";
-import { SuspendRefused, type VmExit, type VmRecord } from "../driver.ts";
+import { SuspendRefused, type VmExit, type VmmExcess, type VmRecord } from "../driver.ts";
 import { CONSOLE_BYTES, CONSOLE_ID } from "./argv.ts";
 import { explainExit, lastMessage, shutdownReasonIn } from "./exit-reason.ts";
 import { VmmFence } from "./fence.ts";
 import { isAlive, killNow } from "./processes.ts";
 import { type Qmp, type QmpEvent, textOf } from "./qmp.ts";
+import type { VmmOutput } from "./vmm-output.ts";
 
 export interface VmmOptions {
   readonly record: VmRecord;
@@ -34,8 +32,10 @@ export interface VmmOptions {
   readonly child: ChildProcess | null;
   /** null: it has none. */
   readonly group: (VmmGroup & Partial<NewVmmGroup>) | null;
-  /** The file with the VMM's messages; its directory is writable for the VMM. */
-  readonly logPath: string;
+  /** Its boot's, which is writable for the VMM. */
+  readonly directory: string;
+  /** null: it cannot be read. */
+  readonly output: VmmOutput | null;
   readonly lease: FenceLease;
   readonly clock: Clock;
   readonly log: Log;
@@ -49,7 +49,6 @@ const QUICK_POLLS_MAX = 400;
 /** Time from `quit` to SIGKILL. */
 const QUIT_MS = 2_000;
 const RESUME_MS = 3_000;
-const LOG_TAIL_BYTES = 8_192;
 /** The reasons that QEMU has: `guest-shutdown`, `host-qmp-quit` and others. */
 const REASON = /^[a-z-]{1,40}$/;
 /** How long to wait for the last output of a VMM that is about to be killed. */
@@ -63,7 +62,8 @@ export class Vmm {
   /** Called when the guest has powered off, before its VMM ends; may take QUIT_MS. */
   beforeQuit: (() => Promise<unknown>) | null = null;
   readonly #child: ChildProcess | null;
-  #logPath: string;
+  readonly #output: VmmOutput | null;
+  #directory: string;
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #released = new AbortController();
@@ -71,6 +71,7 @@ export class Vmm {
   readonly #ending = new AbortController();
   #qmp: Qmp | null = null;
   #isEndedByUs = false;
+  #excess: VmmExcess | null = null;
   #shutdownReason: string | null = null;
   #console = "";
   #exit: { readonly code: number | null; readonly signal: string | null } | null = null;
@@ -80,15 +81,17 @@ export class Vmm {
   /** Paused by `pauseFor`: nothing else may resume it. */
   #isHeld = false;
 
-  constructor({ record, child, group, logPath, lease, clock, log }: VmmOptions) {
+  constructor({ record, child, group, directory, output, lease, clock, log }: VmmOptions) {
     this.record = record;
     this.group = group;
     this.#child = child;
-    this.#logPath = logPath;
+    this.#directory = directory;
+    this.#output = output;
     this.#clock = clock;
     this.#log = log.child({ boot: record.bootId, pid: record.pid });
     this.fence = new VmmFence({ lease, qmp: () => this.#qmp, clock, log: this.#log });
     this.exited = this.#watch();
+    void output?.excess.then((bytes) => this.#endFor({ cause: "output", bytes }));
   }
 
   /**
@@ -122,7 +125,7 @@ export class Vmm {
   /** The last message of the guest or the VMM, for errors. */
   async lastOutput(): Promise<string | null> {
     await this.#readConsole();
-    return lastMessage(this.#console) ?? lastMessage(await this.#readLog());
+    return lastMessage(this.#console) ?? lastMessage(this.#output?.text ?? "");
   }
 
   /** The same, for a VMM that may not answer any more: null after LAST_OUTPUT_MS. */
@@ -174,7 +177,7 @@ export class Vmm {
 
   /** Its boot directory was renamed. */
   moved(bootDirectory: string): void {
-    this.#logPath = join(bootDirectory, basename(this.#logPath));
+    this.#directory = bootDirectory;
   }
 
   /**
@@ -209,11 +212,26 @@ export class Vmm {
     await this.exited;
   }
 
+  /** Ends a VMM that takes more of the host than it may. */
+  async #endFor(excess: VmmExcess): Promise<void> {
+    if (this.#excess !== null || this.#released.signal.aborted || !isAlive(this.record)) return;
+    this.#excess = excess;
+    this.#log.warn({ ...excess, output: lastMessage(this.#output?.text ?? "") }, "a VMM is ended: it prints too much");
+    await this.kill();
+  }
+
+  /** Resolves when the process that has ended was read to its end. */
+  async #lastPrinted(): Promise<void> {
+    await Promise.race([this.#output?.ended, this.#clock.sleep(LAST_OUTPUT_MS, this.#released.signal)]);
+    this.#output?.close();
+  }
+
   release(): void {
     this.#released.abort();
     this.#ending.abort();
     this.fence.close();
     this.#qmp?.close();
+    this.#output?.close();
     this.#child?.removeAllListeners();
   }
 
@@ -223,7 +241,7 @@ export class Vmm {
     const fencedAt = this.fence.endedAt();
     this.fence.close();
     this.#qmp?.close();
-    const [log, isOutOfMemory] = await Promise.all([this.#readLog(), this.group?.hasRunOutOfMemory() ?? false]);
+    const [isOutOfMemory] = await Promise.all([this.group?.hasRunOutOfMemory() ?? false, this.#lastPrinted()]);
     // Before another VMM of this boot may create a group of the same name.
     await this.group?.remove();
     return explainExit({
@@ -232,7 +250,8 @@ export class Vmm {
       isEndedByUs: this.#isEndedByUs,
       shutdownReason: this.#shutdownReason,
       exit: this.#exit,
-      log,
+      excess: this.#excess,
+      log: this.#output?.text ?? "",
       console: this.#console,
     });
   }
@@ -277,7 +296,7 @@ export class Vmm {
     );
     this.#onDiskPause?.(true);
     do await this.#clock.sleep(RESUME_MS, this.#released.signal);
-    while (!this.#released.signal.aborted && !(await mayGrowAgain(dirname(this.#logPath)).catch(() => true)));
+    while (!this.#released.signal.aborted && !(await mayGrowAgain(this.#directory).catch(() => true)));
     this.#isOutOfSpace = false;
     if (this.#released.signal.aborted) return;
     this.#onDiskPause?.(false);
@@ -294,24 +313,6 @@ export class Vmm {
         return "";
       });
     this.#console = `${this.#console}${textOf(text) ?? ""}`.slice(-CONSOLE_BYTES);
-  }
-
-  /** The VMM may have replaced its log by anything, so links are not followed and reads never block. */
-  async #readLog(): Promise<string> {
-    try {
-      const handle = await open(this.#logPath, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-      try {
-        const stat = await handle.stat();
-        if (!stat.isFile()) return "";
-        const tail = Buffer.alloc(Math.min(stat.size, LOG_TAIL_BYTES));
-        const { bytesRead } = await handle.read(tail, 0, tail.length, stat.size - tail.length);
-        return tail.toString("utf8", 0, bytesRead);
-      } finally {
-        await handle.close();
-      }
-    } catch {
-      return "";
-    }
   }
 }
 
