@@ -20,7 +20,7 @@ test(
     const closed = makeDirectory(t);
     const dataDirectory = join(closed.path, "home", "flotilla");
     mkdirSync(join(closed.path, "home"), { mode: 0o700 });
-    const up = await startUp(t, { ...closed, path: dataDirectory });
+    const up = await startUp(t, { ...closed, path: dataDirectory, isEmpty: true });
     const server = childOf(up.pid, "server/src/main.ts") ?? 0;
     assert.notEqual(statSync(`/proc/${server}`).uid, 0);
     assert.deepEqual([status(server, "CapEff"), status(server, "CapBnd")], ["0000000000000000", "0000000000000000"]);

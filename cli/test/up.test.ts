@@ -13,7 +13,7 @@ import { runCli, temporaryHome } from "./run-cli.ts";
 import { childOf, isGone, makeDirectory, ROOT, START_MS, startUp } from "./run-up.ts";
 
 test("the first start says where the admin key is and prints lines that work; a later start keeps the machines", async (t) => {
-  const directory = makeDirectory(t);
+  const directory = { ...makeDirectory(t), isEmpty: true };
   const dataDirectory = directory.path;
   const up = await startUp(t, directory);
   const keyFile = join(dataDirectory, "admin.key");

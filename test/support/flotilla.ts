@@ -16,7 +16,9 @@ import { mkdir, mkdtemp, open, readdir, readFile, rm, writeFile } from "node:fs/
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { createLog } from "../../server/src/log.ts";
 import { type Answer, Client } from "../../server/test/support/client.ts";
+import { putCluster } from "../../server/test/support/cluster.ts";
 import { keepTemplates, putTemplates } from "./kept-templates.ts";
 import { vmmsOf } from "./node-on-host.ts";
 import { until } from "./until.ts";
@@ -306,6 +308,7 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
       await mkdir(server.directory, { recursive: true });
       await writeFile(join(server.directory, "secrets.key"), secretsKey, { mode: 0o600 });
     }
+    if (databaseUrl === undefined) await putCluster(flotilla.servers[0]?.directory ?? "", createLog("error"));
     for (const index of ports.keys()) await flotilla.startServer(index);
     await permitAnyRate(flotilla.client());
     if (driver === "qemu")

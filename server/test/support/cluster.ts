@@ -1,7 +1,7 @@
 /**
- * The PostgreSQL cluster of test files, with the migrated database `flotilla_template`: made once for each
- * set of migrations and packages, kept in the programs' cache directory, and copied for each file, because
- * initdb and the migrations take seconds.
+ * The PostgreSQL cluster of test files, with two migrated databases, that of a server and
+ * `flotilla_template`: made once for each set of migrations and packages, kept in the programs' cache
+ * directory, and copied for each file, because initdb and the migrations take seconds.
  *
  * Always: a kept cluster is complete, and was shut down cleanly: it is made beside its place and renamed. Of
  * two files that make it at the same time, one wins. Clusters that nothing has used for a day are removed.
@@ -35,10 +35,15 @@ export async function startTestCluster(
   log: Log,
   settings: readonly string[] = [],
 ): Promise<{ directory: string; postgres: EmbeddedPostgres }> {
-  const kept = await keptCluster(log);
   const directory = await mkdtemp(join(tmpdir(), "flotilla-test-"));
-  await promisify(execFile)("cp", ["-a", "--reflink=auto", kept, join(directory, "postgres")]);
+  await putCluster(directory, log);
   return { directory, postgres: await start(join(directory, "postgres"), log, settings) };
+}
+
+/** Puts a copy into a data directory, so that the first start of a server there need not make it. */
+export async function putCluster(dataDirectory: string, log: Log): Promise<void> {
+  const kept = await keptCluster(log);
+  await promisify(execFile)("cp", ["-a", "--reflink=auto", kept, join(dataDirectory, "postgres")]);
 }
 
 /** The kept cluster: `data`, `password`. Not to be written. */
@@ -58,8 +63,8 @@ export async function keptCluster(log: Log): Promise<string> {
   try {
     const directory = join(making, "postgres");
     const postgres = await start(directory, log);
-    await administer(postgres.connection, `CREATE DATABASE ${TEMPLATE}`);
-    await migrate({ connection: { ...postgres.connection, database: TEMPLATE }, log });
+    await migrate({ connection: postgres.connection, log });
+    await administer(postgres.connection, `CREATE DATABASE ${TEMPLATE} TEMPLATE flotilla`);
     await administer(postgres.connection, ANY_RATE, TEMPLATE);
     await postgres.stop();
     // The reserve of its disk is made again by each start.
@@ -78,7 +83,7 @@ const start = (directory: string, log: Log, settings: readonly string[] = []): P
 /** What a cluster depends on: who runs it, PostgreSQL, the migrations and what is changed after them. */
 async function fingerprint(): Promise<string> {
   const packages = await readFile(new URL("../../../package-lock.json", import.meta.url), "utf8");
-  const hash = createHash("sha256").update(`${process.getuid?.()}\0${packages}\0${ANY_RATE}`);
+  const hash = createHash("sha256").update(`migrated\0${process.getuid?.()}\0${packages}\0${ANY_RATE}`);
   for (const { name, text } of await readMigrations()) hash.update(`${name}\0${text}\0`);
   return hash.digest("hex").slice(0, 16);
 }
