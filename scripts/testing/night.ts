@@ -10,6 +10,12 @@ export const NIGHT: Readonly<Record<string, Environment>> = {
   "test/simulation/simulation.test.ts": { FLOTILLA_SEEDS: "2000" },
   "test/simulation/planted.test.ts": { FLOTILLA_BUGS: "all" },
   "test/cluster/any-order.test.ts": { FLOTILLA_PLAYS: "300" },
+  "test/cluster/moves.test.ts": { FLOTILLA_CASES: "all" },
+  "test/vm/any-order.test.ts": { FLOTILLA_PLAYS: "100" },
+  "test/vm/moving-commands.test.ts": { FLOTILLA_CASES: "all" },
+  "test/vm/new-vmm.test.ts": { FLOTILLA_CASES: "all" },
+  "test/crash/database.test.ts": { FLOTILLA_TEST_CHAOS_SECONDS: "120" },
+  "test/crash/node-qemu.test.ts": { FLOTILLA_TEST_CHAOS_SECONDS: "300" },
   "test/crash/webhooks.test.ts": { FLOTILLA_WEBHOOK_EVENTS: "100000", FLOTILLA_WEBHOOK_KILLS: "20" },
   "test/crash/bill.test.ts": { FLOTILLA_TEST_BILLED_MACHINES: "10", FLOTILLA_TEST_BILLED_SECONDS: "200" },
 };

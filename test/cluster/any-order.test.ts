@@ -23,6 +23,6 @@ test("whatever users do with machines, in random order and concurrently, is answ
     maxConcurrentMachines: 2,
     killVm: (client, id) => client.post(`/v1/machines/${id}/exec`, { command: ["crash"] }),
   };
-  await performMany(stage, plays({ stepsMax: 24, restarts: 1 }), { playsMax: 30, forMs: 60_000 });
+  await performMany(stage, plays({ stepsMax: 24, restarts: 1 }), { playsMax: 30, forMs: 30_000 });
   for (const program of flotilla.nodes) assert.doesNotMatch(await program.log(), /run twice/);
 });

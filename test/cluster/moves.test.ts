@@ -7,10 +7,11 @@ import { open, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { sharedDatabaseUrl } from "../support/database.ts";
+import { drawn } from "../support/drawn.ts";
 import { type Flotilla, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
-const PATIENT = { deadlineMs: 60_000, everyMs: 20 };
+const PATIENT = { deadlineMs: 60_000 };
 const DISK_BYTES = 48 * 1024 * 1024;
 
 interface MovedMachine {
@@ -56,7 +57,7 @@ async function ended(flotilla: Flotilla, id: string) {
 async function untilStep(flotilla: Flotilla, id: string, index: number): Promise<void> {
   await until(
     async () => (await flotilla.client().get(`/v1/operations/${id}`)).json.steps[index].status !== "pending",
-    PATIENT,
+    { ...PATIENT, everyMs: 20 },
   );
 }
 
@@ -89,10 +90,11 @@ const KILLS = [
   { step: 3, victim: "target", what: "while it is handed over" },
   { step: 4, victim: "target", what: "while it resumes" },
 ] as const;
+const KILLS_PER_RUN = 5;
 
 test("a machine moves with its disk and its memory, while the server, its node or the target is killed", async (t) => {
   await using flotilla = await startFlotilla({ nodes: 2, databaseUrl: await sharedDatabaseUrl() });
-  for (const { step, victim, what } of KILLS) {
+  for (const { step, victim, what } of drawn(KILLS, KILLS_PER_RUN)) {
     await t.test(`the ${victim} is killed ${what}`, async () => {
       const machine = await machineWithDisk(flotilla, true);
       const operation = await move(flotilla, machine);
@@ -157,7 +159,8 @@ test("a drain moves all machines of its node, stopped and running, while the ser
     ((await client.get("/v1/operations")).json as { kind: string; steps: { status: string }[] }[]).filter(
       ({ kind }) => kind === "machine move",
     );
-  await until(async () => (await moves()).some(({ steps }) => (steps[2]?.status ?? "pending") !== "pending"), PATIENT);
+  const copies = async () => (await moves()).some(({ steps }) => (steps[2]?.status ?? "pending") !== "pending");
+  await until(copies, { ...PATIENT, everyMs: 20 });
   await flotilla.servers[0]?.kill();
   await flotilla.startServer();
   const done = await ended(flotilla, operationId);

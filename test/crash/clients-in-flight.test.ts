@@ -18,9 +18,9 @@ import { claimOf, networkOf, vmmsOf } from "../support/node-on-host.ts";
 import { monotonic, pause, until } from "../support/until.ts";
 
 const MACHINES = 2;
-const EXECS = 10;
-const STREAMS = 10;
-const TERMINALS = 5;
+const EXECS = 6;
+const STREAMS = 6;
+const TERMINALS = 4;
 const UPLOADS = 2;
 const COMMANDS = EXECS + STREAMS + TERMINALS;
 /** A client without an answer by then hangs; without load it takes well under a second. */
@@ -31,7 +31,7 @@ const RESOURCES = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DIS
 const LONG = "sleep 31000";
 const LOOK = ["busybox", "ps", "-o", "args"];
 const CHUNK = Buffer.alloc(64 * 1024, "u");
-const CHUNK_EVERY_MS = 10;
+const CHUNK_EVERY_MS = 50;
 /** Each upload has this much on the disk before anything is killed, and nothing afterwards. */
 const UPLOADED_KB = 512;
 

@@ -9,9 +9,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { vmmsOf } from "./node-on-host.ts";
 import { pause } from "./until.ts";
 
-const POLL_MS = 10;
+const POLL_MS = 20;
 /** Finding new processes reads all of /proc. */
-const SCAN_EVERY = 5;
+const SCAN_EVERY = 3;
 const TICK_MS = 10;
 
 export interface Lifetime {

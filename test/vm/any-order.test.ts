@@ -31,7 +31,7 @@ test("real machines answer as promised, whatever is done with them", { skip: ski
     },
   };
   await until(() => vmmsOf(directory).length > 2, { what: "VMs to be prepared", deadlineMs: 120_000 });
-  await performMany(stage, plays({ stepsMax: 10, restarts: 2 }), { playsMax: 20, forMs: 25_000 });
+  await performMany(stage, plays({ stepsMax: 10, restarts: 2 }), { playsMax: 20, forMs: 15_000 });
   await until(() => ofMachines().length === 0, { what: "the VMMs of deleted machines to end", deadlineMs: 20_000 });
   assert.doesNotMatch((await flotilla.nodes[0]?.log()) ?? "", /run twice/);
 });

@@ -9,6 +9,7 @@ import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { CommandStream, EchoTerminal } from "../support/command-stream.ts";
+import { drawn } from "../support/drawn.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { InstalledVmms } from "../support/installed-vmm.ts";
 import { callAgent } from "../support/link-call.ts";
@@ -27,6 +28,9 @@ if (skipReason === false) {
 /** Max bytes of a connection on its way to the machine and back. */
 const OPEN_BYTES_MAX = 4096;
 const LONG = { deadlineMs: 120_000, everyMs: 50 };
+const REPLACEMENTS = 2;
+/** How many of the moments at which the agent is killed a run tests. */
+const KILLS_PER_RUN = 2;
 const WORKLOAD = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.1; done";
 
 interface Answer {
@@ -73,7 +77,7 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
     assert.deepEqual(await replace(), { outcome: "current", pauseMs: null, reason: null });
   });
 
-  test("loses and repeats no byte of a command, a terminal and the workload in three replacements", async (t) => {
+  test(`loses and repeats no byte of a command, a terminal and the workload in ${REPLACEMENTS} replacements`, async (t) => {
     const kept = await flotilla.exec(id, "sha256sum /dev/shm/kept");
     await flotilla.exec(
       id,
@@ -88,7 +92,7 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
     });
     const counting = new CommandStream(response);
     const terminal = await EchoTerminal.open(`${url}/v1/machines/${id}/exec/interactive?cmd=/bin/sh`, key ?? "");
-    for (let times = 0; times < 3; times += 1) {
+    for (let times = 0; times < REPLACEMENTS; times += 1) {
       await upgrade();
       const [directory] = boots();
       const answer = await replace();
@@ -188,7 +192,7 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
   const isSwitched = (): boolean => journal().includes('"isPaused":true');
   const WATCH = { deadlineMs: 60_000, everyMs: 1 };
 
-  for (const [step, hasBegun] of Object.entries(STEPS))
+  for (const [step, hasBegun] of drawn(Object.entries(STEPS), KILLS_PER_RUN))
     test(`an agent that is killed when ${step} leaves a machine that runs once, with its memory`, async () => {
       await upgrade();
       const guest = await bootOfGuest();
@@ -209,7 +213,8 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
       assert.equal(await bootOfGuest(), guest);
     });
 
-  for (const step of ["the new VMM starts", "the guest's memory is copied", "the guest is paused"] as const)
+  const early = ["the new VMM starts", "the guest's memory is copied", "the guest is paused"] as const;
+  for (const step of drawn(early, KILLS_PER_RUN - 1))
     test(`a new VMM that is killed when ${step} leaves the machine running, with its memory`, async (t) => {
       await upgrade();
       const guest = await bootOfGuest();
