@@ -2,8 +2,9 @@
  * Waiting in tests: for a condition, never for time to pass.
  *
  * Always:
- * - A condition is checked every few milliseconds until it holds, and the error at the deadline says what was
- *   expected and what was there instead.
+ * - A condition is checked until it holds, and the error at the deadline says what was expected and what was
+ *   there instead.
+ * - A wait of some length costs little: the longer it has taken, the rarer the checks.
  * - Deadlines in tests are written for a host without other load; a busy host multiplies them.
  */
 import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
@@ -13,11 +14,12 @@ export interface UntilOptions {
   readonly what?: string;
   /** Milliseconds, on a host without other load. */
   readonly deadlineMs?: number;
+  /** Interval, for what lasts only a moment. Default: a twentieth of the time so far, within EVERY_MS. */
   readonly everyMs?: number;
 }
 
 const DEADLINE_MS = 30_000;
-const EVERY_MS = 5;
+const EVERY_MS = { min: 5, max: 100 } as const;
 /** The load average is one of the last minute: load that has just begun does not show in it. */
 const MARGIN = 2;
 
@@ -27,7 +29,7 @@ const MARGIN = 2;
  */
 export async function until<T>(
   ask: () => Promise<T | undefined | null | false> | T | undefined | null | false,
-  { what = "the condition", deadlineMs = DEADLINE_MS, everyMs = EVERY_MS }: UntilOptions = {},
+  { what = "the condition", deadlineMs = DEADLINE_MS, everyMs }: UntilOptions = {},
 ): Promise<T> {
   const limitMs = onThisHost(deadlineMs);
   const startedAt = performance.now();
@@ -40,11 +42,12 @@ export async function until<T>(
     } catch (error) {
       last = error;
     }
-    if (performance.now() - startedAt > limitMs) {
+    const waitedMs = performance.now() - startedAt;
+    if (waitedMs > limitMs) {
       const seen = last instanceof Error ? last.message : JSON.stringify(last);
       throw new Error(`waited ${limitMs} ms for ${what}; last seen: ${seen}`);
     }
-    await pause(everyMs);
+    await pause(everyMs ?? Math.min(EVERY_MS.max, Math.max(EVERY_MS.min, waitedMs / 20)));
   }
 }
 
