@@ -9,7 +9,9 @@ import { listIntervals } from "../src/billing/store.ts";
 import type { Context } from "../src/context.ts";
 import { findNewest, listTenantEvents } from "../src/events/store.ts";
 import { type Queryable, sql, type Statement } from "../src/db/database.ts";
-import { listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
+import { findHost } from "../src/hosts/store.ts";
+import { findAccess } from "../src/ingress/access-store.ts";
+import { findMachine, listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
 import { countRunMismatches } from "../src/machines/run-store.ts";
 import type { MachineServices } from "../src/machines/services.ts";
 import { listLost } from "../src/nodes/loss-store.ts";
@@ -236,4 +238,24 @@ test("of tenants with a budget, a statement reads the usage of a hundred at most
   sizes.length = 0;
   await noticeReconciler(counted).activate(new AbortController().signal);
   assert.ok(sizes.length > 0 && Math.max(...sizes) <= 100, sizes.join());
+});
+
+test("of host names, those of other machines", async () => {
+  const body = { source: { type: "image", reference: "local/busybox" }, name: "named" };
+  const { id } = (await client.post("/v1/machines", body)).json;
+  const { tenantId } = (await client.get("/v1/me")).json;
+  await insertPast(
+    "hosts",
+    sql`INSERT INTO hosts SELECT 'host-' || n, 'machine', 'mach-' || md5(n::text) FROM generate_series(1, ${ROWS}::int) n`,
+  );
+  const asked: Readonly<Record<string, (queryable: Queryable) => Promise<{ readonly id: string } | undefined>>> = {
+    host: (queryable) => findHost(queryable, "named"),
+    label: (queryable) => findMachine(queryable, { tenantId, id }),
+    access: (queryable) => findAccess(queryable, { kind: "machine", id }),
+  };
+  for (const [name, work] of Object.entries(asked)) {
+    assert.equal((await work(db))?.id, id, name);
+    const rows = rowsOf(await planOf(work));
+    assert.ok(rows < 20, `${name}: ${rows}`);
+  }
 });
