@@ -34,25 +34,25 @@ async function create(as: Client, name: string): Promise<string> {
 }
 
 const ownerOf = async (name: string): Promise<string | undefined> => (await findHost(db, name))?.id;
-const labelOf = async (id: string): Promise<string | undefined> => (await findAnyMachine(db, id))?.hostLabel;
+const hostNameOf = async (id: string): Promise<string | undefined> => (await findAnyMachine(db, id))?.hostName;
 const longer = (name: string, id: string): string => `${name.slice(0, 54)}-${id.slice(5, 13)}`;
 
 test("the first of a name has it as its host name, and one of another tenant has it with a part of its id", async () => {
   const one = await create(first, "Shop");
   const two = await create(second, "shop");
   assert.deepEqual([await ownerOf("shop"), await ownerOf(longer("shop", two))], [one, two]);
-  assert.deepEqual([await labelOf(one), await labelOf(two)], ["shop", longer("shop", two)]);
+  assert.deepEqual([await hostNameOf(one), await hostNameOf(two)], ["shop", longer("shop", two)]);
   const long = "l".repeat(63);
   const longest = await create(first, long);
   assert.equal(await ownerOf(long), longest);
   const next = await create(second, long);
-  assert.equal(await labelOf(next), longer(long, next));
+  assert.equal(await hostNameOf(next), longer(long, next));
 });
 
 test("a name that cannot be a label, or looks like an id of any kind, is not given: the id is the host name", async () => {
   for (const name of ["a.b", "-x", "x_y", `mach-${"0".repeat(32)}`, `app-${"0".repeat(32)}`]) {
     const id = await create(first, name);
-    assert.equal(await labelOf(id), id, name);
+    assert.equal(await hostNameOf(id), id, name);
     assert.equal(await ownerOf(name), undefined, name);
     const rows = await db.query(sql`SELECT FROM hosts WHERE subject_id = ${id}`);
     assert.equal(rows.length, 0, name);
@@ -82,7 +82,7 @@ test("a delete frees the name, also that of the row, and only of what had it", a
   assert.deepEqual([await ownerOf("freed"), await ownerOf(longer("freed", two))], [one, undefined]);
   await first.delete(`/v1/machines/${one}`);
   assert.equal(await ownerOf("freed"), undefined);
-  assert.equal(await labelOf(one), one, "it is shown by its id");
+  assert.equal(await hostNameOf(one), one, "it is shown by its id");
   const three = await create(second, "freed");
   assert.equal(await ownerOf("freed"), three);
   // As a purge, 30 days later.
@@ -139,7 +139,7 @@ test("a create waits for a delete that is not committed, and gets the name if it
     const name = `waited-${end}-${as === first ? "own" : "other"}`;
     const one = await create(first, name);
     const two = await meanwhile(remove(one), end, () => create(as, name));
-    assert.equal(await labelOf(two), end === "commit" ? name : longer(name, two), name);
+    assert.equal(await hostNameOf(two), end === "commit" ? name : longer(name, two), name);
     assert.equal(await ownerOf(name), end === "commit" ? two : one, name);
   }
 });
@@ -150,7 +150,7 @@ test("a create waits for another of the name that is not committed, and gets the
     const name = `created-${end}`;
     const one = `mach-${String(index).padStart(32, "0")}`;
     const two = await meanwhile(copy(model, name, one), end, () => create(second, name));
-    assert.equal(await labelOf(two), end === "commit" ? longer(name, two) : name);
+    assert.equal(await hostNameOf(two), end === "commit" ? longer(name, two) : name);
     assert.equal(await ownerOf(name), end === "commit" ? one : two);
   }
 });

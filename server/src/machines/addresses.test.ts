@@ -16,12 +16,12 @@ test("without a domain machines are below /proxy of the server, where it listens
     ["http://192.0.2.7:8080", "http://192.0.2.7:8080"],
   ] as const) {
     addresses.listensAt(listens);
-    assert.equal(addresses.urlOf({ id: ID, hostLabel: "web" }), `${shown}/proxy/${ID}/`);
+    assert.equal(addresses.urlOf({ id: ID, hostName: "web" }), `${shown}/proxy/${ID}/`);
   }
   const told = new MachineAddresses({ machinesUrl: null, publicUrl: "https://flotilla.example" });
   told.listensAt("http://127.0.0.1:8080");
-  assert.equal(told.urlOf({ id: ID, hostLabel: "web" }), `https://flotilla.example/proxy/${ID}/`);
-  assert.equal(told.routeOf("web.apps.example", "/"), undefined);
+  assert.equal(told.urlOf({ id: ID, hostName: "web" }), `https://flotilla.example/proxy/${ID}/`);
+  assert.equal(told.routeOf("web.machines.example", "/"), undefined);
   // Its cookies are for encrypted connections only.
   assert.equal(told.routeOf("flotilla.example", `/proxy/${ID}/`)?.isEncrypted, true);
   assert.equal(addresses.routeOf("127.0.0.1", `/proxy/${ID}/`)?.isEncrypted, false);
@@ -44,22 +44,27 @@ test("paths that only begin like a machine's are none", () => {
 
 test("one label below the domain is a machine's, in any spelling, and the server's own host is not", () => {
   const addresses = new MachineAddresses({
-    machinesUrl: "http://apps.example:8080",
-    publicUrl: "https://api.apps.example",
+    machinesUrl: "http://machines.example:8080",
+    publicUrl: "https://api.machines.example",
   });
-  assert.equal(addresses.urlOf({ id: ID, hostLabel: "web" }), "http://web.apps.example:8080/");
+  assert.equal(addresses.urlOf({ id: ID, hostName: "web" }), "http://web.machines.example:8080/");
   const nameOf = (host: string | undefined): string | undefined => addresses.routeOf(host, "/")?.name;
-  for (const host of ["web.apps.example", "WEB.Apps.Example:9", "web.apps.example.", "web.apps.example.:8080"])
+  for (const host of [
+    "web.machines.example",
+    "WEB.Machines.Example:9",
+    "web.machines.example.",
+    "web.machines.example.:8080",
+  ])
     assert.equal(nameOf(host), "web", host);
   for (const host of [
     undefined,
     "",
-    "apps.example",
-    "a.b.apps.example",
-    "-a.apps.example",
-    "xapps.example",
-    "api.apps.example",
-    "a_b.apps.example",
+    "machines.example",
+    "a.b.machines.example",
+    "-a.machines.example",
+    "xmachines.example",
+    "api.machines.example",
+    "a_b.machines.example",
   ])
     assert.equal(nameOf(host), undefined, host);
 });

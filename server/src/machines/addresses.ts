@@ -4,13 +4,13 @@
  */
 import type { MachineRecord } from "./record.ts";
 
-const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const HOST_NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 const PROXY_PATH = /^\/proxy\/(mach-[0-9a-f]{32})(?=[/?]|$)/;
 
 /** The machine that a request is for, and the address that its caller used. */
 export interface Route {
   readonly by: "host" | "path";
-  /** The label of a host, or an id. */
+  /** A host name, or an id. */
   readonly name: string;
   /** The path of the guest's root; empty for a host name. */
   readonly prefix: string;
@@ -41,28 +41,27 @@ export class MachineAddresses {
   };
 
   /** The address of the first published port, with `/` at its end. */
-  urlOf({ id, hostLabel }: Pick<MachineRecord, "id" | "hostLabel">): string {
+  urlOf({ id, hostName }: Pick<MachineRecord, "id" | "hostName">): string {
     if (this.#machines === null) return `${this.#server.origin}/proxy/${id}/`;
     const { protocol, host } = this.#machines;
-    return `${protocol}//${hostLabel}.${host}/`;
+    return `${protocol}//${hostName}.${host}/`;
   }
 
   /** undefined: the request is not for a machine. */
   routeOf(host: string | undefined, url: string): Route | undefined {
-    const label = this.#labelOf(host ?? "");
-    if (label !== undefined)
-      return { by: "host", name: label, prefix: "", isEncrypted: this.#machines?.protocol === "https:" };
+    const name = this.#hostNameOf(host ?? "");
+    if (name !== undefined) return { by: "host", name, prefix: "", isEncrypted: this.#machines?.protocol === "https:" };
     const id = PROXY_PATH.exec(url)?.[1];
     if (id === undefined) return undefined;
     return { by: "path", name: id, prefix: `/proxy/${id}`, isEncrypted: this.#server.protocol === "https:" };
   }
 
-  #labelOf(host: string): string | undefined {
+  #hostNameOf(host: string): string | undefined {
     if (this.#machines === null) return undefined;
-    const name = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
+    const full = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
     const suffix = `.${this.#machines.hostname}`;
-    if (!name.endsWith(suffix) || name === this.#server.hostname) return undefined;
-    const label = name.slice(0, -suffix.length);
-    return LABEL.test(label) ? label : undefined;
+    if (!full.endsWith(suffix) || full === this.#server.hostname) return undefined;
+    const name = full.slice(0, -suffix.length);
+    return HOST_NAME.test(name) ? name : undefined;
   }
 }

@@ -25,7 +25,7 @@ interface Column<Changes extends boolean = boolean> {
 const fixed = (type: Type): Column<false> => ({ type, changes: false });
 const changing = (type: Type): Column<true> => ({ type, changes: true });
 
-type Field = Exclude<keyof MachineRecord, "hostLabel" | "nodeStatus" | "nodeAddress">;
+type Field = Exclude<keyof MachineRecord, "hostName" | "nodeStatus" | "nodeAddress">;
 type Columns = { readonly [Name in Field]: Column<Name extends keyof MutableMachine ? boolean : false> };
 
 const COLUMNS: Columns = {

@@ -90,7 +90,7 @@ async function insert(
     id,
     tenantId,
     // An id is the label of any machine. Most get a shorter one, which is read when they start.
-    hostLabel: id,
+    hostName: id,
     createdBy: keyId,
     createdAt: context.clock.now(),
     updatedAt: context.clock.now(),

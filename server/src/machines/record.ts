@@ -48,8 +48,8 @@ export interface MachineName {
 
 export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly tenantId: string;
-  /** Its label below the domain for machines: its host name (hosts/), or its id. */
-  readonly hostLabel: string;
+  /** Its name below the domain for machines (hosts/), or its id. */
+  readonly hostName: string;
   readonly createdBy: string | null;
   readonly createdAt: number;
   readonly updatedAt: number;

@@ -37,11 +37,11 @@ export type MachineRow = Omit<MachineRecord, "observedDetails"> & {
 const NODE_STATUS = sql`CASE WHEN n.status = 'unreachable' AND n.maintenance_at IS NOT NULL THEN 'maintenance' ELSE n.status END`;
 
 /** The label of the host of `m`, a row of machines. An id is one too (migrations/0003_hosts.sql). */
-const HOST_LABEL = sql`coalesce((SELECT h.name FROM hosts h WHERE h.subject_id = m.id), m.id)`;
+const HOST_NAME = sql`coalesce((SELECT h.name FROM hosts h WHERE h.subject_id = m.id), m.id)`;
 
 /** Columns of `m`, a row of machines, and `n`, the row of its node. */
 export const MACHINE_COLUMNS = sql`
-  ${SELECTED}, ${HOST_LABEL} AS "hostLabel", ${NODE_STATUS} AS "nodeStatus", n.address AS "nodeAddress"`;
+  ${SELECTED}, ${HOST_NAME} AS "hostName", ${NODE_STATUS} AS "nodeStatus", n.address AS "nodeAddress"`;
 
 export const fromRow = (row: MachineRow): MachineRecord => ({
   ...row,

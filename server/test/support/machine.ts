@@ -14,7 +14,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
   return {
     id: MACHINE_ID,
     tenantId: "tenant-1",
-    hostLabel: MACHINE_ID,
+    hostName: MACHINE_ID,
     name: null,
     source: { type: "image", reference: "local/busybox" },
     network: { mode: "open" },
