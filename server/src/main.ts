@@ -41,7 +41,7 @@ import { Admission } from "./fairness/admission.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./fairness/bounds.ts";
 import { apiService } from "./api/handle.ts";
 import { IdempotencyUse } from "./api/idempotency-use.ts";
-import { LargeJson } from "./api/large-json.ts";
+import { LargeJson } from "./json/large-json.ts";
 import { requestIds } from "./http/request-id.ts";
 import { buildRouteTable } from "./api/route-table.ts";
 import { makeRouter } from "./api/router.ts";

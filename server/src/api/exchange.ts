@@ -9,7 +9,7 @@ import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
 import type { AuditSink } from "./audit-sink.ts";
 import type { IdempotencyUse } from "./idempotency-use.ts";
-import type { LargeJson } from "./large-json.ts";
+import type { LargeJson } from "../json/large-json.ts";
 import type { LastReaders } from "../auth/last-readers.ts";
 import type { Find, Found } from "./router.ts";
 import type { OpenRequest, RequestParts } from "../http/request.ts";

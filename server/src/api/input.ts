@@ -11,8 +11,8 @@ import { hasBody, joined, readBody } from "../http/body.ts";
 import { STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } from "../fairness/bounds.ts";
 import { searchOf } from "../http/request.ts";
 import type { Exchange, HandleParts } from "./exchange.ts";
-import { checkBody, parseJson } from "./json.ts";
-import { LARGE_JSON_BYTES } from "./large-json.ts";
+import { checkBody, parseJson } from "../json/json.ts";
+import { LARGE_JSON_BYTES } from "../json/large-json.ts";
 import { coerceQuery } from "./query.ts";
 import type { Route } from "./route-table.ts";
 

@@ -7,7 +7,7 @@
 import type { Answer, Endpoint } from "@flotilla/contract/endpoint";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
 import type { AnyHandler, AnyHandlers } from "./handler.ts";
-import { type Check, compile } from "./validate.ts";
+import { type Check, compile } from "../json/validate.ts";
 
 export interface Route {
   readonly name: EndpointName;

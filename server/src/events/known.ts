@@ -2,7 +2,7 @@
  * Which events that a node reports this release can write. Pure.
  */
 import { EVENTS, type EventType, type NewEvent, subjectOf } from "@flotilla/contract/event-types";
-import { type Check, compile } from "../api/validate.ts";
+import { type Check, compile } from "../json/validate.ts";
 
 const CHECKS = new Map<string, Check>(Object.entries(EVENTS).map(([type, { data }]) => [type, compile(data)]));
 
