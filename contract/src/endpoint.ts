@@ -25,10 +25,10 @@ export type Body =
       /** The string of the body that may be long: the handler gets it as UTF-8 bytes when it is. */
       readonly longText?: string;
       /**
-       * The handler reads it with the schemas of the link, which repair text that cannot be stored. Otherwise
-       * such a body is refused.
+       * The message of the link that it is. Its reader repairs text that cannot be stored, and drops unknown
+       * fields; any other body with such text is refused.
        */
-      readonly isRepaired?: true;
+      readonly message?: "heartbeat";
     }
   /** Streamed to the handler, never held whole. */
   | { readonly kind: "bytes" };

@@ -2,6 +2,7 @@
  * Nodes (hosts) and the join tokens with which they register.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
+import { type Heartbeat, REPORT_BYTES_MAX } from "./link/reports.ts";
 import { Operation } from "./operations.ts";
 import { NODE_ID } from "./patterns.ts";
 import {
@@ -531,9 +532,9 @@ export const nodeEndpoints = {
     body: {
       kind: "json",
       isOptional: true,
-      isRepaired: true,
-      schema: Type.Unsafe<unknown>({}),
-      maxBytes: 8 * 1024 * 1024,
+      message: "heartbeat",
+      schema: Type.Unsafe<Heartbeat>({}),
+      maxBytes: REPORT_BYTES_MAX,
     },
     answers: {
       200: json(

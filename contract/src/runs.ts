@@ -25,6 +25,8 @@ export const RUN_END_CAUSES = [
 ] as const;
 export type RunEndCause = (typeof RUN_END_CAUSES)[number];
 
+/** Events of timelines in one heartbeat; a node sends the others with the next one. */
+export const EVENTS_PER_REPORT_MAX = 1_000;
 /** Runs in one heartbeat that reports changes. */
 export const RUNS_PER_REPORT_MAX = 1_000;
 /** Runs in one heartbeat that reports everything. */

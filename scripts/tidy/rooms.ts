@@ -32,7 +32,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       "embedded-postgres": [],
       auth: [],
       json: [],
-      link: ["auth", "secrets.ts"],
+      link: ["auth", "json", "secrets.ts"],
       hosts: [],
       placement: [],
       http: ["auth"],

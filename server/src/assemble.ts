@@ -22,6 +22,7 @@ import { AccessTable } from "./ingress/access.ts";
 import type { IngressServices } from "./ingress/admit.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
+import type { LargeJson } from "./json/large-json.ts";
 import type { Fleet } from "./link/reach.ts";
 import { requireMachine } from "./machines/running.ts";
 import { type MachineServices, openMachineServices } from "./machines/services.ts";
@@ -62,6 +63,7 @@ export interface Assembly {
   readonly semaphore: FairSemaphore;
   readonly audit: AuditRecorder;
   readonly fleet: Fleet;
+  readonly nodeJson: LargeJson;
   /** Starts the background work. `url`: where the server listens. */
   start(url: string): void;
   /** Ends it; called after the last request has ended. */
@@ -97,6 +99,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     semaphore,
     audit,
     fleet: services.fleet,
+    nodeJson: services.link.nodeJson,
     findTarget: targetFinder(machines),
     start(url) {
       machines.addresses.listensAt(url);

@@ -203,6 +203,7 @@ async function serve(options: ServerOptions, { assembly, metrics, bounds, ...res
     ...shared,
     find: makeRouter([...table, ...documentationPages]),
     largeJson: new LargeJson(),
+    nodeJson: assembly.nodeJson,
     readers: new LastReaders(),
     idempotency: new IdempotencyUse(context),
     processingMs: options.processingMs,

@@ -448,7 +448,7 @@ export function readHeartbeat(value: unknown): Heartbeat {
     isComplete: fields["isComplete"] === true,
     resources: readNodeResources(fields["resources"]),
     machines: list(fields["machines"], "Heartbeat.machines", 50000, readObservedMachine),
-    events: list(fields["events"], "Heartbeat.events", 10000, readNodeEvent),
+    events: list(fields["events"], "Heartbeat.events", 1000, readNodeEvent),
     runs: fields["runs"] === undefined || fields["runs"] === null ? null : readRunReport(fields["runs"]),
     images: fields["images"] === undefined || fields["images"] === null ? null : readImageReport(fields["images"]),
     sentAt:

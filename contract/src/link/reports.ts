@@ -1,6 +1,7 @@
 /**
  * What a node reports of itself: its resources, its machines and what happened to them.
  */
+import { EVENTS_PER_REPORT_MAX } from "../runs.ts";
 import { FleetFacts } from "./membership.ts";
 import { ObservedMachine } from "./machines.ts";
 import { RunReport } from "./runs.ts";
@@ -21,9 +22,12 @@ import {
   whole,
 } from "./vocabulary.ts";
 
-/** The body of a heartbeat has at most 8 MiB, which holds about as many. */
+/** Bytes of a heartbeat. */
+export const REPORT_BYTES_MAX = 8 * 1024 * 1024;
+/** Bytes of one that is not complete. A node whose report is refused sends a complete one. */
+export const CHANGES_BYTES_MAX = 1024 * 1024;
+/** More than REPORT_BYTES_MAX holds. */
 const MACHINES_MAX = 50_000;
-const EVENTS_MAX = 10_000;
 const REPORTED_IMAGES_MAX = 20_000;
 /** Others are removed by separate calls. */
 export const ABSENT_MAX = 10_000;
@@ -106,7 +110,7 @@ export const Heartbeat = Type.Object({
   isComplete: flag(),
   resources: NodeResources,
   machines: list(ObservedMachine, MACHINES_MAX),
-  events: list(NodeEvent, EVENTS_MAX),
+  events: list(NodeEvent, EVENTS_PER_REPORT_MAX),
   /** null: they are as last reported. */
   runs: nullable(RunReport),
   /** null: they are as last reported. */

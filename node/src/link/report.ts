@@ -38,7 +38,7 @@ import {
 import { readHeartbeatAnswer, readRegistrationAnswer } from "@flotilla/contract/link/generated";
 import { type LinkVersions, OWN_LINK_VERSIONS, versionRefusal } from "@flotilla/contract/link/version";
 import { RELEASE } from "@flotilla/contract/release";
-import { RUNS_PER_COMPLETE_REPORT_MAX, RUNS_PER_REPORT_MAX } from "@flotilla/contract/runs";
+import { EVENTS_PER_REPORT_MAX, RUNS_PER_COMPLETE_REPORT_MAX, RUNS_PER_REPORT_MAX } from "@flotilla/contract/runs";
 import type { RunJournal } from "../machines/run-journal.ts";
 import { ImageReports } from "./image-report.ts";
 import type { Outbox } from "./outbox.ts";
@@ -59,7 +59,6 @@ const RETRY_MS_MIN = 200;
  * soon.
  */
 const RETRY_MS_MAX = 3_000;
-const EVENTS_PER_REPORT_MAX = 1_000;
 /**
  * Between two lists of images: a report costs the node, the server and the database something, and nothing
  * waits for it.

@@ -29,6 +29,8 @@ export interface HandleParts extends RequestParts {
   readonly nodes: NodeAuthenticator;
   readonly find: Find;
   readonly largeJson: LargeJson;
+  /** The same for what nodes say. */
+  readonly nodeJson: LargeJson;
   readonly readers: LastReaders;
   readonly idempotency: IdempotencyUse;
   /**

@@ -127,7 +127,11 @@ function checkIsForNodes(route: Route | "page" | undefined): void {
 /** The steps that follow when the caller is known. */
 function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<Outgoing> | Outgoing {
   const { key, headers, presence, startedAt: now } = exchange;
-  if (key === undefined) return serveWithinRate(parts, exchange, routeFor(exchange, route));
+  if (key === undefined) {
+    const nodeId = exchange.node?.nodeId ?? null;
+    const taking = nodeId === null ? undefined : parts.admission.takeFromNode(nodeId, { now, presence });
+    return after(taking, () => serveWithinRate(parts, exchange, routeFor(exchange, route)));
+  }
   if (route?.endpoint.isUnsupported) headers.push("x-unsupported", route.endpoint.family);
   // Before anything is refused: refusals are recorded, and a flood of them costs as much as one of calls.
   return after(parts.admission.takeRequest(key, "api", { headers, now, presence }), () => {

@@ -6,13 +6,13 @@
 import type { IncomingMessage } from "node:http";
 import { Refusal } from "@flotilla/contract/errors";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
-import type { KnownKey } from "../auth/key-cache.ts";
 import { hasBody, joined, readBody } from "../http/body.ts";
 import { STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } from "../fairness/bounds.ts";
 import { searchOf } from "../http/request.ts";
 import type { Exchange, HandleParts } from "./exchange.ts";
 import { checkBody, parseJson } from "../json/json.ts";
 import { LARGE_JSON_BYTES } from "../json/large-json.ts";
+import { readNodeMessage } from "../json/node-message.ts";
 import { coerceQuery } from "./query.ts";
 import type { Route } from "./route-table.ts";
 
@@ -111,24 +111,22 @@ function readPieces(
 function inputOf(
   pieces: readonly Buffer[],
   { name, endpoint: { body: declared }, checkBody: check }: Route,
-  { key, message }: Exchange,
-  { largeJson }: HandleParts,
+  { key, node, message }: Exchange,
+  { admission, largeJson, nodeJson }: HandleParts,
 ): Promise<Input> | Input {
   // An endpoint without a declared body accepts and ignores one: clients send `{}`.
   if (declared?.kind !== "json") return { bytes: joined(pieces), json: undefined };
-  const { schema, isOptional = false, longText = null, isRepaired = false } = declared;
+  const { schema, isOptional = false, longText = null, message: said = null } = declared;
   const size = pieces.reduce((sum, { byteLength }) => sum + byteLength, 0);
-  if (!isParsedApart(size, key)) {
+  if (node !== undefined && node.nodeId !== null) admission.chargeNode(node.nodeId, size);
+  if (size < LARGE_JSON_BYTES) {
     const bytes = joined(pieces);
-    return { bytes, json: checkBody(parseJson(bytes, isRepaired), isOptional, check) };
+    if (said !== null && size > 0) return { bytes, json: readNodeMessage(said, bytes) };
+    return { bytes, json: checkBody(parseJson(bytes), isOptional, check) };
   }
   // Under an idempotency key it is compared with another request's.
   const isDigested = message.headers["idempotency-key"] !== undefined;
-  const order = { pieces, shape: { name, schema, isOptional, longText }, isDigested };
-  const parsing = largeJson.parse(key.tenantId, order);
+  const order = { pieces, shape: { name, schema, isOptional, longText, message: said }, isDigested };
+  const parsing = key === undefined ? nodeJson.parse(node?.nodeId ?? "", order) : largeJson.parse(key.tenantId, order);
   return parsing.then(({ body, digest }) => ({ bytes: Buffer.from(`sha256 ${digest}`), json: body }));
 }
-
-/** Nodes are trusted, and their reports have their own bound. */
-const isParsedApart = (size: number, key: KnownKey | undefined): key is KnownKey =>
-  key !== undefined && size >= LARGE_JSON_BYTES;

@@ -29,6 +29,10 @@ import { UnreadAnswers } from "./unread-answers.ts";
 
 /** Rate of one address that visits machines: a page loads many files at once. */
 const INGRESS_RATE = { perSecond: 100, burst: 1_000 };
+/** A node that has something to report at all times makes about 20 calls a second. */
+const NODE_RATE = { perSecond: 25, burst: 200 };
+/** A report of 8 MiB costs as much as 128 small ones, so one may follow another after 5 s. */
+const NODE_BYTES_PER_CALL = 64 * 1024;
 const ADDRESSES_MAX = 20_000;
 const REFUSALS_PER_CALLER_MAX = 256;
 const REFUSALS_MAX = 4_096;
@@ -57,6 +61,7 @@ export class Admission {
   readonly #rates = new RateLimiter();
   readonly #shared: SharedRates;
   readonly #addresses = new RateLimiter(ADDRESSES_MAX);
+  readonly #nodes = new RateLimiter();
   readonly #clock: Clock;
   readonly #open: Budget;
   /** Refusals that are held back; each takes some kilobytes. */
@@ -94,6 +99,23 @@ export class Admission {
     }
     const refusal = new Refusal("rate_limited", `too many requests; the plan allows ${perSecond} a second`);
     return this.#refuse(name, refusal, { waitMs: verdict.waitMs, presence });
+  }
+
+  /**
+   * Takes a call from the bucket of a node. Throws a Refusal when it is empty, or rejects with it later.
+   */
+  takeFromNode(nodeId: string, { now, presence }: Omit<Taking, "headers">): void | Promise<never> {
+    const { isAllowed, waitMs, headers } = this.#nodes.take(nodeId, NODE_RATE, now);
+    if (isAllowed) return;
+    const text = `node ${nodeId} calls too often; it may make ${NODE_RATE.perSecond} calls a second, fewer with large reports`;
+    const refusal = new Refusal("rate_limited", text, { headers: { "retry-after": headers.at(-1) ?? "1" } });
+    return this.#refuse(`node ${nodeId}`, refusal, { waitMs, presence });
+  }
+
+  /** Takes what the body of a node's call costs besides. */
+  chargeNode(nodeId: string, bytes: number): void {
+    const now = this.#clock.monotonic();
+    this.#nodes.takeFromOther(nodeId, Math.floor(bytes / NODE_BYTES_PER_CALL), { rate: NODE_RATE, now });
   }
 
   /** The same for an address that visits machines. A proxy that does not name its client is not counted. */

@@ -71,7 +71,7 @@ export class RateLimiter {
     return refusalWaitMs(this.#filled(name, rate, now));
   }
 
-  /** Takes what another server has admitted already. */
+  /** Takes what another server has admitted already, or what a request costs besides. */
   takeFromOther(name: string, tokens: number, { rate, now }: { readonly rate: Rate; readonly now: number }): void {
     const bucket = this.#filled(name, rate, now);
     bucket.tokens = Math.max(-DEBT_BURSTS_MAX * rate.burst, bucket.tokens - tokens);

@@ -8,6 +8,7 @@ import type { IncomingMessage } from "node:http";
 import type { Log } from "@flotilla/base/log";
 import { InexactAmount } from "@flotilla/base/money";
 import { Refusal } from "@flotilla/contract/errors";
+import type { NodeCaller } from "../auth/caller.ts";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
 import { isOutOfRange } from "../db/out-of-range.ts";
 import { CallerGone } from "./body.ts";
@@ -20,11 +21,17 @@ export interface Failed {
   readonly message: IncomingMessage;
   readonly presence: CallerPresence;
   readonly requestId: string;
+  /** The node that called; undefined: another caller. */
+  readonly node: NodeCaller | undefined;
 }
 
 /** The answer for an error. */
 export function refusal(log: Log, failed: Failed, error: unknown): Outgoing {
-  return errorAnswer(asRefusal(log, failed, error), failed.message.headers.accept, failed.requestId);
+  const found = asRefusal(log, failed, error);
+  const { requestId, node } = failed;
+  const said = { requestId, nodeId: node?.nodeId, code: found.code, reason: found.message };
+  if (node !== undefined) log.warn(said, "a call of a node was refused");
+  return errorAnswer(found, failed.message.headers.accept, requestId);
 }
 
 const DISK_FULL =

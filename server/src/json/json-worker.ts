@@ -3,18 +3,21 @@
  * the endpoint's schema, and takes the long text out as bytes.
  *
  * Always: what goes back is small (REST_CHARACTERS_MAX) but for the long text, which changes hands without a
- * copy. The thread runs at a low priority: on a busy host, calls with small bodies come first.
+ * copy. A message of a node goes back as such a text: the JSON of what its reader made of it, which has only
+ * the fields of its schema. The thread for callers runs at a low priority: on a busy host, calls with small
+ * bodies come first.
  */
 import { createHash } from "node:crypto";
 import { setPriority } from "node:os";
-import { parentPort } from "node:worker_threads";
+import { parentPort, workerData } from "node:worker_threads";
 import { Refusal } from "@flotilla/contract/errors";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
-import { checkBody, checkExtent, parseJson } from "./json.ts";
-import { type BodyShape, LARGE_JSON_BYTES, type ParseOrder, type Parsed } from "./large-json.ts";
+import { CALLER_EXTENT, checkBody, checkExtent, parseJson } from "./json.ts";
+import { type BodyShape, LARGE_JSON_BYTES, type ParseOrder, type Parsed, type ThreadData } from "./large-json.ts";
+import { readNodeMessage } from "./node-message.ts";
 import { type Check, compile } from "./validate.ts";
 
-const PRIORITY = 10;
+const LOW_PRIORITY = 10;
 /** The texts of a body without its long one. As much as the whole body of any other endpoint. */
 const REST_CHARACTERS_MAX = JSON_BODY_BYTES_MAX;
 
@@ -34,7 +37,11 @@ function parsed({ pieces, shape, isDigested }: ParseOrder): Parsed {
   const bytes = Buffer.concat(pieces);
   const digest = isDigested ? createHash("sha256").update(bytes).digest("hex") : null;
   try {
-    checkExtent(bytes);
+    if (shape.message !== null) {
+      const message = JSON.stringify(readNodeMessage(shape.message, bytes));
+      return { value: null, text: new TextEncoder().encode(message), digest };
+    }
+    checkExtent(bytes, CALLER_EXTENT);
     const value = checkBody(parseJson(bytes), shape.isOptional, checkOf(shape));
     const text = takeText(value, shape.longText);
     checkRest(value, shape.longText);
@@ -76,7 +83,7 @@ function checkRest(root: unknown, longText: string | null): void {
   );
 }
 
-setPriority(PRIORITY);
+if (!(workerData as ThreadData).isUrgent) setPriority(LOW_PRIORITY);
 parentPort?.on("message", (order: ParseOrder) => {
   const answer = parsed(order);
   const given = "value" in answer && answer.text !== null ? [answer.text.buffer] : [];

@@ -7,30 +7,33 @@ import { test } from "node:test";
 import { Refusal } from "@flotilla/contract/errors";
 import { type TSchema, Type } from "@flotilla/contract/schema";
 import fc from "fast-check";
-import { checkExtent, VALUES_MAX } from "./json.ts";
+import { CALLER_EXTENT, checkExtent } from "./json.ts";
 import { LargeJson } from "./large-json.ts";
 
 const bytesOf = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
 const refusedAs = (code: string) => (error: unknown) => error instanceof Refusal && error.code === code;
 
 test("a body of many small values or of many levels is refused before it is parsed", () => {
-  checkExtent(bytesOf(Array.from({ length: VALUES_MAX - 1 }, () => 1)));
-  assert.throws(() => checkExtent(bytesOf(Array.from({ length: VALUES_MAX + 1 }, () => 1))), refusedAs("invalid_body"));
-  assert.throws(() => checkExtent(bytesOf(Array.from({ length: VALUES_MAX }, () => ({})))), refusedAs("invalid_body"));
-  assert.throws(() => checkExtent(Buffer.from("[".repeat(300))), refusedAs("invalid_body"));
+  const { valuesMax } = CALLER_EXTENT;
+  const check = (value: unknown): void => checkExtent(bytesOf(value), CALLER_EXTENT);
+  check(Array.from({ length: valuesMax - 1 }, () => 1));
+  assert.throws(() => check(Array.from({ length: valuesMax + 1 }, () => 1)), refusedAs("invalid_body"));
+  assert.throws(() => check(Array.from({ length: valuesMax }, () => ({}))), refusedAs("invalid_body"));
+  assert.throws(() => checkExtent(Buffer.from("[".repeat(300)), CALLER_EXTENT), refusedAs("invalid_body"));
 });
 
 test("what is inside strings does not count, however it is escaped", () => {
   fc.assert(
     fc.property(fc.array(fc.constantFrom(",", "[", "{", '"', "\\", "\\\\", '\\"', "x"), { maxLength: 30 }), (parts) => {
       const text = parts.join("").repeat(2_000);
-      checkExtent(bytesOf({ stdin: text, command: [text, "true"] }));
+      checkExtent(bytesOf({ stdin: text, command: [text, "true"] }), CALLER_EXTENT);
     }),
     { numRuns: 30 },
   );
 });
 
 const shape = (schema: TSchema, longText: string | null = null) => ({
+  message: null,
   name: JSON.stringify(schema),
   schema,
   isOptional: true,

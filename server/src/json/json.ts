@@ -6,9 +6,14 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { Check } from "./validate.ts";
 
-/** Max values in a body: more than any endpoint has a use for. A large body is mostly one long text. */
-export const VALUES_MAX = 20_000;
-const DEPTH_MAX = 256;
+/** How many values JSON may have, and on how many levels. */
+export interface Extent {
+  readonly valuesMax: number;
+  readonly levelsMax: number;
+}
+
+/** Bound of callers with keys: more than any endpoint has a use for. A large body is mostly one long text. */
+export const CALLER_EXTENT: Extent = { valuesMax: 20_000, levelsMax: 256 };
 
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
@@ -26,8 +31,8 @@ export function checkBody(body: unknown, isOptional: boolean, check: Check | und
 }
 
 /**
- * The value, or undefined for no body at all. Refuses what is not JSON with 400. `isRepaired`: as the
- * endpoint declares it.
+ * The value, or undefined for no body at all. Refuses what is not JSON with 400. `isRepaired`: text that
+ * cannot be stored is repaired later.
  */
 export function parseJson(bytes: Uint8Array, isRepaired = false): unknown {
   if (bytes.length === 0) return undefined;
@@ -73,7 +78,7 @@ const CLOSING = new Set([0x5d, 0x7d]);
  * Throws a Refusal when the JSON has more values, or more levels, than is sensible: parsing many small values
  * takes a hundred times as long as one long text of as many bytes. Says nothing about what is not JSON.
  */
-export function checkExtent(bytes: Uint8Array): void {
+export function checkExtent(bytes: Uint8Array, { valuesMax, levelsMax }: Extent): void {
   let values = 0;
   let depth = 0;
   for (let at = 0; at < bytes.length; at += 1) {
@@ -84,8 +89,8 @@ export function checkExtent(bytes: Uint8Array): void {
       values += 1;
       depth += 1;
     } else if (CLOSING.has(byte)) depth -= 1;
-    if (values > VALUES_MAX) throw new Refusal("invalid_body", `the body has more than ${VALUES_MAX} values`);
-    if (depth > DEPTH_MAX) throw new Refusal("invalid_body", `the body is nested more than ${DEPTH_MAX} levels deep`);
+    if (values > valuesMax) throw new Refusal("invalid_body", `the JSON has more than ${valuesMax} values`);
+    if (depth > levelsMax) throw new Refusal("invalid_body", `the JSON is nested more than ${levelsMax} levels deep`);
   }
 }
 

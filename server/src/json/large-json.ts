@@ -5,7 +5,7 @@
  * - This thread neither decodes a large body nor takes a long text over as text: the one that an endpoint
  *   declares (`longText`) comes back as bytes, without a copy.
  * - One body is parsed at a time. Tenants whose bodies wait take turns, one body each, so whatever one tenant
- *   sends delays another tenant by one body.
+ *   sends delays another tenant by one body. So do nodes, which have their own thread.
  * - What waits is counted with the bodies that are held (fairness/admission.ts).
  * - A thread that ends by itself, for example out of memory, refuses the body it had; the next body has a new
  *   thread.
@@ -14,6 +14,7 @@ import { Worker } from "node:worker_threads";
 import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
 import type { RefusalDetails } from "@flotilla/contract/refusal-details";
 import type { TSchema } from "@flotilla/contract/schema";
+import type { MessageName } from "./node-message.ts";
 
 /** Smaller bodies are parsed where they arrive, which costs less than handing them over. */
 export const LARGE_JSON_BYTES = 16 * 1024;
@@ -28,6 +29,13 @@ export interface BodyShape {
   readonly isOptional: boolean;
   /** The field that may be a long text. */
   readonly longText: string | null;
+  /** The message of a node that it is; null: a caller's body. */
+  readonly message: MessageName | null;
+}
+
+/** What the thread learns at its start. */
+export interface ThreadData {
+  readonly isUrgent: boolean;
 }
 
 /** What the thread is given. */
@@ -59,8 +67,20 @@ interface Waiting extends ParseOrder {
 export class LargeJson {
   /** By tenant, in the order of their turns. */
   readonly #waiting = new Map<string, Waiting[]>();
+  readonly #isUrgent: boolean;
   #worker: Worker | null = null;
   #current: Waiting | null = null;
+
+  /** `isUrgent`: its thread has the priority of this one. */
+  constructor({ isUrgent }: ThreadData = { isUrgent: false }) {
+    this.#isUrgent = isUrgent;
+  }
+
+  /** The message of a node. Rejects with a Refusal. */
+  async message(nodeId: string, message: MessageName, pieces: readonly Uint8Array[]): Promise<unknown> {
+    const shape = { name: message, schema: {}, isOptional: false, longText: null, message };
+    return (await this.parse(nodeId, { pieces, shape, isDigested: false })).body;
+  }
 
   /** What the body says. The pieces are empty afterwards. Rejects with a Refusal. */
   parse(tenantId: string, order: ParseOrder): Promise<LargeBody> {
@@ -94,6 +114,7 @@ export class LargeJson {
   #start(): Worker {
     const worker = new Worker(new URL("./json-worker.ts", import.meta.url), {
       resourceLimits: { maxOldGenerationSizeMb: HEAP_MB_MAX },
+      workerData: { isUrgent: this.#isUrgent } satisfies ThreadData,
     });
     worker.on("message", (parsed: Parsed) => this.#settle(parsed));
     worker.on("error", () => undefined);
@@ -118,7 +139,12 @@ export class LargeJson {
   }
 }
 
-function withText({ value, text }: Extract<Parsed, { readonly value: unknown }>, { longText }: BodyShape): unknown {
+function withText(
+  { value, text }: Extract<Parsed, { readonly value: unknown }>,
+  { longText, message }: BodyShape,
+): unknown {
+  // The thread has read it, so it has only the fields of its schema, and few names.
+  if (message !== null && text !== null) return JSON.parse(Buffer.from(text.buffer).toString());
   if (text === null || longText === null) return value;
   return { ...(value as object), [longText]: Buffer.from(text.buffer, text.byteOffset, text.byteLength) };
 }

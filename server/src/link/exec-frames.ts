@@ -8,6 +8,7 @@ import { RESUME_KEY_BYTES } from "@flotilla/contract/guest/frame";
 import type { ExecExit, LinkError } from "@flotilla/contract/link/link";
 import { readExecExit, readLinkError } from "@flotilla/contract/link/generated";
 import type { LinkFrame } from "@flotilla/contract/link/frames";
+import { parseNodeText } from "../json/node-message.ts";
 import { NotRunning } from "./refusals.ts";
 
 export interface OutputSink {
@@ -46,7 +47,7 @@ export function deliverFrame(frame: LinkFrame, sink: OutputSink, machineId: stri
 }
 
 function parse({ payload }: LinkFrame): unknown {
-  return JSON.parse(Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString("utf8"));
+  return parseNodeText(payload);
 }
 
 function failure({ code, message }: LinkError, machineId: string): Error {

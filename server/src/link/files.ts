@@ -23,6 +23,7 @@ import {
 } from "@flotilla/contract/link/file-parts";
 import type { FileFacts, FileWritten, ListedFile } from "@flotilla/contract/link/files";
 import { readFileFacts, readFileListLine, readFileWritten } from "@flotilla/contract/link/generated";
+import { parseNodeText } from "../json/node-message.ts";
 import { passBody } from "./pass-body.ts";
 import type { NodeAddress, NodeLink, OpenAnswer } from "./node-link.ts";
 import { pushInTurns } from "./push-in-turns.ts";
@@ -124,7 +125,7 @@ async function read(link: NodeLink, node: NodeAddress, call: FileCall, part: Fil
   const request = JSON.stringify({ path: call.path, ...part });
   const { headers, body } = await open(link, node, { ...call, signal }, { operation: "read", body: request });
   try {
-    const facts = readFileFacts(JSON.parse(String(headers[FILE_FACTS_HEADER])));
+    const facts = readFileFacts(parseNodeText(String(headers[FILE_FACTS_HEADER])));
     const turn = (work: () => boolean) => link.turns.run(call.tenantId, work);
     const broken = (error: Error) => link.cutOff(node.nodeId, call.machineId, "file", error);
     const bytes = locateInFile(part, facts.size)?.count ?? 0;
@@ -276,7 +277,7 @@ async function outcomeOf(answer: Readable, watch: WriteWatch): Promise<FileWritt
     if (text.length > LINE_CHARACTERS_MAX)
       throw new Error(`the answer is longer than ${LINE_CHARACTERS_MAX} characters`);
   }
-  return readFileWritten(JSON.parse(text));
+  return readFileWritten(parseNodeText(text));
 }
 
 async function list(link: NodeLink, node: NodeAddress, call: FileCall, take: TakeEntry): Promise<void> {
@@ -309,7 +310,7 @@ class ListLines {
     this.#rest = lines.pop() ?? "";
     if (this.#rest.length > LINE_CHARACTERS_MAX) throw new Error("a line of the answer is too long");
     for (const text of lines) {
-      const line = readFileListLine(JSON.parse(text));
+      const line = readFileListLine(parseNodeText(text));
       if (line.kind === "failed") throw new NodeRefused(200, line.error);
       if (line.kind === "done") this.isDone = true;
       else if ((this.#count += 1) > FILE_ENTRIES_MAX) throw new Error("the answer has too many entries");

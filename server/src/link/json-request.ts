@@ -5,10 +5,11 @@
  * node that does not answer.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { type MessageName, parseNodeText } from "../json/node-message.ts";
 import type { NodeAddress, NodeLink, StreamRequest } from "./node-link.ts";
 import { NodeRefused, NodeUnreachable } from "./refusals.ts";
 
-const ANSWER_CHARACTERS_MAX = 16_384;
+const ANSWER_BYTES_MAX = 64 * 1024;
 
 /** What the caller of a node receives for its errors. */
 export interface NodeErrors {
@@ -22,8 +23,8 @@ export interface JsonRequest<T> extends NodeErrors, Omit<StreamRequest, "content
   readonly body?: string;
   /** Checks the answer, and throws for one that means nothing. */
   readonly read: (value: unknown) => T;
-  /** Default: 16,384. */
-  readonly charactersMax?: number;
+  /** The name of an answer that may be large; it is then read in turns of the asker. */
+  readonly large?: { readonly name: MessageName; readonly asker: string; readonly bytesMax: number };
 }
 
 /**
@@ -33,7 +34,7 @@ export interface JsonRequest<T> extends NodeErrors, Omit<StreamRequest, "content
 export async function requestJson<T>(
   link: NodeLink,
   node: NodeAddress,
-  { read, refusal, charactersMax = ANSWER_CHARACTERS_MAX, ...request }: JsonRequest<T>,
+  { read, refusal, large, ...request }: JsonRequest<T>,
 ): Promise<T> {
   return await withNodeErrors(node, { signal: request.signal, refusal }, async () => {
     const answer = await link.open(node, {
@@ -42,12 +43,16 @@ export async function requestJson<T>(
       ...request,
       ...(request.body === undefined ? {} : { contentType: "application/json" }),
     });
-    let text = "";
+    const chunks: Buffer[] = [];
+    let size = 0;
     for await (const chunk of answer as AsyncIterable<Buffer>) {
-      text += chunk.toString("utf8");
-      if (text.length > charactersMax) throw new Error("the answer is too long");
+      size += chunk.byteLength;
+      if (size > (large?.bytesMax ?? ANSWER_BYTES_MAX)) throw new Error("the answer is too long");
+      chunks.push(chunk);
     }
-    return read(JSON.parse(text));
+    const bytes = Buffer.concat(chunks);
+    if (large === undefined) return read(parseNodeText(bytes));
+    return await link.message(node, large.name, { bytes, asker: large.asker, read });
   });
 }
 

@@ -18,6 +18,7 @@ import {
 import { type MovedPart, partPath } from "@flotilla/contract/link/moved-parts";
 import type { IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
 import type { ObservedMachine } from "@flotilla/contract/link/link";
+import { parseNodeText } from "../json/node-message.ts";
 import { requestJson, withNodeErrors, type NodeErrors, type JsonRequest } from "./json-request.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { passBody } from "./pass-body.ts";
@@ -29,7 +30,7 @@ const ANSWER_TIMEOUT_MS = 10 * 60_000;
 const TARGET_SILENCE_MAX_MS = 60_000;
 const SOURCE_SILENCE_MAX_MS = 10 * 60_000;
 const RELAY_BYTES_MAX = 1024 * 1024;
-const ANSWER_CHARACTERS_MAX = 16 * 1024 * 1024;
+const ANSWER_BYTES_MAX = 16 * 1024 * 1024;
 const LINE_CHARACTERS_MAX = 64 * 1024;
 
 export interface MoveCall {
@@ -60,7 +61,8 @@ export async function describeOutgoing(
   { hasContent }: { readonly hasContent: boolean },
 ): Promise<OutgoingMachine> {
   const path = `/v1/machines/${call.machineId}/outgoing${hasContent ? "?content=1" : ""}`;
-  return await askInMove(link, node, { method: "GET", path, signal: call.signal }, readOutgoingMachine);
+  const large = { name: "outgoing", asker: node.nodeId, bytesMax: ANSWER_BYTES_MAX } as const;
+  return await askInMove(link, node, { method: "GET", path, signal: call.signal, large }, readOutgoingMachine);
 }
 
 const incomingPath = ({ machineId, moveId }: MoveCall): string => `/v1/machines/${machineId}/incoming/${moveId}`;
@@ -200,7 +202,7 @@ async function arrival(
     rest = lines.pop() ?? "";
     if (rest.length > LINE_CHARACTERS_MAX) throw new Error("a line of the answer is too long");
     for (const text of lines) {
-      const line = readMoveProgress(JSON.parse(text));
+      const line = readMoveProgress(parseNodeText(text));
       if (line.kind === "failed") throw new NodeRefused(200, line.error);
       onBytes(line.bytes);
       if (line.kind !== "done") continue;
@@ -214,7 +216,7 @@ async function arrival(
 async function askInMove<T>(
   link: NodeLink,
   node: NodeAddress,
-  request: Pick<JsonRequest<T>, "method" | "path" | "body" | "signal">,
+  request: Pick<JsonRequest<T>, "method" | "path" | "body" | "signal" | "large">,
   read: JsonRequest<T>["read"],
 ): Promise<T> {
   return await requestJson(link, node, {
@@ -223,7 +225,6 @@ async function askInMove<T>(
     read,
     headersTimeout: ANSWER_TIMEOUT_MS,
     bodyTimeout: TARGET_SILENCE_MAX_MS,
-    charactersMax: ANSWER_CHARACTERS_MAX,
   });
 }
 

@@ -10,11 +10,12 @@
  * - A connection between hosts that was idle for REMOTE_KEEP_ALIVE_MS is not used again.
  * - Idempotent requests are repeated once when their connection broke, because the agent may have been
  *   restarted. A command is never repeated.
- * - Everything that a node sends is bounded: JSON and refusals by size, frames by the codec. So is the time
- *   that JSON takes.
+ * - Everything that a node sends is bounded: JSON and refusals by size, values and levels before they are
+ *   parsed (json/node-message.ts), frames by the codec. So is the time that JSON takes to arrive.
  */
 import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { type ImageFault, Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contract/link/link";
@@ -23,6 +24,8 @@ import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/l
 import type { Dispatcher, Pool } from "undici";
 import { askNode, type NodeHead } from "./node-answer.ts";
 import { type FleetReach, openPool } from "./reach.ts";
+import { LARGE_JSON_BYTES, LargeJson } from "../json/large-json.ts";
+import { type MessageName, NODE_TEXT_BYTES_MAX, parseNodeText } from "../json/node-message.ts";
 import { NodeUnreachable, NodeRefused, NotRunning, refusalOf } from "./refusals.ts";
 import { Turns } from "../fairness/turns.ts";
 
@@ -38,7 +41,7 @@ const ANSWER_TIMEOUT_MS = 10_000;
  * ANSWER_TIMEOUT_MS: loops wait for it.
  */
 const LIST_MS_MAX = 60_000;
-const JSON_BYTES_MAX = 16 * 1024 * 1024;
+const LIST_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
 /**
  * The same between hosts, where an idle connection may have died unnoticed, and a command that is sent into
@@ -58,7 +61,14 @@ interface JsonRequest {
   readonly waitMs?: number;
   /** How long the answer may arrive. Default: ANSWER_TIMEOUT_MS. */
   readonly arrivalMs?: number;
+  /** Default: those of a short text (json/node-message.ts). */
+  readonly bytesMax?: number;
   readonly signal?: AbortSignal | undefined;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly bytes: Buffer;
 }
 
 interface ImageWork {
@@ -106,6 +116,8 @@ export class NodeLink {
   /** Turns of streams between nodes and callers. */
   readonly turns: Turns;
   readonly clock: Clock;
+  /** Reads what nodes say that is large. */
+  readonly nodeJson = new LargeJson({ isUrgent: true });
   readonly #log: Log;
   readonly #fleet: FleetReach | null;
 
@@ -141,12 +153,12 @@ export class NodeLink {
     const answer = await this.#json(node, { method: "PUT", path, body: desired, waitMs, signal });
     // 409: the node has a newer desired state. It answers with the observed state in both cases.
     if (answer.status !== 200 && answer.status !== 409) {
-      const error = refusalOf(node.nodeId, answer.status, answer.text);
+      const error = refusalOf(node.nodeId, answer.status, answer.bytes);
       if (error instanceof Refusal) throw error;
       throw new Refusal("unavailable", `node ${node.nodeId} could not accept machine ${machineId}: ${error.message}`);
     }
     return await this.#orUnreachable(node, () => {
-      const observed = readObservedMachine(JSON.parse(answer.text));
+      const observed = readObservedMachine(parseNodeText(answer.bytes));
       if (observed.machineId === machineId) return observed;
       throw new Error(`expected machine ${machineId}, got ${observed.machineId}`);
     });
@@ -160,11 +172,29 @@ export class NodeLink {
     asker: string,
   ): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
-    const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}`, arrivalMs: LIST_MS_MAX });
-    return await this.#orUnreachable(node, () => {
-      if (answer.status !== 200) throw refusalOf(node.nodeId, answer.status, answer.text);
-      return this.turns.run(asker, () => readNodeImages(JSON.parse(answer.text)));
+    const answer = await this.#json(node, {
+      method: "GET",
+      path: `/v1/images${query}`,
+      arrivalMs: LIST_MS_MAX,
+      bytesMax: LIST_BYTES_MAX,
     });
+    return await this.#orUnreachable(node, () => {
+      if (answer.status !== 200) throw refusalOf(node.nodeId, answer.status, answer.bytes);
+      return this.message(node, "images", { bytes: answer.bytes, asker, read: readNodeImages });
+    });
+  }
+
+  /** The message of a node, which may be large. Throws an Error that says what does not fit. */
+  async message<T>(
+    { nodeId }: NodeAddress,
+    name: MessageName,
+    { bytes, asker, read }: { readonly bytes: Buffer; readonly asker: string; readonly read: (value: unknown) => T },
+  ): Promise<T> {
+    if (bytes.byteLength < LARGE_JSON_BYTES) return read(parseNodeText(bytes));
+    const message = await this.nodeJson.message(nodeId, name, [bytes]).catch((error: unknown) => {
+      throw new Error(messageOf(error), { cause: error });
+    });
+    return await this.turns.run(asker, () => read(message));
   }
 
   /** Streams an archive to the node; throws a Refusal with the node's text when the node cannot import it. */
@@ -181,7 +211,7 @@ export class NodeLink {
   async removeImage(node: NodeAddress, reference: string, signal: AbortSignal): Promise<void> {
     const path = `/v1/images?reference=${encodeURIComponent(reference)}`;
     const answer = await this.#json(node, { method: "DELETE", path, signal });
-    if (answer.status !== 204) throw refusalOf(node.nodeId, answer.status, answer.text);
+    if (answer.status !== 204) throw refusalOf(node.nodeId, answer.status, answer.bytes);
   }
 
   /**
@@ -206,7 +236,7 @@ export class NodeLink {
     try {
       const body = await this.open(node, { ...request, headersTimeout: 0, bodyTimeout: IMAGE_SILENCE_MAX_MS });
       for await (const line of linesOf(body as AsyncIterable<Buffer>)) {
-        const progress = readImageProgress(JSON.parse(line));
+        const progress = readImageProgress(parseNodeText(line));
         if (progress.kind === "done") return progress.image;
         if (progress.kind === "failed") throw onFailure(progress.message, progress.reasonCode);
         onProgress?.(progress.message);
@@ -286,7 +316,7 @@ export class NodeLink {
     await Promise.all([...this.#pools.values()].map((pool) => pool.destroy()));
   }
 
-  async #json(node: NodeAddress, request: JsonRequest): Promise<{ readonly status: number; readonly text: string }> {
+  async #json(node: NodeAddress, request: JsonRequest): Promise<Answer> {
     return await this.#orUnreachable(node, async () => {
       try {
         return await this.#attempt(node, request);
@@ -297,7 +327,7 @@ export class NodeLink {
     });
   }
 
-  async #attempt(node: NodeAddress, request: JsonRequest): Promise<{ status: number; text: string }> {
+  async #attempt(node: NodeAddress, request: JsonRequest): Promise<Answer> {
     const versions = { [LINK_HEADER]: OUR_VERSIONS };
     const sent = {
       method: request.method,
@@ -311,14 +341,15 @@ export class NodeLink {
     const { status, body } = await askNode(this.#pool(node), sent, request.signal);
     const chunks: Buffer[] = [];
     let bytes = 0;
+    const bytesMax = request.bytesMax ?? NODE_TEXT_BYTES_MAX;
     const until = this.clock.monotonic() + (request.arrivalMs ?? ANSWER_TIMEOUT_MS);
     for await (const chunk of body as AsyncIterable<Buffer>) {
       bytes += chunk.byteLength;
       if (this.clock.monotonic() > until) throw new Error("the answer comes too slowly");
-      if (bytes > JSON_BYTES_MAX) throw new Error(`the answer is larger than ${JSON_BYTES_MAX} bytes`);
+      if (bytes > bytesMax) throw new Error(`the answer is larger than ${bytesMax} bytes`);
       chunks.push(chunk);
     }
-    return { status, text: Buffer.concat(chunks).toString("utf8") };
+    return { status, bytes: Buffer.concat(chunks) };
   }
 
   async #orUnreachable<T>(node: NodeAddress, work: () => Promise<T> | T): Promise<T> {

@@ -29,6 +29,7 @@ import {
   type LinkFrameType,
   RESUMES_HEADER,
 } from "@flotilla/contract/link/frames";
+import { parseNodeText } from "../json/node-message.ts";
 import { deliverFrame, HEADERS_TIMEOUT_MS, type OutputSink } from "./exec-frames.ts";
 import { FrameQueue } from "./frame-queue.ts";
 import { Input } from "./input.ts";
@@ -440,4 +441,4 @@ async function resumedOf(connection: Connection): Promise<ExecResumed> {
   }
 }
 
-const jsonOf = ({ payload }: LinkFrame): unknown => JSON.parse(Buffer.from(payload).toString("utf8"));
+const jsonOf = ({ payload }: LinkFrame): unknown => parseNodeText(payload);

@@ -8,6 +8,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { LinkError } from "@flotilla/contract/link/link";
 import { readLinkError } from "@flotilla/contract/link/generated";
 import { clipped } from "@flotilla/contract/link/read";
+import { parseNodeText } from "../json/node-message.ts";
 
 const MESSAGE_CHARACTERS_MAX = 500;
 
@@ -59,7 +60,11 @@ export class NodeRefused extends Error {
 }
 
 /** The error for an answer of the node. `text`: its body, or the beginning of it. */
-export function refusalOf(nodeId: string, status: number, text: string): Refusal | NotRunning | NodeRefused {
+export function refusalOf(
+  nodeId: string,
+  status: number,
+  text: string | Uint8Array,
+): Refusal | NotRunning | NodeRefused {
   const error = linkError(text);
   switch (error.code) {
     case "version":
@@ -71,11 +76,14 @@ export function refusalOf(nodeId: string, status: number, text: string): Refusal
   }
 }
 
-function linkError(text: string): LinkError {
+function linkError(text: string | Uint8Array): LinkError {
   try {
-    return readLinkError(JSON.parse(text));
+    return readLinkError(parseNodeText(text));
   } catch {
     // It may become a part of an event, and PostgreSQL refuses what is not text.
-    return { code: "internal", message: clipped(text, "the answer of a node", MESSAGE_CHARACTERS_MAX) };
+    return {
+      code: "internal",
+      message: clipped(Buffer.from(text).toString(), "the answer of a node", MESSAGE_CHARACTERS_MAX),
+    };
   }
 }

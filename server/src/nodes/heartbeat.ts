@@ -8,8 +8,6 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { AbsentMachine, Heartbeat } from "@flotilla/contract/link/link";
 import { ABSENT_MAX } from "@flotilla/contract/link/reports";
-import { readHeartbeat } from "@flotilla/contract/link/generated";
-import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { Context } from "../context.ts";
 import { Batcher } from "../db/batcher.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -57,10 +55,9 @@ export const heartbeatWriter = ({ clock, db }: Context): HeartbeatWriter =>
 export async function applyHeartbeat(
   services: MachineServices & { readonly heartbeats: HeartbeatWriter },
   { nodeId, certificate }: { readonly nodeId: string; readonly certificate: NodeCertificate | null },
-  body: unknown,
+  heartbeat: Heartbeat | null,
 ): Promise<HeartbeatResult> {
   const { context } = services;
-  const heartbeat = body === undefined || body === null ? null : heartbeatOf(body);
   if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
   const now = context.clock.now();
   const clockAheadMs = typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null;
@@ -134,14 +131,4 @@ async function handleMachines(
   if (next.length === 0) services.context.log.info({ nodeId: node.id }, "node reports no unknown machine any more");
   else services.context.log.warn({ nodeId: node.id, machines, count: next.length }, "node reports unknown machines");
   return absent;
-}
-
-/** Throws a Refusal that says what does not fit. */
-function heartbeatOf(body: unknown): Heartbeat {
-  try {
-    return readHeartbeat(body);
-  } catch (error) {
-    if (error instanceof InvalidMessage) throw new Refusal("invalid_body", `heartbeat does not fit: ${error.message}`);
-    throw error;
-  }
 }

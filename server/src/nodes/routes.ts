@@ -72,7 +72,7 @@ export function nodeHandlers(
       const { acceptedAt, absentMachines, endedMoves, ...acknowledged } = await applyHeartbeat(
         { ...services, heartbeats },
         { nodeId: params.id, certificate: caller.certificate },
-        body,
+        body ?? null,
       );
       return {
         status: 200,
