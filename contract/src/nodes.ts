@@ -34,7 +34,7 @@ export const NodeInfo = Type.Object({
   id: Type.String(),
   address: Type.String({ description: "where servers reach the node's agent; `parked:` when it dials out to them" }),
   smolvmAddress: Type.String(),
-  status: oneOf(NODE_STATUSES),
+  status: oneOf(NODE_STATUSES, "`unreachable`: it does not report, or the server that answers has no connection to it"),
   totalCpus: int32(),
   availableCpus: int32(),
   totalMemoryMb: int64(),

@@ -1919,6 +1919,7 @@ export interface CancelDrainAnswer {
   /** where servers reach the node's agent; `parked:` when it dials out to them */
   address: string;
   smolvmAddress: string;
+  /** `unreachable`: it does not report, or the server that answers has no connection to it */
   status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
   totalCpus: number;
   availableCpus: number;
@@ -2235,6 +2236,7 @@ export interface DrainNodeAnswer {
   /** where servers reach the node's agent; `parked:` when it dials out to them */
   address: string;
   smolvmAddress: string;
+  /** `unreachable`: it does not report, or the server that answers has no connection to it */
   status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
   totalCpus: number;
   availableCpus: number;
@@ -3112,6 +3114,7 @@ export interface NodeInfo {
   /** where servers reach the node's agent; `parked:` when it dials out to them */
   address: string;
   smolvmAddress: string;
+  /** `unreachable`: it does not report, or the server that answers has no connection to it */
   status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
   totalCpus: number;
   availableCpus: number;
@@ -3546,6 +3549,7 @@ export interface RegisteredNode {
   /** where servers reach the node's agent; `parked:` when it dials out to them */
   address: string;
   smolvmAddress: string;
+  /** `unreachable`: it does not report, or the server that answers has no connection to it */
   status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
   totalCpus: number;
   availableCpus: number;

@@ -7,6 +7,8 @@ import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
+import { text } from "node:stream/consumers";
+import { connect as connectTls } from "node:tls";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
@@ -197,13 +199,53 @@ test("bytes that are not TLS, and handshakes that do not proceed, keep no node f
   const garbage = await open();
   garbage.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
   await closed(garbage);
-  // One address has 32 handshakes under way at most; further connections are closed at once.
+  // One address has 32 handshakes under way at most; a further connection takes the place of the oldest.
+  const first = await open();
   for (let count = 0; count < 32; count += 1) (await open()).write(Buffer.from([0x16, 0x03, 0x01]));
-  await closed(await open());
+  await closed(first);
   assert.equal((await node.beat(credential)).status, 200);
+  await (await makeNode("next", await makeToken())).joinFleet();
   for (const socket of held) socket.destroy();
-  const next = await makeNode("next", await makeToken());
-  await until(() => next.joinFleet().then(() => true), { what: "room for another handshake", deadlineMs: 60_000 });
+});
+
+test("whatever a guest of a node holds open at the listener, the node gets its connections, and each of the guest's ends", async () => {
+  const node = await makeNode("guarded", await makeToken());
+  const credential = await node.joinFleet();
+  const guest = await Promise.all(
+    Array.from({ length: 34 }, async () => {
+      const socket = connectTls({ host: "127.0.0.1", port, rejectUnauthorized: false });
+      socket.on("error", () => undefined);
+      await once(socket, "secureConnect");
+      return socket;
+    }),
+  );
+  // The node has no open connection yet.
+  const other = new RemoteServer({ serverUrl: url, joinToken: null, membership: node.membership, clock: systemClock });
+  after(() => other.close());
+  const body = JSON.stringify(heartbeat);
+  const post = { path: "/v1/nodes/guarded/heartbeat", token: credential, body, signal: AbortSignal.timeout(60_000) };
+  assert.equal((await other.post(post)).status, 200);
+  const asking = guest.at(-1);
+  assert.ok(asking !== undefined);
+  asking.write("GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+  const answers = await text(asking);
+  assert.deepEqual([answers.split("HTTP/1.1 ").length - 1, answers.slice(9, 12)], [1, "404"]);
+  await until(() => guest.every(({ closed: isOver }) => isOver), {
+    what: "the end of connections without a certificate",
+    deadlineMs: 20_000,
+  });
+});
+
+test("a node that reports and keeps no connection open is shown as unreachable", async () => {
+  const node = await makeNode("unparked", await makeToken());
+  const credential = await node.joinFleet();
+  await until(
+    async () => {
+      assert.equal((await node.beat(credential)).status, 200);
+      return (await viewOf("unparked"))?.status === "unreachable";
+    },
+    { what: "an unreachable node", deadlineMs: 40_000, everyMs: 1_000 },
+  );
 });
 
 test("a new authority replaces the old one while nodes keep reporting, and then the old one is not trusted", async () => {

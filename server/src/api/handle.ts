@@ -75,7 +75,7 @@ function sendProcessingTo(
 function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Outgoing {
   checkHead(exchange.message);
   const route = findRoute(exchange);
-  if (exchange.isFromNodes) checkIsForNodes(route);
+  if (exchange.isFromNodes) checkIsForNodes(route, exchange);
   if (route === "page" || route?.endpoint.access === "public") return answerPublicly(parts, exchange, route);
   const authenticating = refuseSlowly(parts, exchange, () => authenticate(parts, exchange, route));
   return after(authenticating, () => serve(parts, exchange, route));
@@ -118,9 +118,11 @@ function unroutable({ entry, message }: Pick<Exchange, "entry" | "message">): Re
   return new Refusal("method_not_allowed", text, { headers: { allow: entry.allow } });
 }
 
-function checkIsForNodes(route: Route | "page" | undefined): void {
+/** Strangers can reach the listener for nodes of other hosts. */
+function checkIsForNodes(route: Route | "page" | undefined, { peer, certificate }: Exchange): void {
   const access = route === undefined || route === "page" ? undefined : route.endpoint.access;
-  if (access === "joinToken" || access === "nodeCredential" || access === "public") return;
+  const isStranger = peer !== undefined && certificate === null;
+  if (access === "joinToken" || access === "nodeCredential" || (access === "public" && !isStranger)) return;
   throw new Refusal("not_found", "this address serves only nodes; send API requests to the server's other address");
 }
 

@@ -126,7 +126,8 @@ export async function startHttp(options: HttpOptions, parts: HttpParts): Promise
   handleExpectations(server, requestIds);
   const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.
-    if (isStopping) response.setHeader("connection", "close");
+    // So would one of a stranger a place among those of nodes.
+    if (isStopping || remoteNodes.get(message.socket) === null) response.setHeader("connection", "close");
     if (!connections.began(message.socket, response)) return;
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const { url = "/" } = message;

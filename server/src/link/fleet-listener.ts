@@ -10,6 +10,7 @@
  * - A connection is parked only with a valid certificate whose key the node has now (fleet-connections.ts).
  * - The number of connections is bounded, also for each node. handshakes.ts bounds those that are not of a
  *   node: registrations, and handshakes, which take at most HANDSHAKE_MS.
+ * - A connection without a certificate serves one request, a registration, and ends after ANONYMOUS_MS.
  */
 import { createHash } from "node:crypto";
 import { createServer, type AddressInfo, type Server } from "node:net";
@@ -31,6 +32,8 @@ const CONNECTIONS_MAX = 8_192;
 const CONNECTIONS_PER_NODE_MAX = 2_048;
 /** Two round trips, also from far away and with a busy host. */
 const HANDSHAKE_MS = 5_000;
+/** A connection without a certificate is for one registration; its node waits no longer for the answer. */
+const ANONYMOUS_MS = 10_000;
 const ANNOUNCE_MS = 10_000;
 
 export interface FleetListenerOptions {
@@ -111,8 +114,8 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
   });
   const server = createServer({ noDelay: true }, (socket) => {
     probeWhenSilent(socket);
-    if (handshakes.begin(socket)) tls.emit("connection", socket);
-    else socket.destroy();
+    handshakes.begin(socket);
+    tls.emit("connection", socket);
   });
   server.maxConnections = CONNECTIONS_MAX;
   await startListening(server, listen);
@@ -134,13 +137,14 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
 
 /** `onAdmitted`: the connection is one of a node, and does not count as a handshake any more. */
 async function receive(options: FleetListenerOptions, socket: TLSSocket, onAdmitted: () => void): Promise<void> {
-  const { parked, connections, serveHttp } = options;
+  const { context, parked, connections, serveHttp } = options;
   const certificate = certificateOf(socket);
   const isParked = socket.alpnProtocol === PARKED_PROTOCOL;
   if (certificate === null) {
-    if (isParked) socket.destroy();
-    else serveHttp(socket, null);
-    return;
+    if (isParked) return void socket.destroy();
+    const late = context.clock.timer(ANONYMOUS_MS, () => socket.destroy());
+    socket.once("close", () => late.cancel());
+    return serveHttp(socket, null);
   }
   const { nodeId, keyHash } = certificate;
   if (connections.countOf(nodeId) >= CONNECTIONS_PER_NODE_MAX) return void socket.destroy();

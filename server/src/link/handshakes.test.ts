@@ -29,7 +29,8 @@ const fill = (handshakes: Handshakes, addresses: readonly string[]): Connection[
     { length: HANDSHAKES_MAX },
     (_, at) => new Connection(addresses[at % addresses.length] ?? ""),
   );
-  for (const each of made) assert.equal(handshakes.begin(each), true);
+  for (const each of made) handshakes.begin(each);
+  assert.equal(handshakes.size, HANDSHAKES_MAX);
   return made;
 };
 
@@ -40,7 +41,7 @@ test("when 8 addresses hold all places, another address gets one, and the oldest
     Array.from({ length: 8 }, (_, at) => `10.0.0.${at}`),
   );
   const node = new Connection("10.0.1.1");
-  assert.equal(handshakes.begin(node), true);
+  handshakes.begin(node);
   assert.deepEqual([slow[0]?.isDestroyed, slow.filter(({ isDestroyed }) => isDestroyed).length], [true, 1]);
   assert.equal(handshakes.size, HANDSHAKES_MAX);
   // The addresses that hold the places replace only each other's connections.
@@ -58,17 +59,20 @@ test("256 addresses with one connection each keep no other one out", () => {
     Array.from({ length: HANDSHAKES_MAX }, (_, at) => `10.1.${at}.1`),
   );
   const node = new Connection("10.0.1.1");
-  assert.equal(handshakes.begin(node), true);
+  handshakes.begin(node);
   assert.deepEqual([slow[0]?.isDestroyed, slow[1]?.isDestroyed], [true, false]);
 });
 
-test("an address has a bounded number of places, in IPv6 with its whole network, and closed connections return theirs", () => {
+test("an address has a bounded number of places, in IPv6 with its whole network, of which its oldest connection is replaced, and closed ones return theirs", () => {
   const handshakes = new Handshakes();
   const all = Array.from({ length: PER_ADDRESS_MAX }, (_, at) => new Connection(`2001:db8:0:1::${at}`));
-  for (const each of all) assert.equal(handshakes.begin(each), true);
-  assert.equal(handshakes.begin(new Connection("2001:db8:0:1:ffff::1")), false);
-  assert.equal(handshakes.begin(new Connection("2001:db8:0:2::1")), true);
-  all[0]?.destroy();
-  assert.equal(handshakes.begin(new Connection("2001:db8:0:1:ffff::1")), true);
-  assert.equal(handshakes.begin(new Connection("::ffff:10.0.0.1")), true);
+  for (const each of all) handshakes.begin(each);
+  handshakes.begin(new Connection("2001:db8:0:1:ffff::1"));
+  assert.deepEqual([all[0]?.isDestroyed, all[1]?.isDestroyed], [true, false]);
+  assert.equal(handshakes.size, PER_ADDRESS_MAX);
+  handshakes.begin(new Connection("2001:db8:0:2::1"));
+  handshakes.begin(new Connection("::ffff:10.0.0.1"));
+  assert.equal(handshakes.size, PER_ADDRESS_MAX + 2);
+  all[1]?.destroy();
+  assert.equal(handshakes.size, PER_ADDRESS_MAX + 1);
 });

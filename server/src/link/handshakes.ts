@@ -4,8 +4,9 @@
  *
  * Always:
  * - An address has at most PER_ADDRESS_MAX, and all addresses together at most HANDSHAKES_MAX.
- * - When all places are used, a new connection replaces the oldest one of the address that has the most. So
- *   an address with few connections gets a place, however many places others hold.
+ * - A new connection always gets a place. It replaces the oldest one of its address when that has
+ *   PER_ADDRESS_MAX: the guests of a node have its address, so what they hold must not keep the node out.
+ *   When all places are used, it replaces the oldest one of the address that has the most.
  *
  * In memory only.
  */
@@ -32,19 +33,18 @@ export class Handshakes {
     return this.#size;
   }
 
-  /** Counts a connection until it closes or `end` is called. false: it has no place. */
-  begin(socket: Counted): boolean {
+  /** Counts a connection until it closes or `end` is called. */
+  begin(socket: Counted): void {
     const address = addressOf(socket);
-    const count = this.#byAddress.get(address)?.size ?? 0;
-    if (count >= PER_ADDRESS_MAX) return false;
-    if (this.#size >= HANDSHAKES_MAX && !this.#makeRoom(count)) return false;
+    const mine = this.#byAddress.get(address);
+    if (mine !== undefined && mine.size >= PER_ADDRESS_MAX) this.#endOldest(mine);
+    else if (this.#size >= HANDSHAKES_MAX) this.#endOldest(this.#heaviest());
     const own = this.#byAddress.get(address) ?? new Map<string, Counted>();
     this.#byAddress.set(address, own.set(nameOf(socket), socket));
     this.#size += 1;
     // A closed socket has no address any more.
     const name = nameOf(socket);
     socket.once("close", () => this.#remove(address, name, socket));
-    return true;
   }
 
   /** The connection is of a node. `socket`: the same connection, perhaps as TLS. */
@@ -52,16 +52,19 @@ export class Handshakes {
     this.#remove(addressOf(socket), nameOf(socket));
   }
 
-  /** Ends the oldest connection of the address that has the most. false: none has more than `count`. */
-  #makeRoom(count: number): boolean {
-    let heaviest: Map<string, Counted> | undefined;
-    for (const each of this.#byAddress.values()) if (each.size > (heaviest?.size ?? count)) heaviest = each;
-    const [oldest] = heaviest ?? [];
-    if (oldest === undefined) return false;
+  /** The connections of the address that has the most. */
+  #heaviest(): ReadonlyMap<string, Counted> {
+    let heaviest: ReadonlyMap<string, Counted> = new Map();
+    for (const each of this.#byAddress.values()) if (each.size > heaviest.size) heaviest = each;
+    return heaviest;
+  }
+
+  #endOldest(connections: ReadonlyMap<string, Counted>): void {
+    const [oldest] = connections;
+    if (oldest === undefined) return;
     const [name, socket] = oldest;
     this.#remove(addressOf(socket), name);
     socket.destroy();
-    return true;
   }
 
   #remove(address: string, name: string, socket?: Counted): void {

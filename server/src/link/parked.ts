@@ -29,6 +29,8 @@ const WAIT_MS = 3_000;
 const WAIT_NEW_MS = 10_000;
 const NEW_MS = 20_000;
 const WAITING_MAX = 4_096;
+/** A node that has had no parked connection for this time is not reached. */
+const MISSING_MS = 15_000;
 
 interface Waiter {
   give(socket: Duplex): void;
@@ -52,6 +54,8 @@ export class ParkedConnections {
   readonly #clock: Clock;
   readonly #nodes = new Map<string, NodeEntry>();
   readonly #startedAt: number;
+  /** When nodes last had a parked connection, of those that have none. */
+  readonly #lastHad = new Map<string, number>();
   #sweeping: Timer | null = null;
   #waiting = 0;
   #isClosed = false;
@@ -64,6 +68,12 @@ export class ParkedConnections {
   /** How many connections a node has parked. */
   countOf(nodeId: string): number {
     return this.#nodes.get(nodeId)?.parked.length ?? 0;
+  }
+
+  /** Whether a node has had no connection here for so long that calls of it fail. */
+  isMissing(nodeId: string): boolean {
+    const since = this.#lastHad.get(nodeId) ?? this.#startedAt;
+    return this.countOf(nodeId) === 0 && this.#clock.monotonic() - since > MISSING_MS;
   }
 
   /** Accepts a connection of a node. One too many is destroyed. */
@@ -87,6 +97,7 @@ export class ParkedConnections {
       socket.off("close", release);
       const at = entry.parked.indexOf(parked);
       if (at >= 0) entry.parked.splice(at, 1);
+      if (entry.parked.length === 0) this.#lastHad.set(nodeId, this.#clock.monotonic());
       this.#forgetEmpty(nodeId, entry);
     };
     const onEnd = (): void => void socket.destroy();

@@ -3,6 +3,7 @@
  * they trust.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { parkedAddress } from "@flotilla/contract/link/fleet";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import type { NodeInfo } from "@flotilla/contract/nodes";
 import type { Fleet } from "../link/reach.ts";
@@ -50,7 +51,8 @@ export function nodeHandlers(
     ...operationHandlers(services),
     ...leavingHandlers(services),
     async listNodes({ query }) {
-      const found = (await listNodes(context.db)).map(nodeInfo);
+      const seen = { parked: fleet.parked, now: context.clock.now() };
+      const found = (await listNodes(context.db)).map((node) => nodeInfo(asReached(node, seen)));
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
     },
     async registerNode({ caller, body, log }) {
@@ -87,6 +89,16 @@ export function nodeHandlers(
       };
     },
   };
+}
+
+/** How long a node may take to connect after its registration. */
+const CONNECTING_MS = 15_000;
+
+/** A node that reports and keeps no connection open to this server is shown as what it is for callers. */
+function asReached(node: NodeRecord, { parked, now }: Pick<Fleet, "parked"> & { readonly now: number }): NodeRecord {
+  if (node.status !== "ready" || node.address !== parkedAddress(node.id)) return node;
+  const isMissing = now - node.registeredAt > CONNECTING_MS && parked.isMissing(node.id);
+  return isMissing ? { ...node, status: "unreachable" } : node;
 }
 
 /** The handlers of how nodes leave the fleet. */
