@@ -15,11 +15,13 @@
  *     user ID           user and group; without it they do not change
  *     batch             the scheduler's batch class
  *     small-pages       no huge pages, whatever the program requests
+ *     no-files          can make sockets, but no files and directories, where the kernel has Landlock
  *     dies              killed when the process that started it ends
  *
  * The program sees only what the steps make visible: its root is a file system in memory that belongs to
  * root. There is no /proc in it, so it cannot name other processes of the host. It has no privileges, can
- * gain none, and has only the standard descriptors. It does not wait for a reader of what it prints.
+ * gain none, and has only the standard descriptors. It does not wait for a
+ * reader of what it prints.
  *
  * Always: the process that runs this becomes the program. If a step fails, it exits with 1 and a line on
  * standard error, and the program does not run.
@@ -29,6 +31,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/landlock.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
@@ -62,7 +65,7 @@ static struct shown shown[SHOWN_MAX];
 static size_t shown_count;
 static char *environment[ENVIRONMENT_MAX + 1];
 static size_t environment_count;
-static int has_own_net, is_batch, has_small_pages, dies;
+static int has_own_net, is_batch, has_small_pages, makes_no_files, dies;
 static long user = -1;
 
 static void fail(const char *what, const char *which)
@@ -158,6 +161,8 @@ static int step(char **arguments, int count)
 		is_batch = 1;
 	else if (strcmp(name, "small-pages") == 0)
 		has_small_pages = 1;
+	else if (strcmp(name, "no-files") == 0)
+		makes_no_files = 1;
 	else if (strcmp(name, "dies") == 0)
 		dies = 1;
 	else if (strcmp(name, "group") == 0 && has_one)
@@ -264,6 +269,21 @@ static void enter(void)
 		fail("pivot_root", NEW_ROOT);
 }
 
+/* The program can still write to the files that it is given, each up to the limit of file sizes. */
+static void refuse_new_files(void)
+{
+	struct landlock_ruleset_attr attributes = {
+	    .handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_SYM |
+	                         LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK,
+	};
+	long ruleset = syscall(SYS_landlock_create_ruleset, &attributes, sizeof(attributes), 0);
+
+	if (ruleset < 0 && (errno == ENOSYS || errno == EOPNOTSUPP))
+		return;
+	if (ruleset < 0 || syscall(SYS_landlock_restrict_self, ruleset, 0) != 0)
+		fail("refuse", "new files");
+}
+
 /*
  * The reader may have ended or be slow: what the program prints into a full pipe is lost. It does not wait.
  */
@@ -320,6 +340,8 @@ int main(int count, char **arguments)
 	if (has_small_pages && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
 		fail("refuse", "huge pages");
 	drop_privileges();
+	if (makes_no_files)
+		refuse_new_files();
 	/* Exceeding the limit of file sizes makes the write fail instead of killing the process. */
 	signal(SIGXFSZ, SIG_IGN);
 	if (dies) {

@@ -2,7 +2,7 @@
  * The effect of the jail's launcher on a process, seen from inside and outside.
  */
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import {
   chownSync,
@@ -75,9 +75,17 @@ test("a jailed process sees what was made visible, and nothing else of the host"
   assert.deepEqual(seen.toSorted(), shown.toSorted());
 });
 
-test("a jailed process can write to its boot's directory, up to the limit of file sizes, and nowhere else", {
+/** A file of the boot's directory that the VMM may write to. */
+function give(name: string): void {
+  writeFileSync(join(bootDirectory, name), "");
+  chownSync(join(bootDirectory, name), UID, UID);
+}
+
+test("a jailed process can write to files of its boot's directory, up to the limit of file sizes, and nowhere else", {
   skip,
 }, () => {
+  give("file");
+  give("large");
   inside(["sh", "-c", "echo text >/boot/file"]);
   assert.equal(readFileSync(join(bootDirectory, "file"), "utf8"), "text\n");
   for (const path of ["/file", "/dev/file", "/guest/file", program]) {
@@ -85,6 +93,26 @@ test("a jailed process can write to its boot's directory, up to the limit of fil
   }
   inside(["sh", "-c", "yes | head -c 8192 >/boot/large || :"]);
   assert.equal(statSync(join(bootDirectory, "large")).size, jail.limits.fileBytes);
+});
+
+/** Whether the kernel has Landlock: the version of its interface, by the system call that tells it. */
+function hasLandlock(): boolean {
+  const source = join(directory, "landlock.c");
+  writeFileSync(source, "#include <unistd.h>\nint main(void) { return syscall(444, 0, 0, 1) < 1; }\n");
+  execFileSync("cc", ["-o", join(directory, "landlock"), source]);
+  return spawnSync(join(directory, "landlock")).status === 0;
+}
+
+test("a jailed process can make no file, so that what it can write is bounded, and can remove its own", {
+  skip: skip === false && !hasLandlock() ? "the kernel has no Landlock" : skip,
+}, () => {
+  give("given");
+  for (const make of ["echo text >/boot/new", "mkdir /boot/new", "ln -s x /boot/new", "mkfifo /boot/new"])
+    assert.match(inside(["sh", "-c", `${make} || echo refused`]), /refused/, make);
+  assert.match(inside(["sh", "-c", "ln /boot/given /boot/new || echo refused"]), /refused/);
+  assert.ok(!existsSync(join(bootDirectory, "new")));
+  inside(["rm", "/boot/given"]);
+  assert.ok(!existsSync(join(bootDirectory, "given")));
 });
 
 test("a jailed process has no privilege, no environment and no descriptor of its starter", { skip }, async () => {
@@ -124,6 +152,7 @@ test("a jailed process that prints into a full pipe without a reader is not stop
   const fd = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
   const many = "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done";
   const [first = "", ...rest] = jailArgv(jail, ["sh", "-c", `(${many}) 2>/dev/null; echo over >/boot/over`]);
+  give("over");
   const child = spawn(first, rest, { stdio: ["ignore", fd, fd] });
   closeSync(fd);
   await once(child, "exit");

@@ -144,6 +144,8 @@ function steps(jail: Jail): readonly (readonly (string | number)[])[] {
     ["limit", "nofile", limits.filesOpen],
     // The limit counts all processes of the user, and the caller has others.
     ...(uid === null ? [] : [["limit", "nproc", limits.tasksMax]]),
+    // Bounds what it can write: its disk and a few files in the directory, each up to the limit of sizes.
+    ["no-files"],
     ...jail.moreSteps,
     ...(uid === null ? [] : [["user", uid]]),
     ...(jail.diesWithParent ? [["dies"]] : []),

@@ -271,6 +271,10 @@ export async function devicesState(qmp: Qmp, bootDirectory: string, { releasesDi
   const path = join(bootDirectory, DEVICES_NAME);
   // Not recursively: the VMM could make a directory of it a link to one of the host's meanwhile.
   await rm(path, { force: true });
+  // The VMM, whose user has the directory, cannot make files.
+  const { uid, gid } = await stat(bootDirectory);
+  await using made = await open(path, "wx", 0o600);
+  await made.chown(uid, gid);
   // Without `live` QEMU keeps the disks, so that it can be repeated, and the guest can continue.
   await qmp.execute("xen-save-devices-state", { filename: join(VIEW.boot, DEVICES_NAME), live: releasesDisk });
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
