@@ -324,7 +324,7 @@ test("when a third is silent nothing is replaced: it says so, resumes by itself,
   const rows = await rowsOf(pool);
   assert.ok(gone.length > 0 && gone.every(({ id }) => rows.find((row) => row.id === id)?.isDeleted === true));
   const audited = await db.query(sql`
-    SELECT 1 AS one FROM audit_log WHERE record::jsonb ->> 'operation' = 'replaceLostNodes' AND record::jsonb ->> 'status' = '200'`);
+    SELECT 1 AS one FROM audit_log WHERE type = 'nodes.replaceLostNodes' AND record::jsonb ->> 'status' = '200'`);
   assert.equal(audited.length, 1);
   await nodeB.restart();
   await removePool(pool);
