@@ -5,13 +5,16 @@
 import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { sharedDatabaseUrl } from "../support/database.ts";
 import { startFlotilla } from "../support/flotilla.ts";
 import { monotonic, onThisHost, until } from "../support/until.ts";
 
+const flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
+after(() => flotilla[Symbol.asyncDispose]());
+const files = (): Promise<readonly string[]> => readdir(join(flotilla.nodeDirectory(), "machines"));
+
 test("a machine is created, runs commands, stops, starts again and is deleted without a trace", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id, state } = await flotilla.create({ env: { GREETING: "hello" } });
   assert.equal(state, "stopped");
   assert.equal((await flotilla.start(id)).state, "started");
@@ -21,12 +24,10 @@ test("a machine is created, runs commands, stops, starts again and is deleted wi
   assert.equal(await flotilla.exec(id, ["printenv", "GREETING"]), "hello\n");
   await flotilla.remove(id);
   assert.equal((await flotilla.client().get(`/v1/machines/${id}`)).status, 404);
-  const machines = join(flotilla.nodeDirectory(), "machines");
-  await until(async () => (await readdir(machines)).length === 0, { what: "the machine's files to go" });
+  await until(async () => (await files()).length === 0, { what: "the machine's files to go" });
 });
 
 test("a machine that cannot start says why on its timeline, and starts once the cause is gone", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create({ source: { type: "image", reference: "team/missing:1" } });
   const refused = await flotilla.client().post(`/v1/machines/${id}/start`);
   assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "image_not_found"]);
@@ -34,10 +35,10 @@ test("a machine that cannot start says why on its timeline, and starts once the 
   const failed = await flotilla.untilState(id, "error");
   assert.match(failed.error ?? "", /does not exist/);
   assert.ok((await flotilla.events(id)).some((message) => /start failed.*does not exist/.test(message)));
+  await flotilla.remove(id);
 });
 
 test("a machine is deleted in every state it passes through", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const cases: [object, string][] = [
     [{ source: { type: "image", reference: "app:slow-60000" } }, "during its pull"],
     [{ env: { FAKE_BOOT_MS: "60000" } }, "during its boot"],
@@ -60,12 +61,10 @@ test("a machine is deleted in every state it passes through", async () => {
       `deleted ${when} in ${Math.round(monotonic() - startedAt)} ms`,
     );
   }
-  const machines = join(flotilla.nodeDirectory(), "machines");
-  await until(async () => (await readdir(machines)).length === 0, { what: "all files to go" });
+  await until(async () => (await files()).length === 0, { what: "all files to go" });
 });
 
 test("a guest that powers itself off leaves its machine stopped", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   await flotilla.client().post(`/v1/machines/${id}/exec`, { command: ["poweroff"] });

@@ -5,13 +5,15 @@
 import assert from "node:assert/strict";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { sharedDatabaseUrl } from "../support/database.ts";
 import { Program, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
+const flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
+after(() => flotilla[Symbol.asyncDispose]());
+
 test("machines keep running while the server is down, and it shows their state when it is back", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const kept = await flotilla.create();
   const ending = await flotilla.create({ env: { FAKE_CRASH_AFTER_MS: "5000" }, restart: "never" });
   await flotilla.start(kept.id);
@@ -27,10 +29,10 @@ test("machines keep running while the server is down, and it shows their state w
   assert.ok(usage.totalUptimeSeconds <= 6, `${usage.totalUptimeSeconds} s are counted`);
   assert.equal((await flotilla.get(kept.id)).state, "started");
   assert.equal(await flotilla.exec(kept.id, "echo still here"), "still here\n");
+  for (const { id } of [kept, ending]) await flotilla.remove(id);
 });
 
 test("an unreachable node shows on its machines, and they are back with it", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   await flotilla.nodes[0]?.kill();
@@ -40,10 +42,10 @@ test("an unreachable node shows on its machines, and they are back with it", asy
   await flotilla.untilState(id, "started");
   assert.equal(await flotilla.exec(id, "echo back"), "back\n");
   assert.equal((await runningBoots(flotilla)).get(id), 1);
+  await flotilla.remove(id);
 });
 
 test("machines keep running when their agent is stopped, and the next agent adopts them", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   await flotilla.nodes[0]?.stop();
@@ -51,10 +53,10 @@ test("machines keep running when their agent is stopped, and the next agent adop
   await flotilla.startNode();
   assert.equal((await flotilla.get(id)).state, "started");
   assert.equal(await flotilla.exec(id, "echo on"), "on\n");
+  await flotilla.remove(id);
 });
 
 test("a second agent on the same directory is refused, and the first keeps running", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   const directory = flotilla.nodes[0]?.directory ?? "";
@@ -70,10 +72,10 @@ test("a second agent on the same directory is refused, and the first keeps runni
   }
   assert.match(await second.log(), /in use by another node agent/);
   assert.equal(await flotilla.exec(id, "echo first"), "first\n");
+  await flotilla.remove(id);
 });
 
 test("a machine whose journal is lost keeps running, or is in error and says what to do, and its disk is never replaced", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const [running, stopped, later] = [await flotilla.create(), await flotilla.create(), await flotilla.create()];
   for (const { id } of [running, stopped, later]) await flotilla.start(id);
   await flotilla.client().post(`/v1/machines/${stopped.id}/stop`);
@@ -99,11 +101,10 @@ test("a machine whose journal is lost keeps running, or is in error and says wha
   }
   const events = (await flotilla.client().get(`/v1/machines/${running.id}/events`)).json as { message: string }[];
   assert.ok(events.some(({ message }) => /its journal is missing; the machine was recovered/.test(message)));
-  assert.equal((await flotilla.client().delete(`/v1/machines/${later.id}`)).status, 204);
+  for (const { id } of [running, stopped, later]) await flotilla.remove(id);
 });
 
 test("a machine whose files are gone gets no new disk from a start that its node receives before its report, and is in error", async () => {
-  await using flotilla = await startFlotilla({ databaseUrl: await sharedDatabaseUrl() });
   const { id } = await flotilla.create();
   await flotilla.start(id);
   await flotilla.client().post(`/v1/machines/${id}/stop`);
