@@ -1,10 +1,19 @@
 /**
- * What a command has printed so far, from the stream of its events; and a terminal that is fed without pause.
+ * What a command has printed so far, from the stream of its events; and a terminal that always has much on
+ * its way.
+ *
+ * An emulated guest at full speed keeps two processors busy, and so do those who read its output. So the
+ * command rests between bursts, and the reader of the terminal after each message: then what is on its way
+ * fills every buffer.
  */
 import { createHash, type Hash } from "node:crypto";
 import { once } from "node:events";
 import { WebSocket } from "ws";
-import { until } from "./until.ts";
+import { pause, until } from "./until.ts";
+
+/** Prints numbers in order, until there is a file of that path; ends with 3. */
+export const counting = (gate: string): string =>
+  `i=0; while [ ! -e ${gate} ]; do end=$((i+200)); while [ $i -lt $end ]; do i=$((i+1)); echo $i; done; usleep 20000; done; exit 3`;
 
 export class CommandStream {
   stdout = "";
@@ -34,10 +43,11 @@ export class CommandStream {
 }
 
 const BLOCK_BYTES = 4096;
+const REST_MS = 10;
 /** On its way to the program and back; more is sent when it comes back. */
 export const OPEN_BYTES_MAX = 512 * 1024;
 
-/** `cat` in a terminal without echo: numbered blocks are sent as fast as they return, and compared. */
+/** `cat` in a terminal without echo: numbered blocks are sent as they return, and compared. */
 export class EchoTerminal {
   readonly #socket: WebSocket;
   #isReady = false;
@@ -88,6 +98,8 @@ export class EchoTerminal {
       this.receivedBytes += data.byteLength;
       this.#received.update(data);
     }
+    this.#socket.pause();
+    void pause(REST_MS).then(() => this.#socket.resume());
     while (this.#isFeeding && this.#sentBytes - this.receivedBytes < OPEN_BYTES_MAX) {
       const block = Buffer.from(`${this.#sentBytes} `.repeat(BLOCK_BYTES)).subarray(0, BLOCK_BYTES);
       this.#sentBytes += BLOCK_BYTES;

@@ -56,7 +56,7 @@ export function onThisHost(ms: number): number {
   return loadAdjustedMs(ms * MARGIN);
 }
 
-/** The only pause that tests may take; `until` uses it, and the random kills do between kills. */
+/** The only pause that tests may take; `until` uses it, random kills do, and readers that are not quick. */
 export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);

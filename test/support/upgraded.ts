@@ -1,17 +1,21 @@
 /**
  * Upgraded connections to a real machine, whose guest returns what it receives: every byte of both directions
  * is compared.
+ *
+ * What arrives is read with rests, so every buffer on the way is full and the emulated guest waits.
  */
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
 import type { Flotilla } from "./flotilla.ts";
-import { until } from "./until.ts";
+import { pause, until } from "./until.ts";
 
 const LONG = { deadlineMs: 120_000, everyMs: 50 };
 /** A number of eight digits and a line's end. */
 const LINE_BYTES = 9;
 /** Size of what is sent at once. */
 const CHUNK_BYTES = 32 * 1024;
+/** After each piece that was read: at most 64 KiB. */
+const REST_MS = 30;
 
 /** Answers every request with an upgrade and then returns what it gets; /count sends numbers instead. */
 const HANDLER = `#!/bin/sh
@@ -44,7 +48,7 @@ function pattern(at: number, bytes: number): Buffer {
   return Buffer.from(lines.join("")).subarray(offset, offset + bytes);
 }
 
-/** Sends a numbered pattern at full speed, and compares what comes back. */
+/** Sends a numbered pattern as fast as it is taken, and compares what comes back. */
 export class Upgraded {
   receivedBytes = 0;
   sentBytes = 0;
@@ -60,7 +64,11 @@ export class Upgraded {
   private constructor(socket: Socket, sends: boolean) {
     this.#socket = socket;
     this.#sends = sends;
-    socket.on("data", (chunk: Buffer) => this.#take(chunk));
+    socket.on("data", (chunk: Buffer) => {
+      this.#take(chunk);
+      socket.pause();
+      void pause(REST_MS).then(() => socket.resume());
+    });
     socket.on("error", (error) => (this.ended ||= error.message));
     socket.on("end", () => (this.ended ||= "end"));
     socket.on("close", () => (this.ended ||= "close"));

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { after, before, describe, test } from "node:test";
-import { CommandStream, EchoTerminal, OPEN_BYTES_MAX } from "../support/command-stream.ts";
+import { CommandStream, counting, EchoTerminal, OPEN_BYTES_MAX } from "../support/command-stream.ts";
 import { sharedDatabaseUrl } from "../support/database.ts";
 import { drawn } from "../support/drawn.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
@@ -67,34 +67,34 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
    * at the second.
    */
   class Callers {
-    readonly counting: CommandStream;
+    readonly numbers: CommandStream;
     readonly terminal: EchoTerminal;
     /** One that returns what it is sent, and one that sends. */
     readonly upgraded: readonly Upgraded[];
     readonly #gate: string;
 
-    private constructor(counting: CommandStream, terminal: EchoTerminal, upgraded: readonly Upgraded[], gate: string) {
-      this.counting = counting;
+    private constructor(numbers: CommandStream, terminal: EchoTerminal, upgraded: readonly Upgraded[], gate: string) {
+      this.numbers = numbers;
       this.terminal = terminal;
       this.upgraded = upgraded;
       this.#gate = gate;
     }
 
     static async begin(gate: string): Promise<Callers> {
-      const counting = await stream(`i=0; while [ ! -e ${gate} ]; do i=$((i+1)); echo $i; done; exit 3`);
+      const numbers = await stream(counting(gate));
       const { url, key } = flotilla.client();
       const terminal = await EchoTerminal.open(`${url}/v1/machines/${id}/exec/interactive?cmd=/bin/sh`, key ?? "");
       const open = (where: string) => Upgraded.open(flotilla, { id, port: 80, path: where });
-      return new Callers(counting, terminal, [await open("/echo"), await open("/count")], gate);
+      return new Callers(numbers, terminal, [await open("/echo"), await open("/count")], gate);
     }
 
     /** Both get more than was on its way. */
     async haveMore(): Promise<void> {
-      const { counting, terminal } = this;
-      const before = { printed: counting.stdout.length, echoed: terminal.receivedBytes };
+      const { numbers, terminal } = this;
+      const before = { printed: numbers.stdout.length, echoed: terminal.receivedBytes };
       await until(
-        () => counting.stdout.length > before.printed + 1000 && terminal.receivedBytes > before.echoed + OPEN_BYTES_MAX,
-        { what: `more output; ${terminal.closed} ${counting.exit}`, ...LONG },
+        () => numbers.stdout.length > before.printed + 1000 && terminal.receivedBytes > before.echoed + OPEN_BYTES_MAX,
+        { what: `more output; ${terminal.closed} ${numbers.exit}`, ...LONG },
       );
       for (const each of this.upgraded) await each.haveMore(300_000);
     }
@@ -105,9 +105,9 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
       assert.equal(received, sent);
       for (const each of this.upgraded) await each.finish();
       await flotilla.exec(id, `touch ${this.#gate}`);
-      await this.counting.ended;
-      assert.match(this.counting.exit, /"?exit_?[cC]ode"?:\s*3/);
-      const lines = this.counting.stdout.trimEnd().split("\n");
+      await this.numbers.ended;
+      assert.match(this.numbers.exit, /"?exit_?[cC]ode"?:\s*3/);
+      const lines = this.numbers.stdout.trimEnd().split("\n");
       assert.ok(
         lines.every((line, index) => line === String(index + 1)),
         "every number once, in order",

@@ -8,7 +8,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { CommandStream, EchoTerminal } from "../support/command-stream.ts";
+import { CommandStream, counting, EchoTerminal } from "../support/command-stream.ts";
 import { drawn } from "../support/drawn.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { InstalledVmms } from "../support/installed-vmm.ts";
@@ -87,10 +87,10 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
     const before = await flotilla.get(id);
     const { url, key } = flotilla.client();
     const response = await post("exec/stream?output=b64", {
-      command: "i=0; while [ ! -e /tmp/enough ]; do i=$((i+1)); echo $i; done; exit 3",
+      command: counting("/tmp/enough"),
       timeoutSeconds: 600,
     });
-    const counting = new CommandStream(response);
+    const numbers = new CommandStream(response);
     const terminal = await EchoTerminal.open(`${url}/v1/machines/${id}/exec/interactive?cmd=/bin/sh`, key ?? "");
     for (let times = 0; times < REPLACEMENTS; times += 1) {
       await upgrade();
@@ -100,10 +100,10 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
       t.diagnostic(`paused for ${answer.pauseMs} ms`);
       assert.notDeepEqual(boots(), [directory], "the directory of the old VMM is gone");
       assert.equal(boots().length, 1);
-      const printed = counting.stdout.length;
+      const printed = numbers.stdout.length;
       const echoed = terminal.receivedBytes;
-      await until(() => counting.stdout.length > printed + 1000 && terminal.receivedBytes > echoed + 500_000, {
-        what: `more output; ${terminal.closed} ${counting.exit}`,
+      await until(() => numbers.stdout.length > printed + 1000 && terminal.receivedBytes > echoed + 500_000, {
+        what: `more output; ${terminal.closed} ${numbers.exit}`,
         ...LONG,
       });
       assert.equal(await bootOfGuest(), guest);
@@ -113,9 +113,9 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
     const { sent, received } = await terminal.finish();
     assert.equal(received, sent);
     await flotilla.exec(id, "touch /tmp/enough");
-    await counting.ended;
-    assert.match(counting.exit, /"?exit_?[cC]ode"?:\s*3/);
-    const lines = counting.stdout.trimEnd().split("\n");
+    await numbers.ended;
+    assert.match(numbers.exit, /"?exit_?[cC]ode"?:\s*3/);
+    const lines = numbers.stdout.trimEnd().split("\n");
     assert.ok(
       lines.every((line, index) => line === String(index + 1)),
       "every number once, in order",
