@@ -8,6 +8,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { createLog } from "../../server/src/log.ts";
+import { putCluster } from "../../server/test/support/cluster.ts";
 import { makeDisk } from "../../server/test/support/disk.ts";
 import { until } from "../../test/support/until.ts";
 import { startCli, temporaryHome } from "./run-cli.ts";
@@ -127,6 +129,7 @@ test("a program whose up ends while it starts stops in order", async (t) => {
 /** Runs `npm start` in its own process group. `wrapper` runs it and gets the text for its standard input. */
 async function npmStart(t: TestContext, wrapper: (command: readonly string[]) => readonly [string, ...string[]]) {
   const dataDirectory = makeDirectory(t).path;
+  await putCluster(dataDirectory, createLog("error"));
   const [program, ...operands] = wrapper(["npm", "start"]);
   const child = spawn(program, operands, {
     cwd: ROOT,

@@ -14,6 +14,7 @@ export const NIGHT: Readonly<Record<string, Environment>> = {
   "test/vm/any-order.test.ts": { FLOTILLA_PLAYS: "100" },
   "test/vm/moving-commands.test.ts": { FLOTILLA_CASES: "all" },
   "test/vm/new-vmm.test.ts": { FLOTILLA_CASES: "all" },
+  "test/vm/prepared.test.ts": { FLOTILLA_TEST_MACHINES: "40" },
   "test/crash/database.test.ts": { FLOTILLA_TEST_CHAOS_SECONDS: "120" },
   "test/crash/node-qemu.test.ts": { FLOTILLA_TEST_CHAOS_SECONDS: "300" },
   "test/crash/webhooks.test.ts": { FLOTILLA_WEBHOOK_EVENTS: "100000", FLOTILLA_WEBHOOK_KILLS: "20" },

@@ -1,6 +1,6 @@
 /**
  * An afternoon of a user who works in a machine, through the SDK and a browser, in order: their own image, a
- * project of 500 files, its tests with streamed output, a server in the background, an edit in a terminal, a
+ * project of 200 files, its tests with streamed output, a server in the background, an edit in a terminal, a
  * link for a colleague, a break with the machine stopped, and the bill.
  *
  * Other tests cover each part alone; this one covers all of it together, in a real Debian.
@@ -18,7 +18,7 @@ import { debianArchive } from "../support/images.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
 
-const MODULES = 249;
+const MODULES = 99;
 const UPLOADS_AT_A_TIME = 8;
 const PORT = 8000;
 const PATIENT_MS = 60_000;
@@ -34,7 +34,7 @@ const page = (title: string): string =>
     "",
   ].join("\n");
 
-/** Two files for each module, a page and the program that runs the tests: 500 files. */
+/** Two files for each module, a page and the program that runs the tests: 200 files. */
 function project(): Map<string, string> {
   const files = new Map<string, string>();
   for (let number = 0; number < MODULES; number += 1) {
@@ -114,8 +114,8 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.match(await run("cat /etc/os-release; python3 --version"), /ID=debian[\s\S]*Python 3/);
   });
 
-  test("a project of 500 files arrives unchanged", async () => {
-    assert.equal(files.size, 500);
+  test("a project of 200 files arrives unchanged", async () => {
+    assert.equal(files.size, 200);
     const waiting = [...files];
     const upload = async (): Promise<void> => {
       for (let next = waiting.pop(); next !== undefined; next = waiting.pop())

@@ -17,7 +17,7 @@ import { until } from "../support/until.ts";
 import { BOOT_DEADLINE_MS, configure, deadline, NodePlace, shell, skipReason } from "./vm-fixture.ts";
 
 /** Two of one secret would show; more on demand, at a second and a half each. */
-const MACHINES = Number(process.env["FLOTILLA_TEST_MACHINES"] ?? 16);
+const MACHINES = Number(process.env["FLOTILLA_TEST_MACHINES"] ?? 6);
 
 describe("VMs from a template", { skip: skipReason }, () => {
   let place: NodePlace;
