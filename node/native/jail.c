@@ -30,11 +30,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/audit.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
 #include <linux/landlock.h>
+#include <linux/seccomp.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,6 +288,49 @@ static void refuse_new_files(void)
 		fail("refuse", "new files");
 }
 
+#if defined(__x86_64__)
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+#else
+#error "the numbers of system calls are not known for this architecture"
+#endif
+/* Newer architectures have only openat. */
+#ifndef SYS_open
+#define SYS_open SYS_openat
+#endif
+/* Calls with 32-bit pointers have numbers from here on. */
+#define SHORT_CALLS 0x40000000
+#define FIELD(name) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, name))
+#define IF(test, value, yes, no) BPF_JUMP(BPF_JMP | BPF_K | (test), value, yes, no)
+#define RETURN(value) BPF_STMT(BPF_RET | BPF_K, value)
+
+/* Refuses files without a name, which Landlock does not know, and openat2, whose flags are in memory. */
+static void refuse_unnamed_files(void)
+{
+	struct sock_filter calls[] = {
+		FIELD(arch),
+		IF(BPF_JEQ, ARCHITECTURE, 1, 0),
+		RETURN(SECCOMP_RET_KILL_PROCESS),
+		FIELD(nr),
+		IF(BPF_JGE, SHORT_CALLS, 8, 0),
+		IF(BPF_JEQ, SYS_openat2, 7, 0),
+		IF(BPF_JEQ, SYS_openat, 3, 0),
+		IF(BPF_JEQ, SYS_open, 0, 6),
+		FIELD(args[1]),
+		BPF_STMT(BPF_JMP | BPF_JA, 1),
+		FIELD(args[2]),
+		IF(BPF_JSET, O_TMPFILE & ~O_DIRECTORY, 0, 2),
+		RETURN(SECCOMP_RET_ERRNO | EOPNOTSUPP),
+		RETURN(SECCOMP_RET_ERRNO | ENOSYS),
+		RETURN(SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = sizeof(calls) / sizeof(*calls), .filter = calls};
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) != 0)
+		fail("refuse", "unnamed files");
+}
+
 /*
  * The reader may have ended or be slow: what the program prints into a full pipe is lost. It does not wait.
  */
@@ -341,7 +388,7 @@ int main(int count, char **arguments)
 		fail("refuse", "huge pages");
 	drop_privileges();
 	if (makes_no_files)
-		refuse_new_files();
+		refuse_new_files(), refuse_unnamed_files();
 	/* Exceeding the limit of file sizes makes the write fail instead of killing the process. */
 	signal(SIGXFSZ, SIG_IGN);
 	if (dies) {

@@ -115,6 +115,30 @@ test("a jailed process can make no file, so that what it can write is bounded, a
   assert.ok(!existsSync(join(bootDirectory, "given")));
 });
 
+test("a jailed process can make no file without a name, by any system call that opens one", { skip }, () => {
+  const source = join(directory, "unnamed.c");
+  const calls = [
+    "open(2, path, flags, 0600)",
+    "openat(257, -100, path, flags, 0600)",
+    "openat2(437, -100, path, how, 24)",
+  ]
+    .map((call) => call.slice(call.indexOf("(") + 1, -1))
+    .map((call) => `errno = 0; syscall(${call}); printf("%d ", errno);`);
+  const lines = [
+    "#define _GNU_SOURCE",
+    ...["errno", "fcntl", "stdio", "unistd"].map((name) => `#include <${name}.h>`),
+    "int main(void) {",
+    'const char *path = "/boot"; int flags = O_TMPFILE | O_RDWR; unsigned long how[3] = {flags, 0600};',
+    ...calls,
+    'printf("%d\\n", open("/boot", O_DIRECTORY) > 0); }',
+  ];
+  writeFileSync(source, `${lines.join("\n")}\n`);
+  const own = join(directory, "unnamed");
+  execFileSync("cc", ["-static", "-o", own, source]);
+  const runtime = { ...jail.runtime, program: own };
+  assert.equal(inside([], { ...jail, runtime }), "95 95 38 1\n");
+});
+
 test("a jailed process has no privilege, no environment and no descriptor of its starter", { skip }, async () => {
   const moreSteps = [["batch"], ["small-pages"]];
   const [first = "", ...rest] = jailArgv({ ...jail, moreSteps }, ["sleep", "60"]);
