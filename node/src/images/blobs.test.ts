@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { temporaryDirectory } from "../../test/support/in-process.ts";
-import { decompress } from "./blobs.ts";
+import { decompress, UnpackBudget } from "./blobs.ts";
 
 const COUNT = 20_000;
 const repeated = (piece: Buffer): Buffer => Buffer.alloc(COUNT * piece.byteLength, piece);
@@ -41,10 +41,25 @@ test("frames of zstd, small and large, follow each other, and layers share the n
   const [source, target] = [join(directory.path, "layer"), join(directory.path, "layer.tar")];
   const contents = ["", "a", "b".repeat(100_000), randomBytes(300_000).toString("latin1"), "c"];
   await writeFile(source, Buffer.concat([SKIPPED, ...contents.map((content) => zstdCompressSync(content)), SKIPPED]));
-  const frames = { left: 10 };
-  const options = { source, target, bytesMax: 1e6, signal: new AbortController().signal, frames };
+  const budget = new UnpackBudget();
+  budget.framesLeft = 10;
+  const options = { source, target, bytesMax: 1e6, signal: new AbortController().signal, budget };
   await decompress(options);
   assert.equal(await readFile(target, "utf8"), contents.join(""));
-  assert.equal(frames.left, 3);
+  assert.equal(budget.framesLeft, 3);
   await assert.rejects(decompress(options), /^Error: it has more than \d+ frames of zstd$/);
+});
+
+test("the files of an image unpack to 64 MB and 200 times their size, and one that is repeated counts once", () => {
+  const [free, mb] = [64 * 1024 ** 2, 1024 ** 2];
+  const budget = new UnpackBudget();
+  budget.begin("a", mb);
+  budget.begin("a", mb);
+  budget.begin("b", mb);
+  budget.add(free);
+  budget.add(400 * mb);
+  assert.throws(
+    () => budget.add(1),
+    /unpacks to more than 200 times its compressed size \(64 MB are always possible\)/,
+  );
 });

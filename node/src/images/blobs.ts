@@ -34,6 +34,10 @@ const TRIES_WITHOUT_PROGRESS_MAX = 5;
 const TRIES_MAX = 40;
 const RETRY_DELAY_MS_MAX = 10_000;
 const READ_BYTES = 256 * 1024;
+const FRAMES_MAX = 500_000;
+/** Images of programs are packed 2 to 10 times smaller. */
+const PLAIN_RATIO_MAX = 200;
+const PLAIN_BYTES_FREE = 64 * 1024 ** 2;
 
 export interface BlobSource {
   blob(reference: Reference, digest: string, offset: number, signal: AbortSignal): Promise<BlobAnswer>;
@@ -283,20 +287,37 @@ export interface DecompressOptions {
   readonly signal: AbortSignal;
   /** Receives the plain tar while it is written; may throw. */
   readonly inspect?: (chunk: Buffer) => void;
-  /** Counted down for all files that have the same budget; default: one for this file. */
-  readonly frames?: FrameBudget;
+  /** Counts all files that have the same budget; default: one for this file. */
+  readonly budget?: UnpackBudget;
 }
 
-/**
- * How many frames of zstd may still come. Each takes as much time as a small file, also when it has no
- * content.
- */
-export interface FrameBudget {
-  left: number;
-}
+/** What a few bytes may cost: all files of an image together. */
+export class UnpackBudget {
+  /**
+   * How many frames of zstd may still come. Each takes as much time as a small file, also when it has no
+   * content. As many as an image may have files, because layers for lazy pulling have a frame for each.
+   */
+  framesLeft = FRAMES_MAX;
+  /** Files that count; a layer that an image repeats was fetched once. */
+  readonly #sources = new Set<string>();
+  #packedBytes = 0;
+  #plainBytes = 0;
 
-/** As many as an image may have files, because layers for lazy pulling have a frame for each. */
-export const frameBudget = (): FrameBudget => ({ left: FRAMES_MAX });
+  /** Call before a file is decompressed. */
+  begin(source: string, packedBytes: number): void {
+    if (!this.#sources.has(source)) this.#packedBytes += packedBytes;
+    this.#sources.add(source);
+  }
+
+  /** Throws an Error with a user-facing message when so many more bytes are out of proportion. */
+  add(plainBytes: number): void {
+    this.#plainBytes += plainBytes;
+    if (this.#plainBytes > PLAIN_BYTES_FREE + PLAIN_RATIO_MAX * this.#packedBytes)
+      throw new Error(
+        `it unpacks to more than ${PLAIN_RATIO_MAX} times its compressed size (${PLAIN_BYTES_FREE / 1024 ** 2} MB are always possible)`,
+      );
+  }
+}
 
 /**
  * Writes a layer's plain tar. Throws CorruptData, or an Error with a user-facing message when it is too
@@ -306,12 +327,15 @@ export async function decompress(
   options: DecompressOptions,
 ): Promise<{ readonly digest: string; readonly bytes: number }> {
   const compression = compressionOf(await readHead(options.source, 0, 4));
+  const budget = options.budget ?? new UnpackBudget();
+  budget.begin(options.source, (await stat(options.source)).size);
   await using target = await open(options.target, "w", 0o600);
   const hash = createHash("sha256");
   let bytes = 0;
-  for await (const chunk of plainChunks(options, compression)) {
+  for await (const chunk of plainChunks(options, compression, budget)) {
     bytes += chunk.length;
     if (bytes > options.bytesMax) throw new Error(`it unpacks to more than ${options.bytesMax} bytes`);
+    budget.add(chunk.length);
     options.inspect?.(chunk);
     hash.update(chunk);
     await target.appendFile(chunk);
@@ -319,10 +343,14 @@ export async function decompress(
   return { digest: `sha256:${hash.digest("hex")}`, bytes };
 }
 
-async function* plainChunks(options: DecompressOptions, compression: Compression): AsyncGenerator<Buffer> {
+async function* plainChunks(
+  options: DecompressOptions,
+  compression: Compression,
+  budget: UnpackBudget,
+): AsyncGenerator<Buffer> {
   const { source, signal } = options;
   if (compression === "zstd") {
-    yield* zstdChunks(source, options.frames ?? frameBudget(), signal);
+    yield* zstdChunks(source, budget, signal);
     return;
   }
   const raw = createReadStream(source, { highWaterMark: READ_BYTES, signal });
@@ -342,7 +370,6 @@ async function* streamChunks(stream: AsyncIterable<unknown>, signal: AbortSignal
 }
 
 const ZSTD_MAGIC = 0xfd2fb528;
-const FRAMES_MAX = 500_000;
 /**
  * Such a frame is read and decompressed whole: streams of the usual size would take several times as long.
  */
@@ -355,13 +382,13 @@ const isSkippable = (magic: number): boolean => magic >= 0x184d2a50 && magic <= 
  * lazy pulling have many frames, with skippable ones between and after them. The end of a frame follows from
  * its block headers (RFC 8878).
  */
-async function* zstdChunks(source: string, frames: FrameBudget, signal: AbortSignal): AsyncGenerator<Buffer> {
+async function* zstdChunks(source: string, budget: UnpackBudget, signal: AbortSignal): AsyncGenerator<Buffer> {
   await using file = await open(source, "r");
   const { size } = await file.stat();
   const heads = new HeadReader(file);
   for (let start = 0; start < size; ) {
-    if (frames.left === 0) throw new Error(`it has more than ${FRAMES_MAX} frames of zstd`);
-    frames.left -= 1;
+    if (budget.framesLeft === 0) throw new Error(`it has more than ${FRAMES_MAX} frames of zstd`);
+    budget.framesLeft -= 1;
     const { end, isData } = await findZstdFrame(heads, start, signal);
     if (end > size) throw new CorruptData();
     if (isData && end - start <= SMALL_FRAME_BYTES) {

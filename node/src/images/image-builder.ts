@@ -8,6 +8,8 @@
  * Always:
  * - a layer is unpacked only if its digest is the one in the config;
  * - the tree is never mounted, entered or executed;
+ * - a layer that is out of proportion, too long a path and too deep a directory are refused before a program
+ *   sees the layer; links can hide a path, so the tree is measured before a file system is made of it;
  * - only the finished file leaves the work directory, by rename.
  *
  * A crash leaves a work directory, which `open` removes.
@@ -24,7 +26,7 @@ import { messageOf } from "@flotilla/base/errors";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link/link";
 import { runTool } from "../host/out-of-memory.ts";
-import { decompress, frameBudget } from "./blobs.ts";
+import { decompress, UnpackBudget } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { ConfinedFailure, type ConfinedRun, runConfined } from "./confine.ts";
 import { CorruptData } from "./corrupt-data.ts";
@@ -33,7 +35,7 @@ import type { UnpackedImage } from "./images.ts";
 import { type ImageConfig, MANIFEST_TYPES, renderConfig, renderManifest } from "./manifest.ts";
 import { SharedWork } from "./share.ts";
 import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
-import { TarEntries } from "./tar-entries.ts";
+import { ENTRY_LIMITS, nestedTooDeeply, pathTooLong, TarEntries } from "./tar-entries.ts";
 import { FairQueue } from "./fair-queue.ts";
 
 export type Progress = Extract<ImageProgress, { kind: "progress" }>;
@@ -123,8 +125,19 @@ const MKFS_COMMAND = `mkfs.ext4 -q -F -m 0 -b ${BLOCK_BYTES} -G ${GROUPS_TOGETHE
  * Prezeroed: the file is new and sparse, so guests need not spend their first minutes zeroing inode tables.
  */
 const MKFS_EXTENDED = "root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,assume_storage_prezeroed=1";
-/** Prints the bytes of the content, then the number of files and directories. */
-const MEASURE_SCRIPT = "du -s --apparent-size --block-size=1 /files/tree && du -s --inodes /files/tree";
+const TREE = "/files/tree";
+/**
+ * Prints the bytes of the content, then the number of files and directories, then `deep` and `long` if a
+ * path is. $1 is one level more than are allowed, $2 a pattern of paths that are too long.
+ */
+const MEASURE_SCRIPT = `
+set -e
+du -s --apparent-size --block-size=1 ${TREE}
+du -s --inodes ${TREE}
+find ${TREE} -mindepth "$1" -printf 'deep\\n' -quit
+find ${TREE} -path "$2" -printf 'long\\n' -quit
+`;
+const TOO_LONG = `${"?".repeat(TREE.length + "/".length + ENTRY_LIMITS.pathBytes)}?*`;
 
 export class ImageBuilder {
   readonly #options: ImageBuilderOptions;
@@ -243,7 +256,7 @@ export class ImageBuilder {
     const layers: { digest: string; size: number }[] = [];
     const entries = new TarEntries();
     const inspect = (chunk: Buffer): void => entries.add(chunk);
-    const frames = frameBudget();
+    const budget = new UnpackBudget();
     for (const [index, source] of layerPaths.entries()) {
       const ordinal = `layer ${index + 1} of ${layerPaths.length}`;
       this.#report(request, `decompressing ${ordinal}`);
@@ -251,14 +264,16 @@ export class ImageBuilder {
       const target = join(blobs, expected.slice("sha256:".length));
       const used = layers.reduce((sum, layer) => sum + layer.size, 0);
       const bytesMax = this.#options.imageBytesMax - used;
+      const sparseBytes = entries.sparseBytes;
       entries.begin();
-      const { digest, bytes } = await decompress({ source, target, bytesMax, signal, inspect, frames }).catch(
+      const { digest, bytes } = await decompress({ source, target, bytesMax, signal, inspect, budget }).catch(
         (error: Error) => {
           throw error instanceof CorruptData ? new Error(`${ordinal} is corrupt: ${error.message}`) : error;
         },
       );
       if (digest !== expected)
         throw new Error(`${ordinal} is corrupt: its content does not match the digest in the config`);
+      budget.add(entries.sparseBytes - sparseBytes);
       layers.push({ digest, size: bytes });
     }
     // A config that contains only the digests, so that the tool does not parse the untrusted original.
@@ -285,8 +300,11 @@ export class ImageBuilder {
     limits: { readonly cpuSeconds: number; readonly signal: AbortSignal },
   ): Promise<number> {
     const reading = { ...limits, directory: work, capabilities: READ_CAPABILITIES };
-    const measured = await this.#run(reading, "sh", "-c", MEASURE_SCRIPT);
-    const [content = 0, entries = 0] = measured.split("\n").map((line) => Number.parseInt(line, 10));
+    const levels = String(ENTRY_LIMITS.levels + 1);
+    const measured = (await this.#run(reading, "sh", "-c", MEASURE_SCRIPT, "sh", levels, TOO_LONG)).split("\n");
+    const [content = 0, entries = 0] = measured.map((line) => Number.parseInt(line, 10));
+    if (measured.includes("deep")) throw nestedTooDeeply(ENTRY_LIMITS);
+    if (measured.includes("long")) throw pathTooLong(ENTRY_LIMITS);
     if (content > this.#options.imageBytesMax) throw this.#tooLarge();
     const root = join(work, "files", "root.ext4");
     const rootBytes = rootSize(content, entries);
@@ -301,7 +319,7 @@ export class ImageBuilder {
       "-E",
       `hash_seed=${uuid},${MKFS_EXTENDED}`,
       "-d",
-      "/files/tree",
+      TREE,
       "/files/root.ext4",
     );
     await removeTree(join(work, "files", "tree"));

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { CorruptData } from "./corrupt-data.ts";
 import { type EntryLimits, TarEntries } from "./tar-entries.ts";
 
-const WIDE: EntryLimits = { entries: 1e6, pathBytes: 4096, searchedBytes: 1e12 };
+const WIDE: EntryLimits = { entries: 1e6, pathBytes: 4096, levels: 100, searchedBytes: 1e12 };
 
 interface Member {
   readonly name: string;
@@ -66,6 +66,15 @@ test("the extra headers of an old sparse file are skipped", () => {
   assert.equal(count(Buffer.concat([head, more, last, member({ name: "a" })])), 2);
 });
 
+test("a sparse file of the old format counts with its whole size", () => {
+  const head = member({ name: "sparse", type: "S" });
+  head.write("00100000000", 483, "latin1");
+  const entries = new TarEntries(WIDE);
+  entries.begin();
+  entries.add(Buffer.concat([head, member({ name: "a" })]));
+  assert.equal(entries.sparseBytes, 8 ** 8);
+});
+
 test("the sizes of sparse files are added up, whatever the tar holds of them", () => {
   const entries = new TarEntries(WIDE);
   const sparse = (key: string, size: string): readonly Member[] => [
@@ -89,6 +98,12 @@ test("too many members, too long a path and too full a directory are refused", (
   assert.throws(() => count(many, { limits: { ...WIDE, entries: 2 } }), /more than 2 files and directories/);
   const long = tarOf({ name: "x", type: "L", content: "p".repeat(4097) }, { name: "a" });
   assert.throws(() => count(long), /path of more than 4096 bytes/);
+  const deep = tarOf({ name: `./${"a/".repeat(100)}` }, { name: `${"./a//".repeat(19)}b` });
+  assert.equal(count(deep), 2);
+  assert.throws(
+    () => count(tarOf({ name: `${"a/".repeat(49)}b` }), { limits: { ...WIDE, levels: 49 } }),
+    /than 49 levels/,
+  );
   const full = tarOf(...Array.from({ length: 100 }, (_, index) => ({ name: `d/${index}` })));
   const spread = tarOf(...Array.from({ length: 100 }, (_, index) => ({ name: `${index}/d` })));
   const limits = { ...WIDE, searchedBytes: 10_000 };

@@ -10,8 +10,12 @@ import { CorruptData } from "./corrupt-data.ts";
 export interface EntryLimits {
   /** Files, directories, links and whiteouts of all layers together. */
   readonly entries: number;
-  /** Bytes of a path; 4096 is Linux's limit. */
+  /**
+   * Bytes of a path, and directories in it. Linux allows 4096 bytes, but programs that walk a tree do it with
+   * buffers that they grow: `mkfs.ext4 -d` of e2fsprogs 1.47.0 writes beyond one of 2,040 bytes.
+   */
   readonly pathBytes: number;
+  readonly levels: number;
   /**
    * `mkfs.ext4 -d` searches a directory for each entry that it adds. This limits the sum, over all entries,
    * of the bytes that their directory had before. 20,000 entries with short names in one directory are 5e9,
@@ -20,7 +24,7 @@ export interface EntryLimits {
   readonly searchedBytes: number;
 }
 
-const ENTRY_LIMITS: EntryLimits = { entries: 500_000, pathBytes: 4096, searchedBytes: 2e10 };
+export const ENTRY_LIMITS: EntryLimits = { entries: 500_000, pathBytes: 1_000, levels: 200, searchedBytes: 2e10 };
 
 const BLOCK_BYTES = 512;
 /** The unpacking tool refuses larger records of this kind. */
@@ -110,8 +114,10 @@ export class TarEntries {
     }
     const type = String.fromCharCode(header[156] ?? 0);
     const isRecord = "xgLK".includes(type);
-    const size = (isRecord ? null : this.#longSize) ?? sizeOf(header);
+    const size = (isRecord ? null : this.#longSize) ?? numberAt(header, 124);
     if (isRecord && size > SPECIAL_BYTES_MAX) throw new Error("it has a name or an attribute that is too long");
+    // A sparse file of the old format has its size at another place.
+    if (type === "S") this.#sparseSize = Math.max(this.#sparseSize, numberAt(header, 483));
     if (!isRecord) this.#countMember(header);
     // Links and directories have no content, whatever their size field says; old sparse files have further
     // headers first.
@@ -150,8 +156,8 @@ export class TarEntries {
     this.#count += 1;
     if (this.#count > this.#limits.entries)
       throw new Error(`it has more than ${this.#limits.entries} files and directories`);
-    if (path.length > this.#limits.pathBytes)
-      throw new Error(`it has a path of more than ${this.#limits.pathBytes} bytes`);
+    if (path.length > this.#limits.pathBytes) throw pathTooLong(this.#limits);
+    if (levelsOf(path) > this.#limits.levels) throw nestedTooDeeply(this.#limits);
     const { directory, name } = split(path);
     const before = this.#directories.get(directory) ?? 0;
     this.#directories.set(directory, before + ENTRY_BYTES + name);
@@ -159,6 +165,24 @@ export class TarEntries {
     if (this.#searched > this.#limits.searchedBytes)
       throw new Error("it has too many files in one directory; about 40,000 with short names are possible");
   }
+}
+
+export const pathTooLong = ({ pathBytes }: Pick<EntryLimits, "pathBytes">): Error =>
+  new Error(`it has a path of more than ${pathBytes} bytes`);
+
+export const nestedTooDeeply = ({ levels }: Pick<EntryLimits, "levels">): Error =>
+  new Error(`it has directories that are nested more than ${levels} levels deep`);
+
+/** Names in a path, without empty ones and `.`. */
+function levelsOf(path: Buffer): number {
+  let [levels, start] = [0, 0];
+  for (let at = 0; at <= path.length; at += 1) {
+    if (at < path.length && path[at] !== 0x2f) continue;
+    const isDot = at === start + 1 && path[start] === 0x2e;
+    if (at > start && !isDot) levels += 1;
+    start = at + 1;
+  }
+  return levels;
 }
 
 /** Hashes the directory, and returns the length of the name in it. */
@@ -184,12 +208,12 @@ function pathOf(header: Buffer): Buffer {
 }
 
 /** Octal digits, or a binary number if the first byte is 0x80. */
-function sizeOf(header: Buffer): number {
-  const first = header[124] ?? 0;
+function numberAt(header: Buffer, offset: number): number {
+  const first = header[offset] ?? 0;
   const size =
     (first & 0x80) === 0
-      ? Number.parseInt(text(header, 124, 12).toString("latin1").trim() || "0", 8)
-      : Number(BigInt(`0x${header.subarray(125, 136).toString("hex")}`));
+      ? Number.parseInt(text(header, offset, 12).toString("latin1").trim() || "0", 8)
+      : Number(BigInt(`0x${header.subarray(offset + 1, offset + 12).toString("hex")}`));
   if (!Number.isSafeInteger(size) || size < 0) throw new CorruptData("its tar is damaged");
   return size;
 }
