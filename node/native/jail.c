@@ -1,11 +1,13 @@
 /*
- * Puts a process into its jail and then becomes the program that runs there: the last step of a VMM's launch.
+ * Puts a process into its jail and then becomes the program that runs there: the last step of the launch of a
+ * VMM, and of a program that reads an image.
  *
  *     jail STEP... -- PROGRAM ARGUMENT...
  *
  *     group FILE        joins a control group by its cgroup.procs; skipped if that fails
  *     net               a new, empty network namespace
  *     read FROM TO      makes a file or directory of the host visible, read-only
+ *     data FROM TO      the same, but nothing in it can be executed
  *     write FROM TO     makes it visible and writable, but nothing in it can be executed
  *     node PATH MAJOR MINOR   a device, for all users
  *     link TARGET PATH  a symbolic link
@@ -13,20 +15,27 @@
  *     limit NAME VALUE a resource limit that the process cannot raise; a lower one stays that the starter
  *     cannot raise
  *     user ID           user and group; without it they do not change
+ *     keep NUMBER       a capability that the starter has
+ *     users             a new user namespace with the starter's ids: a capability has no effect outside of it;
+ *     skipped where the kernel refuses one
+ *     filter            refuses system calls (filter.c)
+ *     score NUMBER      which processes the out-of-memory killer kills first; without it 500
  *     batch             the scheduler's batch class
  *     small-pages       no huge pages, whatever the program requests
  *     no-files          can make sockets, but no files and directories, where the kernel has Landlock
  *     dies              killed when the process that started it ends
  *
- * The program sees only what the steps make visible: its root is a file system in memory that belongs to
- * root. There is no /proc in it, so it cannot name other processes of the host. It has no privileges, can
- * gain none, and has only the standard descriptors. It does not wait for a
- * reader of what it prints.
+ * The program sees only what the steps make visible: its root is a read-only file system in memory that
+ * belongs to root. There is no /proc in it, so it cannot name other processes of the host. It has only the
+ * privileges that it keeps, can gain none, and has only the standard descriptors. It does not
+ * wait for a reader of what it prints into a pipe.
  *
  * Always: the process that runs this becomes the program. If a step fails, it exits with 1 and a line on
  * standard error, and the program does not run.
  */
 #define _GNU_SOURCE
+#include "filter.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -49,6 +58,7 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SHOWN_MAX 64
@@ -69,8 +79,13 @@ static struct shown shown[SHOWN_MAX];
 static size_t shown_count;
 static char *environment[ENVIRONMENT_MAX + 1];
 static size_t environment_count;
-static int has_own_net, is_batch, has_small_pages, makes_no_files, dies;
+static int has_own_net, has_own_users, has_filter, is_batch, has_small_pages, makes_no_files, dies;
 static long user = -1;
+static const char *score = OOM_SCORE;
+/* A bit for each capability that is kept. */
+static unsigned long long kept;
+static pid_t mapper;
+static int to_mapper;
 
 static void fail(const char *what, const char *which)
 {
@@ -112,7 +127,13 @@ static void limit(const char *name, const char *value)
 	static const struct {
 		const char *name;
 		int resource;
-	} limits[] = {{"core", RLIMIT_CORE}, {"fsize", RLIMIT_FSIZE}, {"nofile", RLIMIT_NOFILE}, {"nproc", RLIMIT_NPROC}};
+	} limits[] = {
+		{"core", RLIMIT_CORE},
+		{"cpu", RLIMIT_CPU},
+		{"fsize", RLIMIT_FSIZE},
+		{"nofile", RLIMIT_NOFILE},
+		{"nproc", RLIMIT_NPROC},
+	};
 	struct rlimit both = {.rlim_cur = (rlim_t)number(value), .rlim_max = (rlim_t)number(value)}, starters;
 
 	for (size_t at = 0; at < sizeof(limits) / sizeof(*limits); at++) {
@@ -153,6 +174,21 @@ static void open_source(struct shown *item)
 		fail("cannot open", source);
 }
 
+static int is_view(const char *name)
+{
+	return strcmp(name, "read") == 0 || strcmp(name, "data") == 0 || strcmp(name, "write") == 0 ||
+	       strcmp(name, "link") == 0;
+}
+
+static void keep(const char *text)
+{
+	long capability = number(text);
+
+	if (capability > 63)
+		refuse("not a capability:", text);
+	kept |= 1ULL << capability;
+}
+
 /* Parses one step. Returns its number of arguments. */
 static int step(char **arguments, int count)
 {
@@ -169,6 +205,14 @@ static int step(char **arguments, int count)
 		makes_no_files = 1;
 	else if (strcmp(name, "dies") == 0)
 		dies = 1;
+	else if (strcmp(name, "users") == 0)
+		has_own_users = 1;
+	else if (strcmp(name, "filter") == 0)
+		has_filter = 1;
+	else if (strcmp(name, "keep") == 0 && has_one)
+		return keep(arguments[1]), 2;
+	else if (strcmp(name, "score") == 0 && has_one)
+		return score = arguments[1], 2;
 	else if (strcmp(name, "group") == 0 && has_one)
 		return put(arguments[1], "0"), 2;
 	else if (strcmp(name, "user") == 0 && has_one)
@@ -177,7 +221,7 @@ static int step(char **arguments, int count)
 		return environment[environment_count++] = arguments[1], 2;
 	else if (strcmp(name, "limit") == 0 && has_two)
 		return limit(arguments[1], arguments[2]), 3;
-	else if ((strcmp(name, "read") == 0 || strcmp(name, "write") == 0 || strcmp(name, "link") == 0) && has_two)
+	else if (is_view(name) && has_two)
 		return show(name, arguments[1], arguments[2], NULL), 3;
 	else if (strcmp(name, "node") == 0 && has_three)
 		return show(name, arguments[2], arguments[1], arguments[3]), 4;
@@ -240,6 +284,8 @@ static void make(const struct shown *item)
 			fail("link", to);
 	} else if (strcmp(item->kind, "read") == 0) {
 		bind(item->fd, to, MS_RDONLY | MS_NOSUID | MS_NODEV);
+	} else if (strcmp(item->kind, "data") == 0) {
+		bind(item->fd, to, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC);
 	} else if (strcmp(item->kind, "write") == 0) {
 		bind(item->fd, to, MS_NOSUID | MS_NODEV | MS_NOEXEC);
 	} else {
@@ -269,6 +315,8 @@ static void enter(void)
 		fail("mount", NEW_ROOT);
 	for (size_t at = 0; at < shown_count; at++)
 		make(&shown[at]);
+	if (mount(NULL, NEW_ROOT, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL) != 0)
+		fail("remount", NEW_ROOT);
 	if (chdir(NEW_ROOT) != 0 || syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
 		fail("pivot_root", NEW_ROOT);
 }
@@ -347,22 +395,91 @@ static void print_without_waiting(void)
 	}
 }
 
+/*
+ * Maps this process's ids to themselves in the process whose directory of /proc is given. Returns 0, or -1.
+ */
+static int map_ids(int process, const char *name)
+{
+	char path[64], map[4096];
+	size_t length = 0;
+	int theirs = openat(process, name, O_WRONLY | O_CLOEXEC), used;
+	FILE *ours;
+
+	snprintf(path, sizeof(path), "/proc/self/%s", name);
+	if (theirs < 0 || (ours = fopen(path, "re")) == NULL)
+		return -1;
+	for (unsigned long inside, count; fscanf(ours, "%lu %*u %lu", &inside, &count) == 2; length += (size_t)used) {
+		used = snprintf(map + length, sizeof(map) - length, "%lu %lu %lu\n", inside, inside, count);
+		if (used < 0 || (size_t)used >= sizeof(map) - length)
+			return -1;
+	}
+	return write(theirs, map, length) == (ssize_t)length ? 0 : -1;
+}
+
+/*
+ * Starts a process that maps the ids of the new user namespace from outside, because inside no process may.
+ * It waits for a byte, which is sent when there is such a namespace.
+ */
+static void start_mapper(void)
+{
+	int ends[2], process = open("/proc/self", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char byte;
+
+	if (process < 0 || pipe2(ends, O_CLOEXEC) != 0)
+		fail("prepare", "a user namespace");
+	mapper = fork();
+	if (mapper < 0)
+		fail("fork", "mapper");
+	if (mapper == 0) {
+		close(ends[1]);
+		if (read(ends[0], &byte, 1) != 1)
+			_exit(0);
+		_exit(map_ids(process, "uid_map") != 0 || map_ids(process, "gid_map") != 0);
+	}
+	close(process);
+	close(ends[0]);
+	to_mapper = ends[1];
+}
+
+static void enter_users(void)
+{
+	int status;
+
+	if (unshare(CLONE_NEWUSER) == 0 && write(to_mapper, "", 1) != 1)
+		fail("map", "ids");
+	close(to_mapper);
+	if (waitpid(mapper, &status, 0) != mapper || status != 0)
+		refuse("cannot map", "ids");
+}
+
 static void drop_privileges(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct none[2] = {{0}};
+	struct __user_cap_data_struct sets[2];
+	int is_set;
 
-	for (unsigned long capability = 0; prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; capability++)
-		;
+	for (unsigned long capability = 0; (is_set = prctl(PR_CAPBSET_READ, capability, 0, 0, 0)) >= 0; capability++) {
+		if (is_set && (kept >> capability & 1) == 0 && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0)
+			fail("drop", "a capability");
+	}
 	if (user >= 0) {
 		if (setgroups(0, NULL) != 0 || setresgid((gid_t)user, (gid_t)user, (gid_t)user) != 0 ||
 		    setresuid((uid_t)user, (uid_t)user, (uid_t)user) != 0)
 			fail("become", "user");
 	}
-	if (syscall(SYS_capset, &header, none) != 0)
+	if (syscall(SYS_capget, &header, sets) != 0)
+		fail("read", "capabilities");
+	for (int half = 0; half < 2; half++) {
+		sets[half].permitted &= (unsigned)(kept >> 32 * half);
+		sets[half].effective = sets[half].permitted;
+		sets[half].inheritable = 0;
+	}
+	if (syscall(SYS_capset, &header, sets) != 0)
 		fail("drop", "capabilities");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
 		fail("set", "no_new_privs");
+	if (has_filter && refuse_calls() != 0)
+		fail("filter", "system calls");
 }
 
 int main(int count, char **arguments)
@@ -379,13 +496,17 @@ int main(int count, char **arguments)
 		at += step(arguments + at, count - at);
 	if (at + 1 >= count)
 		refuse("no program after", "--");
-	put("/proc/self/oom_score_adj", OOM_SCORE);
+	put("/proc/self/oom_score_adj", score);
+	if (has_own_users)
+		start_mapper();
 	enter();
 	if (is_batch && sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}) != 0)
 		fail("become", "batch");
 	/* The program inherits this. */
 	if (has_small_pages && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
 		fail("refuse", "huge pages");
+	if (has_own_users)
+		enter_users();
 	drop_privileges();
 	if (makes_no_files)
 		refuse_new_files(), refuse_unnamed_files();

@@ -20,6 +20,7 @@ import { fakeDisks } from "./driver/fake/disks.ts";
 import { FakeImages } from "./driver/fake/images.ts";
 import { FakeDriver } from "./driver/fake/index.ts";
 import { readProgram } from "./driver/fake/vm-file.ts";
+import { JAIL_NAME } from "./driver/qemu/guest-files.ts";
 import { makeGuestFiles, openQemuDriver } from "./driver/qemu/index.ts";
 import type { Images } from "./images/images.ts";
 import { openImages } from "./images/store.ts";
@@ -93,8 +94,10 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
   if (process.getuid?.() !== 0) {
     throw new Error("the qemu driver runs each machine as a separate user, so the node agent must run as root");
   }
+  const guestFiles = await makeGuestFiles(config.cacheDirectory);
   const images = await openImages({
     directory: config.imagesDirectory,
+    launcher: join(guestFiles.directory, JAIL_NAME),
     cacheDirectory: config.cacheDirectory,
     arch: nodeArch(),
     allowedRegistries: config.allowedRegistries,

@@ -37,7 +37,8 @@ const directory = mkdtempSync(join(tmpdir(), "flotilla-jail-"));
 after(() => rmSync(directory, { recursive: true, force: true }));
 const UID = 700_001;
 const launcher = join(directory, "jail");
-execFileSync("cc", ["-o", launcher, join(import.meta.dirname, "../native/jail.c")]);
+const sources = ["jail.c", "filter.c"].map((name) => join(import.meta.dirname, "../native", name));
+execFileSync("cc", ["-o", launcher, ...sources]);
 const bootDirectory = join(directory, "boot");
 mkdirSync(bootDirectory, { mode: 0o700 });
 if (skip === false) chownSync(bootDirectory, UID, UID);
@@ -209,6 +210,13 @@ test("a jail starts under a strict umask and under a limit of open files that it
   const script = 'umask 077; ulimit -n 32; exec setpriv --bounding-set=-sys_resource -- "$@"';
   const argv = jailArgv(jail, ["sh", "-c", "ulimit -Hn; umask"]);
   assert.equal(execFileSync("sh", ["-c", script, "sh", ...argv], { encoding: "utf8" }), "32\n0022\n");
+});
+
+test("where the kernel refuses a user namespace, a program runs without one", { skip }, () => {
+  const refusing = 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"';
+  const argv = jailArgv({ ...jail, uid: null, moreSteps: [["users"], ["filter"]] }, ["echo", "runs"]);
+  const [first = "", ...rest] = [...argv.slice(0, 4), "sh", "-c", refusing, "sh", ...argv.slice(4)];
+  assert.equal(execFileSync(first, rest, { encoding: "utf8" }), "runs\n");
 });
 
 test("a step that fails ends the launch with the reason", { skip }, () => {

@@ -7,6 +7,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
+import { launcherPath } from "../../test/support/launcher.ts";
 import { lowerOomScore, runTool, TOOL_SCORE } from "../src/host/out-of-memory.ts";
 import { runConfined } from "../src/images/confine.ts";
 import { temporaryDirectory } from "./support/in-process.ts";
@@ -25,6 +26,7 @@ test("a program that processes machines' content is killed before the agent", as
 test("a confined program is killed before the agent", { skip: isRoot ? false : "only root can confine" }, async () => {
   await using directory = await temporaryDirectory();
   const score = await runConfined({
+    launcher: await launcherPath(),
     directory: directory.path,
     inputs: { proc: "/proc" },
     capabilities: [],

@@ -13,6 +13,7 @@ import { imageFaultIn } from "@flotilla/node/images/image-refused";
 import { type ImagesOptions, type NodeImages, openImages } from "@flotilla/node/images/store";
 import { makeLog } from "@flotilla/node/log";
 import { HOST_ARCH } from "../support/images.ts";
+import { launcherPath } from "../support/launcher.ts";
 
 const execute = promisify(execFile);
 
@@ -45,6 +46,7 @@ export async function openTestImages(change: Partial<ImagesOptions> = {}): Promi
   const lines: string[] = [];
   const options: ImagesOptions = {
     directory,
+    launcher: await launcherPath(),
     cacheDirectory: join(work, "cache"),
     arch: HOST_ARCH,
     allowedRegistries: ["127.0.0.1:*"],

@@ -8,10 +8,12 @@ import { systemClock } from "@flotilla/base/clock";
 import { openImages } from "@flotilla/node/images/store";
 import { makeLog } from "@flotilla/node/log";
 import { HOST_ARCH } from "../support/images.ts";
+import { launcherPath } from "../support/launcher.ts";
 
 const [directory = "", reference = ""] = process.argv.slice(2);
 const images = await openImages({
   directory,
+  launcher: await launcherPath(),
   cacheDirectory: directory,
   arch: HOST_ARCH,
   allowedRegistries: ["127.0.0.1:*"],

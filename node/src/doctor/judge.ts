@@ -78,9 +78,15 @@ function judgeDriver({ driver, arch, processors }: HostFacts): readonly Check[] 
   return [runtime, { name: "accelerator", status: "warn", value, meaning }];
 }
 
-function judgeJail({ jailFailure, isRoot }: HostFacts): Check {
+function judgeJail({ jailFailure, usersFailure, isRoot }: HostFacts): Check {
   const name = "isolation";
   if (!isRoot) return { name, status: "warn", value: "not checked", meaning: "run the doctor as root to check" };
+  if (jailFailure === null && usersFailure !== null) {
+    const meaning =
+      "programs that read images run without a separate user namespace; they keep their view, their few " +
+      "capabilities and the filter of system calls. The kernel's user.max_user_namespaces should not be 0";
+    return { name, status: "warn", value: usersFailure, meaning };
+  }
   if (jailFailure === null) return { name, status: "ok", value: "namespaces can be created", meaning: "" };
   const meaning = "machines run in separate mount and network namespaces; in a container this requires CAP_SYS_ADMIN";
   return { name, status: "bad", value: jailFailure, meaning };

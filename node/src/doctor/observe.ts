@@ -37,6 +37,8 @@ export interface HostFacts {
    * Why a process cannot be put into new namespaces; null if it can, or if we are not root and cannot check.
    */
   readonly jailFailure: string | null;
+  /** Why root cannot create a user namespace; null as for the jail. */
+  readonly usersFailure: string | null;
   /** Why a namespace cannot get a network with rules; null as for the jail. */
   readonly networkFailure: string | null;
   /** Which version can limit machines; `none`: no memory controller. */
@@ -92,6 +94,7 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     missingUserIds,
     driver,
     jailFailure,
+    usersFailure,
     networkFailure,
     cgroups,
     hasDiskWeights,
@@ -104,6 +107,7 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     observeUserIds(options.dataDirectory),
     observeDriver(options),
     isRoot ? observeJail() : null,
+    isRoot ? failureIn(["--user"], "true") : null,
     isRoot ? observeNetwork() : null,
     observeCgroups(),
     observeDiskWeights(),
@@ -121,6 +125,7 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     missingPrograms,
     driver,
     jailFailure,
+    usersFailure,
     networkFailure,
     cgroups,
     hasDiskWeights,

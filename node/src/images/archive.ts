@@ -37,6 +37,8 @@ export interface OpenArchiveOptions {
   readonly bytesMax: number;
   readonly signal: AbortSignal;
   readonly clock: Clock;
+  /** The program of node/native/jail.c. */
+  readonly launcher: string;
   /** The configuration of a bare root file system, which brings none. */
   readonly configuration: ImageConfiguration;
 }
@@ -115,9 +117,10 @@ async function extract(
 ): Promise<string> {
   const directory = join(options.work, name);
   const argv = ["tar", "--extract", "--file=/input/archive", "--directory=/files", "--no-same-owner"];
-  const { signal, clock } = options;
+  const { signal, clock, launcher } = options;
   try {
     await runConfined({
+      launcher,
       directory,
       inputs: { archive: tar },
       capabilities: [],

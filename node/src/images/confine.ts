@@ -1,33 +1,46 @@
 /**
  * Runs a Debian program on hostile input: an image layer, or a tree unpacked from one.
  *
- * The program gets its own root directory in private namespaces: /usr (read-only, with the links into it),
- * one writable directory as /files (no devices, no setuid, no programs), and inputs read-only below /input.
- * It has no /proc, no network and sees no other process. It is root with only the named capabilities, so that
- * owners and modes come out right, and cannot gain more. A layer that exploits the unpacking tool can write
- * only to its own tree.
+ * The launcher of VMMs (node/native/jail.c) gives it its own root directory in private namespaces: /usr
+ * (read-only, with the links into it), one writable directory as /files (no devices, no setuid, no programs),
+ * and inputs read-only below /input. It has no /proc, no network and sees no other process. It is root with
+ * only the named capabilities, so that owners and modes come out right, and cannot gain more. It is in its
+ * own user namespace, where a capability has no effect outside /files, and behind a filter of system calls. A
+ * layer that exploits the program can write only to its own tree, and read nothing else of the host.
  *
  * Always:
  * - the program dies with the node agent (parent death signal, and a pid namespace that ends with its first
  *   process), on cancellation and at its deadline;
  * - when this function returns, none of its processes is alive;
- * - mounts exist only in its namespace, so a crash leaves nothing to unmount.
+ * - mounts exist only in its namespace, so a crash leaves nothing to unmount;
+ * - none has `dac_read_search`, which opens any file of the host by its handle where the kernel has no user
+ *   namespaces.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdir } from "node:fs/promises";
+import { lstat, mkdir, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { deadlineSignal } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import { TOOL_SCORE } from "../host/out-of-memory.ts";
 
+/** Numbers of the kernel. */
+const CAPABILITIES = { chown: 0, dac_override: 1, fowner: 3, fsetid: 4, mknod: 27, setfcap: 31 } as const;
+
+export type Capability = keyof typeof CAPABILITIES;
+
 export interface ConfinedRun {
-  /** Its `files` becomes /files; its `root` is the mount point of the new root. Created if missing. */
+  /** The program of node/native/jail.c. */
+  readonly launcher: string;
+  /** Its `files` becomes /files. Created if missing. */
   readonly directory: string;
   /** Name below /input → file or directory of the host. */
   readonly inputs?: Readonly<Record<string, string>>;
-  /** Without the prefix, such as `chown`. */
-  readonly capabilities: readonly string[];
+  /**
+   * With `mknod` it is not in its own user namespace, where the kernel makes no device files. /files has none
+   * that can be opened.
+   */
+  readonly capabilities: readonly Capability[];
   readonly argv: readonly string[];
   readonly timeoutMs: number;
   /** Processor time of each process; more ends it. Absent: only `timeoutMs` limits it. */
@@ -51,74 +64,64 @@ const KILLED_CODE = 128 + 9;
 const OUTPUT_CHARACTERS_MAX = 64 * 1024;
 const DETAIL_CHARACTERS_MAX = 300;
 
-/** Arguments of setpriv. The namespaces end with the agent, and their processes with them. */
-const ENTER_COMMAND = "--pdeathsig=KILL -- unshare --mount --pid --net --ipc --uts --fork --kill-child=KILL -- sh -c";
-
 /**
- * $1 directory, $2 capabilities for setpriv, $3 processor seconds or `unlimited`, $4 number of inputs, then
- * pairs of name and path, then the program. It runs at low priority because machines come first. When memory
- * runs out, the kernel kills it and machines before anything else on the host.
+ * The namespaces end with the agent, and their processes with them. The priority is low, because machines
+ * come first.
  */
-const ENTER_SCRIPT = `
-set -eu
-echo ${TOOL_SCORE} >/proc/self/oom_score_adj
-directory=$1; capabilities=$2; cpu=$3; inputs=$4; shift 4
-root=$directory/root
-mount -t tmpfs -o size=16m,mode=755,nosuid,nodev,noexec flotilla "$root"
-mkdir "$root/usr" "$root/files" "$root/tmp" "$root/dev" "$root/etc" "$root/input"
-# mkfs looks here for mounted file systems and warns when the file is missing.
-: > "$root/etc/mtab"
-mount --bind /usr "$root/usr"
-mount -o remount,bind,ro,nosuid,nodev "$root/usr"
-for name in bin sbin lib lib64; do
-  if [ -L "/$name" ]; then cp -P "/$name" "$root/$name"
-  elif [ -d "/$name" ]; then
-    mkdir "$root/$name"; mount --bind "/$name" "$root/$name"; mount -o remount,bind,ro,nosuid,nodev "$root/$name"
-  fi
-done
-while [ "$inputs" -gt 0 ]; do
-  if [ -d "$2" ]; then mkdir "$root/input/$1"; else : > "$root/input/$1"; fi
-  mount --bind "$2" "$root/input/$1"
-  mount -o remount,bind,ro,nosuid,nodev,noexec "$root/input/$1"
-  inputs=$((inputs - 1)); shift 2
-done
-mount --bind "$directory/files" "$root/files"
-mount -o remount,bind,nosuid,nodev,noexec "$root/files"
-mount -o remount,ro "$root"
-cd "$root"
-ulimit -t "$cpu"
-exec nice -n 5 chroot "$root" /usr/bin/setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
-`;
+const ENTER_COMMAND = "setpriv --pdeathsig=KILL -- unshare --pid --uts --fork --kill-child=KILL -- nice -n 5".split(
+  " ",
+);
+/** Links into /usr where it has been merged with the root. */
+const USR_NAMES = ["bin", "sbin", "lib", "lib64"];
+const ENVIRONMENT = [
+  "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+  "HOME=/",
+  "LC_ALL=C",
+  // There is no list of mounted file systems, which mkfs looks for.
+  "EXT2FS_NO_MTAB_OK=1",
+];
+
+/** The command line of a confined program, in the syntax of jail.c. */
+async function commandOf(run: ConfinedRun): Promise<readonly string[]> {
+  const views = (await Promise.all(USR_NAMES.map(viewOf))).flat();
+  const steps: readonly (readonly (string | number)[])[] = [
+    ["net"],
+    ["read", "/usr", "/usr"],
+    ...views,
+    ...Object.entries(run.inputs ?? {}).map(([name, path]) => ["data", path, `/input/${name}`]),
+    ["write", join(run.directory, "files"), "/files"],
+    ...ENVIRONMENT.map((variable) => ["env", variable]),
+    ...(run.cpuSeconds === undefined ? [] : [["limit", "cpu", run.cpuSeconds]]),
+    // When memory runs out, the kernel kills it and machines before anything else on the host.
+    ["score", TOOL_SCORE],
+    ...run.capabilities.map((name) => ["keep", CAPABILITIES[name]]),
+    ...(run.capabilities.includes("mknod") ? [] : [["users"]]),
+    ["filter"],
+    ["dies"],
+  ];
+  return [...ENTER_COMMAND, run.launcher, ...steps.flat().map(String), "--", "/usr/bin/env", ...run.argv];
+}
+
+async function viewOf(name: string): Promise<readonly (readonly string[])[]> {
+  const path = `/${name}`;
+  const facts = await lstat(path).catch(() => undefined);
+  if (facts?.isSymbolicLink() === true) return [["link", await readlink(path), path]];
+  return facts?.isDirectory() === true ? [["read", path, path]] : [];
+}
 
 /** Returns the last 64 KiB of standard output. Throws ConfinedFailure, or the signal's reason. */
 export async function runConfined(run: ConfinedRun): Promise<string> {
-  await mkdir(join(run.directory, "root"), { recursive: true });
   await mkdir(join(run.directory, "files"), { recursive: true });
-  const inputs = Object.entries(run.inputs ?? {});
-  const bounding = ["-all", ...run.capabilities.map((name) => `+${name}`)].join(",");
+  const [starter = "", ...argv] = await commandOf(run);
   const deadline = deadlineSignal(run.clock, run.timeoutMs, run.signal);
   try {
     deadline.signal.throwIfAborted();
-    const child = spawn(
-      "setpriv",
-      [
-        ...ENTER_COMMAND.split(" "),
-        ENTER_SCRIPT,
-        "confine",
-        run.directory,
-        bounding,
-        String(run.cpuSeconds ?? "unlimited"),
-        String(inputs.length),
-        ...inputs.flat(),
-        ...run.argv,
-      ],
-      {
-        stdio: ["ignore", "pipe", "pipe"],
-        env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", HOME: "/tmp", LC_ALL: "C" },
-        signal: deadline.signal,
-        killSignal: "SIGKILL",
-      },
-    );
+    const child = spawn(starter, argv, {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
+      signal: deadline.signal,
+      killSignal: "SIGKILL",
+    });
     let [output, errors, failure] = ["", "", ""];
     child.stdout
       .setEncoding("utf8")

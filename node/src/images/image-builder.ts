@@ -28,7 +28,7 @@ import type { ImageProgress } from "@flotilla/contract/link/link";
 import { runTool } from "../host/out-of-memory.ts";
 import { decompress, UnpackBudget } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
-import { ConfinedFailure, type ConfinedRun, runConfined } from "./confine.ts";
+import { type Capability, ConfinedFailure, type ConfinedRun, runConfined } from "./confine.ts";
 import { CorruptData } from "./corrupt-data.ts";
 import { FailedBuilds } from "./failed-builds.ts";
 import type { UnpackedImage } from "./images.ts";
@@ -67,6 +67,8 @@ export interface ImageBuilderOptions {
   readonly directory: string;
   readonly catalog: Catalog;
   readonly clock: Clock;
+  /** The program of node/native/jail.c. */
+  readonly launcher: string;
   /** Size limit of an unpacked image. */
   readonly imageBytesMax: number;
   /** Frees disk space by removing unused images; throws DiskFull when it cannot. */
@@ -86,14 +88,15 @@ const PROGRAM_TIMEOUT_MS = 10 * 60 * 1000;
 const CPU_SECONDS = 120;
 const BYTES_PER_CPU_SECOND = 50e6;
 const ENTRIES_PER_CPU_SECOND = 2_500;
-const UNPACK_CAPABILITIES = ["chown", "dac_override", "fowner", "fsetid", "setfcap", "mknod"];
+const UNPACK_CAPABILITIES: readonly Capability[] = ["chown", "dac_override", "fowner", "fsetid", "setfcap", "mknod"];
 const UNPACK_ARGV = ["umoci", "raw", "unpack", "--image", "/files/layout:image", "/files/tree"];
 /**
  * The first is of the unpacking tool. To the kernel a file without room for its attributes is a full disk.
  */
 const NO_ROOM_FOR_ATTRIBUTES =
   /restore xattr metadata: .*: (?:no space left on device|argument list too long)$|Insufficient space to store extended attr/;
-const READ_CAPABILITIES = ["dac_read_search"];
+/** Files of every owner are read. */
+const READ_CAPABILITIES: readonly Capability[] = ["dac_override"];
 /** What the guest mounts or writes to. */
 const GUEST_DIRECTORIES = [
   ["proc", 0o555],
@@ -330,7 +333,8 @@ export class ImageBuilder {
     how: Pick<ConfinedRun, "directory" | "capabilities" | "signal"> & { readonly cpuSeconds: number },
     ...argv: readonly string[]
   ): Promise<string> {
-    const run = { ...how, argv, timeoutMs: PROGRAM_TIMEOUT_MS, clock: this.#options.clock };
+    const { clock, launcher } = this.#options;
+    const run = { ...how, argv, timeoutMs: PROGRAM_TIMEOUT_MS, clock, launcher };
     return runConfined(run).catch((error: unknown) => {
       throw error instanceof ConfinedFailure && NO_ROOM_FOR_ATTRIBUTES.test(error.detail)
         ? new Error("it has a file with more extended attributes than a file system can hold, which is about 4 KB")

@@ -21,6 +21,8 @@ export interface SmallerRootRequest {
   readonly bytes: number;
   readonly builder: ImageBuilder;
   readonly clock: Clock;
+  /** The program of node/native/jail.c. */
+  readonly launcher: string;
   readonly signal: AbortSignal;
 }
 
@@ -53,6 +55,7 @@ export async function ensureSmallerRoot(request: SmallerRootRequest): Promise<Ro
   return { rootPath, rootBytes: (await stat(rootPath)).size };
 }
 
-async function run({ clock, signal }: SmallerRootRequest, directory: string, argv: readonly string[]): Promise<void> {
-  await runConfined({ directory, capabilities: ["dac_override"], argv, timeoutMs: TIMEOUT_MS, signal, clock });
+async function run(request: SmallerRootRequest, directory: string, argv: readonly string[]): Promise<void> {
+  const { clock, launcher, signal } = request;
+  await runConfined({ launcher, directory, capabilities: [], argv, timeoutMs: TIMEOUT_MS, signal, clock });
 }

@@ -36,6 +36,8 @@ async function addImage(directory: string, letter: string, name = nameOf(letter)
 
 const open = (directory: string, used: readonly string[] = [], cacheBytesMax = 0) =>
   openImages({
+    // Nothing is unpacked.
+    launcher: "/bin/false",
     ...{ directory, cacheDirectory: directory, arch: "amd64", cacheBytesMax },
     ...{ allowedRegistries: [], mirrors: new Map(), insecureRegistries: [], credentialsPath: null },
     digestsInUse: () => Promise.resolve(new Set(used.map(digestOf))),

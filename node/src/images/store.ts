@@ -44,6 +44,8 @@ import { type Progress, type SpaceNeeded, ImageBuilder } from "./image-builder.t
 export interface ImagesOptions {
   /** Owned by this module; created with mode 0700 if missing. */
   readonly directory: string;
+  /** The program of node/native/jail.c, which confines what reads images. */
+  readonly launcher: string;
   /** Written by set-up: its `images/busybox` becomes `local/busybox`. */
   readonly cacheDirectory: string;
   /** The node's own: `amd64` or `arm64`. */
@@ -132,6 +134,7 @@ class ImageStore implements NodeImages {
       directory: join(directory, "work"),
       catalog: this.#catalog,
       clock,
+      launcher: options.launcher,
       imageBytesMax: options.cacheBytesMax,
       makeRoom,
     });
@@ -186,8 +189,9 @@ class ImageStore implements NodeImages {
 
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile> {
     if (diskBytes >= image.rootBytes) return Promise.resolve(image);
+    const { clock, launcher } = this.#options;
     return this.#shrinking.run(`${image.digest} ${diskBytes}`, {}, (signal) =>
-      ensureSmallerRoot({ image, bytes: diskBytes, builder: this.#builder, clock: this.#options.clock, signal }),
+      ensureSmallerRoot({ image, bytes: diskBytes, builder: this.#builder, clock, launcher, signal }),
     );
   }
 
@@ -227,6 +231,7 @@ class ImageStore implements NodeImages {
         bytesMax: this.#options.cacheBytesMax,
         signal: watch.signal,
         clock: this.#options.clock,
+        launcher: this.#options.launcher,
         configuration: PLAIN_CONFIGURATION,
       });
       if (this.#catalog.findByDigest(archive.digest) === undefined)

@@ -30,7 +30,7 @@ export const INITRAMFS_NAME = "initramfs";
 export const RESTORE_KERNEL_NAME = "vmlinuz-head";
 /** A library loaded into every VMM: it protects the memory of templates, and ends VMMs that are fenced. */
 export const VMM_LIBRARY_NAME = "vmm.so";
-/** The program that puts a VMM into its jail. */
+/** The program that puts a VMM, or one that reads an image, into its jail. */
 export const JAIL_NAME = "jail";
 /** The program that says which pages of a VMM's guest have changed. */
 export const MEMORY_WATCH_NAME = "memory-watch";
@@ -58,17 +58,15 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
   const agentPath = join(guestCache, agentName, "agent");
   if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup to build it`);
   const agent = await readFile(agentPath);
-  const jailSource = join(options.repositoryDirectory, "node", "native", "jail.c");
-  const librarySources = ["template-memory.c", "fence.c", "fence.h"].map((name) =>
-    join(options.repositoryDirectory, "node", "native", name),
-  );
-  const memoryWatchSource = join(options.repositoryDirectory, "node", "native", "memory-watch.c");
+  const native = (...names: readonly string[]): readonly string[] =>
+    names.map((name) => join(options.repositoryDirectory, "node", "native", name));
+  const jailSources = native("jail.c", "filter.c", "filter.h");
+  const librarySources = native("template-memory.c", "fence.c", "fence.h");
+  const memoryWatchSources = native("memory-watch.c");
   const key = createHash("sha256")
     .update(`${RECIPE} ${kernelVersion} ${MODULES.join(" ")} `)
     .update(agent)
-    .update(Buffer.concat(await Promise.all(librarySources.map((path) => readFile(path)))))
-    .update(await readFile(jailSource))
-    .update(await readFile(memoryWatchSource))
+    .update(await contentOf([...librarySources, ...jailSources, ...memoryWatchSources]))
     .digest("hex")
     .slice(0, 16);
   const directory = join(guestCache, `boot-${key}`);
@@ -83,11 +81,10 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
       kernelHead(await readFile(join(kernelDirectory, KERNEL_NAME))),
     );
     const library = ["-shared", "-fPIC"];
-    const compiled = librarySources.filter((path) => path.endsWith(".c"));
-    await compile(compiled, join(unfinished, VMM_LIBRARY_NAME), library);
+    await compile(librarySources, join(unfinished, VMM_LIBRARY_NAME), library);
     await writeFile(join(unfinished, OVERCOMMIT_NAME), "0\n");
-    await compile([jailSource], join(unfinished, JAIL_NAME), []);
-    await compile([memoryWatchSource], join(unfinished, MEMORY_WATCH_NAME), []);
+    await compile(jailSources, join(unfinished, JAIL_NAME), []);
+    await compile(memoryWatchSources, join(unfinished, MEMORY_WATCH_NAME), []);
     // VMMs read them as unprivileged users.
     for (const name of await readdir(unfinished)) await chmod(join(unfinished, name), 0o644);
     for (const program of [JAIL_NAME, MEMORY_WATCH_NAME]) await chmod(join(unfinished, program), 0o755);
@@ -118,10 +115,16 @@ function kernelHead(kernel: Buffer): Buffer {
   return head;
 }
 
+async function contentOf(paths: readonly string[]): Promise<Buffer> {
+  return Buffer.concat(await Promise.all(paths.map((path) => readFile(path))));
+}
+
+/** `sources` may contain headers. */
 async function compile(sources: readonly string[], path: string, options: readonly string[]): Promise<void> {
   const common = ["-O2", "-s", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
-  await promisify(execFile)("cc", [...options, ...common, "-o", path, ...sources]).catch((error: unknown) => {
-    throw new Error(`${sources.join(" and ")} could not be compiled; run scripts/setup to install a compiler`, {
+  const compiled = sources.filter((source) => source.endsWith(".c"));
+  await promisify(execFile)("cc", [...options, ...common, "-o", path, ...compiled]).catch((error: unknown) => {
+    throw new Error(`${compiled.join(" and ")} could not be compiled; run scripts/setup to install a compiler`, {
       cause: error,
     });
   });
