@@ -102,7 +102,7 @@ async function measure(control: Control, seconds: number): Promise<Finding> {
   const commits = await commitsPerSecond(db);
   const writingMs = await timed(() => writeFleet(db, { planId: plan.id, port, from: 2, to: NODES }));
 
-  nodes.stdin?.write(`${server.url}\n`);
+  nodes.stdin?.write(`${path.join(control.environment["FLOTILLA_DATA_DIR"] ?? "", "nodes.sock")}\n`);
   const quietMs = await usedDuring(server.pid, () => sleep(WARM_UP_MS));
   const fleet = await readsOf(server.url, key, seconds);
   const keys = await keysOf(admin);

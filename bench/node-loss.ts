@@ -65,7 +65,7 @@ export async function nodeLoss(): Promise<Finding> {
     programs.push(server);
     const { url, adminKeyFile } = JSON.parse(await firstLine(server)) as { url: string; adminKeyFile: string };
     await writeNodes(db, port);
-    nodes.stdin?.write(`${url}\n`);
+    nodes.stdin?.write(`${path.join(directory, "server", "nodes.sock")}\n`);
     const client = new Flotilla({ url, apiKey: (await readFile(adminKeyFile, "utf8")).trim(), retries: 0 });
     return await measure(db, client, (count) => void nodes.stdin?.write(`${count}\n`));
   } finally {

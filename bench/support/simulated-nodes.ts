@@ -4,9 +4,9 @@
  *
  * A program whose argument is the number of nodes; with a second one, `idle`, they have no machines at first.
  * It prints the port at which all of them listen, each at its own loopback address. The first line on its
- * standard input is the address of the server, to which it sends heartbeats from then on. Each further line
- * is a number: so many nodes, the first ones, are cut off from now on. On SIGTERM it prints the number of
- * answers by status, and ends.
+ * standard input is the path of the server's socket for nodes, to which it sends heartbeats from then on.
+ * Each further line is a number: so many nodes, the first ones, are cut off from now on. On SIGTERM it
+ * prints the number of answers by status, and ends.
  */
 import { once } from "node:events";
 import { Agent, createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
@@ -48,7 +48,7 @@ for (let node = 1; node <= nodes; node++) {
 }
 process.stdout.write(`${port}\n`);
 const lines = createInterface({ input: process.stdin });
-const [url] = (await once(lines, "line")) as [string];
+const [socketPath] = (await once(lines, "line")) as [string];
 lines.on("line", (line) => {
   cutOff = Number(line);
 });
@@ -89,7 +89,12 @@ async function send(node: number, body: object): Promise<void> {
     ...{ authorization: `Bearer ${credentialOf(node)}`, "content-type": "application/json" },
     "content-length": Buffer.byteLength(text),
   };
-  const request = httpRequest(`${url}/v1/nodes/${nodeId(node)}/heartbeat`, { method: "POST", headers, agent });
+  const request = httpRequest({
+    ...{ socketPath, path: `/v1/nodes/${nodeId(node)}/heartbeat` },
+    method: "POST",
+    headers,
+    agent,
+  });
   request.on("error", () => undefined);
   request.end(text);
   const answered = once(request, "response").catch(() => null) as Promise<[IncomingMessage] | null>;

@@ -40,9 +40,10 @@ export async function startTwoNodes(): Promise<TwoNodes> {
     const server = start("server/src/main.ts", { FLOTILLA_DATA_DIR: own, FLOTILLA_LISTEN: "127.0.0.1:0" });
     children.push(server);
     const { url, adminKeyFile } = JSON.parse(await firstLine(server)) as Record<"url" | "adminKeyFile", string>;
+    const socket = { FLOTILLA_NODE_SOCKET: path.join(own, "nodes.sock") };
     for (const name of NODES) {
       const place = { FLOTILLA_NODE_ID: name, FLOTILLA_DATA_DIR: path.join(directory, name) };
-      children.push(start("node/src/main.ts", { ...place, FLOTILLA_DRIVER: "qemu", FLOTILLA_URL: url }));
+      children.push(start("node/src/main.ts", { ...place, FLOTILLA_DRIVER: "qemu", FLOTILLA_URL: url, ...socket }));
     }
     const apiKey = (await readFile(adminKeyFile, "utf8")).trim();
     const client = new Flotilla({ url, apiKey, retries: 0 });

@@ -313,7 +313,8 @@ export const settings = {
     env: "FLOTILLA_NODE_SOCKET",
     flag: "node-socket",
     programs: ["node"],
-    meaning: "the Unix socket on which this host's server listens for nodes, used instead of its url",
+    meaning:
+      "the Unix socket on which this host's server listens for nodes; the node of that host is accepted nowhere else",
     defaultText: "none; `flotilla up` sets it",
     parse: (value) => value ?? null,
   }),

@@ -3,16 +3,18 @@
  * of it, and holds no secret.
  */
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
+import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { test } from "node:test";
 import type { Log } from "@flotilla/base/log";
 import type { AuditEntry } from "@flotilla/contract/audit";
+import { registrationProof } from "@flotilla/contract/link/fleet";
 import { SCOPES } from "@flotilla/contract/scopes";
 import { fastClock } from "../../test/support/fast-clock.ts";
 import { until } from "../../test/support/until.ts";
 import { appendAudit, findChain, listAudit, purgeAudit } from "../src/audit/store.ts";
 import { sql } from "../src/db/database.ts";
 import type { Client } from "./support/client.ts";
+import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startReceiver } from "./support/receiver.ts";
 import { startTestServer } from "./support/server.ts";
 
@@ -20,8 +22,10 @@ const DEADLINE_MS = 10_000;
 const logged: string[] = [];
 const noted = (fields: object, message: string): void => void logged.push(JSON.stringify([fields, message]));
 const log: Log = { debug: noted, info: noted, warn: noted, error: noted, child: () => log };
-const options = { webhookNetworks: ["127.0.0.0/8"], webhookHttp: true, webhookTimes: { retryMs: 10, leaseMs: 2_000 } };
-const server = await startTestServer({ ...options, log });
+const webhooks = { webhookNetworks: ["127.0.0.0/8"], webhookHttp: true, webhookTimes: { retryMs: 10, leaseMs: 2_000 } };
+const options = { ...webhooks, joinToken: TEST_JOIN_TOKEN };
+const nodeListen = { host: "127.0.0.1", port: 0 };
+const server = await startTestServer({ ...options, log, nodeListen });
 const shared = { databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory };
 const replica = await startTestServer({ ...options, ...shared });
 const { client, context } = server;
@@ -337,12 +341,22 @@ test("an operator lists the calls of all tenants page by page, and by key, resou
 
 test("the registration of a node is recorded in the operator's chain, and its reports are not", async () => {
   const { json: token } = await client.post("/v1/tokens", {});
-  const node = { id: "node-audited", address: "http://127.0.0.1:9", totalCpus: 1, totalMemoryMb: 1, totalDiskGb: 1 };
-  const registered = await client.withKey(token.token).post("/v1/nodes/register", node);
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const register = (bearer: string) => {
+    const proved = registrationProof("node-audited", createHash("sha256").update(bearer).digest("hex"));
+    return client.withKey(bearer).post("/v1/nodes/register", {
+      ...{ id: "node-audited", address: "parked:node-audited", totalCpus: 1, totalMemoryMb: 1, totalDiskGb: 1 },
+      publicKey: publicKey.export({ type: "spki", format: "pem" }),
+      proof: sign("sha256", Buffer.from(proved), privateKey).toString("base64"),
+    });
+  };
+  const registered = await register(token.token);
   assert.equal(registered.status, 200, registered.text);
-  const again = await client.withKey(registered.json.credential).post("/v1/nodes/register", node);
+  const again = await register(registered.json.credential);
   assert.equal(again.status, 200, again.text);
-  await client.withKey(registered.json.credential).post("/v1/nodes/node-audited/heartbeat", { resources: {} });
+  const own = { id: "node-own", address: "unix:/nowhere/agent.sock" };
+  const { credential } = (await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", own)).json;
+  assert.equal((await client.withKey(credential).post("/v1/nodes/node-own/heartbeat")).status, 200);
   await client.delete("/v1/nodes/node-audited/credential");
   const { tenantId } = (await client.get("/v1/me")).json;
   const entries = (await client.get("/v1/audit?resource=node-audited")).json as AuditEntry[];
@@ -357,6 +371,11 @@ test("the registration of a node is recorded in the operator's chain, and its re
   );
   assertIntact(await logOf(tenantId));
   assert.ok(!JSON.stringify(entries).includes(token.token));
+  const ofOwn = (await client.get("/v1/audit?resource=node-own")).json as AuditEntry[];
+  assert.deepEqual(
+    ofOwn.map(({ type }) => type),
+    ["nodes.registerNode"],
+  );
 });
 
 test("an id that is cut in the middle of a character is recorded", async () => {

@@ -24,7 +24,7 @@ type Written = ReadonlyMap<string, MachineRecord>;
 
 const NODES = ["ghost-a", "ghost-b", "ghost-c"] as const;
 for (const id of NODES) {
-  const register = { id, address: "http://127.0.0.1:9", totalCpus: CPUS };
+  const register = { id, address: "unix:/nowhere/agent.sock", totalCpus: CPUS };
   assert.equal((await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", register)).status, 200);
 }
 // They are asked for nothing here, and report nothing.

@@ -38,14 +38,14 @@ test("a node leaves when it is drained and no machine has its disk there, and no
   assert.equal((await client.delete("/v1/nodes/leaving")).status, 204);
   assert.equal(await statusOf("leaving"), undefined);
   assert.equal((await client.delete("/v1/nodes/leaving")).status, 404);
-  const again = await own.post("/v1/nodes/register", { id: "leaving", address: "http://127.0.0.1:9" });
+  const again = await own.post("/v1/nodes/register", { id: "leaving", address: "unix:/nowhere/agent.sock" });
   assert.equal(again.status, 409);
   assert.match(again.text, /its id or its key was revoked after its join token was made; restart its server/);
   await node.kill();
 });
 
 test("a node that is lost leaves although it did not confirm deletions, and its open runs end", async () => {
-  const address = "http://127.0.0.1:9";
+  const address = "unix:/nowhere/agent.sock";
   const joined = await own.post("/v1/nodes/register", { id: "lost", address });
   assert.equal(joined.status, 200, joined.text);
   const id = await makeMachine("orphan");

@@ -23,7 +23,7 @@ await operator.end();
 
 const { client, context } = await startTestServer({ databaseUrl, joinToken: TEST_JOIN_TOKEN });
 const { db } = context;
-const register = { id: "ghost", address: "http://127.0.0.1:9", totalCpus: 8 };
+const register = { id: "ghost", address: "unix:/nowhere/agent.sock", totalCpus: 8 };
 assert.equal((await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", register)).status, 200);
 
 /**

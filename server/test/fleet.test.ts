@@ -12,6 +12,7 @@ import { connect as connectTls } from "node:tls";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
+import type { NodeInfo } from "@flotilla/contract/nodes";
 import { readRegistrationAnswer } from "@flotilla/contract/link/generated";
 import { Membership } from "../../node/src/link/membership.ts";
 import { RemoteServer } from "../../node/src/link/remote-server.ts";
@@ -40,7 +41,7 @@ const usesOf = async (token: string): Promise<number> =>
   )?.uses ?? -1;
 
 const viewOf = async (id: string) =>
-  ((await client.get("/v1/nodes")).json as { id: string; status: string }[]).find((node) => node.id === id);
+  ((await client.get("/v1/nodes")).json as NodeInfo[]).find((node) => node.id === id);
 
 /** A node, as far as it calls the server. */
 async function makeNode(id: string, joinToken: string, serverUrl = url, home?: string) {
@@ -66,8 +67,9 @@ async function makeNode(id: string, joinToken: string, serverUrl = url, home?: s
 }
 
 test("a node joins over TLS and reports with its certificate, without which its credential is refused", async () => {
-  const node = await makeNode("far", await makeToken());
+  const node = await makeNode("far", await makeToken({ labels: { rack: "2" } }));
   const credential = await node.joinFleet();
+  assert.equal((await viewOf("far"))?.labels["rack"], "2");
   const reported = await node.beat(credential);
   assert.equal(reported.status, 200, reported.text);
   const { fleet } = JSON.parse(reported.text);

@@ -14,7 +14,7 @@ const LATE_MS = 60_000;
 
 const { json } = await client
   .withKey(TEST_JOIN_TOKEN)
-  .post("/v1/nodes/register", { id: "ghost", address: "http://127.0.0.1:9", totalCpus: 1 });
+  .post("/v1/nodes/register", { id: "ghost", address: "unix:/nowhere/agent.sock", totalCpus: 1 });
 await client.post("/v1/nodes/ghost/cordon");
 
 /** A heartbeat of the node that the test plays. */

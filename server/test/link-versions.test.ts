@@ -8,13 +8,19 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
-import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingMessage,
+  request as httpRequest,
+  type Server,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { LINK_VERSION, linkHeader } from "@flotilla/contract/link/version";
-import { TEST_JOIN_TOKEN } from "./support/node.ts";
+import { listenAtSocket, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -61,8 +67,10 @@ async function bodyOf(message: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-async function listening(answer: (request: IncomingMessage, response: ServerResponse, body: Buffer) => void) {
-  const listener = createServer((request, response) => {
+type Answering = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
+
+const playing = (answer: Answering): Server =>
+  createServer((request, response) => {
     // A node takes content when it has begun its answer.
     if (request.url?.endsWith("/files/write")) response.flushHeaders();
     bodyOf(request).then(
@@ -70,6 +78,9 @@ async function listening(answer: (request: IncomingMessage, response: ServerResp
       () => response.destroy(),
     );
   });
+
+async function listening(answer: Answering): Promise<string> {
+  const listener = playing(answer);
   await new Promise<void>((resolve) => {
     listener.listen(0, "127.0.0.1", resolve);
   });
@@ -94,7 +105,7 @@ function answerFile(response: ServerResponse, body: Buffer): void {
 
 /** A node of the next version that gives the recorded answers. */
 async function playNode(id: string): Promise<{ readonly report: (more: Fields) => Promise<void> }> {
-  const address = await listening(({ method, url = "" }, response, body) => {
+  const node = playing(({ method, url = "" }, response, body) => {
     if (url.endsWith("/exec")) return void response.end(Buffer.from(recorded.exec.answer, "base64"));
     if (url.includes("/files/")) return answerFile(response, body);
     if (method === "GET") return void response.end(JSON.stringify(recorded.images.answer));
@@ -105,7 +116,7 @@ async function playNode(id: string): Promise<{ readonly report: (more: Fields) =
     const machineId = /mach-[0-9a-f]{32}/.exec(url)?.[0];
     response.end(JSON.stringify({ ...recorded[name].answer, mood: "new", machineId, generation }));
   });
-  const entry = { ...recorded.register.request, ...LATER, id, address };
+  const entry = { ...recorded.register.request, ...LATER, id, address: await listenAtSocket(node) };
   const entered = await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", entry);
   assert.equal(entered.status, 200, entered.text);
   const own = client.withKey(entered.json.credential as string);
@@ -280,7 +291,7 @@ test("this node runs machines for a server of the next version", async () => {
 test("a node that is too new or too old does not enter, and is refused when it reports", async () => {
   const own = client.withKey(TEST_JOIN_TOKEN);
   const link = FAR;
-  const entry = { ...recorded.register.request, id: "node-v9", address: "http://127.0.0.1:9" };
+  const entry = { ...recorded.register.request, id: "node-v9", address: "unix:/nowhere/agent.sock" };
   const refused = await own.post("/v1/nodes/register", { ...entry, link });
   assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [409, "link_version"]);
   assert.match(refused.text, /node node-v9 has version 9 .* upgrade this server, one release at a time/);
@@ -309,9 +320,10 @@ test("an agent whose server is too new says so once, reports nothing and refuses
 });
 
 test("a node that refuses the server's version is named to the caller with what to do", async () => {
-  const address = await listening((_, response) => {
+  const refusing = playing((_, response) => {
     response.writeHead(426).end(JSON.stringify({ code: "version", message: "upgrade the server" }));
   });
+  const address = await listenAtSocket(refusing);
   const own = client.withKey(TEST_JOIN_TOKEN);
   const entry = { ...recorded.register.request, id: "node-z", address, link: NEXT };
   const { credential } = (await own.post("/v1/nodes/register", entry)).json;

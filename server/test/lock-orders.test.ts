@@ -15,7 +15,7 @@ import { until } from "../../test/support/until.ts";
 const { client, context } = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { db } = context;
 const NODE = "ghost";
-const register = { id: NODE, address: "http://127.0.0.1:9", totalCpus: 8 };
+const register = { id: NODE, address: "unix:/nowhere/agent.sock", totalCpus: 8 };
 assert.equal((await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", register)).status, 200);
 const MACHINES = 12;
 

@@ -253,7 +253,7 @@ test("when a third is silent nothing is replaced: it says so, resumes by itself,
   for (const id of ghosts) {
     const made = await client
       .withKey(TEST_JOIN_TOKEN)
-      .post("/v1/nodes/register", { id, address: "http://127.0.0.1:9", totalCpus: 1 });
+      .post("/v1/nodes/register", { id, address: "unix:/nowhere/agent.sock", totalCpus: 1 });
     credentials.set(id, client.withKey(made.json.credential));
     await client.post(`/v1/nodes/${id}/cordon`);
   }
@@ -366,7 +366,7 @@ test("what cannot be fenced is not replaced, nor is anything of a node under mai
 test("what was to be replaced is ended first when its node is back, also when the server died that was to delete it", async () => {
   const made = await client
     .withKey(TEST_JOIN_TOKEN)
-    .post("/v1/nodes/register", { id: "ghost-5", address: "http://127.0.0.1:9", totalCpus: 1 });
+    .post("/v1/nodes/register", { id: "ghost-5", address: "unix:/nowhere/agent.sock", totalCpus: 1 });
   await client.post("/v1/nodes/ghost-5/cordon");
   const pool = await poolOf(1);
   await fenced(pool);
@@ -391,7 +391,7 @@ test("what was to be replaced is ended first when its node is back, also when th
 test("a complete report is answered with all that is to be absent on its node, and with what was fenced also when it is gone", async () => {
   const made = await client
     .withKey(TEST_JOIN_TOKEN)
-    .post("/v1/nodes/register", { id: "ghost-6", address: "http://127.0.0.1:9", totalCpus: 1 });
+    .post("/v1/nodes/register", { id: "ghost-6", address: "unix:/nowhere/agent.sock", totalCpus: 1 });
   await client.post("/v1/nodes/ghost-6/cordon");
   const absentAfter = async (isComplete: boolean, machines: readonly object[] = []): Promise<readonly string[]> => {
     const answer = await client.withKey(made.json.credential).post("/v1/nodes/ghost-6/heartbeat", {

@@ -18,6 +18,7 @@ import type { Client } from "./support/client.ts";
 import { MACHINE_ID } from "./support/machine.ts";
 import { RESOURCES, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
 import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
@@ -40,7 +41,7 @@ const report = (id: string, raw: string) =>
 
 before(async () => {
   for (const id of ["hostile", "large", "often"]) {
-    const body = { id, address: "http://127.0.0.1:9" };
+    const body = { id, address: "unix:/nowhere/agent.sock" };
     const { json } = await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", body);
     nodes[id] = client.withKey(json.credential);
   }
@@ -62,7 +63,7 @@ test("a report of millions of values, or of many levels, is refused, and delays 
     }
     const { status, text } = await reporting;
     assert.deepEqual([status, /levels deep|more than \d+ values/.test(text)], [422, true]);
-    assert.ok(slowestMs < 5_000, `another caller waited for ${slowestMs} ms`);
+    assert.ok(slowestMs < 2 * loadAdjustedMs(5_000), `another caller waited for ${slowestMs} ms`);
   }
   const small = await report("hostile", withMember(nested(100)));
   assert.deepEqual([small.status, small.text.includes("64 levels deep")], [422, true]);
@@ -135,7 +136,7 @@ test("an answer of millions of values is that of a node that does not answer", a
   ];
   for (const answer of await Promise.allSettled(asking))
     assert.ok(answer.status === "rejected" && answer.reason instanceof NodeUnreachable, answer.status);
-  assert.ok(performance.now() - asked < 10_000);
+  assert.ok(performance.now() - asked < 2 * loadAdjustedMs(10_000));
 });
 
 test("an answer in which a small text has many levels is not parsed", async (t) => {

@@ -4,7 +4,6 @@
  */
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
@@ -12,7 +11,7 @@ import pg from "pg";
 import { type Statement, sql } from "../src/db/database.ts";
 import { NodeDirectory } from "../src/placement/directory.ts";
 import { NO_CEILINGS } from "../src/placement/place.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { listenAtSocket, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -65,14 +64,7 @@ class PlayedNode {
       const machineId = /mach-[0-9a-f]{32}/.exec(url)?.[0] ?? "";
       response.end(JSON.stringify({ ...absentMachine(machineId, 2), state: "preparing" }));
     });
-    await new Promise<void>((resolve) => {
-      listener.listen(0, "127.0.0.1", resolve);
-    });
-    after(() => {
-      listener.closeAllConnections();
-      listener.close();
-    });
-    this.#address = `http://127.0.0.1:${(listener.address() as AddressInfo).port}`;
+    this.#address = await listenAtSocket(listener);
     const entered = await this.#register(TEST_JOIN_TOKEN);
     this.#credential = entered.credential as string;
   }

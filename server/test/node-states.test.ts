@@ -26,7 +26,7 @@ const ID = "node-under-test";
 const now = Date.now();
 const registration = {
   id: ID,
-  address: "http://127.0.0.1:9",
+  address: "unix:/nowhere/agent.sock",
   totalCpus: 1,
   totalMemoryMb: 1024,
   totalDiskGb: 10,

@@ -23,7 +23,7 @@ async function playNode(
 ): Promise<void> {
   const registered = await server.client
     .withKey(TEST_JOIN_TOKEN)
-    .post("/v1/nodes/register", { id, address: "http://127.0.0.1:9", labels: { arch: "amd64", ...labels } });
+    .post("/v1/nodes/register", { id, address: "unix:/nowhere/agent.sock", labels: { arch: "amd64", ...labels } });
   assert.equal(registered.status, 200, registered.text);
   const tenantId = (await server.client.get("/v1/account")).json.tenantId as string;
   const held = images.map((reference) => ({ reference, architecture: "amd64", tenantId }));

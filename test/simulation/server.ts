@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import { Refusal } from "@flotilla/contract/errors";
 import type { EndpointName } from "@flotilla/contract/endpoints";
+import { readNodeMessage } from "../../server/src/json/node-message.ts";
 import { KeyCache } from "../../server/src/auth/key-cache.ts";
 import type { Caller } from "../../server/src/auth/caller.ts";
 import type { ServerSettings } from "../../server/src/config.ts";
@@ -133,15 +134,16 @@ export class SimulatedServer {
   async #serveNode({ nodeId, path, token, body }: Call): Promise<Answer> {
     const isRegistration = path.endsWith("/register");
     try {
-      const caller = await this.#assembly.nodes.authenticate(
-        token,
-        isRegistration ? "joinToken" : "nodeCredential",
-        null,
-      );
+      const caller = await this.#assembly.nodes.authenticate(token, isRegistration ? "joinToken" : "nodeCredential", {
+        certificate: null,
+        isLocal: true,
+      });
       if (caller === undefined) return { status: 401, text: "unknown", code: "unknown_key" };
       const handler = this.#assembly.handlers[isRegistration ? "registerNode" : "heartbeatNode"];
       assert.ok(handler !== undefined);
-      const answer = await handler(this.#request({ params: { id: nodeId }, query: {}, body: copied(body), caller }));
+      const bytes = Buffer.from(JSON.stringify(body));
+      const said = isRegistration ? copied(body) : readNodeMessage("heartbeat", bytes);
+      const answer = await handler(this.#request({ params: { id: nodeId }, query: {}, body: said, caller }));
       return { status: answer.status, text: JSON.stringify(answer.body), code: null };
     } catch (error) {
       return this.#refusal(path, error);

@@ -297,6 +297,7 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
         // An emulated host of test/kvm knows that KVM works.
         FLOTILLA_ACCELERATOR: process.env["FLOTILLA_ACCELERATOR"] ?? "tcg",
         FLOTILLA_URL: urls[index % urls.length] ?? "",
+        FLOTILLA_NODE_SOCKET: join(directory, `server-${index % urls.length}`, "nodes.sock"),
         ...nodeEnvironment,
       });
     }),

@@ -28,7 +28,9 @@ export function authenticate(parts: HandleParts, exchange: Exchange, route: Rout
   if (exchange.bearer === undefined && route?.endpoint.isUpgrade)
     exchange.bearer = searchOf(exchange.url).get("access_token") ?? undefined;
   if (access === "joinToken" || access === "nodeCredential") {
-    const asking = authenticateNode(parts.nodes, exchange, access, guard);
+    const { bearer, certificate } = exchange;
+    const isLocal = exchange.isFromNodes && exchange.peer === undefined;
+    const asking = authenticateNode(parts.nodes, { bearer, certificate, isLocal }, access, guard);
     return asking.then((node) => void (exchange.node = node));
   }
   const keep = (key: KnownKey): void => {

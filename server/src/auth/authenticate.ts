@@ -5,22 +5,21 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { Guard, NodeCaller, NodeCertificate } from "./caller.ts";
+import type { Guard, NodeCaller } from "./caller.ts";
 import type { KeyCache, KnownKey } from "./key-cache.ts";
 import type { LastUsed } from "./last-used.ts";
+
+/** How a node's call has come. */
+export type NodeWay = Pick<NodeCaller, "certificate" | "isLocal">;
 
 /** Authenticates nodes; the nodes family implements it. */
 export interface NodeAuthenticator {
   /**
    * `joinToken`: accepts a join token that has not expired, or a node's credential. `nodeCredential`: only
-   * the latter, and for a node that joined with a key only with its certificate. undefined: not known,
-   * expired or revoked.
+   * the latter: of a node that joined with a key with its certificate, of a node without one over the socket
+   * of this host. undefined: not known, expired, revoked, or not accepted on this way.
    */
-  authenticate(
-    bearer: string,
-    access: "joinToken" | "nodeCredential",
-    certificate: NodeCertificate | null,
-  ): Promise<NodeCaller | undefined>;
+  authenticate(bearer: string, access: "joinToken" | "nodeCredential", way: NodeWay): Promise<NodeCaller | undefined>;
 }
 
 /** Authenticates the tokens that open the connect bridge of one machine; ingress/ implements it. */
@@ -72,12 +71,12 @@ export async function authenticateConnectToken(
 
 export async function authenticateNode(
   nodes: NodeAuthenticator,
-  { bearer, certificate }: { readonly bearer: string | undefined; readonly certificate: NodeCertificate | null },
+  { bearer, ...way }: NodeWay & { readonly bearer: string | undefined },
   access: "joinToken" | "nodeCredential",
   guard: Guard,
 ): Promise<NodeCaller> {
   if (bearer === undefined) throw new Refusal("missing_key", "");
-  const caller = await guard(null, () => nodes.authenticate(bearer, access, certificate));
+  const caller = await guard(null, () => nodes.authenticate(bearer, access, way));
   if (caller === undefined) throw new Refusal("unknown_key", "unknown API key");
   return caller;
 }

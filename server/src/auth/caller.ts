@@ -30,6 +30,8 @@ export interface NodeCaller {
   readonly kind: "node";
   /** null: it has shown none, as a node of the server's host. */
   readonly certificate: NodeCertificate | null;
+  /** It came over the socket of this host, which only its root and the server's user can open. */
+  readonly isLocal: boolean;
   /** null: a join token, for a node that has no name yet. */
   readonly nodeId: string | null;
   readonly joinTokenPrefix: string | null;

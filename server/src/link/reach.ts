@@ -5,7 +5,7 @@
  *     unix:/path             a socket of this host
  *     parked:<node id>       one that the node has opened (parked.ts)
  *     https://host:port      TLS 1.3 with certificates on both sides; the node's must be its own
- *     http://host:port       without protection, for tests
+ *     http://host:port       without protection, for tests: no node can register it
  */
 import { isIP } from "node:net";
 import { connect as connectTls, type TLSSocket } from "node:tls";

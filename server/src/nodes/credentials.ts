@@ -7,6 +7,8 @@
  *   every server.
  * - The credential of a node that joined with a key works only on a connection with its certificate, except
  *   to register again, which proves that the node has the key (register.ts).
+ * - The credential of a node without a key, and the server's own join token, work only over the socket of
+ *   this host.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { NodeAuthenticator } from "../auth/authenticate.ts";
@@ -52,18 +54,20 @@ export function nodeAuthenticator(context: Context, ownJoinToken: string | null)
     work: (hashes) => findNodesByCredential(context.db, hashes),
   });
   return {
-    async authenticate(bearer, access, certificate): Promise<NodeCaller | undefined> {
+    async authenticate(bearer, access, way): Promise<NodeCaller | undefined> {
       const bearerHash = hashOf(bearer).toString("hex");
-      const caller = { kind: "node", nodeId: null, joinTokenMadeAt: 0, certificate, bearerHash } as const;
+      const caller = { kind: "node", nodeId: null, joinTokenMadeAt: 0, ...way, bearerHash } as const;
       if (CREDENTIAL_FORM.test(bearer)) {
         const node = await holders.do(bearerHash);
         if (node === undefined) return undefined;
-        const isItsKey = node.keyHash === null || isOf(certificate, { id: node.id, keyHash: node.keyHash });
+        // The node of this host has no key, so its credential alone would be accepted from anywhere.
+        if (node.keyHash === null && !way.isLocal) return undefined;
+        const isItsKey = node.keyHash === null || isOf(way.certificate, { id: node.id, keyHash: node.keyHash });
         if (!isItsKey && access === "nodeCredential") return undefined;
         return { ...caller, nodeId: node.id, joinTokenPrefix: null };
       }
       if (access !== "joinToken") return undefined;
-      if (ownHash !== null && timingSafeEqual(ownHash, hashOf(bearer)))
+      if (way.isLocal && ownHash !== null && timingSafeEqual(ownHash, hashOf(bearer)))
         return { ...caller, joinTokenPrefix: OWN_TOKEN, joinTokenMadeAt: startedAt };
       const prefix = joinTokenPrefix(bearer);
       if (prefix === undefined) return undefined;

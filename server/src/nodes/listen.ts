@@ -9,11 +9,12 @@ import type { NodeListen } from "../http/node-listener.ts";
 /** `sun_path` holds 108 bytes with its final NUL. */
 const SOCKET_PATH_BYTES_MAX = 107;
 
-/**
- * Without the socket when the data directory's path is too long for one: the host's node then calls the API's
- * address.
- */
+/** Throws an Error when the data directory's path is too long for a socket in it. */
 export function nodeListensOf({ dataDirectory }: Pick<ServerSettings, "dataDirectory">): readonly NodeListen[] {
   const path = join(dataDirectory, NODE_SOCKET_NAME);
-  return Buffer.byteLength(path) <= SOCKET_PATH_BYTES_MAX ? [{ path }] : [];
+  const tooMany = Buffer.byteLength(path) - SOCKET_PATH_BYTES_MAX;
+  if (tooMany <= 0) return [{ path }];
+  throw new Error(
+    `the path of FLOTILLA_DATA_DIR is ${tooMany} bytes too long for a socket in it; choose a shorter one`,
+  );
 }

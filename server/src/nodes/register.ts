@@ -5,8 +5,9 @@
  * - An existing node is replaced only with its own credential, with the server's own join token (by its own
  *   host's node), or after its credential was revoked, with a token that was made since
  *   (revocation-store.ts).
- * - A socket on this host is an address only for a node of this host. A node of another host has a key,
- *   proves with each registration that it has it, and gets a certificate.
+ * - A socket on this host is an address only for a node that calls over the socket of this host, and it
+ *   always may have one again. Any other node has a key, proves with each registration that it has it, and
+ *   gets a certificate.
  * - A registration whose answer was lost is repeated with the same token and key, and uses the token once.
  */
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
@@ -62,7 +63,7 @@ export async function registerNode(
     now: context.clock.now(),
   };
   checkLinkVersions(request.id, request.link ?? { version: 1, lowest: 1 });
-  await checkAddress(context, caller, request);
+  checkAddress(caller, request);
   const fleet = publicKey === null ? null : await factsFor(trust, request.id, publicKey);
   const registered =
     caller.nodeId === null
@@ -139,24 +140,18 @@ async function reregister(context: Context, caller: NodeCaller, registration: Re
   return { node, credential: null };
 }
 
-async function checkAddress(
-  context: Context,
-  caller: NodeCaller,
-  { id, address, publicKey }: RegisterNodeRequest,
-): Promise<void> {
-  if (address === parkedAddress(id) || address.startsWith("https:")) {
-    if (publicKey === undefined || publicKey === null)
-      throw new Refusal("invalid_body", `address ${address} needs publicKey and proof`);
-    if (address === parkedAddress(id)) return;
+/** Throws a Refusal for an address at which it could not be checked that the node answers. */
+function checkAddress(caller: NodeCaller, { id, address, publicKey }: RegisterNodeRequest): void {
+  const isHttps = /^https:\/\/[A-Za-z0-9.[\]:_-]+:\d{1,5}\/?$/.test(address) && URL.canParse(address);
+  if (address === parkedAddress(id) || isHttps) {
+    if (publicKey !== undefined && publicKey !== null) return;
+    throw new Refusal("invalid_body", `address ${address} needs publicKey and proof`);
   }
-  if (/^https?:\/\/[A-Za-z0-9.[\]:_-]+:\d{1,5}\/?$/.test(address) && URL.canParse(address)) return;
   if (!/^unix:\/[^\0]+$/.test(address)) {
     const text = `address ${JSON.stringify(address)} is neither unix:/path, https://host:port nor ${parkedAddress(id)}`;
     throw new Refusal("invalid_body", text);
   }
-  if (caller.joinTokenPrefix === OWN_TOKEN) return;
-  const known = caller.nodeId === null ? undefined : await findNode(context.db, id);
-  if (known?.address.startsWith("unix:") === true) return;
+  if (caller.isLocal && (caller.joinTokenPrefix === OWN_TOKEN || caller.nodeId !== null)) return;
   const text = `node ${id} cannot have a socket as its address: only a node on the server's own host can; give it https://host:port or ${parkedAddress(id)}`;
   throw new Refusal("invalid_body", text);
 }

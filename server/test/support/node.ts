@@ -5,6 +5,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
+import type { Server } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
@@ -41,6 +42,20 @@ export interface TestNode {
   restart(): Promise<void>;
 }
 
+/** Has a node that a test plays listen at a socket, which ends after its tests. Returns its address. */
+export async function listenAtSocket(node: Server): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-played-node-"));
+  const path = join(directory, "link.sock");
+  node.listen(path);
+  await once(node, "listening");
+  after(async () => {
+    node.closeAllConnections();
+    node.close();
+    await rm(directory, { recursive: true, force: true });
+  });
+  return `unix:${path}`;
+}
+
 /** Starts a node agent and waits until it has reported. Stopped after the tests of the file. */
 export async function startTestNode(server: TestServer, id = "node-a"): Promise<TestNode> {
   const directory = await mkdtemp(join(tmpdir(), "flotilla-test-node-"));
@@ -61,6 +76,7 @@ export async function startTestNode(server: TestServer, id = "node-a"): Promise<
         FLOTILLA_DRIVER: "fake",
         FLOTILLA_DATA_DIR: directory,
         FLOTILLA_URL: server.url,
+        FLOTILLA_NODE_SOCKET: server.client.nodeSocket ?? "",
         FLOTILLA_JOIN_TOKEN: TEST_JOIN_TOKEN,
         FLOTILLA_NODE_ID: id,
         FLOTILLA_LOG_LEVEL: "error",

@@ -114,5 +114,10 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     dataDirectory,
   });
   started.push(server);
-  return { ...server, client: new Client(server.url, server.adminKey.key), databaseUrl, dataDirectory };
+  return {
+    ...server,
+    client: new Client(server.url, server.adminKey.key, join(dataDirectory, "nodes.sock")),
+    databaseUrl,
+    dataDirectory,
+  };
 }
