@@ -51,6 +51,27 @@ test("a command is not sent into a connection that was idle for seconds, but int
   assert.notEqual(seen[0], seen[1]);
 });
 
+test("a node that says it is where another one is gets no call on a connection that was checked for the other", async (t) => {
+  const seen = { a: new Set<unknown>(), b: new Set<unknown>() };
+  const { address } = await answeringNode(t, (response) => {
+    seen[response.req.url === "/a" ? "a" : "b"].add(response.socket);
+    response.end("done");
+  });
+  const link = new NodeLink(createLog("silent"), systemClock);
+  t.after(() => link.close());
+  const call = async (nodeId: "a" | "b"): Promise<void> => {
+    const request = {
+      method: "GET",
+      path: `/${nodeId}`,
+      headersTimeout: 60_000,
+      signal: AbortSignal.timeout(60_000),
+    } as const;
+    assert.equal(await text(await link.open({ nodeId, address }, request)), "done");
+  };
+  for (const nodeId of ["a", "b", "b", "a", "a", "b"] as const) await call(nodeId);
+  assert.equal([...seen.a].filter((socket) => seen.b.has(socket)).length, 0);
+});
+
 /** A node that begins each answer, and continues it with `sendOn`. */
 async function answeringNode(t: TestContext, sendOn: (response: ServerResponse) => void): Promise<NodeAddress> {
   const node = createServer((request, response) => {

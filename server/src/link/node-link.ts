@@ -2,7 +2,8 @@
  * The server's side of the link to nodes: JSON requests and running commands, over one connection pool per
  * node.
  *
- * Owns the pools, keyed by the node's address; reach.ts opens the connections. Knows nothing of the database.
+ * Owns the pools, keyed by the node and its address, because a connection was checked for one node; reach.ts
+ * opens the connections. Knows nothing of the database.
  *
  * Always:
  * - A node that cannot be reached causes NodeUnreachable, whose text names the node and what to do. It is
@@ -302,12 +303,13 @@ export class NodeLink {
 
   /** The connections to a node. */
   #pool(node: NodeAddress): Pool {
-    const { address } = node;
-    let pool = this.#pools.get(address);
+    const { nodeId, address } = node;
+    const name = `${nodeId} ${address}`;
+    let pool = this.#pools.get(name);
     if (pool === undefined) {
       const idleMs = address.startsWith("unix:") ? KEEP_ALIVE_MS : REMOTE_KEEP_ALIVE_MS;
       pool = openPool(node, this.#fleet, { keepAliveTimeout: idleMs, keepAliveMaxTimeout: idleMs, pipelining: 1 });
-      this.#pools.set(address, pool);
+      this.#pools.set(name, pool);
     }
     return pool;
   }
