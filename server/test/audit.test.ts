@@ -3,18 +3,17 @@
  * of it, and holds no secret.
  */
 import assert from "node:assert/strict";
-import { createHash, generateKeyPairSync, sign } from "node:crypto";
+import { createHash } from "node:crypto";
 import { test } from "node:test";
 import type { Log } from "@flotilla/base/log";
 import type { AuditEntry } from "@flotilla/contract/audit";
-import { registrationProof } from "@flotilla/contract/link/fleet";
 import { SCOPES } from "@flotilla/contract/scopes";
 import { fastClock } from "../../test/support/fast-clock.ts";
 import { until } from "../../test/support/until.ts";
 import { appendAudit, findChain, listAudit, purgeAudit } from "../src/audit/store.ts";
 import { sql } from "../src/db/database.ts";
 import type { Client } from "./support/client.ts";
-import { TEST_JOIN_TOKEN } from "./support/node.ts";
+import { keyedNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startReceiver } from "./support/receiver.ts";
 import { startTestServer } from "./support/server.ts";
 
@@ -341,15 +340,8 @@ test("an operator lists the calls of all tenants page by page, and by key, resou
 
 test("the registration of a node is recorded in the operator's chain, and its reports are not", async () => {
   const { json: token } = await client.post("/v1/tokens", {});
-  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-  const register = (bearer: string) => {
-    const proved = registrationProof("node-audited", createHash("sha256").update(bearer).digest("hex"));
-    return client.withKey(bearer).post("/v1/nodes/register", {
-      ...{ id: "node-audited", address: "parked:node-audited", totalCpus: 1, totalMemoryMb: 1, totalDiskGb: 1 },
-      publicKey: publicKey.export({ type: "spki", format: "pem" }),
-      proof: sign("sha256", Buffer.from(proved), privateKey).toString("base64"),
-    });
-  };
+  const bodyFor = keyedNode("node-audited");
+  const register = (bearer: string) => client.withKey(bearer).post("/v1/nodes/register", bodyFor(bearer));
   const registered = await register(token.token);
   assert.equal(registered.status, 200, registered.text);
   const again = await register(registered.json.credential);

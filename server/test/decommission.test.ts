@@ -5,10 +5,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { until } from "../../test/support/until.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { keyedNode, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, nodeListen: { host: "127.0.0.1", port: 0 } });
 const { client, context } = server;
 const own = client.withKey(TEST_JOIN_TOKEN);
 const source = { type: "image", reference: "local/busybox" };
@@ -65,6 +65,6 @@ test("a node that is lost leaves although it did not confirm deletions, and its 
     sql`SELECT end_cause AS cause FROM machine_runs WHERE boot_id = 'boot-lost'`,
   );
   assert.equal(run?.cause, "unseen");
-  const other = client.withKey((await client.post("/v1/tokens")).json.token);
-  assert.equal((await other.post("/v1/nodes/register", { id: "lost", address })).status, 200);
+  const { token } = (await client.post("/v1/tokens")).json;
+  assert.equal((await client.withKey(token).post("/v1/nodes/register", keyedNode("lost")(token))).status, 200);
 });

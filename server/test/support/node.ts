@@ -3,12 +3,14 @@
  * without VMs. It registers at a test server with its join token.
  */
 import { type ChildProcess, spawn } from "node:child_process";
+import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import type { Server } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
+import { registrationProof } from "@flotilla/contract/link/fleet";
 import type { TestServer } from "./server.ts";
 import { until } from "../../../test/support/until.ts";
 
@@ -40,6 +42,19 @@ export interface TestNode {
   kill(): Promise<void>;
   /** Starts the agent again on the same directory. Resolves when the server has received its report. */
   restart(): Promise<void>;
+}
+
+/** Makes a key. Returns what a node of another host sends to register with it and a token or credential. */
+export function keyedNode(id: string): (bearer: string) => object {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  return (bearer) => {
+    const proved = registrationProof(id, createHash("sha256").update(bearer).digest("hex"));
+    return {
+      ...{ id, address: `parked:${id}`, totalCpus: 1, totalMemoryMb: 1, totalDiskGb: 1 },
+      publicKey: publicKey.export({ type: "spki", format: "pem" }),
+      proof: sign("sha256", Buffer.from(proved), privateKey).toString("base64"),
+    };
+  };
 }
 
 /** Has a node that a test plays listen at a socket, which ends after its tests. Returns its address. */
