@@ -26,6 +26,8 @@ export interface Seen {
   readonly rows: Rows;
 }
 
+/** How long a statement is under way to the database and back, while other requests are answered. */
+const STATEMENT_MS_MAX = 100;
 /** A canceled operation ends within this time, also when another server continues it. */
 const CANCELED_MS_MAX = 45_000;
 
@@ -102,7 +104,7 @@ function checkChanges({ world }: Cluster, before: Rows, { machines, nodes }: Row
 /** A canceled operation begins no step any more, and ends. */
 function checkCanceled({ world, serversApartMs }: Cluster, { operations }: Rows, healedAt: number | null): void {
   for (const { id, kind, status, canceledAt, stepSince } of operations) {
-    if (stepSince !== null && stepSince.ms > serversApartMs)
+    if (stepSince !== null && stepSince.ms > serversApartMs + STATEMENT_MS_MAX)
       world.violate(`operation ${id} (${kind}) was canceled before it began to ${stepSince.name}`);
     if (canceledAt === null || healedAt === null || ENDED.has(status)) continue;
     const ms = world.toEpoch(world.now) - Math.max(canceledAt, world.toEpoch(healedAt));
