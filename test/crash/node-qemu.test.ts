@@ -69,6 +69,9 @@ const KEPT = [
   /^images\/unpacked\/[^/]+\/(root-\d+\.ext4|empty-[0-9a-f]{16}\.qcow2)$/,
 ];
 
+/** A file that has its name when it is complete. */
+const UNFINISHED = /\.[0-9a-f]{8}$/;
+
 /** The same without what a running agent is working on. */
 async function lastingFiles(flotilla: Flotilla): Promise<readonly string[]> {
   return (await nodeFiles(flotilla)).filter((file) => !/^(prepared|templates)\//.test(file));
@@ -187,9 +190,9 @@ test("real machines survive kills of server and node agent at random moments", {
   await using flotilla = await startFlotilla({ driver: "qemu" });
   const hasEntered = async (): Promise<readonly string[] | false> => {
     const files = await lastingFiles(flotilla);
-    return files.includes("credential") && files;
+    return files.includes("credential") && !files.some((file) => UNFINISHED.test(file)) && files;
   };
-  const before = await until(hasEntered, { what: "the node to keep its credential" });
+  const before = await until(hasEntered, { what: "the node to keep its credential, and to finish its files" });
   await story(flotilla, before);
 });
 
