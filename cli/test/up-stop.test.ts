@@ -24,7 +24,9 @@ async function nothingIsLeft(dataDirectory: string): Promise<void> {
 
 /** Whether a process was started with this command line. */
 const hasProcess = (command: string): boolean =>
-  readdirSync("/proc").some((pid) => /^\d+$/.test(pid) && commandLine(Number(pid)).startsWith(command.replaceAll(" ", "\0")));
+  readdirSync("/proc").some(
+    (pid) => /^\d+$/.test(pid) && commandLine(Number(pid)).startsWith(command.replaceAll(" ", "\0")),
+  );
 
 test("signals that arrive together count as one, and a later one leaves nothing behind either", async (t) => {
   for (const pauseMs of [0, 1_100]) {

@@ -7,7 +7,8 @@
  * One embedded PostgreSQL serves all databases of a test file: under `npm test` the one of its place
  * (scripts/testing/postgres.ts), alone its own (cluster.ts).
  */
-import { mkdtemp, rm } from "node:fs/promises";
+import { randomBytes } from "node:crypto";
+import { copyFile, mkdtemp, rm } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,6 +18,7 @@ import type { Clock } from "@flotilla/base/clock";
 import type { ConnectionOptions } from "../../src/db/postgres.ts";
 import { createLog } from "../../src/log.ts";
 import { type RunningServer, type ServerOptions, startServer } from "../../src/main.ts";
+import { Secrets } from "../../src/secrets.ts";
 import { Client } from "./client.ts";
 import { administer, startTestCluster, TEMPLATE } from "./cluster.ts";
 
@@ -72,13 +74,31 @@ export interface TestServerOptions extends Partial<Omit<ServerOptions, "clock">>
   readonly clock?: Clock;
 }
 
+/** Data directories of servers that run. */
+const inUse = new Set<string>();
+
+/**
+ * A data directory: the given one, unless a server uses it. Beside that server another one has its own
+ * directory with the same keys, as on another host, so that each has its socket for nodes.
+ */
+async function directoryFor(given: string | undefined): Promise<string> {
+  if (given !== undefined && !inUse.has(given)) return given;
+  const made = await mkdtemp(join(tmpdir(), "flotilla-test-data-"));
+  if (given === undefined) return made;
+  // Makes the key of secrets, if there is none yet.
+  new Secrets(join(given, "secrets.key"), randomBytes).seal("test", {});
+  for (const name of ["admin.key", "secrets.key"]) await copyFile(join(given, name), join(made, name));
+  return made;
+}
+
 /**
  * Starts a server on a fresh database; stopped after the tests of the file. Answers are checked against the
  * contract.
  */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
   const started: RunningServer[] = [];
-  const dataDirectory = options.dataDirectory ?? (await mkdtemp(join(tmpdir(), "flotilla-test-data-")));
+  const dataDirectory = await directoryFor(options.dataDirectory);
+  inUse.add(dataDirectory);
   // Hooks run in the order in which they were made, and the database must outlive the server.
   after(async () => {
     for (const server of started) await server.stop();
@@ -113,9 +133,11 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     databaseUrl,
     dataDirectory,
   });
-  started.push(server);
+  const stop: RunningServer["stop"] = (how) => server.stop(how).finally(() => inUse.delete(dataDirectory));
+  started.push({ ...server, stop });
   return {
     ...server,
+    stop,
     client: new Client(server.url, server.adminKey.key, join(dataDirectory, "nodes.sock")),
     databaseUrl,
     dataDirectory,
