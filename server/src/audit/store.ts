@@ -85,9 +85,11 @@ export const listAllAudit = (
       AND ${matches(filter)}
     ORDER BY at, tenant_id, sequence LIMIT ${limit}`);
 
+const TYPE = sql`type`;
+
 const matches = ({ keyId, resource, type, from, to }: AuditFilter): Statement => sql`
       (${keyId}::text IS NULL OR key_id = ${keyId}::text) AND (${resource}::text IS NULL OR resource = ${resource}::text)
-      AND ${isOfType(sql`type`, type)}
+      AND ${isOfType(TYPE, type)}
       AND at >= coalesce(${instantOf(from)}::timestamptz, '-infinity') AND at < coalesce(${instantOf(to)}::timestamptz, 'infinity')`;
 
 /** The end of a chain. */

@@ -84,6 +84,9 @@ function spliced(
       text += `$${parameters.count}`;
     } else {
       used.add(fragment);
+      // A constant with SQL that is given to a fragment's function, such as the name of a column.
+      for (const given of expression.matchAll(/\b[A-Z_]+\b/g))
+        for (const each of fragments) if (each.name === given[0] && each.file === template.file) used.add(each);
       text += spliced(fragment, fragments, used, parameters);
     }
     text += template.texts[index + 1] ?? "";
