@@ -48,7 +48,7 @@ export class Client {
     if (this.key !== null) headers["authorization"] ??= `Bearer ${this.key}`;
     const body = options.raw ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
     if (options.body !== undefined) headers["content-type"] ??= "application/json";
-    if (this.nodeSocket !== null && OF_NODES.test(path))
+    if (this.nodeSocket !== null && method === "POST" && OF_NODES.test(path))
       return await callOverSocket(this.nodeSocket, { method, path, headers, body });
     const response = await fetch(this.url + path, {
       method,
