@@ -58,7 +58,7 @@ interface Entry {
 
 const LOOK_MS = 400;
 const FULL_LOOK_MS = 5_000;
-/** A busy host answers within it; together with LOOK_MS it is less than the second that is promised. */
+/** Time for the answer with the reason. Together with LOOK_MS it is less than the second that is promised. */
 const CUT_MS = 500;
 
 export class AccessWatch {
