@@ -30,6 +30,11 @@ const ceilings = {
   rateCpuHourMicros: int64({ description: "as it is now; `/v1/plans/{id}/rates` has every price with its time" }),
   rateMemoryGbHourMicros: int64({ description: "as it is now" }),
   rateExecMicros: int64({ description: "commands are free" }),
+  rateBaseHourMicros: int64({ description: "0: there is no price per machine" }),
+  rateDiskGbHourMicros: int64({ description: "0: disks have no price" }),
+  rateEgressGbMicros: int64({ description: "0: traffic has no price" }),
+  monthlyFeeMicros: int64({ description: "0: plans have no fee" }),
+  freeCreditMicros: int64({ description: "0: a plan gives no credit" }),
   rateRequestsPerSecond: int32({ description: "refill of the tenant's token bucket" }),
   rateBurst: int32({ description: "size of the tenant's token bucket" }),
 };

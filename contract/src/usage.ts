@@ -27,6 +27,10 @@ export const CostBreakdown = Type.Object({
   diskMicros: int64({ description: "0: disks are metered and have no price" }),
   egressMicros: int64({ description: "0: not metered" }),
   baseMicros: int64({ description: "0: there is no price per machine" }),
+  monthlyFeeMicros: int64({ description: "0: plans have no fee" }),
+  volumeDiscountMicros: int64({ description: "0: there are no discounts" }),
+  freeCreditMicros: int64({ description: "0: a plan gives no credit" }),
+  creditAppliedMicros: int64({ description: "0: credit is applied to the balance" }),
   totalMicros: int64({ description: "the sum of the lines" }),
   amountDueMicros: int64({ description: "the total: credit is applied to the balance, when the month is invoiced" }),
 });
@@ -53,6 +57,7 @@ export const AccountInfo = Type.Object({
       "what running machines may still cost until they are checked again, at most 60 s later; 0 unless the budget's policy is block or stop",
   }),
   prepaidCreditMicros: int64({ description: "what is left of credit after the final invoices" }),
+  lowBalanceThresholdMicros: int64({ description: "0: there is no notice of a low balance" }),
   periodUsage: UsageResponse,
   periodCost: CostBreakdown,
 });

@@ -432,6 +432,21 @@ test("account, usage, meters and machine usage say the same of the same time", a
   assert.equal((await payer.get("/v1/billing/meters")).status, 403);
 });
 
+test("the money fields that existing clients read are numbers, also those without a price", async () => {
+  const { plan, periodCost, lowBalanceThresholdMicros } = (await admin.get("/v1/account")).json;
+  const { id } = (await admin.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json;
+  const ofMachine = (await admin.get(`/v1/machines/${id}/usage`)).json.cost;
+  const ofDeleted = (await admin.call("DELETE", `/v1/machines/${id}?includeUsage=true`)).json.cost;
+  const lines = ["cpu", "memory", "exec", "disk", "egress", "base", "total", "amountDue"];
+  const others = ["creditApplied", "freeCredit", "volumeDiscount", "monthlyFee"];
+  for (const cost of [periodCost, ofMachine, ofDeleted])
+    for (const name of [...lines, ...others])
+      assert.ok(Number.isSafeInteger(cost[`${name}Micros`]), `${name}: ${JSON.stringify(cost)}`);
+  for (const name of ["rateBaseHour", "rateDiskGbHour", "rateEgressGb", "freeCredit", "monthlyFee"])
+    assert.equal(plan[`${name}Micros`], 0, name);
+  assert.equal(lowBalanceThresholdMicros, 0);
+});
+
 test("meters and the comparison of prices read the usage of some tenants at a time, however many there are", async () => {
   const from = monthAt(monthAt(Date.now()).from - 1).from;
   const planId = (await admin.post("/v1/plans", { name: "many", rateCpuHourMicros: HOUR, rateMemoryGbHourMicros: 0 }))

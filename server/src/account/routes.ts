@@ -63,6 +63,7 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
         budgetRemainingMicros: budget === null ? null : Math.max(0, budget - periodCost.totalMicros),
         heldMicros,
         prepaidCreditMicros: tenant.creditMicros,
+        lowBalanceThresholdMicros: 0,
         periodUsage: usageResponse(usage),
         periodCost,
       };

@@ -27,9 +27,10 @@ test("an hour of the default machine costs its processors and its memory", () =>
     ...{ tenantId: "tenant-1", from: "2026-07-01T00:00:00.000Z", to: "2026-07-01T10:00:00.000Z", ...counts },
     ...{ totalUptimeSeconds: 3600, cpuHours: 4, memoryGbHours: 8, diskGbHours: 200, egressGb: 0 },
   });
-  const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0 };
+  const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0, creditAppliedMicros: 0 };
+  const plans = { freeCreditMicros: 0, volumeDiscountMicros: 0, monthlyFeeMicros: 0 };
   const priced = { cpuMicros: 160_000, memoryMicros: 40_000, totalMicros: 200_000, amountDueMicros: 200_000 };
-  assert.deepEqual(costBreakdown(lines), { ...free, ...priced });
+  assert.deepEqual(costBreakdown(lines), { ...free, ...plans, ...priced });
 });
 
 test("each line is rounded down by itself, and large amounts stay exact", () => {

@@ -87,18 +87,26 @@ export function usageResponse(usage: Usage): UsageResponse {
 /** The cost of lines in micros, to compare with a budget. Exact up to 2^53, which is more than any budget. */
 export const costOf = (lines: readonly UsageLine[]): number => lines.reduce((sum, line) => sum + lineMicros(line), 0);
 
-/**
- * Throws InexactAmount when the total is beyond 2^53. Unpriced items are 0, because existing clients expect
- * numbers.
- */
+/** Existing clients expect numbers for what has no price, too. */
+const UNPRICED = {
+  execMicros: 0,
+  diskMicros: 0,
+  egressMicros: 0,
+  baseMicros: 0,
+  monthlyFeeMicros: 0,
+  volumeDiscountMicros: 0,
+  freeCreditMicros: 0,
+  creditAppliedMicros: 0,
+};
+
+/** Throws InexactAmount when the total is beyond 2^53. */
 export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   const cost = (meter: Meter): number =>
     lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);
   const [cpuMicros, memoryMicros] = [cost("cpu"), cost("memory")];
   const totalMicros = cpuMicros + memoryMicros;
   if (!Number.isSafeInteger(totalMicros)) throw new InexactAmount(String(totalMicros));
-  const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0 };
-  return { cpuMicros, memoryMicros, ...free, totalMicros, amountDueMicros: totalMicros };
+  return { cpuMicros, memoryMicros, ...UNPRICED, totalMicros, amountDueMicros: totalMicros };
 }
 
 /**
