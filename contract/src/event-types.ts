@@ -11,12 +11,12 @@
 import { renderMicros } from "@flotilla/base/money";
 import type { TObject, TProperties } from "typebox";
 import { BUDGET_POLICIES, type BudgetPolicy } from "./plans.ts";
-import { int64, oneOf, type Static, Type, typePattern } from "./schema.ts";
+import { int64, oneOf, type Static, timestamp, Type, typePattern } from "./schema.ts";
 
 export const EVENT_LEVELS = ["info", "warn", "error"] as const;
 export type EventLevel = (typeof EVENT_LEVELS)[number];
 
-/** Facts are texts, numbers and flags, as a node reports them. */
+/** Facts of nodes are texts, numbers and flags. */
 const is = <const P extends TProperties>(
   level: EventLevel,
   properties: P,
@@ -28,6 +28,9 @@ const number = Type.Number();
 /** A text for the machine's owner. */
 const reason = { reason: text };
 const node = { nodeId: text };
+
+/** One of the commands that ended at about the same time. */
+const ENDED_EXEC = Type.Object({ exitCode: number, durationMs: number, endedAt: timestamp() });
 
 const MEMORY_LOSS_CAUSES = ["resumeFailed", "vmEnded", "vmSilent", "cannotMove", "moveFailed"] as const;
 
@@ -89,7 +92,7 @@ export const EVENTS = {
   "machine.execEnded": is("info", { exitCode: number, durationMs: number }, (data) => {
     return `exec ended with exit code ${data.exitCode} after ${data.durationMs} ms`;
   }),
-  "machine.execsEnded": is("info", { count: number, failed: number }, (data) => {
+  "machine.execsEnded": is("info", { count: number, failed: number, execs: Type.Array(ENDED_EXEC) }, (data) => {
     return `${data.count} execs ended, ${data.failed} of them with an exit code other than 0`;
   }),
   "machine.claimed": is("info", { poolId: text }, (data) => `claimed from pool ${data.poolId}`),

@@ -122,7 +122,12 @@ export const usageEndpoints = {
     access: ["usage:read", "machine:read"],
     query: Type.Object({
       from: Type.Optional(text({ description: "RFC 3339; default: the start of the month of `to`" })),
-      to: Type.Optional(text({ description: "RFC 3339; default: now. Commands count by whole months" })),
+      to: Type.Optional(
+        text({
+          description:
+            "RFC 3339; default: now. Commands count by whole minutes: those of each minute that begins in the range",
+        }),
+      ),
     }),
     answers: { 200: json(UsageResponse) },
     errors: ["invalid_request"],

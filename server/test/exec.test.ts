@@ -221,6 +221,27 @@ test("commands are counted, shown on the timeline and written in batches", async
   assert.notEqual((await client.get(`/v1/machines/${id}`)).json.lastActivityAt, null);
 });
 
+test("each command is found in the tenant's events, also those that end together", async () => {
+  const id = await machine();
+  await exec({ command: "true" }, "", id);
+  const codes = Array.from({ length: 130 }, (_, code) => code);
+  await Promise.all(codes.map((code) => exec({ command: ["exit", String(code)] }, "", id)));
+  const found = await until(async () => {
+    const events = (await client.get(`/v1/events?machine=${id}&limit=1000`)).json as ExecEvent[];
+    const execs = events.flatMap(({ data }) => data.execs ?? (data.exitCode === undefined ? [] : [data]));
+    return execs.length > codes.length && execs;
+  });
+  const sorted = found.map(({ exitCode }) => exitCode).toSorted((one, other) => Number(one) - Number(other));
+  assert.deepEqual(sorted, [0, ...codes]);
+});
+
+interface EndedExec {
+  readonly exitCode?: number;
+}
+interface ExecEvent {
+  readonly data: EndedExec & { readonly execs?: readonly EndedExec[] };
+}
+
 test("however many commands run, none waits for the database, and they are recorded in batches", async () => {
   const id = await machine();
   await exec({ command: "true" }, "", id);
@@ -230,7 +251,7 @@ test("however many commands run, none waits for the database, and they are recor
   const rounds: number[] = [];
   for (let round = 0; round < 5 && !rounds.includes(0); round += 1)
     rounds.push(await countStatements(server.context.db, fifty));
-  const batches = await countStatements(server.context.db, fifty, /machine_exec_months/);
+  const batches = await countStatements(server.context.db, fifty, /machine_exec_minutes/);
   assert.equal(Math.min(...rounds), 0);
   const batchesMax = 1 + (performance.now() - startedAt) / 250;
   assert.ok(batches <= batchesMax, `${batches} batches were written, at most ${batchesMax} are due`);

@@ -63,9 +63,7 @@ const lockMachine = (id: string | undefined) => (transaction: Queryable) =>
 
 test("activity of machines", async () => {
   const ids = await machinesOfNode();
-  const activity = ids
-    .toReversed()
-    .map((machineId) => ({ machineId, at: context.clock.now(), execCount: 1, durationMs: 1 }));
+  const activity = ids.toReversed().map((machineId) => ({ machineId, at: context.clock.now(), execs: [] }));
   const rows = { first: lockMachine(ids[0]), last: lockMachine(ids.at(-1)) };
   assert.ok(await locksInOrder(rows, () => writeActivity(context, { activity, lines: [] })));
 });

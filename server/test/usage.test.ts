@@ -9,6 +9,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { sql } from "../src/db/database.ts";
 import { instantOf } from "../src/db/instant.ts";
+import { writeActivity } from "../src/machines/activity-store.ts";
 import { budgetReconciler } from "../src/machines/lifetime/budgets-loop.ts";
 import { noticeReconciler } from "../src/usage/notices-loop.ts";
 import { eachUsageOf, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
@@ -445,6 +446,24 @@ test("the money fields that existing clients read are numbers, also those withou
   for (const name of ["rateBaseHour", "rateDiskGbHour", "rateEgressGb", "freeCredit", "monthlyFee"])
     assert.equal(plan[`${name}Micros`], 0, name);
   assert.equal(lowBalanceThresholdMicros, 0);
+});
+
+test("a command counts in the range in which it ended, and ranges that follow each other add up", async () => {
+  const { id } = (await admin.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json;
+  const day = Date.UTC(2020, 1, 29);
+  const at = (minutes: number) => ({ at: day + minutes * 60_000, exitCode: 0, durationMs: 1000 });
+  for (const execs of [[at(0), at(990.5), at(990.99), at(991)], [at(990)], [at(1035)]])
+    await writeActivity(server.context, { activity: [{ machineId: id, at: day, execs }], lines: [] });
+  const used = async (from: number, to: number): Promise<readonly number[]> => {
+    const query = new URLSearchParams({ from: instantOf(at(from).at), to: instantOf(at(to).at) });
+    const { execCount, execDurationMs } = (await admin.get(`/v1/usage?${query}`)).json;
+    return [execCount, execDurationMs];
+  };
+  assert.deepEqual(await used(0, 990), [1, 1000]);
+  assert.deepEqual(await used(990, 991), [3, 3000]);
+  assert.deepEqual(await used(990, 1035), [4, 4000]);
+  assert.deepEqual(await used(0, 1035), [5, 5000]);
+  assert.deepEqual(await used(1036, 2000), [0, 0]);
 });
 
 test("meters and the comparison of prices read the usage of some tenants at a time, however many there are", async () => {

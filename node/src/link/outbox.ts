@@ -41,7 +41,9 @@ export class Outbox {
   /** Adds an event to the machine's timeline. */
   event(machineId: string, { type, data }: NewEvent): void {
     this.#eventCount += 1;
-    this.#events.push({ sequence: this.#eventCount, machineId, type, data: { ...data }, at: this.#clock.now() });
+    // Only servers write the events that have more than facts.
+    const facts = { ...data } as NodeEvent["data"];
+    this.#events.push({ sequence: this.#eventCount, machineId, type, data: facts, at: this.#clock.now() });
     if (this.#events.length > EVENTS_MAX) this.#events.shift();
     this.#added.abort();
   }

@@ -1,5 +1,5 @@
 /**
- * The statement that writes activity in machines: machine_exec_months, machines.last_activity_at, and events.
+ * The statement that writes activity in machines: machine_exec_minutes, machines.last_activity_at, events.
  */
 import { eventDocument, insertEvents } from "../write-events.ts";
 import type { NewEvent } from "@flotilla/contract/event-types";
@@ -7,12 +7,20 @@ import type { Context } from "../context.ts";
 import { sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 
+/** A command that has ended. */
+export interface EndedExec {
+  /** Epoch milliseconds. */
+  readonly at: number;
+  readonly exitCode: number;
+  readonly durationMs: number;
+}
+
 export interface ActivityBatch {
   readonly activity: readonly {
     readonly machineId: string;
+    /** Epoch milliseconds of the last activity. */
     readonly at: number;
-    readonly execCount: number;
-    readonly durationMs: number;
+    readonly execs: readonly EndedExec[];
   }[];
   readonly lines: readonly {
     readonly machineId: string;
@@ -27,13 +35,10 @@ export interface ActivityBatch {
  */
 export async function writeActivity(context: Context, { activity, lines }: ActivityBatch): Promise<void> {
   const inOrder = activity.toSorted((a, b) => (a.machineId < b.machineId ? -1 : 1));
-  const done = inOrder.map(({ machineId, at, execCount, durationMs }) => ({
-    machine_id: machineId,
-    at: instantOf(at),
-    month: `${new Date(at).toISOString().slice(0, 7)}-01`,
-    exec_count: execCount,
-    duration_ms: durationMs,
-  }));
+  const done = inOrder.map(({ machineId, at }) => ({ machine_id: machineId, at: instantOf(at) }));
+  const ended = inOrder.flatMap(({ machineId, execs }) =>
+    execs.map(({ at, durationMs }) => ({ machine_id: machineId, at: instantOf(at), duration_ms: durationMs })),
+  );
   const noted = lines.map(({ machineId, event, at }) => ({
     machine_id: machineId,
     event: eventDocument(event),
@@ -45,16 +50,19 @@ export async function writeActivity(context: Context, { activity, lines }: Activ
       ORDER BY id FOR NO KEY UPDATE),
     done AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(done)}::jsonb)
-        AS d(machine_id text, at timestamptz, month date, exec_count bigint, duration_ms bigint)
+        AS d(machine_id text, at timestamptz)
       WHERE (SELECT count(*) FROM locked) >= 0),
     touched AS (
       UPDATE machines m SET last_activity_at = greatest(m.last_activity_at, d.at) FROM done d
       WHERE m.id = d.machine_id AND m.deleted_at IS NULL),
     counted AS (
-      INSERT INTO machine_exec_months AS e (machine_id, tenant_id, month, exec_count, exec_duration_ms)
-      SELECT d.machine_id, m.tenant_id, d.month, d.exec_count, d.duration_ms FROM done d JOIN machines m ON m.id = d.machine_id
-      WHERE d.exec_count > 0
-      ON CONFLICT (machine_id, month) DO UPDATE SET
+      INSERT INTO machine_exec_minutes AS e (machine_id, tenant_id, minute, exec_count, exec_duration_ms)
+      SELECT m.id, m.tenant_id, date_trunc('minute', billing_time(m.tenant_id, d.at), 'UTC'), count(*), sum(d.duration_ms)
+      FROM jsonb_to_recordset(${JSON.stringify(ended)}::jsonb) AS d(machine_id text, at timestamptz, duration_ms bigint)
+      JOIN machines m ON m.id = d.machine_id
+      WHERE (SELECT count(*) FROM locked) >= 0
+      GROUP BY 1, 2, 3 ORDER BY 1, 3
+      ON CONFLICT (machine_id, minute) DO UPDATE SET
         exec_count = e.exec_count + excluded.exec_count,
         exec_duration_ms = e.exec_duration_ms + excluded.exec_duration_ms)
     ${insertEvents(sql`

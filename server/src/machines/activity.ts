@@ -6,15 +6,15 @@
  * - Activity is written at most FLUSH_MS after it happened.
  * - A machine's commands are counted before its delete and its stop are answered, but for those of other
  *   servers.
- * - A machine gets at most one event per batch, however many commands ended, so that a loop does not flood
- *   its timeline.
+ * - A machine gets one event per batch for at most EXECS_PER_EVENT_MAX commands, so that a loop does not
+ *   flood its timeline. The event has each of them.
  * - A long command counts as activity while it runs.
  *
  * A crash loses up to FLUSH_MS of counts; commands are not billed.
  */
 import type { NewEvent } from "@flotilla/contract/event-types";
 import type { Context } from "../context.ts";
-import { type ActivityBatch, writeActivity } from "./activity-store.ts";
+import { type ActivityBatch, type EndedExec, writeActivity } from "./activity-store.ts";
 
 const FLUSH_MS = 250;
 /** How often a machine with a running command is recorded as active. */
@@ -22,12 +22,12 @@ const TOUCH_MS = 5_000;
 /** After this time every server knows of an activity: two touches, and a slow write. */
 export const ACTIVITY_DELAY_MAX_MS = 15_000;
 
+/** Commands in one event. */
+const EXECS_PER_EVENT_MAX = 100;
+
 interface Tally {
   at: number;
-  execCount: number;
-  failedCount: number;
-  durationMs: number;
-  lastExitCode: number;
+  readonly execs: EndedExec[];
 }
 
 interface Line {
@@ -67,10 +67,7 @@ export class Activity {
     else this.#running.delete(machineId);
     const tally = this.#tally(machineId);
     if (exitCode === null) return;
-    tally.execCount += 1;
-    tally.durationMs += durationMs;
-    tally.lastExitCode = exitCode;
-    if (exitCode !== 0) tally.failedCount += 1;
+    tally.execs.push({ at: tally.at, exitCode, durationMs: Math.round(durationMs) });
   }
 
   /** Records an open connection until the function returned is called. Call it once. */
@@ -117,7 +114,7 @@ export class Activity {
   #tally(machineId: string): Tally {
     let tally = this.#tallies.get(machineId);
     if (tally === undefined) {
-      tally = { at: 0, execCount: 0, failedCount: 0, durationMs: 0, lastExitCode: 0 };
+      tally = { at: 0, execs: [] };
       this.#tallies.set(machineId, tally);
       this.#wakeLoop();
     }
@@ -167,13 +164,8 @@ export class Activity {
     this.#tallies = new Map();
     this.#lines = [];
     const batch: ActivityBatch = {
-      activity: [...tallies].map(([machineId, { at, execCount, durationMs }]) => ({
-        machineId,
-        at,
-        execCount,
-        durationMs: Math.round(durationMs),
-      })),
-      lines: [...lines, ...[...tallies].flatMap(([machineId, tally]) => lineOf(machineId, tally))],
+      activity: [...tallies].map(([machineId, tally]) => ({ machineId, ...tally })),
+      lines: [...lines, ...[...tallies].flatMap(([machineId, { execs }]) => linesOf(machineId, execs))],
     };
     try {
       await writeActivity(this.#context, batch);
@@ -185,13 +177,20 @@ export class Activity {
   }
 }
 
-/** The event for commands that ended since the last batch, without the commands: they may hold secrets. */
-function lineOf(machineId: string, tally: Tally): readonly Line[] {
-  const { execCount, failedCount, durationMs, lastExitCode, at } = tally;
-  if (execCount === 0) return [];
-  const event: NewEvent =
-    execCount === 1
-      ? { type: "machine.execEnded", data: { exitCode: lastExitCode, durationMs: Math.round(durationMs) } }
-      : { type: "machine.execsEnded", data: { count: execCount, failed: failedCount } };
-  return [{ machineId, event, at }];
+/** The events for commands that ended since the last batch, without the commands: they may hold secrets. */
+function linesOf(machineId: string, execs: readonly EndedExec[]): readonly Line[] {
+  const lines: Line[] = [];
+  for (let start = 0; start < execs.length; start += EXECS_PER_EVENT_MAX) {
+    const some = execs.slice(start, start + EXECS_PER_EVENT_MAX);
+    const last = some.at(-1);
+    if (last !== undefined) lines.push({ machineId, event: eventOf(last, some), at: last.at });
+  }
+  return lines;
+}
+
+function eventOf({ exitCode, durationMs }: EndedExec, execs: readonly EndedExec[]): NewEvent {
+  if (execs.length === 1) return { type: "machine.execEnded", data: { exitCode, durationMs } };
+  const failed = execs.filter((exec) => exec.exitCode !== 0).length;
+  const each = execs.map(({ at, ...exec }) => ({ ...exec, endedAt: new Date(at).toISOString() }));
+  return { type: "machine.execsEnded", data: { count: execs.length, failed, execs: each } };
 }

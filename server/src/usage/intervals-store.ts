@@ -35,14 +35,14 @@ interface ReadOptions extends Period {
   readonly now: number;
 }
 
-/** Usage of a tenant. Commands are counted by whole months, for each month that overlaps the period. */
+/** Usage of a tenant. Commands are counted by whole minutes: those of minutes that begin in the period. */
 export async function readTenantUsage(
   db: Queryable,
   { tenantId, ...options }: ReadOptions & { readonly tenantId: string },
 ): Promise<Usage> {
   const row = await db.queryOne<SumRow>(sql`
     WITH used AS (SELECT * FROM usage_intervals WHERE tenant_id = ${tenantId} AND ${overlaps(options)}),
-    executed AS (SELECT * FROM machine_exec_months WHERE tenant_id = ${tenantId} AND ${isTouched(options)}),
+    executed AS (SELECT * FROM machine_exec_minutes WHERE tenant_id = ${tenantId} AND ${begins(options)}),
     ${sums(options)}`);
   return usageOf(row, { ...options, tenantId });
 }
@@ -54,7 +54,7 @@ export async function readMachineUsage(
 ): Promise<Usage> {
   const row = await db.queryOne<SumRow>(sql`
     WITH used AS (SELECT * FROM usage_intervals WHERE machine_id = ${machineId} AND ${overlaps(options)}),
-    executed AS (SELECT * FROM machine_exec_months WHERE machine_id = ${machineId} AND ${isTouched(options)}),
+    executed AS (SELECT * FROM machine_exec_minutes WHERE machine_id = ${machineId} AND ${begins(options)}),
     ${sums(options)}`);
   return usageOf(row, { ...options, tenantId });
 }
@@ -66,7 +66,7 @@ export async function readUsageOf(
 ): Promise<ReadonlyMap<string, Usage>> {
   const rows = await db.query<SumRow>(sql`
     WITH used AS (SELECT * FROM usage_intervals WHERE tenant_id = ANY(${tenantIds}::text[]) AND ${overlaps(options)}),
-    executed AS (SELECT * FROM machine_exec_months WHERE tenant_id = ANY(${tenantIds}::text[]) AND ${isTouched(options)}),
+    executed AS (SELECT * FROM machine_exec_minutes WHERE tenant_id = ANY(${tenantIds}::text[]) AND ${begins(options)}),
     ${sums(options)}`);
   return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
 }
@@ -105,11 +105,11 @@ export async function costsOf(
 const overlaps = ({ from, to }: Period): Statement =>
   sql`started_at < ${instantOf(to)}::timestamptz AND (ended_at IS NULL OR ended_at > ${instantOf(from)}::timestamptz)`;
 
-/** Whether a month overlaps the period. */
-const isTouched = ({ from, to }: Period): Statement =>
-  sql`month >= date_trunc('month', ${instantOf(from)}::timestamptz AT TIME ZONE 'UTC') AND month < ${instantOf(to)}::timestamptz AT TIME ZONE 'UTC'`;
+/** Whether a minute begins in the period, so that the commands of adjacent periods add up. */
+const begins = ({ from, to }: Period): Statement =>
+  sql`minute >= ${instantOf(from)}::timestamptz AND minute < ${instantOf(to)}::timestamptz`;
 
-/** One row for each tenant, from the selected intervals and months of commands. */
+/** One row for each tenant, from the selected intervals and minutes of commands. */
 const sums = ({ from, to, now }: ReadOptions): Statement => sql`
     parts AS (
       SELECT tenant_id, meter, quantity, rate_id, started_at, ended_at FROM used WHERE ended_at IS NOT NULL

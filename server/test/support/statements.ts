@@ -11,7 +11,7 @@ import { until } from "../../../test/support/until.ts";
  * others.
  */
 const IN_BACKGROUND = [
-  /machine_exec_months/,
+  /machine_exec_minutes/,
   /reconcile_at <=/,
   /last_used_at/,
   /UPDATE nodes/,

@@ -44,21 +44,22 @@ CREATE INDEX machine_runs_machine ON machine_runs (machine_id, started_at);
 CREATE UNIQUE INDEX machine_runs_open ON machine_runs (machine_id, node_id) WHERE ended_at IS NULL;
 CREATE INDEX machine_runs_open_of_node ON machine_runs (node_id) WHERE ended_at IS NULL;
 
--- Commands run in a machine, by calendar month; written in batches.
-CREATE TABLE machine_exec_months (
+-- Commands run in a machine, by the minute in which they ended; written in batches. Written by
+-- server/src/machines/activity-store.ts.
+CREATE TABLE machine_exec_minutes (
   -- Which machine.
   machine_id text NOT NULL,
-  -- First day of the month in UTC.
-  month date NOT NULL,
+  -- The start of the minute, in the billing time of the tenant.
+  minute timestamptz NOT NULL CHECK (date_trunc('minute', minute, 'UTC') = minute),
   -- Its owner.
   tenant_id text NOT NULL,
   -- How many commands ended.
   exec_count bigint NOT NULL CHECK (exec_count >= 0),
   -- How long they took together.
   exec_duration_ms bigint NOT NULL CHECK (exec_duration_ms >= 0),
-  PRIMARY KEY (machine_id, month)
+  PRIMARY KEY (machine_id, minute)
 );
-CREATE INDEX machine_exec_months_of_tenant ON machine_exec_months (tenant_id, month);
+CREATE INDEX machine_exec_minutes_of_tenant ON machine_exec_minutes (tenant_id, minute);
 
 -- Whose costs intervals are. One row for each machine, key and set of labels that intervals have; never
 -- changed; outlives its machine. Written by triggers of machine_runs and machines only.
