@@ -62,7 +62,7 @@ test("errors in the guest are answered with an exit code", async () => {
   assert.equal(missing.exitCode, 255);
   assert.match(missing.stderr, /executable file 'nope' not found in \$PATH/);
   const late = (await exec({ command: ["sleep", "30"], timeoutSeconds: 1 })).json;
-  assert.equal(late.exitCode, 124);
+  assert.deepEqual([late.exitCode, late.stderr], [124, "command timed out\n"]);
   assert.ok(late.durationMs >= 1000);
 });
 

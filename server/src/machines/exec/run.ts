@@ -5,6 +5,7 @@
  * - A command is sent a second time only when the node answered that it did not run it, or it could not be
  *   sent.
  * - When the caller disconnects the command is ended, unless it runs in the background.
+ * - A command that was ended at its time limit says so at the end of its errors.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link/link";
@@ -16,6 +17,8 @@ import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
 import { locateFor } from "../locate.ts";
 import type { Command } from "./request.ts";
+
+const TIMED_OUT = Buffer.from("command timed out\n");
 
 export interface RunOptions {
   readonly tenantId: string;
@@ -36,6 +39,7 @@ export async function runCommand(services: MachineServices, options: RunOptions)
     try {
       const exit = await whenAgentListens(services, options.signal, () => attemptOnce(services, machine, options));
       exitCode = exit.exitCode;
+      if (exit.hasTimedOut) void options.sink.onOutput("stderr", TIMED_OUT);
       return exit;
     } catch (error) {
       options.sink.onFailing?.();
