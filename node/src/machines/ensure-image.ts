@@ -32,7 +32,7 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
     throw new ImageRefused(
       "image_not_cached",
-      `image ${reference} is not cached on this node, and a machine whose network is blocked cannot pull it; ` +
+      `image ${reference} is not cached on this node for this tenant, and a machine whose network is blocked cannot pull it; ` +
         `fetch it first with \`flotilla image pull ${reference}\`, then start the machine again`,
     );
   }
