@@ -64,7 +64,7 @@ function budgetText({ percent, usedMicros, budgetMicros, heldMicros, policy }: B
   const held = heldMicros === 0 ? "" : `, with ${renderMicros(heldMicros)} held for running machines`;
   const consequence = percent === 100 ? BUDGET_CONSEQUENCES[policy] : "";
   const used = `${renderMicros(usedMicros)} of ${renderMicros(budgetMicros)}`;
-  return `${percent} % of the monthly budget is used: ${used}${held}${consequence}`;
+  return `${percent} % of the monthly budget is used${heldMicros === 0 ? "" : " or held"}: ${used}${held}${consequence}`;
 }
 
 export const EVENTS = {

@@ -233,9 +233,8 @@ test("the overshoot is the rate for a window and each running machine, to the mi
     await book.heartbeat(node, NOON + usedMs);
     await renewHolds(db, NOON + usedMs);
     const refusal = refuseOverBudget(book.context(NOON + usedMs), tenant, ceilings);
-    if (isRefused)
-      await assert.rejects(refusal, /monthly budget used up: .* held for the next 60 s of running machines/);
-    else if (budget === fits) await assert.rejects(refusal, /monthly budget used up/, "nothing is left");
+    if (isRefused) await assert.rejects(refusal, /monthly budget.*: .* held for the next 60 s of running machines/);
+    else if (budget === fits) await assert.rejects(refusal, /does not fit in the monthly budget/, "nothing is left");
     const last = { id: made[0] ?? "", cpus, memoryMb: GIB };
     const again = refuseOverBudget(book.context(NOON + usedMs), tenant, ceilings, last);
     await (isRefused ? assert.rejects(again) : again);
@@ -277,7 +276,7 @@ test("with `block` what runs continues: each window costs exactly its rate for e
     assert.equal(held, machines * price(HOLD_MS, rate));
     const stoppable = (await listStoppable(db, now)).map(({ tenantId }) => tenantId);
     assert.ok(!stoppable.includes(tenant), "no machine is to be stopped");
-    await assert.rejects(refuseOverBudget(book.context(now), tenant, ceilings, other), /monthly budget used up/);
+    await assert.rejects(refuseOverBudget(book.context(now), tenant, ceilings, other), /monthly budget/);
   }
   for (const machine of running) await book.stop(machine, NOON + 5 * HOLD_MS);
 });
@@ -399,7 +398,7 @@ test("racing starts on two servers take as many windows as the budget has, and e
     assert.equal(status, 402, text);
     assert.match(
       text,
-      /^monthly budget used up: your three windows plan has a budget of 0\.239999, and 0\.\d+ are used, with 0\.\d+ held/,
+      /^a start does not fit in the monthly budget: your three windows plan has a budget of 0\.239999, and 0\.\d+ are used, with 0\.\d+ held/,
     );
     assert.match(text, /; a start needs 0\.06; ask the operator/);
   }

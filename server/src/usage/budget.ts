@@ -32,10 +32,12 @@ export async function refuseOverBudget(
   const { spent, held, needed, nextMonth } = await readCommitment(db, { tenantId, now: clock.now(), machine });
   const taken = spent + held;
   if (taken < monthlyBudgetMicros && taken + needed <= monthlyBudgetMicros) return;
+  const what = machine === undefined ? "another machine" : "a start";
+  const isUsedUp = spent >= monthlyBudgetMicros;
   const windows = `the next ${HOLD_MS / 1000} s of running machines`;
   throw new Refusal(
     "payment_required",
-    `monthly budget used up: your ${planName} plan has a budget of ${renderMicros(monthlyBudgetMicros)}, and ${renderMicros(spent)} are used${
+    `${isUsedUp ? "monthly budget used up" : `${what} does not fit in the monthly budget`}: your ${planName} plan has a budget of ${renderMicros(monthlyBudgetMicros)}, and ${renderMicros(spent)} are used${
       held > 0 ? `, with ${renderMicros(held)} held for ${windows}` : ""
     }${needed > 0 ? `; a start needs ${renderMicros(needed)}` : ""}; ask the operator for a larger budget, or wait for the next month, which begins at ${new Date(nextMonth).toISOString()}`,
   );

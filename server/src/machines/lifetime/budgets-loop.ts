@@ -21,7 +21,7 @@ import type { Database } from "../../db/database.ts";
 import { listDesiredRunning } from "./store.ts";
 import { stopForTenant } from "./end.ts";
 import type { ConvergeServices, MachineServices } from "../services.ts";
-import { readSpent, renewHolds } from "../../usage/holds-store.ts";
+import { HOLD_MS, readSpent, renewHolds } from "../../usage/holds-store.ts";
 import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../../usage/notices.ts";
 import { insertNotices } from "../../usage/notices-store.ts";
 import { listStoppable } from "../../usage/store.ts";
@@ -70,7 +70,8 @@ async function stopOverBudget(
 ): Promise<Done> {
   const { context } = services;
   const { db } = context;
-  const over: string[] = [];
+  /** Why the machines of each of these tenants are stopped. */
+  const over = new Map<string, string>();
   // Tenants whose test clocks differ may be in different months.
   for (const [aheadMs, group] of Map.groupBy(await listStoppable(db, now), (tenant) => tenant.clockAheadMs)) {
     const spent = await readSpent(db, { tenantIds: group.map(({ tenantId }) => tenantId), now });
@@ -79,12 +80,17 @@ async function stopOverBudget(
     if (full.length === 0) continue;
     const notices = full.flatMap((tenant) => noticesOf(tenant, used(tenant.tenantId), NOTICE_PERCENTS));
     await insertNotices(db, { notices, month: monthUpTo(now + aheadMs).from, now });
-    over.push(...full.map(({ tenantId }) => tenantId));
+    for (const { tenantId, budgetMicros } of full) over.set(tenantId, whyStopped(used(tenantId) >= budgetMicros));
   }
-  if (over.length === 0) return { count: 0, errors: [] };
-  const machines = await listDesiredRunning(context, over);
-  return await each(machines, (name) => stopForTenant(services, name, "the monthly budget is used up"));
+  if (over.size === 0) return { count: 0, errors: [] };
+  const machines = await listDesiredRunning(context, [...over.keys()]);
+  return await each(machines, (name) => stopForTenant(services, name, over.get(name.tenantId) ?? whyStopped(true)));
 }
+
+const whyStopped = (isUsedUp: boolean): string =>
+  isUsedUp
+    ? "the monthly budget is used up"
+    : `the next ${HOLD_MS / 1000} s of running machines do not fit in the monthly budget`;
 
 /** Sums what is used of budgets whose checks would read many intervals; returns for how many tenants. */
 async function writeSubtotals(db: Database, now: number): Promise<Done> {
