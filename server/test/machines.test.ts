@@ -402,6 +402,12 @@ test("refusals over a plan's ceilings have the documented texts", async () => {
   const oversize = await tiny.post("/v1/machines", { source, resources: { cpus: 3 } });
   assert.equal(oversize.status, 422);
   assert.match(oversize.text, /your Tiny plan allows 2 vCPUs per machine.*https:\/\/flotilla\.example\/plans/);
+  await client.patch(`/v1/tenants/${tenant}`, { maxCpus: 1 });
+  assert.match(
+    (await tiny.post("/v1/machines", { source, resources: { cpus: 2 } })).text,
+    /your tenant's own limit allows 1 vCPUs per machine, and 2 were requested; ask the operator for a larger one$/,
+  );
+  await client.patch(`/v1/tenants/${tenant}`, { maxCpus: null });
   assert.equal((await tiny.post("/v1/machines", { source, resources: { memoryMb: 2048 } })).status, 422);
   assert.equal((await tiny.post("/v1/machines", { source, resources: { diskGb: 11 } })).status, 422);
   // Omitted resources have the default, and are refused where the plan allows less; only the disk's default

@@ -240,6 +240,21 @@ test("a waiting machine that is too old is replaced, and the pool keeps its size
   await client.call("DELETE", `/v1/pools/${id}`);
 });
 
+test("a pool whose machines the plan forbids is refused, with the field of the pool", async () => {
+  const { id: planId } = (await client.post("/v1/plans", { name: "one processor", maxCpus: 1 })).json;
+  const { id: tenantId } = (await client.post("/v1/tenants", { name: "one processor", planId })).json;
+  const by = client.withKey((await client.post("/v1/apikeys", { tenantId })).json.key);
+  for (const [who, body] of [
+    [by, {}],
+    [client, { tenantId }],
+  ] as const) {
+    const refused = await who.post("/v1/pools", { image: IMAGE, ...body });
+    assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "quota_exceeded"]);
+    assert.match(refused.text, /allows 1 vCPUs per machine, and 4 is the default; name cpus, or/);
+  }
+  assert.equal((await by.post("/v1/pools", { image: IMAGE, cpus: 1, targetSize: 0 })).status, 200);
+});
+
 test("a pool is invisible to other tenants, and made for another tenant by an admin only", async () => {
   const [one, other] = [await tenant("first"), await tenant("second")];
   const id = await pool({ targetSize: 0 }, one);
@@ -248,6 +263,8 @@ test("a pool is invisible to other tenants, and made for another tenant by an ad
     assert.equal(answer.status, 404, answer.text);
   const tenantId = (await one.get("/v1/me")).json.tenantId as string;
   assert.equal((await other.post("/v1/pools", { image: IMAGE, tenantId })).status, 403);
+  const own = await one.post("/v1/pools", { image: IMAGE, tenantId });
+  assert.deepEqual([own.status, own.headers.get("x-error-code")], [403, "missing_scope"], "as with keys");
   assert.equal((await client.post("/v1/pools", { image: IMAGE, tenantId, targetSize: 0 })).status, 200);
   assert.equal((await client.post("/v1/pools", { image: IMAGE, tenantId: "tenant_none" })).status, 404);
   assert.equal((await one.get("/v1/pools")).json.length, 2);

@@ -57,7 +57,7 @@ export async function createMachine(
     secretEnv: secretNames.length === 0 ? null : services.secrets.seal(options.id, secretEnv),
   };
   checkReference(services.registries, description.source.reference);
-  refuseOversize(description, request.resources, ceilings, plansUrl);
+  refuseOversize(description, request.resources, { ceilings, plansUrl, path: "resources." });
   await refuseOverBudget(services.context, options.tenantId, ceilings);
   const given = request.name ?? null;
   for (let attempt = 1; ; attempt += 1) {
@@ -76,6 +76,26 @@ export async function createMachine(
     throw new Refusal("name_taken", text);
   }
 }
+
+/**
+ * Throws a Refusal when the tenant's plan forbids every machine of this size, whose fields the request itself
+ * has.
+ */
+export async function refuseForbiddenSize(
+  services: Pick<MachineServices, "ceilingsOf" | "plansUrl">,
+  tenantId: string,
+  named: CreateMachineRequest["resources"],
+): Promise<void> {
+  const ceilings = await services.ceilingsOf(tenantId);
+  refuseOversize(sizeOf(named, ceilings), named, { ceilings, plansUrl: services.plansUrl, path: "" });
+}
+
+/** The requested size, or the defaults. */
+const sizeOf = (resources: CreateMachineRequest["resources"], ceilings: Ceilings) => ({
+  cpus: resources?.cpus ?? CPUS_DEFAULT,
+  memoryMb: resources?.memoryMb ?? MEMORY_MB_DEFAULT,
+  diskGb: resources?.diskGb ?? Math.min(DISK_GB_DEFAULT, Math.max(1, ceilings.maxDiskGb)),
+});
 
 async function insert(
   { context, cache }: Pick<MachineServices, "context" | "cache">,
@@ -147,9 +167,7 @@ function describe(
     ports: portsOf(request.ports, portsMax),
     labels: { ...request.labels },
     workdir: checkAbsolutePath(request.workdir, "workdir"),
-    cpus: resources?.cpus ?? CPUS_DEFAULT,
-    memoryMb: resources?.memoryMb ?? MEMORY_MB_DEFAULT,
-    diskGb: resources?.diskGb ?? Math.min(DISK_GB_DEFAULT, Math.max(1, ceilings.maxDiskGb)),
+    ...sizeOf(resources, ceilings),
     isEphemeral: request.ephemeral ?? false,
     isPublic: request.public ?? false,
     isBranchable: request.branchable ?? request.forkable ?? false,

@@ -7,6 +7,7 @@ import type { PoolInfo } from "@flotilla/contract/pools";
 import type { Static } from "@flotilla/contract/schema";
 import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
+import { refuseForbiddenSize } from "../machines/create.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { machineInfo } from "../machines/view.ts";
@@ -45,13 +46,14 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
     createPool: async (request) => {
       const { caller, body } = request;
       const named = body.tenantId ?? null;
-      if (named !== null && named !== caller.tenantId && !caller.isAdmin)
+      if (named !== null && !caller.isAdmin)
         throw new Refusal(
           "missing_scope",
           "missing scope: admin; leave tenantId out to make a pool of your own tenant",
           { field: "tenantId" },
         );
       checkReference(services.registries, body.image);
+      await refuseForbiddenSize(services, named ?? caller.tenantId, body);
       const pool = {
         id: request.newId("pool"),
         tenantId: named ?? caller.tenantId,

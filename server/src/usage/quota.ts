@@ -11,6 +11,8 @@ import type { BudgetPolicy } from "@flotilla/contract/plans";
 /** A tenant's ceilings: its plan's, overridden by the tenant's own. */
 export interface Ceilings {
   readonly planName: string;
+  /** The ceilings that are the tenant's own. */
+  readonly own: readonly PlanLimit[];
   readonly maxMachines: number;
   readonly maxConcurrentMachines: number;
   /** Sum over all active machines. */
@@ -87,13 +89,16 @@ export function activeRefusal(
 
 /**
  * Throws when the size exceeds the plan's ceiling for one machine. `named`: the sizes that the request itself
- * named.
+ * named; `path`: where it has them.
  */
 export function refuseOversize(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number },
   named: { readonly cpus?: number | null; readonly memoryMb?: number | null } | null | undefined,
-  ceilings: Ceilings,
-  plansUrl: string | null,
+  {
+    ceilings,
+    plansUrl,
+    path,
+  }: { readonly ceilings: Ceilings; readonly plansUrl: string | null; readonly path: "" | "resources." },
 ): void {
   const rules: readonly [number, PlanLimit, string, string | null][] = [
     [size.cpus, "maxCpus", "vCPUs", typeof named?.cpus === "number" ? null : "cpus"],
@@ -103,12 +108,17 @@ export function refuseOversize(
   for (const [requested, of, unit, omitted] of rules) {
     const max = ceilings[of];
     if (requested <= max) continue;
+    // Another plan changes no ceiling of the tenant's own.
+    const isOwn = ceilings.own.includes(of);
+    const [whose, remedy] = isOwn
+      ? ["your tenant's own limit allows", "ask the operator for a larger one"]
+      : [allows(ceilings), advice(plansUrl)];
     const rest =
       omitted === null
-        ? `${requested} were requested; ${advice(plansUrl)}`
-        : `${requested} is the default; name resources.${omitted}, or ${advice(plansUrl)}`;
-    const text = `machine size quota exceeded: ${allows(ceilings)} ${max} ${unit} per machine, and ${rest}`;
-    const field = omitted === null ? {} : { field: `resources.${omitted}` };
+        ? `${requested} were requested; ${remedy}`
+        : `${requested} is the default; name ${path}${omitted}, or ${remedy}`;
+    const text = `machine size quota exceeded: ${whose} ${max} ${unit} per machine, and ${rest}`;
+    const field = omitted === null ? {} : { field: `${path}${omitted}` };
     throw new Refusal("quota_exceeded", text, { ...field, limit: { of, bound: "<=", value: max } });
   }
 }

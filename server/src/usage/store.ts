@@ -6,6 +6,7 @@
 import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import { notFound } from "../missing.ts";
 import type { Budgeted } from "./notices.ts";
 import type { Ceilings, Totals } from "./quota.ts";
 
@@ -22,14 +23,17 @@ export async function readTotals(db: Queryable, tenantId: string): Promise<Total
 /** The ceilings of a tenant's plan, overridden by the tenant's own. */
 export async function readCeilings(db: Queryable, tenantId: string): Promise<Ceilings> {
   const row = await db.queryOne<Ceilings>(sql`
-    SELECT p.name AS "planName", p.max_machines AS "maxMachines",
+    SELECT p.name AS "planName",
+      array_remove(ARRAY[CASE WHEN t.max_cpus IS NOT NULL THEN 'maxCpus' END,
+        CASE WHEN t.max_memory_mb IS NOT NULL THEN 'maxMemoryMb' END,
+        CASE WHEN t.max_disk_gb IS NOT NULL THEN 'maxDiskGb' END], NULL) AS own, p.max_machines AS "maxMachines",
       p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",
       p.max_total_memory_mb AS "maxTotalMemoryMb", p.max_total_disk_gb AS "maxTotalDiskGb", coalesce(t.max_cpus, p.max_cpus) AS "maxCpus",
       coalesce(t.max_memory_mb, p.max_memory_mb) AS "maxMemoryMb", coalesce(t.max_disk_gb, p.max_disk_gb) AS "maxDiskGb",
       p.budget_policy AS "budgetPolicy", p.monthly_budget_micros AS "monthlyBudgetMicros"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE t.id = ${tenantId}`);
-  if (row === undefined) throw new Error(`tenant ${tenantId} has no plan`);
+  if (row === undefined) throw notFound("tenant", tenantId);
   return row;
 }
 
