@@ -299,7 +299,7 @@ export const machineEndpoints = {
     access: ["machine:create"],
     body: { kind: "json", schema: CreateMachineRequest },
     answers: { 201: json(MachineInfo) },
-    errors: ["invalid_json", "invalid_request", "invalid_body", "name_taken", "quota_exceeded"],
+    errors: ["invalid_json", "invalid_request", "invalid_body", "name_taken", "quota_exceeded", "not_implemented"],
   }),
   getMachine: endpoint({
     method: "GET",

@@ -374,7 +374,10 @@ test("files: a range outside, a full disk, and a missing file", async () => {
     const isBytes = endpointOf(name).body?.kind === "bytes";
     return call(name, { id: await idFor(name), ...(isBytes ? { raw: "x".repeat(1000) } : {}) });
   });
-  await provoke("not_implemented", async (name) => call(name, { id: await idFor(name) }));
+  const packaged = { body: { source: { type: "smolmachine", reference: "x" } } };
+  await provoke("not_implemented", async (name) =>
+    call(name, name === "createMachine" ? packaged : { id: await idFor(name) }),
+  );
 });
 
 test("an unreachable database, and an unreachable node", async () => {

@@ -153,7 +153,10 @@ function describe(
   portsMax: number,
 ): Omit<MachineDescription, "name" | "secretNames" | "secretEnv"> {
   const { source, resources } = request;
-  if (source.type === "smolmachine") refuse("packaged machines cannot be started yet; use a source of type image");
+  if (source.type === "smolmachine")
+    throw new Refusal("not_implemented", "packaged machines are not served yet; use a source of type image", {
+      field: "source.type",
+    });
   const command = request.command ?? [];
   return {
     source: {
