@@ -119,6 +119,14 @@ test("pending endpoints answer 501, and no other does", async () => {
   }
 });
 
+test("a refusal of what is not served names the path that was called, also an alias", async () => {
+  for (const [, endpoint] of keyed.filter(([name]) => isPending(name) && !SNAPSHOTS.includes(name)))
+    for (const alias of endpoint.aliases ?? []) {
+      const { status, text } = await call(admin, { ...endpoint, path: alias });
+      assert.deepEqual([status, text], [501, `${endpoint.method} ${alias} is not served yet`]);
+    }
+});
+
 test("a body that is not JSON answers 400", async () => {
   for (const [, endpoint] of withJsonBody) {
     for (const raw of ["{", "not json", "\u0000", new Uint8Array([0x22, 0xff, 0x22])]) {

@@ -154,8 +154,7 @@ function serveWithinRate(parts: HandleParts, exchange: Exchange, route: Route): 
   const { key, presence } = exchange;
   const { admission } = parts;
   const { endpoint, handler } = route;
-  if (handler === undefined)
-    throw new Refusal("not_implemented", `${endpoint.method} ${endpoint.path} is not served yet`);
+  if (handler === undefined) throw new Refusal("not_implemented", `${endpoint.method} ${route.path} is not served yet`);
   if (endpoint.isUpgrade) checkHandshake(exchange.upgrade);
   const params = checkParameters(exchange.params, route);
   if (key !== undefined) presence.admit(parts.access, rightOf(endpoint, key, params["id"]));

@@ -12,6 +12,8 @@ import { type Check, compile } from "../json/validate.ts";
 export interface Route {
   readonly name: EndpointName;
   readonly endpoint: Endpoint;
+  /** The path of the endpoint, or one of its other names. */
+  readonly path: string;
   /** undefined: declared, but not served yet. */
   readonly handler: AnyHandler | undefined;
   readonly checkQuery: Check | undefined;
@@ -73,6 +75,7 @@ function makeRoute(
   return {
     name,
     endpoint,
+    path,
     handler,
     checkQuery: endpoint.query === undefined ? undefined : compile(endpoint.query),
     checkBody: endpoint.body?.kind === "json" ? compile(endpoint.body.schema) : undefined,
