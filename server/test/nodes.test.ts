@@ -75,6 +75,7 @@ test("a node registers with the server's token, gets a credential once and repor
   assert.deepEqual([node["status"], node["availableMemoryMb"], node["usedCpus"]], ["ready", 8_000, 1.5]);
   assert.deepEqual(node["labels"], { arch: "amd64" });
   assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat")).status, 200);
+  assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat", {})).status, 200, "as without a body");
   assert.equal((await ghost.post("/v1/nodes/other/heartbeat", heartbeat())).status, 404);
   assert.equal((await ghost.post("/v1/nodes/register", { id: "other", address: ADDRESS })).status, 409);
   assert.equal((await ghost.get("/v1/machines")).status, 401);
@@ -207,6 +208,10 @@ test("a join token is shown once, and admits no node that has no key, wherever i
       assert.equal(status, 422, `${address}: ${text}`);
     }
   assert.equal((await client.get("/v1/tokens")).json[0].uses, 0);
+  await server.context.db.execute(sql`UPDATE join_tokens SET uses = max_uses WHERE prefix = ${made.json.prefix}`);
+  const late = { id: "far", address: "https://10.0.0.1:8443" };
+  const refused = await client.withKey(made.json.token).post("/v1/nodes/register", late);
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [401, "unknown_key"], refused.text);
 });
 
 test("the node of this host is one only at its socket: its credential and its token are refused elsewhere", async () => {

@@ -17,6 +17,7 @@ import { coerceQuery } from "./query.ts";
 import type { Route } from "./route-table.ts";
 
 const PARAMETER_CHARACTERS_MAX = 256;
+const EMPTY_BYTES_MAX = 16;
 
 /** No id has a NUL or is long, so such a path names nothing. Throws a Refusal. */
 export function checkParameters(raw: Exchange["params"], route: Route): Readonly<Record<string, string>> {
@@ -108,6 +109,10 @@ function readPieces(
   return readBody(message, { maxBytes, share, watch: admission.bodies });
 }
 
+/** Clients that always send JSON send an empty object where no body is needed. */
+const saysNothing = (bytes: Buffer): boolean =>
+  bytes.byteLength <= EMPTY_BYTES_MAX && /^\s*\{\s*\}\s*$/.test(bytes.toString("latin1"));
+
 function inputOf(
   pieces: readonly Buffer[],
   { name, endpoint: { body: declared }, checkBody: check }: Route,
@@ -121,7 +126,8 @@ function inputOf(
   if (node !== undefined && node.nodeId !== null) admission.chargeNode(node.nodeId, size);
   if (size < LARGE_JSON_BYTES) {
     const bytes = joined(pieces);
-    if (said !== null && size > 0) return { bytes, json: readNodeMessage(said, bytes) };
+    if (said !== null && size > 0)
+      return { bytes, json: saysNothing(bytes) ? undefined : readNodeMessage(said, bytes) };
     return { bytes, json: checkBody(parseJson(bytes), isOptional, check) };
   }
   // Under an idempotency key it is compared with another request's.

@@ -46,11 +46,13 @@ export async function registerNode(
   caller: NodeCaller,
   request: RegisterNodeRequest,
 ): Promise<Registered> {
-  if (RESERVED_IDS.has(request.id)) {
-    const text = `node ${request.id} cannot register: /v1/nodes/${request.id} is not a node; choose another id with FLOTILLA_NODE_ID`;
-    throw new Refusal("invalid_body", text);
+  let publicKey: KeyObject | null;
+  try {
+    publicKey = checkRequest(caller, request);
+  } catch (fault) {
+    // A token that is used up admits no corrected request either.
+    throw (await usedUp(context, caller, { id: request.id, now: context.clock.now() })) ?? fault;
   }
-  const publicKey = provenKey(caller, request);
   const registration: Registration = {
     id: request.id,
     address: request.address,
@@ -62,8 +64,6 @@ export async function registerNode(
     keyHash: publicKey === null ? null : Buffer.from(keyHashOf(publicKey), "hex"),
     now: context.clock.now(),
   };
-  checkLinkVersions(request.id, request.link ?? { version: 1, lowest: 1 });
-  checkAddress(caller, request);
   const fleet = publicKey === null ? null : await factsFor(trust, request.id, publicKey);
   const registered =
     caller.nodeId === null
@@ -71,6 +71,18 @@ export async function registerNode(
       : await reregister(context, caller, registration);
   await context.db.notify("nodes", request.id);
   return { ...registered, fleet };
+}
+
+/** Returns the node's key. Throws a Refusal for a request that no token admits. */
+function checkRequest(caller: NodeCaller, request: RegisterNodeRequest): KeyObject | null {
+  if (RESERVED_IDS.has(request.id)) {
+    const text = `node ${request.id} cannot register: /v1/nodes/${request.id} is not a node; choose another id with FLOTILLA_NODE_ID`;
+    throw new Refusal("invalid_body", text);
+  }
+  const publicKey = provenKey(caller, request);
+  checkLinkVersions(request.id, request.link ?? { version: 1, lowest: 1 });
+  checkAddress(caller, request);
+  return publicKey;
 }
 
 /**
@@ -113,9 +125,26 @@ async function register(context: Context, caller: NodeCaller, registration: Regi
   });
 }
 
+/** The refusal of a node that is not known, if its token is used up; null: it may be another reason. */
+async function usedUp(
+  { db }: Pick<Context, "db">,
+  { joinTokenPrefix, bearerHash }: NodeCaller,
+  { id, now }: { readonly id: string; readonly now: number },
+): Promise<Refusal | null> {
+  if (joinTokenPrefix === null || (await isKnownNode(db, id))) return null;
+  const token = { prefix: joinTokenPrefix, hash: Buffer.from(bearerHash, "hex"), now };
+  if ((await findUsableToken(db, token))?.usesLeft !== 0) return null;
+  return new Refusal("unknown_key", `node ${id} cannot register: the join token is used up; create another one`);
+}
+
+const isKnownNode = async (db: Context["db"], id: string): Promise<boolean> =>
+  ((await findNode(db, id))?.status ?? "revoked") !== "revoked";
+
 async function notAdmitted({ db }: Context, caller: NodeCaller, { id, keyHash, now }: Registration): Promise<Refusal> {
-  const isKnown = ((await findNode(db, id))?.status ?? "revoked") !== "revoked";
-  if (!isKnown && (await isRevokedSince(db, { id, keyHash, tokenMadeAt: caller.joinTokenMadeAt }))) {
+  if (
+    !(await isKnownNode(db, id)) &&
+    (await isRevokedSince(db, { id, keyHash, tokenMadeAt: caller.joinTokenMadeAt }))
+  ) {
     const remedy =
       caller.joinTokenPrefix === OWN_TOKEN
         ? "restart its server to admit it again"
@@ -123,9 +152,8 @@ async function notAdmitted({ db }: Context, caller: NodeCaller, { id, keyHash, n
     const text = `node ${id} cannot register: its id or its key was revoked after its join token was made; ${remedy}`;
     return new Refusal("conflict", text);
   }
-  const token = { prefix: caller.joinTokenPrefix ?? "", hash: Buffer.from(caller.bearerHash, "hex"), now };
-  if (!isKnown && (await findUsableToken(db, token))?.usesLeft === 0)
-    return new Refusal("unknown_key", `node ${id} cannot register: the join token is used up; create another one`);
+  const refusal = await usedUp({ db }, caller, { id, now });
+  if (refusal !== null) return refusal;
   const text = `node ${id} cannot register: the id is in use; revoke that node's credential first, or choose another id with FLOTILLA_NODE_ID`;
   return new Refusal("conflict", text);
 }
