@@ -31,6 +31,16 @@ export const SCOPE_ALIASES: Readonly<Record<string, Scope>> = {
   "members:write": "keys:write",
 };
 
+/** Scopes that existing clients name and no endpoint needs: any key may have them, they permit nothing. */
+export const INERT_SCOPES: readonly string[] = [
+  "volume:read",
+  "volume:create",
+  "volume:delete",
+  "ops:read",
+  "billing:write",
+  "members:read",
+];
+
 /**
  * Whether the held scopes include `scope`: directly, or through `*` or `admin`. `admin` itself needs `admin`
  * or `*`.

@@ -70,6 +70,16 @@ test("other spellings of scopes are accepted, and unknown or no scopes are refus
   assert.equal((await client.post("/v1/apikeys", { scopes: [] })).status, 400);
 });
 
+test("scopes that existing clients ask for and nothing needs are kept, and permit nothing", async () => {
+  const scopes = ["machine:read", "volume:read", "volume:create", "ops:read", "billing:write", "members:read"];
+  const maker = client.withKey((await mint({ scopes: ["keys:write", "machine:read"] })).key);
+  const made = await mint({ scopes }, maker);
+  const holder = client.withKey(made.key);
+  assert.deepEqual((await holder.get("/v1/me")).json.scopes, scopes);
+  assert.equal((await holder.get("/v1/apikeys")).status, 403);
+  assert.equal((await holder.get("/v1/billing/invoices")).status, 403);
+});
+
 test("only an admin makes keys for another tenant, and they never reach beyond it", async () => {
   const tenant = (await client.post("/v1/tenants", { name: "guest" })).json.id as string;
   const { key } = await mint({ tenantId: tenant });

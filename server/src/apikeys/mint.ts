@@ -9,7 +9,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreateApiKeyRequest } from "@flotilla/contract/apikeys";
-import { grants, SCOPE_ALIASES, SCOPES, type Scope } from "@flotilla/contract/scopes";
+import { grants, INERT_SCOPES, SCOPE_ALIASES, SCOPES, type Scope } from "@flotilla/contract/scopes";
 import { hashKey } from "../auth/keys.ts";
 import type { Context } from "../context.ts";
 import type { Caller } from "../auth/caller.ts";
@@ -19,7 +19,7 @@ import { notFound } from "../missing.ts";
 const DAY_MS = 24 * 60 * 60 * 1000;
 /** Enough for the members and programs of a large team; it stops a loop that makes keys. */
 const KEYS_MAX = 1_000;
-const OPERATOR_SCOPES: readonly Scope[] = ["*", "admin"];
+const OPERATOR_SCOPES: readonly string[] = ["*", "admin"];
 
 export async function mintKey(
   context: Context,
@@ -90,7 +90,7 @@ function chooseScopes(caller: Caller, requested: readonly string[] | undefined, 
   const scopes = [...new Set(requested.map(knownScope))];
   if (scopes.length === 0)
     throw new Refusal("invalid_request", "a key without scopes can do nothing; name at least one scope");
-  const missing = scopes.filter((scope) => !mayGrant(caller, scope));
+  const missing = scopes.filter((scope) => !INERT_SCOPES.includes(scope) && !mayGrant(caller, scope));
   if (missing.length > 0) throw new Refusal("missing_scope", `missing scope: ${missing.join(", ")}`);
   const tooMuch = isForeign ? scopes.find((scope) => OPERATOR_SCOPES.includes(scope)) : undefined;
   if (tooMuch !== undefined)
@@ -105,7 +105,8 @@ function chooseScopes(caller: Caller, requested: readonly string[] | undefined, 
 export const mayGrant = (caller: Pick<Caller, "scopes">, scope: string): boolean =>
   scope === "*" ? caller.scopes.includes("*") : grants(caller.scopes, scope as Scope);
 
-function knownScope(name: string): Scope {
+function knownScope(name: string): string {
+  if (INERT_SCOPES.includes(name)) return name;
   const scope = Object.hasOwn(SCOPE_ALIASES, name) ? SCOPE_ALIASES[name] : SCOPES.find((item) => item === name);
   if (scope === undefined)
     throw new Refusal("invalid_request", `unknown scope ${JSON.stringify(name)}; known are ${SCOPES.join(", ")}`);
