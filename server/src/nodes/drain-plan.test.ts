@@ -65,6 +65,12 @@ test("a machine whose move was canceled stays, and one that another operation mo
 test("machines that moved are counted once, and one that does not run there is named", () => {
   const moves = [move("m", {}), move("m", { status: "succeeded", error: null, hasMoved: true })];
   assert.equal(view([], moves).movedCount, 1);
+  const starting = view([], [move("m", { status: "running", error: null, hasMoved: true })]);
+  assert.deepEqual([starting.startingCount, starting.movedCount], [1, 1]);
+  assert.equal(
+    progressText(starting, { stopAt: NOW, now: NOW, deleting: 0 }),
+    "1 of 1 machine moved; 1 machine starting on another node",
+  );
   const notRunning = view([], [move("n", { hasMoved: true, error: "it does not boot" })]);
   assert.equal(
     emptiedText(notRunning, 0),

@@ -49,6 +49,8 @@ export interface DrainView<Machine> {
   readonly waiting: readonly Machine[];
   readonly blocked: readonly BlockedMachine<Machine>[];
   readonly movedCount: number;
+  /** How many machines are on another node now, and their moves wait until they run there. */
+  readonly startingCount: number;
   /** Machines that are on another node now, and do not run there although they should. */
   readonly failed: readonly { readonly machineId: string; readonly error: string }[];
 }
@@ -97,6 +99,7 @@ export function viewDrain<Machine extends DrainedMachine>(facts: DrainFacts<Mach
   return {
     ...{ next, moving, waiting, blocked },
     movedCount: new Set(gone.map(({ machineId }) => machineId)).size,
+    startingCount: gone.filter(({ status }) => status === "running").length,
     failed: gone.flatMap(({ machineId, status, error }) =>
       status === "failed" && error !== null ? [{ machineId, error }] : [],
     ),
@@ -143,13 +146,14 @@ export interface DrainProgress {
 }
 
 export function progressText(view: DrainView<DrainedMachine>, { stopAt, now, deleting }: DrainProgress): string {
-  const { next, moving, waiting, blocked, movedCount } = view;
+  const { next, moving, waiting, blocked, movedCount, startingCount } = view;
   const left = next.length + moving.length + waiting.length + blocked.length;
   const running = blocked.filter(({ machine }) => machine.isActive).length;
   const stay = `${running === 1 ? "1 machine runs" : `${running} machines run`} and cannot be moved`;
   const when = stopAt > now ? `at ${new Date(stopAt).toISOString()} it is stopped` : "it is being stopped";
   return [
     movedCount + left > 0 ? `${movedCount} of ${counted(movedCount + left)} moved` : null,
+    startingCount > 0 ? `${counted(startingCount)} starting on another node` : null,
     moving.length > 0 ? `moving ${namesOf(moving)}` : null,
     waiting.length > 0 ? `trying again soon: ${namesOf(waiting)}` : null,
     running > 0 ? `${stay}; ${running === 1 ? when : when.replace("it is", "they are")}` : null,

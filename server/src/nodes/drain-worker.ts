@@ -82,8 +82,7 @@ interface Found {
   readonly view: DrainView<Machine>;
   /** Deleted machines that the node has not removed yet. */
   readonly deleting: number;
-  /** Machines that run elsewhere while their disk still comes from the node. */
-  /** Nothing is to be moved any more: only machines that stay are left. */
+  /** Nothing is to be moved any more, and what was moved runs: only machines that stay are left. */
   readonly isMoved: boolean;
   /** Machines that stay and run. */
   readonly running: readonly Machine[];
@@ -161,7 +160,7 @@ class Drain {
     return {
       view,
       deleting: records.length - kept.length,
-      isMoved: !isArriving && view.next.length + view.moving.length + view.waiting.length === 0,
+      isMoved: !isArriving && view.next.length + view.moving.length + view.waiting.length + view.startingCount === 0,
       running: view.blocked.flatMap(({ machine }) => (machine.isActive ? [machine] : [])),
     };
   }
