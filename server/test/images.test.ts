@@ -103,7 +103,10 @@ test("a blocked machine fails with the advice to fetch its image, and starts aft
   const { id } = (await client.post("/v1/machines", { source, network: { mode: "blocked" } })).json;
   const refused = await client.post(`/v1/machines/${id}/start`);
   assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "image_not_cached"]);
-  assert.match(refused.text, /team\/app:v1 is not cached on this node.*blocked.*flotilla image pull team\/app:v1/);
+  assert.match(
+    refused.text,
+    /team\/app:v1 is not cached on this node for this tenant, .*blocked.*flotilla image pull team\/app:v1/,
+  );
   const { state, error } = (await client.get(`/v1/machines/${id}`)).json;
   assert.equal(state, "error");
   assert.match(error, /flotilla image pull/);
@@ -167,7 +170,11 @@ test("a tenant sees the images that it fetched itself and local ones, and an adm
   );
   const source = { type: "image", reference: "team/private:1" };
   const { id } = (await two.post("/v1/machines", { source, network: { mode: "blocked" } })).json;
-  assert.match((await two.post(`/v1/machines/${id}/start`)).text, /is not cached on this node/);
+  assert.match((await two.post(`/v1/machines/${id}/start`)).text, /is not cached on this node for this tenant/);
+  const again = await two.post("/v1/images/pull", { reference: "team/private:1", nodeId: node.id });
+  await until(async () => (await two.get(`/v1/operations/${again.json.id}`)).json.status === "succeeded", PATIENT);
+  const listed = (await names(client)).filter((name) => name === "team/private:1");
+  assert.deepEqual(listed, ["team/private:1"], "an admin sees an image once, however many tenants have it");
 });
 
 test("a tenant that fetches more than a server works on at once keeps no other tenant waiting", async () => {

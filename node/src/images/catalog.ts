@@ -140,6 +140,12 @@ export class Catalog {
     return [...this.#images.values()];
   }
 
+  /** Local images without a reference: nothing can name them again. */
+  namelessLocal(): readonly (ImageRecord & { readonly lastUsedAt: number })[] {
+    const named = this.namedDigests();
+    return this.images().filter(({ digest, source }) => isLocalName(source) && !named.has(digest));
+  }
+
   /** The digests that a local reference points to. */
   localDigests(): ReadonlySet<string> {
     return new Set([...this.#references.values()].filter(({ name }) => isLocalName(name)).map(({ digest }) => digest));

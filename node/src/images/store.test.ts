@@ -24,7 +24,8 @@ async function addImage(directory: string, letter: string, name = nameOf(letter)
   await mkdir(path, { recursive: true });
   await writeFile(join(path, "root.ext4"), "x");
   const configuration = { env: [], workdir: "/", user: "", entrypoint: [], command: [] };
-  const facts = { digest, source: `docker.io/library/${letter}`, architecture: "amd64", os: "linux", layerCount: 1 };
+  const source = name.replace(/:[^:]*$/, "");
+  const facts = { digest, source, architecture: "amd64", os: "linux", layerCount: 1 };
   await writeFile(join(path, "image.json"), JSON.stringify({ ...facts, configuration, rootBytes: 1, sizeBytes: 100 }));
   const usedAt = (systemClock.now() - YEAR_MS) / 1000 + letter.charCodeAt(0);
   await utimes(join(path, "image.json"), usedAt, usedAt);
@@ -111,6 +112,21 @@ test("a local image is removed by its name, at once or when no machine uses it a
   assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
   await using again = await open(directory.path);
   assert.deepEqual(await again.list(), []);
+});
+
+test("a local image that was removed while a machine used it goes with the machine, also when there is room", async () => {
+  await using directory = await temporaryDirectory();
+  await addImage(directory.path, "a", "local/tools:1");
+  const kept = await addImage(directory.path, "b", "local/kept:1");
+  const replaced = await addImage(directory.path, "c");
+  await rm(join(directory.path, "references", "c.json"));
+  const used = ["a"];
+  await using images = await open(directory.path, used, 1e9);
+  await images.removeLocal("local/tools:1");
+  assert.deepEqual(await images.collect(), { removed: 0, freedBytes: 0 });
+  used.pop();
+  assert.deepEqual(await images.collect(), { removed: 1, freedBytes: 100 });
+  for (const rootPath of [kept, replaced]) await access(rootPath);
 });
 
 test("the removal of a local image removes neither what another name means nor what has no name", async () => {

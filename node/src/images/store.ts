@@ -288,6 +288,8 @@ class ImageStore implements NodeImages {
   async collect(): Promise<Collected> {
     return this.#collecting(async () => {
       await this.#blobs.removeOld();
+      const nameless = await this.#leaving(Number.POSITIVE_INFINITY, this.#catalog.namelessLocal());
+      if (nameless.length > 0) return this.#remove(nameless);
       const shortBytes = await this.#shortBytes({ peakBytes: 0, keptBytes: 0 });
       if (shortBytes <= 0) return { removed: 0, freedBytes: 0 };
       return this.#remove(await this.#leaving(shortBytes, await this.#candidates()));

@@ -49,8 +49,15 @@ export async function imagesOf(
   node: Pick<NodeRecord, "id" | "address">,
   { tenantId, asker }: ImagesQuery,
 ): Promise<readonly ImageInfo[]> {
-  const images = await link.listImages({ nodeId: node.id, address: node.address }, tenantId, asker);
+  const listed = await link.listImages({ nodeId: node.id, address: node.address }, tenantId, asker);
+  const images = tenantId === null ? eachOnce(listed) : listed;
   return (await inPieces(link.turns, asker, images, (piece) => piece.map((image) => imageInfo(node.id, image)))).flat();
+}
+
+/** A node lists an image for each tenant that has it, and has it once. */
+function eachOnce(images: readonly NodeImage[]): readonly NodeImage[] {
+  const known = new Map(images.map((image) => [`${image.reference} ${image.digest} ${image.architecture}`, image]));
+  return [...known.values()];
 }
 
 /** The JSON text of a list. */
