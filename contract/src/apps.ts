@@ -40,16 +40,30 @@ export const HealthCheck = Type.Object({
   retries: optional(int32()),
 });
 
-export const DeployStrategy = Type.Union([
-  Type.Object({
-    type: oneOf(["rolling"]),
-    batchSize: optional(int32()),
-    useHealthCheck: optional(Type.Boolean()),
-    waitSeconds: optional(int64()),
-  }),
-  Type.Object({ type: oneOf(["canary"]), canaryCount: optional(int32()), autoPromote: optional(Type.Boolean()) }),
-  Type.Object({ type: oneOf(["blueGreen"]) }),
-]);
+export const RollingStrategy = Type.Object({
+  type: oneOf(["rolling"]),
+  batchSize: optional(int32({ description: "default: 1" })),
+  useHealthCheck: optional(Type.Boolean()),
+  waitSeconds: optional(int64({ description: "default: 5" })),
+});
+export const CanaryStrategy = Type.Object({
+  type: oneOf(["canary"]),
+  canaryCount: optional(int32({ description: "default: 1" })),
+  autoPromote: optional(Type.Boolean()),
+});
+export const BlueGreenStrategy = Type.Object({ type: oneOf(["blueGreen"]) });
+
+const ofStrategy = (name: string): string => `#/components/schemas/${name}`;
+export const DeployStrategy = Type.Union([RollingStrategy, CanaryStrategy, BlueGreenStrategy], {
+  discriminator: {
+    propertyName: "type",
+    mapping: {
+      rolling: ofStrategy("RollingStrategy"),
+      canary: ofStrategy("CanaryStrategy"),
+      blueGreen: ofStrategy("BlueGreenStrategy"),
+    },
+  },
+});
 
 export const EnvVar = Type.Object({ key: text(), value: text() });
 

@@ -408,7 +408,10 @@ export const machineEndpoints = {
     query: Type.Object({
       from: Type.Optional(text({ description: "RFC 3339; default: the start of the month of `to`" })),
       to: Type.Optional(
-        text({ description: "RFC 3339; default: now, or the machine's deletion. Commands count by whole minutes, as in `GET /v1/usage`" }),
+        text({
+          description:
+            "RFC 3339; default: now, or the machine's deletion. Commands count by whole minutes, as in `GET /v1/usage`",
+        }),
       ),
     }),
     answers: { 200: json(MachineUsageResponse) },

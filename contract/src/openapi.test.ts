@@ -137,13 +137,39 @@ test("the document names a server, and describes every tag", () => {
 
 test("shapes of the specification and of every family are components, and used", () => {
   const text = JSON.stringify(document);
-  const specified = ["CommandSpec", "DeployStrategy", "EnvVar", "HealthCheckType", "VolumeMount", "FileEntry"];
+  const specified = [
+    "CommandSpec",
+    "CreateVolumeRequest",
+    "DeployStrategy",
+    "EnvVar",
+    "HealthCheckType",
+    "VolumeMount",
+    "FileEntry",
+  ];
   const records = ["AuditEntry", "Invoice", "TenantEvent", "PlacementExplanation", "VolumeInfo", "WebhookInfo"];
   for (const name of [...specified, ...records]) {
     assert.ok(name in document.components.schemas, name);
     assert.ok(text.includes(`"#/components/schemas/${name}"`), name);
   }
 });
+
+test("a strategy names its kind in a field that tells generated clients which schema it has", () => {
+  const { DeployStrategy: strategy, ...others } = document.components.schemas as never as Record<string, Tagged>;
+  assert.ok(strategy);
+  const { propertyName, mapping } = strategy.discriminator;
+  assert.deepEqual(
+    strategy.anyOf.map(({ $ref }) => $ref),
+    Object.values(mapping),
+  );
+  for (const [kind, $ref] of Object.entries(mapping))
+    assert.deepEqual(others[$ref.replace("#/components/schemas/", "")]?.properties[propertyName]?.enum, [kind]);
+});
+
+interface Tagged {
+  readonly discriminator: { readonly propertyName: string; readonly mapping: Readonly<Record<string, string>> };
+  readonly anyOf: readonly { readonly $ref: string }[];
+  readonly properties: Readonly<Record<string, { readonly enum?: readonly string[] }>>;
+}
 
 test("a machine's state is a string whose description lists the known values without closing the list", () => {
   const { type, description, ...rest } = document.components.schemas["MachineInfo"]?.properties["state"] ?? {};

@@ -251,7 +251,7 @@ export abstract class Methods {
    * Create a machine; it is `stopped` until it is started.
    *
    * `POST /v1/machines`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_request, invalid_body, name_taken, quota_exceeded.
+   * Refuses with invalid_json, invalid_request, invalid_body, name_taken, quota_exceeded, not_implemented.
    */
   createMachine(body: CreateMachineRequest, options: CallOptions = {}): Promise<MachineInfo> {
     return this.call({ method: "POST", path: "/v1/machines", json: body, answer: "json" }, options);
@@ -1748,6 +1748,8 @@ export interface AccountInfo {
   heldMicros: number;
   /** what is left of credit after the final invoices */
   prepaidCreditMicros: number;
+  /** 0: there is no notice of a low balance */
+  lowBalanceThresholdMicros: number;
   periodUsage: UsageResponse;
   periodCost: CostBreakdown;
 }
@@ -1892,6 +1894,10 @@ export interface AuditRecord {
   calls?: number | undefined;
 }
 
+export interface BlueGreenStrategy {
+  type: "blueGreen";
+}
+
 export interface BranchBatchRequest {
   count?: number | null | undefined;
   names?: readonly string[] | null | undefined;
@@ -1912,6 +1918,13 @@ export interface CallerInfo {
   tenantName: string;
   tenantStatus: string;
   registryNamespace: string;
+}
+
+export interface CanaryStrategy {
+  type: "canary";
+  /** default: 1 */
+  canaryCount?: number | null | undefined;
+  autoPromote?: boolean | null | undefined;
 }
 
 export interface CancelDrainAnswer {
@@ -2034,6 +2047,14 @@ export interface CostBreakdown {
   egressMicros: number;
   /** 0: there is no price per machine */
   baseMicros: number;
+  /** 0: plans have no fee */
+  monthlyFeeMicros: number;
+  /** 0: there are no discounts */
+  volumeDiscountMicros: number;
+  /** 0: a plan gives no credit */
+  freeCreditMicros: number;
+  /** 0: credit is applied to the balance */
+  creditAppliedMicros: number;
   /** the sum of the lines */
   totalMicros: number;
   /** the total: credit is applied to the balance, when the month is invoiced */
@@ -2206,21 +2227,7 @@ export interface DeployRequest {
   publicIngress?: boolean | null | undefined;
 }
 
-export type DeployStrategy =
-  | {
-      type: "rolling";
-      batchSize?: number | null | undefined;
-      useHealthCheck?: boolean | null | undefined;
-      waitSeconds?: number | null | undefined;
-    }
-  | {
-      type: "canary";
-      canaryCount?: number | null | undefined;
-      autoPromote?: boolean | null | undefined;
-    }
-  | {
-      type: "blueGreen";
-    };
+export type DeployStrategy = RollingStrategy | CanaryStrategy | BlueGreenStrategy;
 
 export interface DiffPlanQuery {
   /** such as 2026-07; one that has begun; default: the last one */
@@ -2496,14 +2503,14 @@ export interface GetInvoiceQuery {
 export interface GetMachineUsageQuery {
   /** RFC 3339; default: the start of the month of `to` */
   from?: string | undefined;
-  /** RFC 3339; default: now, or the machine's deletion. Commands count by whole months */
+  /** RFC 3339; default: now, or the machine's deletion. Commands count by whole minutes, as in `GET /v1/usage` */
   to?: string | undefined;
 }
 
 export interface GetUsageQuery {
   /** RFC 3339; default: the start of the month of `to` */
   from?: string | undefined;
-  /** RFC 3339; default: now. Commands count by whole months */
+  /** RFC 3339; default: now. Commands count by whole minutes: those of each minute that begins in the range */
   to?: string | undefined;
 }
 
@@ -3372,6 +3379,16 @@ export interface PlanInfo {
   rateMemoryGbHourMicros: number;
   /** commands are free */
   rateExecMicros: number;
+  /** 0: there is no price per machine */
+  rateBaseHourMicros: number;
+  /** 0: disks have no price */
+  rateDiskGbHourMicros: number;
+  /** 0: traffic has no price */
+  rateEgressGbMicros: number;
+  /** 0: plans have no fee */
+  monthlyFeeMicros: number;
+  /** 0: a plan gives no credit */
+  freeCreditMicros: number;
   /** refill of the tenant's token bucket */
   rateRequestsPerSecond: number;
   /** size of the tenant's token bucket */
@@ -3643,6 +3660,15 @@ export interface ResourcesRequest {
   memoryMb?: number | null | undefined;
   /** default 20, or what the plan allows if that is less */
   diskGb?: number | null | undefined;
+}
+
+export interface RollingStrategy {
+  type: "rolling";
+  /** default: 1 */
+  batchSize?: number | null | undefined;
+  useHealthCheck?: boolean | null | undefined;
+  /** default: 5 */
+  waitSeconds?: number | null | undefined;
 }
 
 export interface RotateSecretRequest {
