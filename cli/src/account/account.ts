@@ -15,7 +15,7 @@ export async function run(call: Call): Promise<void> {
     ["status", account.status],
     ["test clock", account.testClock],
     ["plan", account.plan?.name ?? null],
-    ["machines", `at most ${account.effectiveMaxMachines}`],
+    ["machines", machines(account)],
     ["one machine", sizes(account.effectiveMaxCpus, account.effectiveMaxMemoryMb, account.effectiveMaxDiskGb)],
     [
       "all together",
@@ -27,6 +27,9 @@ export async function run(call: Call): Promise<void> {
   call.output.line();
   call.output.facts([...usageFacts(account.periodUsage), ...costFacts(account.periodCost)]);
 }
+
+const machines = ({ effectiveMaxMachines, plan }: AccountInfo): string =>
+  `at most ${effectiveMaxMachines}${plan === null ? "" : `, ${plan.maxConcurrentMachines} of them running`}`;
 
 const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>
   `at most ${cpus} CPUs, ${renderMemory(memoryMb)} memory, ${diskGb} GB disk`;
