@@ -14,12 +14,12 @@ export interface UntilOptions {
   readonly what?: string;
   /** Milliseconds, on a host without other load. */
   readonly deadlineMs?: number;
-  /** Interval, for what lasts only a moment. Default: a twentieth of the time so far, within EVERY_MS. */
+  /** Interval, for what lasts only a moment. Default: an eighth of the time so far, within EVERY_MS. */
   readonly everyMs?: number;
 }
 
 const DEADLINE_MS = 30_000;
-const EVERY_MS = { min: 5, max: 100 } as const;
+const EVERY_MS = { min: 10, max: 250 } as const;
 /** The load average is one of the last minute: load that has just begun does not show in it. */
 const MARGIN = 2;
 
@@ -47,7 +47,7 @@ export async function until<T>(
       const seen = last instanceof Error ? last.message : JSON.stringify(last);
       throw new Error(`waited ${limitMs} ms for ${what}; last seen: ${seen}`);
     }
-    await pause(everyMs ?? Math.min(EVERY_MS.max, Math.max(EVERY_MS.min, waitedMs / 20)));
+    await pause(everyMs ?? Math.min(EVERY_MS.max, Math.max(EVERY_MS.min, waitedMs / 8)));
   }
 }
 
