@@ -31,6 +31,7 @@ import {
   sql,
 } from "./database.ts";
 import { ConnectionShare } from "./connection-share.ts";
+import { Connections } from "./connections.ts";
 import { forAll } from "./holder.ts";
 import { type ConnectionOptions, hostsOf } from "./hosts.ts";
 import { Listener } from "./listener.ts";
@@ -146,8 +147,8 @@ const isRetryable = (error: unknown): boolean =>
   error instanceof pg.DatabaseError && (error.code === "40001" || error.code === "40P01");
 
 /** On any connection. */
-async function run<Row extends object>(pool: pg.Pool, statement: Statement): Promise<pg.QueryResult<Row>> {
-  const client = await connect(pool);
+async function run<Row extends object>(connections: Connections, statement: Statement): Promise<pg.QueryResult<Row>> {
+  const client = await connect(connections);
   let broken: Error | undefined;
   try {
     return await ask<Row>(client, statement);
@@ -155,7 +156,7 @@ async function run<Row extends object>(pool: pg.Pool, statement: Statement): Pro
     if (error instanceof DatabaseUnavailable) broken = error;
     throw error;
   } finally {
-    client.release(broken);
+    connections.giveBack(client, broken);
   }
 }
 
@@ -191,6 +192,7 @@ const queryable = (run: Run): Queryable => ({
 export function openDatabase({ connection, clock, log, connectionsMax = 20 }: DatabaseOptions): Database {
   const primary = new Primary({ hosts: hostsOf(connection), clock, log });
   const pool = openPool(primary, connectionsMax);
+  const connections = new Connections(pool, connectionsMax, clock);
   const share = new ConnectionShare(clock, connectionsMax);
   let isClosing = false;
   pool.on("error", (error) => {
@@ -206,12 +208,12 @@ export function openDatabase({ connection, clock, log, connectionsMax = 20 }: Da
   });
   const direct: Run = async (statement) => {
     await primary.ready();
-    return await share.run(() => run(pool, statement));
+    return await share.run(() => run(connections, statement));
   };
   const notifications = new Notifications(direct, { clock, log });
   return {
     ...queryable(direct),
-    transaction: (work) => transaction({ pool, share, primary, clock }, work),
+    transaction: (work) => transaction({ connections, share, primary, clock }, work),
     notify(channel, payload) {
       listener.deliver(channel, payload);
       return notifications.add(channel, payload);
@@ -316,20 +318,20 @@ function joinPayloads(items: ReadonlySet<string>): readonly string[] {
 }
 
 interface TransactionParts {
-  readonly pool: pg.Pool;
+  readonly connections: Connections;
   readonly share: ConnectionShare;
   readonly primary: Primary;
   readonly clock: Clock;
 }
 
 async function transaction<T>(
-  { pool, share, primary, clock }: TransactionParts,
+  { connections, share, primary, clock }: TransactionParts,
   work: (transaction: Queryable) => Promise<T>,
 ): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     await primary.ready();
     try {
-      return await share.run(() => attemptOnce(pool, work));
+      return await share.run(() => attemptOnce(connections, work));
     } catch (error) {
       if (!isRetryable(error) || attempt >= TRANSACTION_TRIES_MAX) throw error;
     }
@@ -337,8 +339,8 @@ async function transaction<T>(
   }
 }
 
-async function attemptOnce<T>(pool: pg.Pool, work: (transaction: Queryable) => Promise<T>): Promise<T> {
-  const client = await connect(pool);
+async function attemptOnce<T>(connections: Connections, work: (transaction: Queryable) => Promise<T>): Promise<T> {
+  const client = await connect(connections);
   let broken: Error | undefined;
   try {
     await ask(client, { text: "BEGIN", values: [] });
@@ -349,13 +351,13 @@ async function attemptOnce<T>(pool: pg.Pool, work: (transaction: Queryable) => P
     broken = error instanceof DatabaseUnavailable ? error : await rollback(client);
     throw error;
   } finally {
-    client.release(broken);
+    connections.giveBack(client, broken);
   }
 }
 
-async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
+async function connect(connections: Connections): Promise<pg.PoolClient> {
   try {
-    return await pool.connect();
+    return await connections.take();
   } catch (error) {
     throw translated(error);
   }
