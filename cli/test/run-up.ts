@@ -29,6 +29,8 @@ export interface RunningUp {
   /** Closes the pipes that its output goes to. */
   stopReading(): void;
   readonly ran: Promise<Ran>;
+  /** What the command line needs to call this server. */
+  readonly environment: Readonly<Record<string, string>>;
   cli(...argv: string[]): Promise<Ran>;
 }
 
@@ -87,6 +89,7 @@ export async function startUp(
   const url = /runs at (\S+)/.exec(output)?.[1] ?? "";
   const key = readFileSync(join(dataDirectory, "admin.key"), "utf8").trim();
   const pid = child.pid ?? 0;
+  const forCli = { FLOTILLA_URL: url, FLOTILLA_API_KEY: key };
   return {
     pid,
     dataDirectory,
@@ -98,7 +101,8 @@ export async function startUp(
       for (const stream of [child.stdout, child.stderr]) stream?.destroy();
     },
     ran,
-    cli: (...argv) => runCli(t, argv, { environment: { FLOTILLA_URL: url, FLOTILLA_API_KEY: key } }),
+    environment: forCli,
+    cli: (...argv) => runCli(t, argv, { environment: forCli }),
   };
 }
 

@@ -27,7 +27,12 @@ test("signals that arrive together count as one, and a later one leaves nothing 
     const up = await startUp(t, makeDirectory(t));
     // A request that lasts longer than any stop: only a second signal cuts it off.
     assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "busy", "--start")).code, 0);
-    const exec = up.cli("machine", "exec", "busy", "--", "sh", "-c", "sleep 600");
+    const command = ["machine", "exec", "busy", "--", "sh", "-c", "echo runs; sleep 600"];
+    const { child, ran: exec } = startCli(t, command, { environment: up.environment });
+    let said = "";
+    child.stdout?.on("data", (chunk: Buffer) => (said += chunk));
+    await until(() => said !== "" || child.exitCode !== null, { what: "the command to run", deadlineMs: START_MS });
+    assert.equal(said, "runs\n");
     up.signal("SIGINT");
     const askedAt = performance.now();
     await until(() => performance.now() - askedAt >= pauseMs, { what: "the time between the two signals" });
