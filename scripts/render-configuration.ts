@@ -24,7 +24,9 @@ default; an empty variable counts as not set. Each program reads its settings on
 value stops the start, and the message shows the setting, the value and what was expected. Secrets have no flag, because
 flags are visible in the process list.
 
-    FLOTILLA_DATA_DIR=/srv/flotilla ./flotilla up --listen 127.0.0.1:9090
+\`\`\`sh not run: it stays in the foreground
+FLOTILLA_DATA_DIR=/srv/flotilla ./flotilla up --listen 127.0.0.1:9090
+\`\`\`
 
 ${programs.map(renderProgram).join("\n")}`;
 }

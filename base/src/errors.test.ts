@@ -15,3 +15,8 @@ test("a thrown value that is not an Error becomes one", () => {
   assert.equal(errorOf("gone").message, "gone");
   assert.equal(messageOf(undefined), "undefined");
 });
+
+test("an error of several attempts has their messages where it has none itself", () => {
+  const error = new AggregateError([new Error("refused by ::1"), new Error("refused by 127.0.0.1")]);
+  assert.equal(messageOf(new Error("no answer", { cause: error })), "no answer: refused by ::1, refused by 127.0.0.1");
+});

@@ -13,5 +13,8 @@ export const ownMessageOf = (thrown: unknown): string => (thrown instanceof Erro
 /** The message of a thrown value and those of its causes: `image is damaged: no such file`. */
 export function messageOf(thrown: unknown): string {
   if (!(thrown instanceof Error)) return String(thrown);
-  return thrown.cause === undefined ? thrown.message : `${thrown.message}: ${messageOf(thrown.cause)}`;
+  // Connecting to a name with several addresses fails with all their errors, and without a message.
+  const errors = thrown.message === "" && thrown instanceof AggregateError ? thrown.errors : [];
+  const message = errors.length > 0 ? errors.map(messageOf).join(", ") : thrown.message;
+  return thrown.cause === undefined ? message : `${message}: ${messageOf(thrown.cause)}`;
 }

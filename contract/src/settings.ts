@@ -130,7 +130,8 @@ export const settings = {
     env: "FLOTILLA_LOG_LEVEL",
     flag: "log-level",
     programs: ["up", "server", "ingress", "node"],
-    meaning: "the lowest level that is logged, as JSON lines on standard error",
+    meaning:
+      "the lowest level that is logged, as JSON lines on standard error (`flotilla node` on a terminal: as text)",
     defaultText: "info",
     parse: choice(["debug", "info", "warn", "error", "silent"], "info"),
   }),
@@ -272,9 +273,10 @@ export const settings = {
     flag: "node-listen",
     programs: ["up", "server", "ingress"],
     meaning:
-      "where nodes on other hosts connect, with TLS, such as 0.0.0.0:8443; they get it as FLOTILLA_URL=https://host:8443 " +
+      "where other nodes connect, with TLS, such as 0.0.0.0:8443; they get it as FLOTILLA_URL=https://host:8443 " +
       "(docs/hosts.md)",
-    defaultText: "none: only the node of this host",
+    defaultText:
+      "`flotilla up` without DATABASE_URL: on loopback at the API's port and 363, so 127.0.0.1:8443; else nowhere",
     parse: (value) => (value === undefined ? null : parseListenAddress(value)),
   }),
   nodeAddresses: setting<readonly string[] | null>({

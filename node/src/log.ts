@@ -1,8 +1,8 @@
 /**
- * The node agent's log: one JSON object per line on standard error.
+ * The node agent's log: one JSON object per line on standard error, or sentences for people on a terminal.
  *
- * Always: a line contains `time` (RFC 3339), `level`, `message` and the logger's fields; an Error in a field
- * becomes its message and stack. Secrets are not filtered here: callers must not log them.
+ * Always: a line of JSON contains `time` (RFC 3339), `level`, `message` and the logger's fields; an Error in
+ * a field becomes its message and stack. Secrets are not filtered here: callers must not log them.
  */
 import { writeSync } from "node:fs";
 import type { Clock } from "@flotilla/base/clock";
@@ -15,6 +15,8 @@ export type LogLevel = (typeof LEVELS)[number];
 export interface LogOptions {
   readonly level: LogLevel;
   readonly clock: Clock;
+  /** Whether lines are for people; absent: they are JSON. */
+  readonly isForPeople?: boolean;
   /** Receives a whole line with its line end; default: standard error. */
   readonly write?: (line: string) => void;
   /** Receives each error as one text, also while errors are not logged. */
@@ -27,10 +29,15 @@ export function makeLog(options: LogOptions, fields: object = {}): Log {
   const line =
     (level: LogLevel) =>
     (more: object, message: string): void => {
-      if (level === "error") options.onError?.(errorText({ ...fields, ...more }, message));
+      if (level === "error") options.onError?.(sentence({ ...fields, ...more }, message));
       if (LEVELS.indexOf(level) < threshold) return;
       const time = new Date(options.clock.now()).toISOString();
-      write(`${JSON.stringify({ time, level, message, ...fields, ...more }, plainError)}\n`);
+      const all = { ...fields, ...more };
+      write(
+        options.isForPeople === true
+          ? `${time.slice(11, 19)} ${level === "info" ? "" : `${level}: `}${sentence(all, message)}\n`
+          : `${JSON.stringify({ time, level, message, ...all }, plainError)}\n`,
+      );
     };
   return {
     debug: line("debug"),
@@ -41,13 +48,20 @@ export function makeLog(options: LogOptions, fields: object = {}): Log {
   };
 }
 
-/** The message of an error with its machine and its reason, which callers have under these names. */
-function errorText(fields: object, message: string): string {
-  const { machine, reason, error } = fields as { machine?: unknown; reason?: unknown; error?: unknown };
+/**
+ * A message with its machine, its reason and what to do, which callers have under these names. Without
+ * control characters: a reason may come from a guest or a registry.
+ */
+function sentence(fields: object, message: string): string {
+  const { machine, reason, remedy, error } = fields as Readonly<Record<string, unknown>>;
   const subject = typeof machine === "string" ? `${machine}: ` : "";
   const why = typeof reason === "string" ? reason : error === undefined ? null : messageOf(error);
-  return `${subject}${message}${why === null || message.includes(why) ? "" : `: ${why}`}`;
+  const because = why === null || message.includes(why) ? "" : `: ${why}`;
+  return clean(`${subject}${message}${because}${typeof remedy === "string" ? `; ${remedy}` : ""}`);
 }
+
+// oxlint-disable-next-line no-control-regex -- they are what is removed
+const clean = (text: string): string => text.replaceAll(/[\u0000-\u001f\u007f-\u009f]+/g, " ");
 
 /** Synchronous, so that the last lines before an exit are not lost. Continues if the reader is gone. */
 function writeToStandardError(line: string): void {

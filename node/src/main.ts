@@ -131,7 +131,12 @@ try {
   countBuffersWithHeap();
   const config = readNodeConfig();
   const errors = new LastError(systemClock);
-  const log = makeLog({ level: config.logLevel, clock: systemClock, onError: (message) => errors.note(message) });
+  const log = makeLog({
+    level: config.logLevel,
+    clock: systemClock,
+    isForPeople: process.stderr.isTTY,
+    onError: (message) => errors.note(message),
+  });
   await run(config, log, errors).catch((error: unknown) => {
     log.error({ error }, `the node agent cannot run: ${messageOf(error)}`);
     process.exit(1);

@@ -184,6 +184,28 @@ test("a refusal is logged as the server's sentence, and an answer of something e
   assert.deepEqual(reasons.slice(0, 2), [`${refused} 401: ${error}`, `${refused} 502: ["a proxy"]`]);
 });
 
+test("a node that cannot join says so again after half a minute, on a terminal as a sentence with what to do", async () => {
+  await using directory = await temporaryDirectory();
+  const server = await listen(() => ({ status: 401, body: { code: "unknown_key", error: "unknown API key" } }));
+  let aheadMs = 0;
+  const clock: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };
+  const lines: string[] = [];
+  const log = makeLog({ level: "warn", clock, isForPeople: true, write: (line) => void lines.push(line) });
+  const { end } = await report(server.url, directory.path, "join_1", { log, clock });
+  await until(() => server.calls.length >= 3, { what: "three attempts" });
+  assert.equal(lines.length, 1, "not with every attempt");
+  aheadMs = 30_000;
+  await until(() => lines.length >= 2, { what: "the same again", deadlineMs: 10_000 });
+  await end();
+  server.close();
+  const [first = "", second = ""] = lines.map((line) => line.slice(9));
+  assert.match(
+    first,
+    /^warn: this node has not joined yet; trying again: POST .* refused with 401: unknown API key; the join token is unknown, .*`flotilla token create` as FLOTILLA_JOIN_TOKEN\n$/,
+  );
+  assert.equal(second, first);
+});
+
 test("after a failure everything is reported again, and events keep their numbers and are not lost", async () => {
   await using directory = await temporaryDirectory();
   let failures = 0;

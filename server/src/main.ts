@@ -17,6 +17,7 @@ import type { Resolve } from "@flotilla/base/checked-request";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { countBuffersWithHeap } from "@flotilla/base/garbage-collection";
 import type { Log } from "@flotilla/base/log";
+import { Refusal } from "@flotilla/contract/errors";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import { AccessWatch } from "./auth/access-watch.ts";
@@ -163,15 +164,20 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
 
 /** null: it listens for no nodes of other hosts. */
 async function listenForNodes(
-  { nodeListen, nodeAddresses }: ServerOptions,
+  { nodeListen, nodeAddresses, databaseUrl }: ServerOptions,
   context: Context,
   { fleet }: Assembly,
   http: HttpServer,
 ): Promise<FleetListener | null> {
   if (nodeListen === null) return null;
   const serveHttp = http.serveNode;
-  // A server that has another key than the others' must not start.
-  const identity = await fleet.trust.identity();
+  const identity = await fleet.trust.identity().catch((error: unknown) => {
+    // A server that has another key than the others' must not start. The only one serves what it can.
+    if (databaseUrl !== null || !(error instanceof Refusal)) throw error;
+    context.log.error({ error }, "this server lacks the secrets.key of its database, so no other node can connect");
+    return null;
+  });
+  if (identity === null) return null;
   const listening = { context, listen: nodeListen, addresses: nodeAddresses, announcer: serverAnnouncer(context.db) };
   return await startFleetListener({ ...listening, ...fleet, identity, serveHttp });
 }

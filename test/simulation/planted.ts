@@ -87,8 +87,8 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "node/src/link/report.ts",
-        from: "const { log, joinToken } = this.#options;\n    this.#isComplete = true;",
-        to: "const { log, joinToken } = this.#options;",
+        from: "const { joinToken } = this.#options;\n    this.#isComplete = true;",
+        to: "const { joinToken } = this.#options;",
       },
     ],
   },

@@ -1,6 +1,6 @@
 /**
- * The address at which `flotilla up` lets its server listen: whether it is free, and how this machine reaches
- * it.
+ * The addresses at which `flotilla up` lets its server listen: whether they are free, and how this machine
+ * reaches the API.
  *
  * The check comes before anything is started, because a port in use is the likeliest reason for a failed
  * start and deserves a better message than a child's exit code. Another program may take the port after the
@@ -46,6 +46,20 @@ export async function requireFree(listen: ListenAddress, clock: Clock): Promise<
   }
   throw new Failure(`cannot listen on ${address}: ${error.message}`, "choose an address of this machine with --listen");
 }
+
+/** From the port of the API to the one for nodes: 8443 for 8080. Two Flotillas on a host have two of each. */
+const TO_NODE_PORT = 363;
+
+/**
+ * Where nodes connect unless that is configured: on loopback, at a port that a restart does not change. null:
+ * the API's port is too high for one.
+ */
+export function besideForNodes({ port }: ListenAddress): ListenAddress | null {
+  const beside = port === 0 ? 0 : port + TO_NODE_PORT;
+  return beside > PORT_MAX ? null : { host: "127.0.0.1", port: beside };
+}
+
+export const isFree = async (listen: ListenAddress): Promise<boolean> => (await tryListen(listen)) === null;
 
 /** An address that listens on all interfaces is reached from here through loopback. */
 export function localUrl(url: string): string {

@@ -28,6 +28,10 @@ export function readConfig(environment: Environment, options: Readonly<Record<st
     const parsed = parseSettings(names, merged, flags);
     return Object.freeze({
       listen: parsed.listen,
+      /** null: not configured. */
+      nodeListen: parsed.nodeListen,
+      /** null: the server runs its own. */
+      databaseUrl: parsed.databaseUrl,
       driver: parsed.driver,
       dataDirectory: resolve(parsed.dataDirectory),
       cacheDirectory: resolve(parsed.cacheDirectory),

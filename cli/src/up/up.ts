@@ -23,7 +23,7 @@ import { Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { isFoundByDefault } from "../connection.ts";
 import { Failure, localFailure } from "../failure.ts";
-import { addressText, localUrl, requireFree } from "./address.ts";
+import { addressText, besideForNodes, isFree, localUrl, requireFree } from "./address.ts";
 import { readConfig, type UpConfig } from "./config.ts";
 import { requireDirectory } from "./directory.ts";
 import { greeting } from "./greeting.ts";
@@ -135,6 +135,7 @@ class Up {
     const own = {
       ...this.#shared(),
       ...this.#asServer.environment,
+      ...(await this.#listensForNodes()),
       [settings.listen.env]: addressText(listen),
       [settings.expectsNode.env]: "1",
     };
@@ -154,6 +155,20 @@ class Up {
     const nodeSocket: Record<string, string> =
       ready.nodeSocket === null ? {} : { [settings.nodeSocket.env]: ready.nodeSocket };
     return { url, nodeSocket, adminKey: ready.adminKey };
+  }
+
+  /**
+   * Where the server listens for nodes of this host, unless that is configured. Not with the database of
+   * several servers: what one announces there, nodes of all hosts connect to.
+   */
+  async #listensForNodes(): Promise<Readonly<Record<string, string>>> {
+    const { listen, nodeListen, databaseUrl } = this.#config;
+    const beside = nodeListen === null && databaseUrl === null ? besideForNodes(listen) : null;
+    if (beside === null) return {};
+    if (await isFree(beside)) return { [settings.nodeListen.env]: addressText(beside) };
+    const text = `${addressText(beside)} is in use by another program, so no other node can join; choose another port with --node-listen`;
+    this.#call.output.note(`flotilla: ${text}`);
+    return {};
   }
 
   /** Root runs the server as another user, where the host allows it. */

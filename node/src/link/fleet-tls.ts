@@ -53,9 +53,9 @@ export function openTls(options: ConnectionOptions, clock: Clock): Promise<TLSSo
   return new Promise((resolve, reject) => {
     const socket = connectTls(options);
     probeWhenSilent(socket.setNoDelay(true));
-    const late = clock.timer(CONNECT_MS, () => socket.destroy(new Error("no answer in time")));
+    const late = clock.timer(CONNECT_MS, () => socket.destroy(failure("no answer in time", "ETIMEDOUT")));
     socket.once("error", reject);
-    socket.once("close", () => reject(new Error("the connection was closed in its handshake")));
+    socket.once("close", () => reject(failure("the connection was closed in its handshake", "ECONNRESET")));
     socket.once("secureConnect", () => {
       late.cancel();
       socket.off("error", reject);
@@ -64,6 +64,8 @@ export function openTls(options: ConnectionOptions, clock: Clock): Promise<TLSSo
     });
   });
 }
+
+const failure = (text: string, code: string): Error => Object.assign(new Error(text), { code });
 
 /**
  * Explains an error of a connection to a server: certificates are verified with this host's clock, which may

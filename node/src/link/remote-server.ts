@@ -56,8 +56,7 @@ export class RemoteServer {
       return await send(httpsRequest, { agent: this.#agent, host, port, ...requestOf(post) }, post);
     } catch (error) {
       this.#turn += 1;
-      const { message } = explained(error, this.#options.clock);
-      throw new Error(`server ${address} does not answer: ${message}`, { cause: error });
+      throw new Error(`server ${address} does not answer`, { cause: explained(error, this.#options.clock) });
     }
   }
 

@@ -43,6 +43,7 @@ import type { RunJournal } from "../machines/run-journal.ts";
 import { ImageReports } from "./image-report.ts";
 import type { Outbox } from "./outbox.ts";
 import { postJson } from "./post.ts";
+import { remedyFor, systemCodeOf } from "./remedy.ts";
 import type { RemoteServer } from "./remote-server.ts";
 
 /** Changes within this time of the first go into one report. */
@@ -69,6 +70,8 @@ const IMAGES_PERIOD_MS = 1_000;
  * thousands.
  */
 const LISTING_SHARE = 1 / 20;
+/** The same failure is a warning again after this time: a terminal that is looked at shows what is wrong. */
+const REPEAT_MS = 30_000;
 /** Until one of the two programs is upgraded, no call succeeds. */
 const RETRY_OF_VERSION_MS = 15_000;
 
@@ -147,6 +150,7 @@ export class Reporter {
   #isComplete = true;
   #failures = 0;
   #lastFailure = "";
+  #warnedAt = 0;
 
   constructor(options: ReporterOptions) {
     this.#options = options;
@@ -180,14 +184,10 @@ export class Reporter {
   }
 
   #onFailure(error: unknown): void {
-    const { log, joinToken } = this.#options;
+    const { joinToken } = this.#options;
     this.#isComplete = true;
     this.#failures += 1;
-    // The same failure is logged as a warning once, not with every attempt.
-    const reason = messageOf(error);
-    const level = reason === this.#lastFailure ? "debug" : "warn";
-    this.#lastFailure = reason;
-    log[level]({ reason, failures: this.#failures }, "a report to the server failed; trying again");
+    this.#logFailure(error);
     if (error instanceof VersionMismatch) this.#isRegistered = false;
     if (!(error instanceof Refused) || ![401, 403, 404].includes(error.status)) return;
     this.#isRegistered = false;
@@ -196,10 +196,26 @@ export class Reporter {
     if (error.status !== 404 && this.#credential !== null && joinToken !== null) this.#credential = null;
   }
 
+  /** Not every attempt is a warning: another failure than the last, and the same after some time. */
+  #logFailure(error: unknown): void {
+    const { log, clock } = this.#options;
+    const hasJoined = this.#credential !== null;
+    const reason = messageOf(error);
+    const isWarning = reason !== this.#lastFailure || clock.monotonic() - this.#warnedAt >= REPEAT_MS;
+    this.#lastFailure = reason;
+    if (isWarning) this.#warnedAt = clock.monotonic();
+    const status = error instanceof Refused ? error.status : null;
+    const remedy = remedyFor({ code: systemCodeOf(error), status, hasJoined });
+    const fields = { reason, ...(remedy !== null && { remedy }), failures: this.#failures };
+    const what = hasJoined ? "a report to the server failed" : "this node has not joined yet";
+    log[isWarning ? "warn" : "debug"](fields, `${what}; trying again`);
+  }
+
   async #register(signal: AbortSignal): Promise<void> {
     const { joinToken, facts, address, log, observeResources } = this.#options;
     const token = this.#credential ?? joinToken;
-    if (token === null) throw new Error("no credential and no join token: set FLOTILLA_JOIN_TOKEN to enter a cluster");
+    if (token === null)
+      throw new Error("there is no join token: set FLOTILLA_JOIN_TOKEN to one that `flotilla token create` made");
     const { totalCpus, totalMemoryMb, totalDiskGb } = await observeResources();
     const { nodeId, driver, accelerator, acceleratorReason, arch, runtime, memoryFormat } = facts;
     const body = {
@@ -221,7 +237,7 @@ export class Reporter {
     if (this.#credential === null) throw new Error("the server registered the node without giving it a credential");
     this.#isRegistered = true;
     this.#isComplete = true;
-    log.info({ node: nodeId, server: this.#options.serverUrl }, "the node has entered the cluster");
+    log.info({ node: nodeId, server: this.#options.serverUrl }, "this node has joined");
   }
 
   get #isRemote(): boolean {
