@@ -51,6 +51,12 @@ export function resolveConnection(environment: Environment, options: ConnectionO
   return { url, ...found };
 }
 
+/** The address that FLOTILLA_URL or `flotilla login` names; null: neither does. Throws a Failure. */
+export function namedUrl(environment: Environment): string | null {
+  if (environment[settings.serverUrl.env]) return readUrl(environment, {});
+  return readSaved(savedPath(environment), false)?.url ?? null;
+}
+
 /** The address given now, else the default; not that of a login. Throws a Failure for what cannot be one. */
 export function readUrl(environment: Environment, options: ConnectionOptions): string {
   let url: string;

@@ -22,15 +22,14 @@ test("the first start says where the admin key is and prints lines that work; a 
 
   const lines = up.greeting.split("\n").filter((line) => /^ {2}(export|\.\/flotilla) /.test(line));
   assert.equal(lines.length, 5, up.greeting);
-  // The fake driver's guests have few programs, and not `uname`.
-  const script = lines.slice(0, 4).join("\n").replace("uname -a", "hostname");
+  const script = lines.slice(0, 4).join("\n");
   const shell = spawn("sh", ["-euc", script], {
     cwd: ROOT,
     env: { PATH: process.env["PATH"] ?? "", HOME: dataDirectory },
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [chunks, [code]] = await Promise.all([shell.stdout.toArray(), once(shell, "close")]);
-  assert.deepEqual([code, Buffer.concat(chunks as Buffer[]).toString()], [0, "hello\nhello\n"]);
+  assert.deepEqual([code, Buffer.concat(chunks as Buffer[]).toString()], [0, "hello\nLinux hello fake\n"]);
 
   const node = childOf(up.pid, "node/src/main.ts") ?? 0;
   const server = childOf(up.pid, "server/src/main.ts") ?? 0;
@@ -93,12 +92,26 @@ test("a killed server and a killed node are restarted at the same address, and w
   }
 });
 
-test("two run on one host; a third at a used address or in a used directory names the conflict", async (t) => {
-  const [one, two] = await Promise.all([startUp(t, makeDirectory(t)), startUp(t, makeDirectory(t))]);
+test("two run on one host, and a backup takes neither for the other; a third at a used address or in a used directory names the conflict", async (t) => {
+  const [one, two] = await Promise.all([
+    startUp(t, makeDirectory(t)),
+    startUp(t, { ...makeDirectory(t), isEmpty: true }),
+  ]);
   assert.notEqual(one.url, two.url);
   assert.equal((await one.cli("machine", "create", "local/busybox", "--name", "mine")).code, 0);
   assert.equal(String((await two.cli("machine", "ls", "--json")).output), "[]\n");
-  const environment = { FLOTILLA_DRIVER: "fake", HOME: temporaryHome(t) };
+  const home = temporaryHome(t);
+  const backupOf = (dataDirectory: string, name: string) =>
+    runCli(t, ["backup", "--to", join(home, name)], {
+      environment: { HOME: home, FLOTILLA_URL: one.url, FLOTILLA_DATA_DIR: dataDirectory },
+    });
+  const other = await backupOf(two.dataDirectory, "other");
+  assert.equal(other.code, 1);
+  assert.match(other.errors, /has cluster \S+, and the server that commands of this terminal call has .*--data-dir/);
+  assert.equal((await backupOf(one.dataDirectory, "own")).code, 0);
+  assert.deepEqual([existsSync(join(home, "other")), existsSync(join(home, "own"))], [false, true]);
+
+  const environment = { FLOTILLA_DRIVER: "fake", HOME: home };
   const address = one.url.replace("http://", "");
   const taken = await runCli(t, ["up", "--listen", address], { environment });
   assert.equal(taken.code, 1);

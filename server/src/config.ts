@@ -92,6 +92,8 @@ export interface OperatorSettings extends SettingsOf<typeof OPERATOR_NAMES> {
   readonly operands: readonly string[];
   /** Where a backup is written; `-`: to standard output. */
   readonly to: string | undefined;
+  /** The only cluster that may be saved; undefined: whichever is there. */
+  readonly cluster: string | undefined;
   readonly revokesKeys: boolean;
 }
 
@@ -101,7 +103,12 @@ const OPERATOR_NAMES = ["dataDirectory", "databaseUrl"] as const satisfies reado
 export function readOperatorSettings(argv: readonly string[]): OperatorSettings {
   const { values, positionals } = parseArgs({
     args: [...argv],
-    options: { "data-dir": { type: "string" }, to: { type: "string" }, "revoke-keys": { type: "boolean" } },
+    options: {
+      "data-dir": { type: "string" },
+      to: { type: "string" },
+      cluster: { type: "string" },
+      "revoke-keys": { type: "boolean" },
+    },
     strict: true,
     allowPositionals: true,
   });
@@ -110,6 +117,7 @@ export function readOperatorSettings(argv: readonly string[]): OperatorSettings 
     ...parseSettings(OPERATOR_NAMES, process.env, flags),
     operands: positionals,
     to: values.to,
+    cluster: values.cluster,
     revokesKeys: values["revoke-keys"] === true,
   };
 }

@@ -52,7 +52,7 @@ test("settings that a new terminal does not have are exported before the three l
   });
   const at = lines.findIndex((line) => line.includes("machine create"));
   assert.deepEqual(lines.slice(at - 2, at), [
-    "  export FLOTILLA_URL=http://127.0.0.1:9090",
+    "  export FLOTILLA_URL=http://127.0.0.1:9090 FLOTILLA_DATA_DIR='/my data'",
     `  export FLOTILLA_API_KEY="$(cat '/my data/admin.key')"`,
   ]);
 });

@@ -25,7 +25,10 @@ export interface GreetingFacts {
 export function greeting(facts: GreetingFacts): string[] {
   const keyFile = `${facts.dataDirectory}/admin.key`;
   const flotilla = command(facts.launcher, facts.directory);
-  const exports = [`export FLOTILLA_URL=${facts.url}`, `export FLOTILLA_API_KEY="$(cat ${quote(keyFile)})"`];
+  const exports = [
+    `export FLOTILLA_URL=${facts.url} FLOTILLA_DATA_DIR=${quote(facts.dataDirectory)}`,
+    `export FLOTILLA_API_KEY="$(cat ${quote(keyFile)})"`,
+  ];
   const lines = [
     ...(facts.isFoundByDefault ? [] : exports),
     `${flotilla} machine create local/busybox --name hello --start`,

@@ -28,6 +28,8 @@ import { syncDirectory } from "./sync-directory.ts";
 export interface BackupOptions extends Omit<DatabasePlace, "isServed"> {
   /** The file, or an open stream. */
   readonly to: string | Writable;
+  /** The only cluster that may be saved; absent: whichever is there. */
+  readonly cluster?: string | undefined;
   /** Version of this program. */
   readonly version: string;
   /** Epoch milliseconds. */
@@ -73,17 +75,35 @@ export async function makeBackup(options: BackupOptions): Promise<MadeBackup> {
 
 const fileExists = (path: string): string => `${path} exists, and is not overwritten: name another file with --to`;
 
-async function writeTo({ version, now, ...place }: BackupOptions, sink: Writable): Promise<MadeBackup> {
+async function writeTo({ version, now, cluster, ...place }: BackupOptions, sink: Writable): Promise<MadeBackup> {
   const archive = new ArchiveWriter(sink, now);
   let sealedOtherwise = 0;
-  const dumped = await withDatabase({ ...place, isServed: true }, (client) => {
+  const dumped = await withDatabase({ ...place, isServed: true }, async (client) => {
+    if (cluster !== undefined) await refuseOtherCluster(client, cluster, place);
     const keys = async () => {
       sealedOtherwise = await refuseOtherKey(client, place.dataDirectory);
       return await readFiles(place.dataDirectory);
     };
-    return dumpDatabase({ client, archive, version, readFiles: keys });
+    return await dumpDatabase({ client, archive, version, readFiles: keys });
   });
   return { ...dumped, sha256: await archive.end(), bytes: archive.bytes, sealedOtherwise };
+}
+
+async function refuseOtherCluster(
+  client: pg.Client,
+  cluster: string,
+  place: Pick<DatabasePlace, "dataDirectory" | "databaseUrl">,
+): Promise<void> {
+  const { rows } = await client.query<{ id: string }>("SELECT id FROM cluster");
+  const found = rows[0]?.id;
+  if (found === cluster) return;
+  const [where, remedy] =
+    place.databaseUrl === null
+      ? [place.dataDirectory, "name the data directory of the one to save with --data-dir"]
+      : ["DATABASE_URL", "set DATABASE_URL to the database of the one to save, or FLOTILLA_URL to its server"];
+  throw new Error(
+    `${where} has cluster ${found}, and the server that commands of this terminal call has ${cluster}: ${remedy}`,
+  );
 }
 
 /** Columns that are encrypted with the key of the installation. */

@@ -5,7 +5,7 @@
  * and waits while it is not read.
  *
  *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd
- *     hostname · cat [FILE] (input to output) · rm -f FILE
+ *     hostname · uname · cat [FILE] (input to output) · rm -f FILE
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c'
  *     poweroff · crash · flood (its VMM prints without end) · full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
  *     out-of-memory [NAME] (the kernel has killed a process of this name)
@@ -13,9 +13,9 @@
  *
  * `python3 -` and other programs listed in the machine's FAKE_INTERPRETERS run their input like `sh -c`.
  *
- * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `>FILE`, `>>FILE`, `2>/dev/null`, `cd` (into anything but
- * /gone…), `export`, `unset`, `trap '…' EXIT`. Files are kept until the machine ends. Any other program is
- * not found: 255, or 127 in `sh`.
+ * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `> FILE`, `>> FILE`, `2>/dev/null`, `cd` (into anything
+ * but /gone…), `export`, `unset`, `trap '…' EXIT`. Files are kept until the machine ends. Any other program
+ * is not found: 255, or 127 in `sh`.
  */
 import { posix } from "node:path";
 import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
@@ -61,6 +61,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   exit: ([code]) => Number(code ?? 0) & 0xff,
   pwd: (_, world) => print(world, `${world.cwd}\n`),
   hostname: (_, world) => print(world, `${world.hostname}\n`),
+  uname: (_, world) => print(world, `Linux ${world.hostname} fake\n`),
   env: ([option, ...args], world) => {
     if (option === "-u") {
       const { [args[0] ?? ""]: _, ...env } = world.env;
@@ -257,7 +258,7 @@ interface ShellCommand {
   readonly when: "always" | "success" | "failure";
 }
 
-const TOKEN = /\s*(?:(;|&&|\|\||\n)|((?:'[^']*'|"[^"]*"|[^\s;&|'"]|&(?!&)|\|(?!\|))+))/gy;
+const TOKEN = /\s*(?:(;|&&|\|\||\n)|((?:>>?[ \t]+)?(?:'[^']*'|"[^"]*"|[^\s;&|'"]|&(?!&)|\|(?!\|))+))/gy;
 
 function parseShell(text: string): readonly ShellCommand[] {
   const commands: ShellCommand[] = [];
@@ -270,7 +271,7 @@ function parseShell(text: string): readonly ShellCommand[] {
   };
   for (const [, separator, word] of text.trim().matchAll(TOKEN)) {
     if (separator !== undefined) finish(separator);
-    else if (word !== undefined) args.push(word);
+    else if (word !== undefined) args.push(word.replace(/^(>>?)[ \t]+/, "$1"));
   }
   finish(";");
   return commands;
