@@ -251,6 +251,9 @@ static int on_request(uint8_t type, struct fields fields)
 		return 0;
 	case HOST_FRAME_WORKLOAD:
 		return on_workload(request, fields);
+	case HOST_FRAME_PING:
+		output_done(request);
+		return 0;
 	case HOST_FRAME_SHUT_DOWN:
 		shutdown_begin();
 		output_done(request);

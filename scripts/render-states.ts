@@ -13,6 +13,7 @@ import { type Situation, VM_STATES } from "../node/src/machines/state.ts";
 import { MACHINE_EVENTS, MACHINE_PHASES, type MachineFacts, nextPhase, phaseOf } from "../server/src/machines/state.ts";
 import { MOVE_RULES, MOVE_STEPS } from "../server/src/moves/plan.ts";
 import { NODE_EVENTS, nextStatus } from "../server/src/nodes/state.ts";
+import { NOTHING_OBSERVED } from "../server/src/machines/observed.ts";
 import { shownState } from "../server/src/machines/view.ts";
 
 const HEAD = `# States
@@ -43,7 +44,7 @@ ${table(["phase", ...MACHINE_EVENTS], rows)}
 function renderShown(): string {
   const shown = new Map<string, Set<string>>();
   for (const facts of allFacts()) {
-    const away = { ...facts, nodeStatus: null, readyAt: null };
+    const away = { ...NOTHING_OBSERVED, ...facts, nodeStatus: null };
     const states = shown.get(phaseOf(facts)) ?? new Set();
     shown.set(phaseOf(facts), states.add(shownState(away).state));
   }

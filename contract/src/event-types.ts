@@ -151,6 +151,12 @@ export const EVENTS = {
   "machine.forced": is("warn", reason, (data) => {
     return `the machine did not shut down cleanly and was ended: ${data.reason}`;
   }),
+  "machine.unresponsive": is("warn", {}, () => {
+    return "the machine's agent does not answer, and its commands were ended; after minutes it counts as crashed";
+  }),
+  "machine.responsive": is("info", { seconds: number }, (data) => {
+    return `the machine's agent answers again: it did not for ${data.seconds} s`;
+  }),
   "machine.paused": is("warn", reason, (data) => `the machine is paused: ${data.reason}`),
   "machine.continued": is("info", { seconds: number }, (data) => {
     return `the machine continues: it was paused for ${data.seconds} s, and its host's disk is written again`;

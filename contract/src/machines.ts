@@ -233,8 +233,13 @@ export const MachineInfo = Type.Object({
         "why a `started` machine does nothing at present, such as a full disk of its host; it continues by itself",
     }),
   ),
+  unresponsiveSince: nullable(
+    timestamp("since when the agent of a `started` machine does not answer; a start restarts the machine"),
+  ),
   suspendedAt: nullable(timestamp("since when the memory of a `stopped` machine is kept; null: a start boots it")),
-  ready: Type.Boolean({ description: "a published port accepts connections, or, with none, the guest agent answers" }),
+  ready: Type.Boolean({
+    description: "a published port has accepted a connection, or there is none, and the guest agent answers",
+  }),
   readyAt: nullable(timestamp()),
   ports: Type.Array(MachinePort),
   url: nullable(Type.String()),

@@ -55,6 +55,18 @@ test("the configured environment and directory apply, and a request's override t
   assert.equal(own.stdout, "request yes /tmp /h /bin:/usr/bin\n");
 });
 
+test("a ping is answered while a command runs, and is counted with all that comes from the guest", async () => {
+  const command = guest.exec(request(["sleep", "1000"]));
+  await command.pid;
+  const before = guest.received;
+  await guest.ping();
+  await Promise.all([guest.ping(), guest.ping()]);
+  assert.equal(guest.received, before + 3);
+  command.kill();
+  await command.exit;
+  assert.ok(guest.received > before + 3);
+});
+
 test("arguments arrive unchanged, and exit codes are returned", async () => {
   const odd = ["", " ", "a b", "größe", "new\nline", "'\"$x\\", "-n"];
   const listed = await run(["printf", "[%s]", ...odd]);

@@ -41,10 +41,10 @@ test("a machine that a full disk pauses says so while it is paused, and says whe
   assert.equal((await node.want(A, 1, "running")).pauseReason, null);
   const full = run(node, "full-disk 20");
   await until(() => node.fleet.observe(A).pauseReason !== null, { what: "the pause to be observed" });
-  assert.match(node.fleet.find(A)?.access.pauseReason ?? "", /^its host's disk is full/);
+  assert.match(node.fleet.find(A)?.access.obstacle?.message ?? "", /^its host's disk is full/);
   assert.deepEqual(eventsOf(node), [PAUSED]);
   await full;
-  assert.equal(node.fleet.find(A)?.access.pauseReason, null, "it takes commands again");
+  assert.equal(node.fleet.find(A)?.access.obstacle, null, "it takes commands again");
   await until(() => node.fleet.observe(A).pauseReason === null, { what: "the end of the pause to be observed" });
   assert.deepEqual(eventsOf(node), [PAUSED, CONTINUES]);
 });

@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
 import { type Clock, endOfTurn, systemClock } from "@flotilla/base/clock";
+import type { LinkError } from "@flotilla/contract/link/link";
 import { LinkDecoder, type LinkFrame } from "@flotilla/contract/link/frames";
 import type { Guest } from "../src/guest/guest.ts";
 import { until } from "../../test/support/until.ts";
@@ -114,13 +115,35 @@ test("a command that does not end because its machine is paused says why", async
   // Deadlines of seconds end at once.
   const clock: Clock = { ...systemClock, timer: (_ms, callback) => systemClock.timer(1, callback) };
   // It is paused after the command has begun.
-  const reasons = [null, "its host's disk is full"];
-  const pauseReason = () => reasons.shift() ?? null;
-  const { response } = await servedExec(t, { guest, clock, pauseReason }, startFrame({ timeoutMs: 1000 }));
+  const obstacles = [null, { code: "paused", message: "its host's disk is full" } as const];
+  const obstacle = () => obstacles.shift() ?? null;
+  const { response } = await servedExec(t, { guest, clock, obstacle }, startFrame({ timeoutMs: 1000 }));
   const decoder = new LinkDecoder();
   const frames: LinkFrame[] = [];
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
   await once(response, "end");
   const last = JSON.parse(Buffer.from(frames.at(-1)?.payload ?? []).toString());
   assert.deepEqual([frames.at(-1)?.type, last], ["failure", { code: "paused", message: "its host's disk is full" }]);
+});
+
+test("a command that waits for an agent that does not answer any more ends with the reason, and is killed", async (t) => {
+  const killed = Promise.withResolvers<void>();
+  const { exec } = scriptedExec(killed.resolve);
+  const guest = { exec: () => exec } as Partial<Guest> as Guest;
+  const silence: LinkError = { code: "guest_unreachable", message: "its agent has not answered" };
+  const ends = new Set<(silence: LinkError) => void>();
+  const onSilent = (end: (silence: LinkError) => void) => {
+    ends.add(end);
+    return () => void ends.delete(end);
+  };
+  const { response } = await servedExec(t, { guest, onSilent });
+  for (const end of ends) end(silence);
+  const decoder = new LinkDecoder();
+  const frames: LinkFrame[] = [];
+  response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
+  await once(response, "end");
+  const last = JSON.parse(Buffer.from(frames.at(-1)?.payload ?? []).toString());
+  assert.deepEqual([frames.at(-1)?.type, last], ["failure", silence]);
+  await killed.promise;
+  assert.equal(ends.size, 0, "nothing of a command is left");
 });

@@ -8,6 +8,7 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { test, type TestContext } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { FileOperation } from "@flotilla/contract/link/file-parts";
+import type { LinkError } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
 import { FileFailure } from "../src/guest/file-answer.ts";
 import { type Guest, GuestBusy } from "../src/guest/guest.ts";
@@ -38,15 +39,15 @@ function scripted() {
 interface Setting {
   readonly clock?: Clock;
   readonly hasRoom?: () => Promise<boolean>;
-  readonly pauseReason?: () => string | null;
+  readonly obstacle?: () => LinkError | null;
   readonly isSwitching?: () => boolean;
 }
 
 /** Serves one operation with the guest; gives the request, to which a body can be written. */
 async function begin(t: TestContext, guest: Partial<Guest>, operation: FileOperation, setting: Setting = {}) {
   const { clock = systemClock, hasRoom = () => Promise.resolve(true) } = setting;
-  const { pauseReason = () => null, isSwitching = () => false } = setting;
-  const options = { guest: guest as Guest, clock, hasRoom, pauseReason, isSwitching };
+  const { obstacle = () => null, isSwitching = () => false } = setting;
+  const options = { guest: guest as Guest, clock, hasRoom, obstacle, isSwitching };
   return await requestTo(t, (request, response) => {
     serveFile(request, response, operation, options).catch((error: unknown) => {
       if (!(error instanceof FileFailure)) return void response.writeHead(400).end(String(error));
@@ -388,21 +389,29 @@ test("a write for which the host has no space is refused although its guest is s
 });
 
 test("a paused guest is asked nothing, and one that was paused during the work says why it made no progress", async (t) => {
-  const reason = "its host's disk is full";
-  const paused = await begin(t, {}, "read", { pauseReason: () => reason });
+  const full = { code: "paused", message: "its host's disk is full" } as const;
+  const paused = await begin(t, {}, "read", { obstacle: () => full });
   paused.end(READ);
   const refused = await answerTo(paused);
-  assert.deepEqual(
-    [refused.status, refused.body.toString()],
-    [503, JSON.stringify({ code: "paused", message: reason })],
-  );
+  assert.deepEqual([refused.status, refused.body.toString()], [503, JSON.stringify(full)]);
 
   const { exec } = scripted();
-  const reasons = [null];
-  const pauseReason = () => (reasons.length > 0 ? (reasons.shift() ?? null) : reason);
-  const silent = await begin(t, { file: () => exec }, "read", { clock: hurriedClock(1_000), pauseReason });
+  const before = [null];
+  const obstacle = () => (before.length > 0 ? (before.shift() ?? null) : full);
+  const silent = await begin(t, { file: () => exec }, "read", { clock: hurriedClock(1_000), obstacle });
   silent.end(READ);
   assert.equal(jsonOf(await answerTo(silent)).code, "paused");
+});
+
+test("work in a guest whose agent does not answer any more ends with that, and not only when it made no progress", async (t) => {
+  const { exec } = scripted();
+  const silence = { code: "guest_unreachable", message: "its agent has not answered" } as const;
+  const before = [null];
+  const obstacle = () => (before.length > 0 ? (before.shift() ?? null) : silence);
+  const request = await begin(t, { file: () => exec }, "read", { obstacle });
+  request.end(READ);
+  const answer = await answerTo(request);
+  assert.deepEqual([answer.status, answer.body.toString()], [502, JSON.stringify(silence)]);
 });
 
 test("work that a new VMM interrupts says so, and does not blame the guest's agent", async (t) => {

@@ -3018,9 +3018,11 @@ export interface MachineInfo {
   workdir: string | null;
   /** why a `started` machine does nothing at present, such as a full disk of its host; it continues by itself */
   pauseReason: string | null;
+  /** since when the agent of a `started` machine does not answer; a start restarts the machine */
+  unresponsiveSince: string | null;
   /** since when the memory of a `stopped` machine is kept; null: a start boots it */
   suspendedAt: string | null;
-  /** a published port accepts connections, or, with none, the guest agent answers */
+  /** a published port has accepted a connection, or there is none, and the guest agent answers */
   ready: boolean;
   /** RFC 3339, UTC, with milliseconds */
   readyAt: string | null;

@@ -11,6 +11,8 @@ import type { Reply, SimulatedServer } from "./server.ts";
 
 const MACHINES_MAX = 7;
 const POOLS_MAX = 2;
+/** A machine with one of them ends by itself. */
+const RESTLESS = ["FAKE_CRASH_AFTER_MS", "FAKE_POWEROFF_AFTER_MS", "FAKE_HANG_AFTER_MS"] as const;
 /** How many machines and pools are the other tenant's, and how many seeds have it. */
 const OTHERS = 0.35;
 const WITH_OTHER = 0.6;
@@ -153,6 +155,9 @@ export class Requests {
     const env: Record<string, string> = { FAKE_BOOT_MS: String(random.below(random.pick([10, 10, 3_000]))) };
     if (random.happens(0.1)) env["FAKE_CRASH_AFTER_MS"] = String(random.below(10_000));
     if (random.happens(0.1)) env["FAKE_POWEROFF_AFTER_MS"] = String(random.below(10_000));
+    const restart = random.pick(["always", "never"]);
+    // One that is restarted would hang again, minutes later, for ever.
+    if (restart === "never" && random.happens(0.2)) env["FAKE_HANG_AFTER_MS"] = String(random.below(10_000));
     if (random.happens(0.05)) env["FAKE_BOOT_FAIL"] = "1";
     if (random.happens(0.05)) env["FAKE_CONFIGURE_FAIL"] = "1";
     if (random.happens(0.1)) env["FAKE_SUSPEND_FAIL"] = random.pick(["no_space", "conflict"]);
@@ -164,7 +169,7 @@ export class Requests {
       source: { type: "image", reference },
       resources: { cpus: random.pick(this.#cpus), memoryMb: 256, diskGb: 1 },
       env,
-      restart: random.pick(["always", "never"]),
+      restart,
       disruption: random.pick(["migrate", "restart", "stop"]),
       ephemeral: random.happens(0.1),
     };
@@ -176,8 +181,7 @@ export class Requests {
       this.#owners.set(id, caller);
       this.#machines.push(id);
       this.created.add(id);
-      if (env["FAKE_CRASH_AFTER_MS"] !== undefined || env["FAKE_POWEROFF_AFTER_MS"] !== undefined)
-        this.restless.add(id);
+      if (RESTLESS.some((name) => env[name] !== undefined)) this.restless.add(id);
       if (isEphemeral) this.deletions.add(id);
       if (random.happens(0.6)) this.#send("startMachine", { params: { id }, query: {} });
     });

@@ -37,6 +37,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   disruption: "migrate",
   workdir: null,
   pauseReason: null,
+  unresponsiveSince: null,
   suspendedAt: null,
   ready: false,
   readyAt: null,

@@ -52,6 +52,8 @@ function longState(machine: MachineInfo, now: number): string {
     return `stopped, its memory is kept since ${age(machine.suspendedAt, now)}`;
   if (machine.state !== "started") return machine.state;
   if (typeof machine.pauseReason === "string") return `started, but paused: ${machine.pauseReason}`;
+  if (typeof machine.unresponsiveSince === "string")
+    return `started, but its agent has not answered for ${age(machine.unresponsiveSince, now)}`;
   if (!machine.ready) return "started, not ready yet";
   return machine.readyAt === null ? "started, ready" : `started, ready since ${age(machine.readyAt, now)}`;
 }

@@ -70,6 +70,7 @@ export const HOST_FRAMES = {
   workload: 0x07,
   workloadTaken: 0x08,
   killedRead: 0x09,
+  ping: 0x0a,
   exec: 0x10,
   stdin: 0x11,
   stdinEnd: 0x12,

@@ -352,6 +352,10 @@ export function readObservedMachine(value: unknown): ObservedMachine {
       fields["pauseReason"] === undefined || fields["pauseReason"] === null
         ? null
         : clipped(fields["pauseReason"], "ObservedMachine.pauseReason", 2000),
+    unresponsiveSince:
+      fields["unresponsiveSince"] === undefined || fields["unresponsiveSince"] === null
+        ? null
+        : measure(fields["unresponsiveSince"], "ObservedMachine.unresponsiveSince", 8640000000000000),
     hostPorts: clippedList(fields["hostPorts"] ?? [], "ObservedMachine.hostPorts", 64, partObservedMachineHostPorts),
     timings:
       fields["timings"] === undefined || fields["timings"] === null

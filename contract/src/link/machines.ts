@@ -180,6 +180,8 @@ export const ObservedMachine = Type.Object({
   progress: nullable(clipped(TEXT_CHARACTERS_MAX)),
   /** Why the VMM has paused the guest of a running machine, which continues by itself; null: it has not. */
   pauseReason: nullable(clipped(TEXT_CHARACTERS_MAX)),
+  /** Epoch milliseconds since which the agent of a running machine does not answer; null: it does. */
+  unresponsiveSince: nullable(instant()),
   /** Published ports that are open on the node's loopback: none unless its operator wants them there. */
   hostPorts: clippedList(Type.Object({ port: count(65_535), hostPort: count(65_535) }), 64),
   timings: nullable(ReportedTimings),

@@ -3,7 +3,8 @@
  * of the control plane at scale. A third driver would change nothing outside this folder.
  *
  * What not every driver can do is a part that is null where it is missing: `memory`, `live` and `prepare` of
- * a driver, `memory`, `live`, `watchDisk`, `fence` and `successor` of a VM. Machines do without it.
+ * a driver, `memory`, `live`, `watchDisk`, `processorTime`, `fence` and `successor` of a VM. Machines do
+ * without it.
  *
  * Always:
  * - a VM does not end when the node agent ends;
@@ -125,6 +126,8 @@ export interface Vm {
    * that was given counts.
    */
   watchDiskPause(onChange: (isPaused: boolean) => void): void;
+  /** What its threads have had of the host's processors until now. null: it is not known. */
+  readonly processorTime: (() => ProcessorTime) | null;
   /** null: it cannot be fenced. */
   readonly fence: VmFence | null;
   /** null: this driver cannot replace the VMM of a guest that runs. */
@@ -133,6 +136,13 @@ export interface Vm {
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
   release(): void;
+}
+
+/** Milliseconds, of all threads together. */
+export interface ProcessorTime {
+  readonly ranMs: number;
+  /** They could have run, and other processes had the processors. */
+  readonly waitedMs: number;
 }
 
 /** How the memory of a VM is kept in files. */

@@ -159,6 +159,7 @@ class ChannelRange {
 
 class GuestClient implements Guest {
   readonly closed: Promise<string>;
+  received = 0;
   readonly #stream: Duplex;
   readonly #clock: Clock;
   /**
@@ -382,6 +383,10 @@ class GuestClient implements Guest {
     return this.#request("syncFileSystems");
   }
 
+  ping(): Promise<void> {
+    return this.#request("ping");
+  }
+
   shutDown(): Promise<void> {
     return this.#request("shutDown");
   }
@@ -476,6 +481,7 @@ class GuestClient implements Guest {
   #receive(frame: Frame): void {
     if (this.#lostBecause !== undefined) return;
     if (frame.flags !== 0) throw new GuestProtocolError("a message split into frames");
+    this.received += 1;
     if (frame.channel !== 0) this.#receiveForExec(frame);
     else if (this.#hello === undefined) this.#receiveHello(frame);
     else if (frame.type === GUEST_FRAMES.killed) this.#killed.receive(frame.payload);

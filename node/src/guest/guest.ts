@@ -222,6 +222,10 @@ export interface Guest {
   onKilled?(listener: (killed: GuestKilled) => void): void;
   /** Flushes all file systems to disk. */
   sync(): Promise<void>;
+  /** Resolves when the agent has answered, which it does at once. */
+  ping(): Promise<void>;
+  /** How many messages have come from the guest on this channel, answers to `ping` included. */
+  readonly received: number;
   /**
    * Ends all processes, syncs, unmounts and powers off. Resolves when the guest has confirmed that it begins.
    */

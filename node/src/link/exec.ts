@@ -64,8 +64,10 @@ const HANG_UP_GRACE_MS = 2_000;
 export interface LinkExecOptions {
   readonly guest: Guest;
   readonly clock: Clock;
-  /** Why the VMM has paused the guest at this moment; null: it has not. Absent: never. */
-  readonly pauseReason?: () => string | null;
+  /** Why the guest accepts no command at this moment; null: it does. Absent: it always does. */
+  readonly obstacle?: () => LinkError | null;
+  /** Calls back when its agent does not answer any more. Returns what cancels that. Absent: never. */
+  readonly onSilent?: (end: (silence: LinkError) => void) => () => void;
   /** Whether this agent stops, and the next one serves its callers. Absent: never. */
   readonly isStopping?: () => boolean;
   /** Whether the machine leaves with its memory, and its commands continue there. Absent: never. */
@@ -88,7 +90,8 @@ class LinkExec {
   readonly #output: LinkOutput;
   readonly #guest: Guest;
   readonly #clock: Clock;
-  readonly #pauseReason: () => string | null;
+  readonly #obstacle: () => LinkError | null;
+  readonly #cancelOnSilent: () => void;
   readonly #decoder = new LinkDecoder();
   readonly #isStopping: () => boolean;
   readonly #isLeaving: () => boolean;
@@ -115,7 +118,8 @@ class LinkExec {
     {
       guest,
       clock,
-      pauseReason = () => null,
+      obstacle = () => null,
+      onSilent = () => () => undefined,
       isStopping = () => false,
       isLeaving = () => false,
       connectsIn,
@@ -125,7 +129,8 @@ class LinkExec {
     this.#response = response;
     this.#guest = guest;
     this.#clock = clock;
-    this.#pauseReason = pauseReason;
+    this.#obstacle = obstacle;
+    this.#cancelOnSilent = onSilent((silence) => this.#fail(silence));
     this.#isStopping = isStopping;
     this.#isLeaving = isLeaving;
     this.#connectsIn = connectsIn;
@@ -254,8 +259,8 @@ class LinkExec {
 
   #onStart(start: ExecStart): void {
     if (this.#refusesToStart()) return;
-    const paused = this.#pauseReason();
-    if (paused !== null) return this.#fail({ code: "paused", message: paused });
+    const obstacle = this.#obstacle();
+    if (obstacle !== null) return this.#fail(obstacle);
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
     const exec = this.#begin(start);
@@ -425,9 +430,8 @@ class LinkExec {
   }
 
   #failUnanswered(): void {
-    const paused = this.#pauseReason();
-    const message = paused ?? "the guest does not report the end of the killed command";
-    this.#fail({ code: paused === null ? "guest_unreachable" : "paused", message });
+    const message = "the guest does not report the end of the killed command";
+    this.#fail(this.#obstacle() ?? { code: "guest_unreachable", message });
   }
 
   #fail(failure: LinkError): void {
@@ -475,6 +479,7 @@ class LinkExec {
 
   #release(): void {
     this.#isFinished = true;
+    this.#cancelOnSilent();
     this.#gone.abort(GONE);
     for (const timer of this.#timers) timer.cancel();
     this.#callerCheck?.cancel();

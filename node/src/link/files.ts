@@ -51,8 +51,8 @@ export interface FileOptions {
   readonly clock: Clock;
   /** Whether the host's disk can hold what a guest writes. */
   readonly hasRoom: () => Promise<boolean>;
-  /** Why the VMM has paused the guest at this moment; null: it has not. */
-  readonly pauseReason: () => string | null;
+  /** Why the guest accepts nothing at this moment; null: it does. */
+  readonly obstacle: () => LinkError | null;
   /** Whether the guest is given to another VMM at this moment, to which this connection does not lead. */
   readonly isSwitching: () => boolean;
 }
@@ -75,8 +75,8 @@ export async function serveFile(
   options: FileOptions,
 ): Promise<void> {
   const message: unknown = JSON.parse(await readMessage(request, options.clock));
-  const paused = options.pauseReason();
-  if (paused !== null) throw new FileFailure("paused", paused);
+  const obstacle = options.obstacle();
+  if (obstacle !== null) throw failureOf(obstacle);
   const exchange = { request, response, ...options };
   try {
     await SERVE[operation](exchange, message);
@@ -286,12 +286,13 @@ class Watch implements Disposable {
 
   #look(): void {
     this.#silentMs = this.#isGuestsTurn() ? this.#silentMs + LOOK_MS : 0;
+    const obstacle = this.#exchange.obstacle();
     if (this.#silentMs > FILE_SILENCE_MAX_MS) {
-      const paused = this.#exchange.pauseReason();
-      if (paused !== null) return this.#work.fail(new FileFailure("paused", paused));
-      const text = `the machine's agent has made no progress for ${FILE_SILENCE_MAX_MS / 1000} s`;
-      return this.#work.fail(new FileFailure("guest_unreachable", text));
+      const message = `the machine's agent has made no progress for ${FILE_SILENCE_MAX_MS / 1000} s`;
+      return this.#work.fail(failureOf(obstacle ?? { code: "guest_unreachable", message }));
     }
+    // A paused guest may continue soon.
+    if (obstacle !== null && obstacle.code !== "paused") return this.#work.fail(failureOf(obstacle));
     if (this.#showsLife) this.#exchange.response.write("\n");
     if (this.#needsRoom) void this.#lookForRoom();
     this.#lookLater();
@@ -339,6 +340,8 @@ function readMessage(request: IncomingMessage, clock: Clock): Promise<string> {
     request.off("close", onBroken);
   });
 }
+
+const failureOf = ({ code, message }: LinkError): FileFailure => new FileFailure(code, message);
 
 const lineOf = (line: FileListLine): string => `${JSON.stringify(line)}\n`;
 

@@ -274,7 +274,8 @@ class Link {
       ...more,
       guest,
       clock,
-      pauseReason: () => fleet.find(machineId)?.access.pauseReason ?? null,
+      obstacle: () => fleet.find(machineId)?.access.obstacle ?? null,
+      onSilent: (end) => fleet.find(machineId)?.access.onSilent(end) ?? (() => undefined),
       isStopping: () => this.#isStopping,
       isLeaving: () => fleet.find(machineId)?.access.isLeaving === true,
     });
@@ -288,9 +289,9 @@ class Link {
     await fleet.find(machineId)?.access.switched;
     const guest = this.#guestOf(machineId, request, response);
     if (guest === null) return;
-    const pauseReason = (): string | null => fleet.find(machineId)?.access.pauseReason ?? null;
+    const obstacle = () => fleet.find(machineId)?.access.obstacle ?? null;
     const isSwitching = (): boolean => (fleet.find(machineId)?.access.switched ?? null) !== null;
-    const options = { guest, clock, pauseReason, isSwitching, hasRoom: () => hasRoom(temporaryDirectory) };
+    const options = { guest, clock, obstacle, isSwitching, hasRoom: () => hasRoom(temporaryDirectory) };
     await serveFile(request, response, operation, options);
   }
 

@@ -1,6 +1,7 @@
 /**
  * What commands, terminals and connections use of a machine, as it is at the moment of each look.
  */
+import type { LinkError } from "@flotilla/contract/link/link";
 import type { Guest } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Machine } from "./machine.ts";
@@ -23,8 +24,14 @@ export class Access implements MachineAccess {
     return this.guest === null && this.switched === null ? null : (this.#machine.held.vm?.network ?? null);
   }
 
-  get pauseReason(): string | null {
-    return this.#machine.held.diskPause.reason;
+  get obstacle(): LinkError | null {
+    const { held, guestWatch } = this.#machine;
+    if (held.diskPause.reason !== null) return { code: "paused", message: held.diskPause.reason };
+    return guestWatch.reason === null ? null : { code: "guest_unreachable", message: guestWatch.reason };
+  }
+
+  onSilent(end: (silence: LinkError) => void): () => void {
+    return this.#machine.guestWatch.onSilent((message) => end({ code: "guest_unreachable", message }));
   }
 
   get isLeaving(): boolean {
@@ -44,5 +51,6 @@ export class Access implements MachineAccess {
 
 /** Nothing but the log, for a machine that this node cannot use. */
 export const noAccess = (log: MachineLog): MachineAccess => ({
-  ...{ guest: null, network: null, pauseReason: null, isLeaving: false, switched: null, log },
+  ...{ guest: null, network: null, obstacle: null, isLeaving: false, switched: null, log },
+  onSilent: () => () => undefined,
 });

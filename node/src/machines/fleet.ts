@@ -18,11 +18,13 @@ import {
   type ObservedMachine,
   type SuspendedMachines,
 } from "@flotilla/contract/link/link";
+import { every } from "@flotilla/base/clock";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { PausedVm } from "../driver/driver.ts";
 import type { Journal } from "./journal.ts";
 import type { NodeMachine, SupervisedMachine } from "./node-machine.ts";
+import { LOOK_MS } from "./responsiveness.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { SupervisorDeps, RemovedMachine, MachineDeps } from "./machine-deps.ts";
 import { UnreadableMachine, type UnreadableMachineOptions } from "./unreadable-machine.ts";
@@ -48,12 +50,16 @@ export class Fleet {
   /** Machines whose directory gets its name at this moment. */
   readonly #arriving = new Map<string, Promise<void>>();
   #isRestored = false;
+  readonly #endLooks: () => void;
   readonly #removed = new Map<string, number>();
 
   constructor(deps: MachineDeps) {
     this.#deps = { ...deps, onRemoved: (removed) => this.#forget(removed) };
     deps.driver.lease.watch(() => {
       for (const machine of this.#supervised) machine.leaseRenewed();
+    });
+    this.#endLooks = every(deps.clock, LOOK_MS, () => {
+      for (const machine of this.#supervised) machine.lookAtGuest();
     });
   }
 
@@ -211,6 +217,7 @@ export class Fleet {
    * other VMs.
    */
   async release(): Promise<void> {
+    this.#endLooks();
     await this.#deps.prepared.release();
     await Promise.all(this.#supervised.map((supervisor) => supervisor.release()));
     await this.endUnknownVms();

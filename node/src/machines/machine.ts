@@ -15,6 +15,7 @@ import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { NewEvent } from "@flotilla/contract/event-types";
 import type { VmExit } from "../driver/driver.ts";
 import { DiskChanges } from "./disk-changes.ts";
+import { GuestWatch } from "./guest-watch.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
 import { type Journal, JournalFile, vmmIdOf } from "./journal.ts";
@@ -38,6 +39,7 @@ export class Machine {
   readonly log: Log;
   readonly disk: MachineDisk;
   readonly held: HeldVm;
+  readonly guestWatch: GuestWatch;
   readonly workload: Workload;
   /** Also of a machine that is stopped. */
   readonly machineLog: MachineLog;
@@ -86,6 +88,7 @@ export class Machine {
       ...{ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: wake, onEvent },
       onChange: () => this.changed(),
     });
+    this.guestWatch = new GuestWatch(this);
     if (journal.boot !== null) deps.liveBoots.add(vmmIdOf(journal.boot));
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }

@@ -4,7 +4,7 @@
  *
  * Always: what a door gives is so when it is given. A room above awaits, and then asks again.
  */
-import type { ObservedMachine } from "@flotilla/contract/link/link";
+import type { LinkError, ObservedMachine } from "@flotilla/contract/link/link";
 import type { BootRequest, Vm } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
@@ -58,10 +58,12 @@ export interface MachineAccess {
   /** Connects to the guest's ports, while the machine runs. */
   readonly network: VmNetwork | null;
   /**
-   * Why its VMM has paused the guest at this moment, which does nothing until it is resumed; null: it has
-   * not.
+   * Why the guest accepts no command at this moment: its VMM has paused it, or its agent does not answer;
+   * null: as far as is known it does.
    */
-  readonly pauseReason: string | null;
+  readonly obstacle: LinkError | null;
+  /** Calls back, once, when its agent does not answer any more. Returns what cancels that. */
+  onSilent(end: (silence: LinkError) => void): () => void;
   /**
    * Whether the machine leaves or has left with its memory: its commands are continued from there, here or on
    * another node.

@@ -109,6 +109,7 @@ export class Supervisor implements SupervisedMachine {
     // Absent is final: a removal cannot be reversed.
     if (generation <= known.generation || known.desired === "absent") return "stale";
     if (known.generation > 0) this.#beforeSave ??= this.#observeNow();
+    if (state === "running") this.#endSilent();
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({
       ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null },
@@ -129,6 +130,19 @@ export class Supervisor implements SupervisedMachine {
     }
     void applyFence(machine);
     return "accepted";
+  }
+
+  /** A start of a machine whose agent does not answer restarts it. */
+  #endSilent(): void {
+    const { guestWatch, held } = this.#machine;
+    if (guestWatch.silentSince === null || held.state !== "configured" || this.#queue.action !== null) return;
+    this.#machine.event({ type: "machine.forced", data: { reason: "its agent does not answer" } });
+    held.state = "unreachable";
+  }
+
+  /** Whether its guest answers. Called regularly. */
+  lookAtGuest(): void {
+    this.#machine.guestWatch.look(this.#queue.action !== null);
   }
 
   #endSave(): void {
@@ -199,7 +213,7 @@ export class Supervisor implements SupervisedMachine {
   }
 
   #observeNow(): ObservedMachine {
-    const { journal, held, timings, isQueued, progress } = this.#machine;
+    const { journal, held, guestWatch, timings, isQueued, progress } = this.#machine;
     const { machineId, generation, boot, ending, lastRun = null, memory = null, suspendRefusal = null } = journal;
     const state = this.#observedState();
     const isRunning = state === "running";
@@ -219,6 +233,7 @@ export class Supervisor implements SupervisedMachine {
       hostPorts: isRunning ? (held.vm?.network?.hostPorts ?? []) : [],
       timings: isRunning ? timings.noted : null,
       pauseReason: isRunning ? held.diskPause.announced : null,
+      unresponsiveSince: isRunning ? guestWatch.silentSince : null,
       suspendedAt: memory?.suspendedAt ?? null,
       isResumed: isRunning && (boot?.guestBootId ?? null) !== null,
       suspendRefusal: suspendRefusal?.generation === generation ? suspendRefusal : null,

@@ -6,6 +6,7 @@
  *   and waits for it.
  * - The statement that writes the request also checks the concurrency ceiling and the budget, so concurrent
  *   starts never exceed them.
+ * - A start of a machine whose agent does not answer is a new request, on which its node restarts it.
  * - A refused start changes nothing. An accepted one continues whatever happens to this server or to the
  *   caller.
  * - A start of a machine that is being moved waits for the end of the move, and happens on the node that owns
@@ -27,7 +28,7 @@ import type { ConvergeServices, MachineServices } from "./services.ts";
 import type { Durability } from "./store.ts";
 import { HIDDEN_BY_NODE, includes, isActive, UNREACHABLE_STATUSES, nextPhase, phaseOf } from "./state.ts";
 import { readTotals } from "../usage/store.ts";
-import { nodeUnreachableText } from "./view.ts";
+import { isResponsive, nodeUnreachableText } from "./view.ts";
 
 export interface StartOptions {
   readonly tenantId: string;
@@ -63,7 +64,7 @@ export async function startMachine(services: MachineServices, options: StartOpti
   return await awaitRunning(services, machine, options);
 }
 
-/** Writes the request, unless the machine already runs or is starting. */
+/** Writes the request, unless the machine already runs, and its agent answers, or is starting. */
 async function acceptStart(
   services: Pick<MachineServices, "cache" | "ceilingsOf" | "context" | "nodes" | "plansUrl">,
   options: StartOptions,
@@ -76,7 +77,7 @@ async function acceptStart(
     const phase = phaseOf(machine);
     const next = nextPhase(phase, "startRequested");
     if (next === undefined) throw machineNotFound(options.id);
-    if (next === phase) return machine;
+    if (next === phase && (phase !== "running" || options.isAutomatic || isResponsive(machine))) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
     const nodeId = await chooseNode(services, machine, attempt > 0);
     const change = requestStart(machine, {

@@ -30,6 +30,7 @@ type ShownOf = Pick<
   | "observedBootId"
   | "observedReason"
   | "readyAt"
+  | "observedDetails"
 >;
 
 const plain = (state: MachineState): ShownState => ({ state, isReady: false, error: null });
@@ -52,8 +53,8 @@ export function shownState(machine: ShownOf): ShownState {
       return plain("creating");
     case "running":
       // The node reports when it is ready: when a published port accepts connections, or without ports when
-      // the guest agent answers.
-      return { state: "started", isReady: machine.readyAt !== null, error: null };
+      // the guest agent answers. It is not while its agent does not answer.
+      return { state: "started", isReady: machine.readyAt !== null && isResponsive(machine), error: null };
     case "stopping":
       return plain(stoppingState(machine));
     case "failed":
@@ -65,6 +66,10 @@ export function shownState(machine: ShownOf): ShownState {
       return plain("stopped");
   }
 }
+
+/** Whether its agent answers its node, as far as is known. */
+export const isResponsive = ({ observedDetails }: Pick<MachineRecord, "observedDetails">): boolean =>
+  observedDetails.unresponsiveSince === null;
 
 /**
  * A machine that is being stopped shows its former state, and counts against the ceiling, until it has
@@ -96,6 +101,7 @@ export function nodeUnreachableText(nodeId: string, status: string | null): stri
 type Addresses = { urlOf(machine: MachineRecord): string };
 
 const instant = (ms: number): string => new Date(ms).toISOString();
+const orNull = (ms: number | null): string | null => (ms === null ? null : instant(ms));
 
 export function machineInfo(machine: MachineRecord, addresses: Addresses): MachineInfo {
   const shown = shownState(machine);
@@ -112,12 +118,13 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     createdAt: instant(machine.createdAt),
     updatedAt: instant(machine.updatedAt),
     autoStopSeconds: machine.autoStopSeconds,
-    lastActivityAt: machine.lastActivityAt === null ? null : instant(machine.lastActivityAt),
+    lastActivityAt: orNull(machine.lastActivityAt),
     ttlSeconds: machine.ttlSeconds,
     restart: machine.restart,
     disruption: machine.disruption,
     workdir: machine.workdir,
     pauseReason: shown.state === "started" ? machine.observedDetails.pauseReason : null,
+    unresponsiveSince: shown.state === "started" ? orNull(machine.observedDetails.unresponsiveSince) : null,
     suspendedAt: suspendedAt(machine),
     ready: shown.isReady,
     readyAt: shown.isReady && machine.readyAt !== null ? instant(machine.readyAt) : null,

@@ -46,6 +46,8 @@ export type FakeCommand = GuestExecRequest & { readonly resumeKey: string };
 /** The part of a configuration that is kept. */
 export type FakeConfiguration = Pick<GuestConfiguration, "hostname" | "env" | "workdir">;
 
+/** As good as for ever. */
+const HANGS_MS = 24 * 3_600_000;
 const SIGHUP = 1;
 const SIGKILL = 9;
 
@@ -64,6 +66,8 @@ export class FakeGuest implements Guest {
   #closedBecause: string | null = null;
   #lastPid = 100;
   #workload: FakeWorkload | null = null;
+  received = 0;
+  #answers: Promise<void> = Promise.resolve();
   readonly #ending = new AbortController();
 
   /** `kept`: the commands that wait for `resume`. */
@@ -163,6 +167,7 @@ export class FakeGuest implements Guest {
   readonly #troubles: Troubles = {
     pauseForDisk: (isPaused) => this.onDiskPause(isPaused),
     killForMemory: (program) => this.#killed({ program, count: 1 }),
+    hang: (ms) => this.hang(ms),
   };
 
   onKilled(listener: (killed: GuestKilled) => void): void {
@@ -173,7 +178,19 @@ export class FakeGuest implements Guest {
     return this.#closedBecause === null ? Promise.resolve() : Promise.reject(new Error(this.#closedBecause));
   }
 
+  /** Its agent answers nothing, until it resolves: after `ms`, or at the end. */
+  hang(ms = HANGS_MS): Promise<void> {
+    this.#answers = this.#machine.clock.sleep(ms, this.#ending.signal);
+    return this.#answers;
+  }
+
+  async ping(): Promise<void> {
+    await this.#answers;
+    this.received += 1;
+  }
+
   async shutDown(): Promise<void> {
+    await this.#answers;
     await this.sync();
     if (this.#machine.environment["FAKE_IGNORE_SHUTDOWN"] === undefined) this.#machine.end("poweroff");
   }
@@ -206,7 +223,7 @@ function without(world: ScriptWorld, skipped: Record<"stdout" | "stderr", number
 }
 
 /** What a script says of its host and its kernel. */
-type Troubles = Pick<ScriptWorld, "pauseForDisk" | "killForMemory">;
+type Troubles = Pick<ScriptWorld, "pauseForDisk" | "killForMemory" | "hang">;
 
 type Program = (world: ScriptWorld) => Promise<number> | number;
 

@@ -7,6 +7,7 @@
  *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   configuring fails
  *     FAKE_RESTORED_CRASH=1     the VM is restored from a template and crashes when configured, unless it must boot
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  the guest powers off
+ *     FAKE_HANG_AFTER_MS=N      the guest's agent answers nothing any more
  *     FAKE_SUSPEND_FAIL=CODE    it cannot be suspended (no_space, conflict)   FAKE_RESUME_FAIL=1   its memory cannot be loaded
  *     FAKE_SUSPEND_MS=N         time that saving its memory takes (default 0)
  *     FAKE_KEEPS_COMMANDS=1     the commands in its memory can be resumed where that is loaded: each begins again
@@ -371,6 +372,7 @@ class FakeVm implements Vm {
   readonly guest: FakeGuest;
   readonly network: VmNetwork;
   readonly watchDisk: Vm["watchDisk"];
+  readonly processorTime = null;
   readonly memory: VmMemory | null;
   readonly live: VmLive | null;
   readonly fence: VmFence | null;
@@ -423,8 +425,12 @@ class FakeVm implements Vm {
       void this.#end(how === "flooded" ? { ...exit, excess: { cause: "output", bytes: 2 ** 20 + 1 } } : exit);
     };
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
+    const hangAfter = environment["FAKE_HANG_AFTER_MS"];
+    const hangsAt = file.answersAt + Number(hangAfter);
+    const hang = hangAfter === undefined ? null : clock.timer(hangsAt - clock.now(), () => void this.guest.hang());
     this.#cancelEnd = () => {
       timer?.cancel();
+      hang?.cancel();
       this.#fence.close();
     };
     this.#fence = new FakeFence({

@@ -9,6 +9,7 @@
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c'
  *     poweroff · crash · flood (its VMM prints without end) · full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
  *     out-of-memory [NAME] (the kernel has killed a process of this name)
+ *     hang SECONDS (its agent answers nothing, and the command does not end)
  *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
  * `python3 -` and other programs listed in the machine's FAKE_INTERPRETERS run their input like `sh -c`.
@@ -43,6 +44,8 @@ export interface ScriptWorld {
   pauseForDisk(isPaused: boolean): void;
   /** Its kernel has killed a program for lack of memory. */
   killForMemory(program: string): void;
+  /** Its agent stops, and resolves when it continues. */
+  hang(ms: number): Promise<void>;
   /** Ends the VM. */
   end(how: "poweroff" | "crashed" | "flooded"): void;
   /** Throws when the command has been killed. */
@@ -105,6 +108,10 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   "out-of-memory": ([name = ""], world) => {
     world.killForMemory(name);
     return 137;
+  },
+  hang: async ([seconds], world) => {
+    await world.hang(Number(seconds) * 1000);
+    return 0;
   },
   yes: async ([word = "y"], world) => {
     const chunk = Buffer.from(`${word}\n`.repeat(Math.max(1, Math.floor(CHUNK_BYTES / (word.length + 1)))));

@@ -24,6 +24,8 @@ export function endedGuest(): Guest {
     file: ended,
     workload: () => ({ started: refusal(), acknowledge: () => {} }),
     sync: refusal,
+    ping: refusal,
+    received: 0,
     shutDown: refusal,
     closed: Promise.resolve("the guest has ended"),
     close: () => {},

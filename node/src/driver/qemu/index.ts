@@ -48,7 +48,7 @@ import { assertTimer, GuestTimerError, MACHINE_TOLERANCES, withGoodTimer } from 
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
-import { findVmms, type FoundVmm, isAlive, killNow, VmmFinder } from "./processes.ts";
+import { findVmms, type FoundVmm, isAlive, killNow, processorTimeOf, VmmFinder } from "./processes.ts";
 import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
 import { InstalledProgram } from "./program.ts";
 import { replaceVm } from "./replace.ts";
@@ -496,6 +496,7 @@ class QemuDriver implements Driver {
         unpause: () => vmm.unpause(),
       },
       watchDiskPause: (onChange) => vmm.watchDiskPause(onChange),
+      processorTime: () => processorTimeOf(vmm.record.pid),
       fence: {
         get isArmed() {
           return vmm.fence.isArmed;
