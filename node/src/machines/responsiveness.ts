@@ -4,10 +4,13 @@
  * The agent of a machine that runs is asked when nothing has come from it for ASK_AFTER_MS. Any message shows
  * that it lives, so a guest in use is not asked. RULES holds every decision.
  *
- * Times are those in which its VM could have answered (`countedMs`): a VM that has to wait for the host's
- * processors has more time, and what passes while this process does not run counts little. A guest that
- * computes without a pause has more time too: a kernel that hangs may look the same, but so does a guest
- * with too little memory.
+ * Silence alone decides, and processor time only prolongs it: a kernel that has panicked may spin, and a
+ * guest whose agent is stopped uses a little, so neither much nor little of it shows that a guest works.
+ * - Times are those in which its VM could have answered (`countedMs`): one that has to wait for the host's
+ *   processors has more time, and what passes while this process does not run counts little.
+ * - A guest that computes without a pause has more time too: one with too little memory looks like that.
+ * - What waits for a silent agent ends soon, and the machine only after minutes, because a restart loses what
+ *   is in its memory.
  *
  * Always: a machine that is being moved, suspended, stopped or given to another VMM, or whose VMM has paused
  * it, is not judged, and has all its time again afterwards.

@@ -9,6 +9,7 @@ import type { Change } from "./change.ts";
 import { applyNoTrace, applyObservation, uncertainBoot } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import { isActive, phaseOf } from "./state.ts";
+import { shownState } from "./view.ts";
 
 const starting = machineRecord({
   nodeId: "node-a",
@@ -32,6 +33,9 @@ function news(machine: MachineRecord, seen: Partial<ObservedMachine>): Change {
   assert.equal(observation.outcome, "news");
   return (observation as { change: Change }).change;
 }
+
+const reportOf = (machine: MachineRecord, seen: Partial<ObservedMachine>): ObservedMachine =>
+  report({ generation: machine.generation, ...seen });
 
 const outcome = (machine: MachineRecord, seen: Partial<ObservedMachine>): string =>
   applyObservation(machine, report({ generation: machine.generation, ...seen }), NOW).outcome;
@@ -75,6 +79,28 @@ test("a heartbeat from before a start failed does not undo the failure, whatever
   for (const state of ["preparing", "booting", "running", "stopping"] as const)
     assert.equal(outcome(failed, { state, bootId: "boot-1" }), "late");
   assert.equal(outcome(failed, { state: "failed", bootId: "boot-1", reason: "no luck" }), "same");
+});
+
+test("a failed machine whose boot has not ended is shown again when it runs, and one whose run has ended is not", () => {
+  const reason = "its journal has version 99";
+  const unusable = news(running, { generation: 0, state: "failed", bootId: null, reason });
+  const failed = unusable.next as MachineRecord;
+  assert.deepEqual(
+    [phaseOf(failed), failed.desiredState, failed.generation],
+    ["failed", "running", running.generation],
+  );
+  assert.deepEqual([failed.observedReason, failed.reconcileAt], [reason, null]);
+  const report = { state: "running", bootId: "boot-1", runningSince: NOW - 900, readySince: NOW - 800 } as const;
+  const back = news(failed, report);
+  assert.deepEqual([phaseOf(back.next), back.next.readyAt !== null], ["running", true]);
+  assert.deepEqual(back.timeline, [{ type: "machine.started", data: {} }]);
+  assert.equal(outcome(failed, { ...report, bootId: "boot-0" }), "late");
+  assert.equal(uncertainBoot(failed, reportOf(failed, report)), "boot-1");
+  assert.equal(applyObservation(failed, reportOf(failed, report), NOW, new Set(["boot-1"])).outcome, "late");
+  // Its node has recovered it from its disk and its VMM, and needs its specification.
+  const recovered = news(failed, { generation: 0, state: "booting", bootId: "boot-1" });
+  assert.deepEqual([phaseOf(recovered.next), recovered.next.reconcileAt], ["starting", NOW]);
+  assert.equal(outcome(failed, { generation: 0, state: "stopped", bootId: null }), "same");
 });
 
 test("a repeated report changes nothing", () => {
@@ -210,8 +236,10 @@ test("a machine that its node has and cannot run is in error with the reason, wh
   for (const machine of [running, stopped]) {
     const reason = "its journal has version 9";
     const { next, timeline } = news(machine, { generation: 0, state: "failed", reason });
-    assert.deepEqual([phaseOf(next), next.error], ["failed", reason]);
+    assert.deepEqual([phaseOf(next), shownState(next as MachineRecord).error], ["failed", reason]);
     assert.deepEqual(timeline, [{ type: "machine.failed", data: { reason } }]);
+    assert.equal(outcome(next as MachineRecord, { generation: 0, state: "failed", reason }), "same");
+    if (machine === running) continue;
     const told = news(next as MachineRecord, { generation: next.generation, state: "failed", reason });
     assert.deepEqual([phaseOf(told.next), told.next.reconcileAt, told.timeline], ["failed", null, []]);
     assert.equal(outcome(told.next as MachineRecord, { generation: 0, state: "failed", reason }), "same");

@@ -10,6 +10,8 @@
  *   an answer may arrive after it. Another boot id than the stored one is news while the machine is to run,
  *   unless that boot's run has ended: then the report was overtaken. Only the recorded runs say so
  *   (`uncertainBoot`).
+ * - A request leads out of a failure, or the report that the boot that was seen last runs: its run has not
+ *   ended. So a machine whose node could not use its files for a time is shown again when it can.
  * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost
  *   by that.
  * - A machine that its node had and has lost is in error: its disk is gone, and only a new request makes
@@ -69,14 +71,22 @@ const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendR
   generation === machine.generation;
 
 /**
- * The reported boot, if it is another than the last one seen, of the same generation: generations and states
- * do not tell which of them came first. null: there is no doubt.
+ * The reported boot, if it is another than the last one seen, of the same generation, or runs after a
+ * failure: generations and states do not tell what came first. null: there is no doubt.
  */
 export function uncertainBoot(machine: MutableMachine, report: ObservedMachine): string | null {
   const { observedBootId, observedGeneration } = machine;
   const isOther = observedBootId !== null && report.bootId !== observedBootId;
-  return isOther && isBoot(report) && report.generation === observedGeneration ? report.bootId : null;
+  const isUncertain = isOther || isRunningAfterFailure(machine, report);
+  return isUncertain && isBoot(report) && report.generation === observedGeneration ? report.bootId : null;
 }
+
+/** The node has the boot that was seen last before a failure. Its run may have ended. */
+const hasLastBoot = ({ observedState, observedBootId }: MutableMachine, { bootId }: ObservedMachine): boolean =>
+  observedState === "failed" && bootId !== null && bootId === observedBootId;
+
+const isRunningAfterFailure = (machine: MutableMachine, report: ObservedMachine): boolean =>
+  hasLastBoot(machine, report) && report.state === "running";
 
 /**
  * Whether the node removes what an ended run has left, such as saved memory. No VMM runs, so the machine
@@ -105,9 +115,9 @@ function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: Re
   // It was reported as stopping while its node tried.
   if (isSuspendRefused(machine, report)) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
-  // Only a new request leads out of a failure: any other report was sent before it, even about an unknown
-  // boot.
-  if (sent === "running" && machine.observedState === "failed" && isApplied(machine)) return report.state !== "failed";
+  // Any other report was sent before the failure, even about an unknown boot.
+  if (sent === "running" && machine.observedState === "failed" && isApplied(machine))
+    return report.state !== "failed" && !isRunningAfterFailure(machine, report);
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
   // The end of an earlier boot is reported before the beginning of the next. Once a stop is desired no boot
   // begins: a report of another boot was true before the node's answer.
@@ -192,15 +202,33 @@ function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean 
 
 /** Sends the desired state again to a machine that can continue; otherwise its owner sees the reason. */
 function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
-  if (machine.desiredState === "absent" || report.state !== "failed") return sendAgain(machine, now);
+  if (machine.desiredState === "absent" || report.state !== "failed") return sendAgain(machine, report, now);
   const reason = reasonOf(report) ?? "";
   const isKnown = machine.error === reason || (phaseOf(machine) === "failed" && machine.observedReason === reason);
   if (isKnown) return { outcome: "same" };
+  if (machine.desiredState === "running" && machine.moveId === null) return observeUnusable(machine, reason);
   const change = abandon({ ...machine, observedState: "absent", observedBootId: null }, reason, now);
   return {
     outcome: "news",
     change: { ...change, timeline: [{ type: "machine.failed", data: { reason } }] },
   };
+}
+
+/**
+ * The node cannot use the files of a machine that is to run, and may run: its boot is not forgotten, and
+ * nothing else is requested, so that it is as before when the node can use them.
+ */
+function observeUnusable(machine: MutableMachine, reason: string): Observation {
+  const next: MutableMachine = {
+    ...machine,
+    observedState: "failed",
+    observedGeneration: machine.generation,
+    observedReason: reason,
+    observedReasonCode: null,
+    readyAt: null,
+    reconcileAt: null,
+  };
+  return { outcome: "news", change: { next, timeline: [{ type: "machine.failed", data: { reason } }] } };
 }
 
 /** The node has no trace of the machine, though that was not requested. */
@@ -216,8 +244,8 @@ export const applyMissing = (machine: MutableMachine, now: number): Change =>
 const diskLostText = ({ nodeId }: MutableMachine): string =>
   `node ${nodeId} does not have the machine any more, so its disk is lost; start it to begin with a new, empty disk, or delete it`;
 
-function sendAgain(machine: MutableMachine, now: number): Observation {
-  if (hasNoTrace(machine)) return { outcome: "same" };
+function sendAgain(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
+  if (hasNoTrace(machine) && !hasLastBoot(machine, report)) return { outcome: "same" };
   const next: MutableMachine = { ...machine, ...NOTHING_OBSERVED, reconcileAt: now };
   return { outcome: "news", change: { next, timeline: [] } };
 }

@@ -140,7 +140,10 @@ const TRANSITIONS = {
     // The node has yet to receive it.
     stopRequested: "stopping",
     deleteRequested: "deleting",
+    // The boot that was seen last has not ended: its node could not use the machine's files for a time.
+    ran: "running",
     failed: "failed",
+    suspendRefused: "running",
   },
   deleting: {
     deleteRequested: "deleting",
