@@ -28,14 +28,14 @@ async function create(t: TestContext, nodeAddresses: readonly string[]): Promise
 
 test("a token is alone on standard output, and the notes have the line with which a node joins", async (t) => {
   const errors = await create(t, ["127.0.0.1:8443", "192.0.2.7:8443", "198.51.100.7:8443"]);
-  assert.match(errors, /one node can join with it for .*, as root, after `npm run setup`, on the other host:\n/);
+  assert.match(errors, /one node can join with it within .*; on the other host, as root, after `npm run setup`:\n/);
   assert.ok(errors.includes(`\n${LINE}… ./flotilla node\n`), errors);
   assert.match(errors, /\nother addresses of the servers: 198\.51\.100\.7:8443\n$/);
 });
 
 test("a server on loopback is for a second node of this host, and one without an address for none", async (t) => {
   const errors = await create(t, ["127.0.0.1:8443"]);
-  assert.match(errors, /on this host:\nFLOTILLA_URL=https:\/\/127\.0\.0\.1:8443 .* --node-id second --data-dir /);
+  assert.match(errors, /on this host, .*:\nFLOTILLA_URL=https:\/\/127\.0\.0\.1:8443 .* --node-id second --data-dir /);
   assert.match(errors, /no other host can connect to 127\.0\.0\.1:8443: .*--node-listen 0\.0\.0\.0:8443/);
   assert.match(await create(t, []), /warning: no server listens for other nodes; .*--node-listen/);
 });

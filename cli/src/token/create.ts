@@ -28,7 +28,7 @@ export async function run(call: Call, _operands: readonly string[], options: Cre
   const left = renderSpan(Date.parse(created.expiresAt) - call.world.clock.now());
   const users = created.maxUses === 1 ? "one node" : `${created.maxUses} nodes`;
   const { where, line, notes } = joiningWith(created.nodeAddresses);
-  const note = `save it now, it is not shown again; ${users} can join with it for ${left}${where}`;
+  const note = `save it now, it is not shown again; ${users} can join with it within ${left}${where}`;
   if (call.world.streams.output.isTTY === true) {
     call.output.note(note);
     call.output.line(line?.(created.token) ?? created.token);
@@ -60,7 +60,7 @@ function joiningWith(addresses: readonly string[]): Joining {
   const elsewhere = `other addresses of the servers: ${others.join(", ")}`;
   const onlyHere = `no other host can connect to ${address}: for nodes there ${OTHER_HOSTS}`;
   return {
-    where: `, as root, after \`npm run setup\`, ${host}:`,
+    where: `; ${host}, as root, after \`npm run setup\`:`,
     line: (token) => `FLOTILLA_URL=https://${address} FLOTILLA_JOIN_TOKEN=${token} ./flotilla node${own}`,
     notes: isOfThisHost ? [onlyHere] : others.length > 0 ? [elsewhere] : [],
   };

@@ -54,15 +54,22 @@ export function openTls(options: ConnectionOptions, clock: Clock): Promise<TLSSo
     const socket = connectTls(options);
     probeWhenSilent(socket.setNoDelay(true));
     const late = clock.timer(CONNECT_MS, () => socket.destroy(failure("no answer in time", "ETIMEDOUT")));
-    socket.once("error", reject);
+    const fail = (error: Error): void => reject(readable(error));
+    socket.once("error", fail);
     socket.once("close", () => reject(failure("the connection was closed in its handshake", "ECONNRESET")));
     socket.once("secureConnect", () => {
       late.cancel();
-      socket.off("error", reject);
+      socket.off("error", fail);
       socket.on("error", () => socket.destroy());
       resolve(socket);
     });
   });
+}
+
+/** An error of TLS without the places in OpenSSL's source. */
+function readable(error: NodeJS.ErrnoException & { readonly reason?: string }): Error {
+  const { code = "", reason } = error;
+  return reason !== undefined && /^(EPROTO|ERR_SSL_)/.test(code) ? failure(`TLS: ${reason}`, code) : error;
 }
 
 const failure = (text: string, code: string): Error => Object.assign(new Error(text), { code });
