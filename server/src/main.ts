@@ -110,7 +110,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const connection: ConnectionOptions = embedded?.connection ?? { connectionString: options.databaseUrl ?? "" };
     await whileUnavailable(() => migrate({ connection, log, signal }), patience);
     // The database answers in real time, whatever clock this server has.
-    const db = openDatabase({ connection, clock: systemClock, log });
+    const db = openDatabase({ connection, clock: systemClock, log, makeRoom: embedded?.makeRoom });
     undo.push(() => db.close());
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
     const adminKey = await whileUnavailable(() => ensureAdminKey(context, options.dataDirectory), patience);

@@ -24,6 +24,7 @@ import {
   openRequest,
   refuseSlowly,
 } from "../http/request.ts";
+import { isReadOrDelete } from "../http/failure.ts";
 import type { HttpService, Incoming } from "../http/server.ts";
 import { checkHandshake } from "../http/upgrade.ts";
 import { audited } from "./audit.ts";
@@ -138,7 +139,9 @@ function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined)
   // Before anything is refused: refusals are recorded, and a flood of them costs as much as one of calls.
   return after(parts.admission.takeRequest(key, "api", { headers, now, presence }), () => {
     const served = routeFor(exchange, route);
-    return forHolder(key.tenantId, () => serveWithinRate(parts, exchange, served));
+    return forHolder(key.tenantId, () => serveWithinRate(parts, exchange, served), {
+      makes: !isReadOrDelete(exchange.message),
+    });
   });
 }
 

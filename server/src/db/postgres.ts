@@ -8,6 +8,7 @@
  *   PostgreSQL array.
  * - A lost or refused connection, and a database that refuses writes, are thrown as DatabaseUnavailable, a
  *   full disk as DatabaseFull; HTTP answers all with 503.
+ * - What finds the disk full is repeated in the room that the reserve gives, unless it stores something new.
  * - Every connection is to the primary (primary.ts), and no statement waits longer than ANSWER_TIMEOUT_MS.
  * - Every client has an error handler: without one the process would end when a backend is terminated.
  *
@@ -32,7 +33,7 @@ import {
 } from "./database.ts";
 import { ConnectionShare } from "./connection-share.ts";
 import { Connections } from "./connections.ts";
-import { forAll } from "./holder.ts";
+import { forAll, mayUseReserve } from "./holder.ts";
 import { type ConnectionOptions, hostsOf } from "./hosts.ts";
 import { Listener } from "./listener.ts";
 import { Primary } from "./primary.ts";
@@ -44,7 +45,15 @@ export interface DatabaseOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly connectionsMax?: number;
+  /** Absent: the disk has no reserve of ours. */
+  readonly makeRoom?: MakeRoom | undefined;
 }
+
+/**
+ * Makes some room on the database's disk, more with each attempt, from 0 on. False: there is none, or the
+ * work has tried often enough.
+ */
+export type MakeRoom = (attempt: number) => Promise<boolean>;
 
 /** Most statements answer in milliseconds; one that runs this long holds a connection that others need. */
 const STATEMENT_TIMEOUT_MS = 30_000;
@@ -153,15 +162,32 @@ async function run<Row extends object>(connections: Connections, statement: Stat
   try {
     return await ask<Row>(client, statement);
   } catch (error) {
-    if (error instanceof DatabaseUnavailable) broken = error;
+    if (isLost(error)) broken = error;
     throw error;
   } finally {
     connections.giveBack(client, broken);
   }
 }
 
+/** Whether its connection is unusable. */
+const isLost = (error: unknown): error is DatabaseUnavailable =>
+  error instanceof DatabaseUnavailable && !(error instanceof DatabaseFull);
+
+/** Does work of which nothing has taken effect when it finds the disk full. */
+async function withRoom<T>(makeRoom: MakeRoom | undefined, work: () => Promise<T>): Promise<T> {
+  // The work itself counts for no holder once it has a connection.
+  const isPermitted = mayUseReserve();
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof DatabaseFull) || !isPermitted || !(await makeRoom?.(attempt))) throw error;
+    }
+  }
+}
+
 /**
- * On this connection, which is unusable after a DatabaseUnavailable. With a callback, and a time limit that
+ * On this connection, which is unusable after an error that `isLost`. With a callback, and a time limit that
  * is not pg's: where pg makes a promise or has a limit, each statement, with its answer and all that waited
  * for it, stays in memory until a full collection (docs/decisions/0018-what-one-caller-may-hold.md).
  */
@@ -189,8 +215,11 @@ const queryable = (run: Run): Queryable => ({
  * Connects lazily: a database that is down shows at the first query, as DatabaseUnavailable. Throws for a bad
  * address.
  */
-export function openDatabase({ connection, clock, log, connectionsMax = 20 }: DatabaseOptions): Database {
-  const primary = new Primary({ hosts: hostsOf(connection), clock, log });
+export function openDatabase(options: DatabaseOptions): Database {
+  const { connection, clock, log, connectionsMax = 20, makeRoom } = options;
+  // A new connection writes caches.
+  const onFailure = async (error: unknown): Promise<boolean> => isDiskFull(error) && (await makeRoom?.(1)) === true;
+  const primary = new Primary({ hosts: hostsOf(connection), clock, log, onFailure });
   const pool = openPool(primary, connectionsMax);
   const connections = new Connections(pool, connectionsMax, clock);
   const share = new ConnectionShare(clock, connectionsMax);
@@ -208,12 +237,12 @@ export function openDatabase({ connection, clock, log, connectionsMax = 20 }: Da
   });
   const direct: Run = async (statement) => {
     await primary.ready();
-    return await share.run(() => run(connections, statement));
+    return await withRoom(makeRoom, () => share.run(() => run(connections, statement)));
   };
   const notifications = new Notifications(direct, { clock, log });
   return {
     ...queryable(direct),
-    transaction: (work) => transaction({ connections, share, primary, clock }, work),
+    transaction: (work) => transaction({ connections, share, primary, clock, makeRoom }, work),
     notify(channel, payload) {
       listener.deliver(channel, payload);
       return notifications.add(channel, payload);
@@ -322,16 +351,17 @@ interface TransactionParts {
   readonly share: ConnectionShare;
   readonly primary: Primary;
   readonly clock: Clock;
+  readonly makeRoom: MakeRoom | undefined;
 }
 
 async function transaction<T>(
-  { connections, share, primary, clock }: TransactionParts,
+  { connections, share, primary, clock, makeRoom }: TransactionParts,
   work: (transaction: Queryable) => Promise<T>,
 ): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     await primary.ready();
     try {
-      return await share.run(() => attemptOnce(connections, work));
+      return await withRoom(makeRoom, () => share.run(() => attemptOnce(connections, work)));
     } catch (error) {
       if (!isRetryable(error) || attempt >= TRANSACTION_TRIES_MAX) throw error;
     }
@@ -348,7 +378,7 @@ async function attemptOnce<T>(connections: Connections, work: (transaction: Quer
     await ask(client, { text: "COMMIT", values: [] });
     return result;
   } catch (error) {
-    broken = error instanceof DatabaseUnavailable ? error : await rollback(client);
+    broken = isLost(error) ? error : await rollback(client);
     throw error;
   } finally {
     connections.giveBack(client, broken);

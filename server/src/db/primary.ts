@@ -41,6 +41,8 @@ export interface PrimaryOptions {
   readonly hosts: readonly [DatabaseHost, ...DatabaseHost[]];
   readonly clock: Clock;
   readonly log: Log;
+  /** Called when a host could not be asked. Whether it has removed the cause, so that it is asked again. */
+  readonly onFailure?: (error: unknown) => Promise<boolean>;
 }
 
 export class Primary {
@@ -106,7 +108,7 @@ export class Primary {
   }
 
   async #watch(host: DatabaseHost): Promise<void> {
-    const { clock } = this.#options;
+    const { clock, onFailure } = this.#options;
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       let hasAnswered = false;
@@ -116,7 +118,8 @@ export class Primary {
           hasAnswered = true;
           this.#note(host, seen);
         },
-      }).catch((error: unknown) => {
+      }).catch(async (error: unknown) => {
+        if ((await onFailure?.(error)) === true) return;
         const isRefusedForNow = (error as { code?: unknown }).code === TOO_MANY_CONNECTIONS && this.#seen.has(host);
         if ((!hasAnswered || error instanceof Silent) && !isRefusedForNow)
           this.#note(host, { reason: ownMessageOf(error) });

@@ -22,7 +22,7 @@ import { lockDirectory } from "@flotilla/base/directory-lock";
 import type { Log } from "@flotilla/base/log";
 import pg from "pg";
 import { DatabaseUnavailable } from "../db/database.ts";
-import { type ConnectionOptions, isConnectionLoss } from "../db/postgres.ts";
+import { type ConnectionOptions, isConnectionLoss, type MakeRoom } from "../db/postgres.ts";
 import { whileUnavailable } from "../db/retry.ts";
 import { ensurePassword, exists, initialize, readPassword, removeUnfinished, USER } from "./cluster.ts";
 import { DiskReserve } from "./disk-reserve.ts";
@@ -35,6 +35,8 @@ export interface EmbeddedPostgres {
   pid(): number;
   /** Whether its disk has no space left except the reserve. */
   isDiskFull(): boolean;
+  /** Makes room on its disk from the reserve. */
+  readonly makeRoom: MakeRoom;
   /**
    * Shuts it down cleanly and releases the directory. Once `hurry` is aborted, or another Flotilla has waited
    * for a few seconds, it stops without a checkpoint, and the next start recovers from its log.
@@ -115,8 +117,10 @@ async function start(options: EmbeddedOptions, { unlock, waiting }: Held): Promi
   // Stays open for the life of the process: the socket's path goes through it.
   const directoryFd = openSync(dataDirectory, "r");
   const host = `/proc/self/fd/${directoryFd}`;
+  const reserve = new DiskReserve(options);
   const state: PostmasterState = {
     options,
+    makeRoom: (failures) => reserve.giveForStart(failures),
     dataDirectory,
     installation,
     connection: { host, user: USER, password, database: DATABASE },
@@ -125,9 +129,7 @@ async function start(options: EmbeddedOptions, { unlock, waiting }: Held): Promi
   };
   const logPath = join(options.directory, "log");
   await boundLog(logPath);
-  const reserve = new DiskReserve(options);
   try {
-    // First: on a full disk PostgreSQL starts only when the reserve is released.
     await reserve.start();
     await bringUp(state);
     await whileUnavailable(() => ensureDatabase(state), options);
@@ -144,6 +146,7 @@ async function start(options: EmbeddedOptions, { unlock, waiting }: Held): Promi
     connection: state.connection,
     pid: () => state.postmaster.pid,
     isDiskFull: () => reserve.isFull,
+    makeRoom: reserve.give,
     async stop(hurry) {
       state.stopping.abort();
       unbound();

@@ -72,6 +72,8 @@ const SETTINGS = [
 
 export interface PostmasterState {
   readonly options: PostmasterOptions;
+  /** Called before each start with the number of those that have failed: on a full disk it needs some room. */
+  readonly makeRoom: (failures: number) => Promise<void>;
   readonly dataDirectory: string;
   readonly connection: ConnectionOptions;
   readonly installation: Installation;
@@ -117,7 +119,7 @@ export async function bringUp(state: PostmasterState): Promise<void> {
   let starts = 0;
   while (clock.monotonic() < deadline && starts < STARTS_MAX && !state.stopping.signal.aborted) {
     if (!(await isRunning(state))) {
-      starts++;
+      await state.makeRoom(starts++);
       const pid = await runningPid(state.dataDirectory);
       if (lastError !== undefined) await clock.sleep(RESTART_PAUSE_MS, state.stopping.signal);
       state.postmaster = pid === undefined ? await spawnPostmaster(state) : { pid, ended: null };

@@ -34,17 +34,24 @@ export function refusal(log: Log, failed: Failed, error: unknown): Outgoing {
   return errorAnswer(found, failed.message.headers.accept, requestId);
 }
 
-const DISK_FULL =
-  "the server's disk is full, so nothing can be written; delete machines or images, or ask its operator for room, then try again";
+/** Whether it stores nothing new: on a full disk it may use what is kept for that. */
+export const isReadOrDelete = ({ method }: IncomingMessage): boolean =>
+  method === "GET" || method === "HEAD" || method === "DELETE";
 
-function asRefusal(log: Log, { requestId, presence }: Failed, error: unknown): Refusal {
+const DISK_FULL =
+  "the server's disk is full, so nothing new can be stored; delete machines or images, or ask its operator for room, then try again";
+const RESERVE_USED =
+  "the server's disk is full, and what is kept free on it for reads and deletes is used up; ask its operator for room, then try again";
+
+function asRefusal(log: Log, { requestId, presence, message }: Failed, error: unknown): Refusal {
   // The caller's right has ended, whatever failed because of that. The rest of a body is not awaited.
   if (presence.lost !== undefined)
     return new Refusal(presence.lost.code, presence.lost.message, { headers: { connection: "close" } });
   if (error instanceof Refusal) return error;
   if (error instanceof DatabaseFull) {
     log.error({ requestId, reason: error.message }, "a request failed: the disk is full");
-    return new Refusal("unavailable", DISK_FULL, { headers: { "retry-after": "10" } });
+    const text = isReadOrDelete(message) ? RESERVE_USED : DISK_FULL;
+    return new Refusal("unavailable", text, { headers: { "retry-after": "10" } });
   }
   if (error instanceof DatabaseUnavailable) {
     log.warn({ requestId, reason: error.message }, "a request failed: the database is unavailable");

@@ -9,7 +9,7 @@ import { ping } from "./store.ts";
 
 export interface ReadyOptions {
   readonly isStopping: () => boolean;
-  /** Whether the embedded database has used up its reserved disk space. */
+  /** Whether the embedded database's disk is full, or some of its reserved space is used. */
   readonly isDiskFull: () => boolean;
   /** Whether a node has reported since the server started. null: the server is ready without one. */
   readonly hasNode: (() => Promise<boolean>) | null;
