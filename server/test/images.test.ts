@@ -2,10 +2,13 @@
  * Images over HTTP: listing, fetching, uploading an archive, and what a blocked machine may not fetch.
  */
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { test } from "node:test";
+import { fillDisk, makeDisk } from "./support/disk.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
+import { head, wire } from "../../test/support/wire.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client } = server;
@@ -254,4 +257,25 @@ test("a fetch is an operation with a step for each node, with its progress and r
     all.steps.map(({ status }: { status: string }) => status),
     ["failed", "failed"],
   );
+});
+
+test("the refusal of a large archive reaches a caller that reads nothing before it has sent all of it", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, async (t) => {
+  const disk = makeDisk(t, "32m");
+  const full = await startTestNode(server, "node-full", disk);
+  fillDisk(join(disk, "filling"));
+  const caller = await wire(server.url);
+  caller.socket.pause();
+  const path = `/v1/images/import?reference=local/large&nodeId=${full.id}`;
+  const piece = Buffer.alloc(1024 ** 2);
+  const pieces = 60;
+  caller.send(head("POST", path, client.key, { "content-length": String(pieces * piece.byteLength) }));
+  for (let sent = 1; sent < pieces; sent += 1) caller.send(piece);
+  const failure = await new Promise((resolve) => caller.socket.write(piece, resolve));
+  assert.equal(failure ?? null, null);
+  caller.socket.resume();
+  await until(() => caller.received().includes("\r\n\r\n"), { what: "an answer" });
+  assert.match(caller.received(), /^HTTP\/1\.1 507 /);
+  assert.match(caller.received(), /the node's disk is too full: .*remove images or machines/);
 });

@@ -5,7 +5,9 @@
  * - A body that is held in memory arrives at BODY_BYTES_PER_SECOND_MIN or faster, and within BODY_MS_MAX;
  *   otherwise its request is refused with 408.
  * - A streamed body that is being read is never silent for longer than its limit.
- * - The rest of a body whose request has been answered is read for DRAIN_MS_MAX at most.
+ * - The rest of a body whose request has been answered is read for DRAIN_MS_MAX, so that the answer reaches
+ *   a caller that reads it only when all is sent. A body that is not streamed has a limit, so DRAIN_BYTES_MAX
+ *   of it are enough.
  * - Bytes are counted on the connection, so chunked framing cannot hide them.
  *
  * One loop checks all of them each second, while there are any. A body that arrives within a second is never
@@ -25,6 +27,7 @@ type Look = (now: number) => boolean;
 export class BodyWatch {
   readonly #clock: Clock;
   readonly #watched = new LinkedList<Look>();
+  readonly #streamed = new WeakSet<IncomingMessage>();
   #isChecking = false;
 
   constructor(clock: Clock) {
@@ -50,6 +53,7 @@ export class BodyWatch {
 
   /** A streamed body. The connection ends when nothing arrives for `silenceMs`. */
   streamed(message: IncomingMessage, silenceMs: number): void {
+    this.#streamed.add(message);
     let bytes = -1;
     let heardAt = 0;
     this.#add((now) => {
@@ -71,12 +75,13 @@ export class BodyWatch {
   leftOver(message: IncomingMessage, response: ServerResponse): void {
     const { socket } = message;
     const bytesBefore = socket.bytesRead;
+    const bytesMax = this.#streamed.has(message) ? Number.POSITIVE_INFINITY : DRAIN_BYTES_MAX;
     let answeredAt: number | null = null;
     this.#add((now) => {
       if (message.complete || socket.destroyed) return false;
       if (response.writableFinished) answeredAt ??= now;
       const isLate = answeredAt !== null && now - answeredAt > DRAIN_MS_MAX;
-      if (!isLate && socket.bytesRead - bytesBefore <= DRAIN_BYTES_MAX) return true;
+      if (!isLate && socket.bytesRead - bytesBefore <= bytesMax) return true;
       socket.destroy();
       return false;
     });

@@ -5,14 +5,10 @@
  * Owns nothing: the nodes are asked for each request. A tenant sees the images it fetched itself and local
  * images; an admin sees all. A node that does not answer is left out of the list, unless no node answers.
  */
-import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ImageInfo } from "@flotilla/contract/images";
-import type { NodeImage } from "@flotilla/contract/link/link";
 import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
-import type { NodeLink } from "../link/node-link.ts";
-import { NodeUnreachable } from "../link/refusals.ts";
 import { machineNotFound } from "../auth/not-found.ts";
 import { findMachine } from "../machines/store.ts";
 import { noteImage } from "../nodes/image-store.ts";
@@ -71,7 +67,8 @@ export function imageHandlers(
     },
     async importImage({ query, body, signal }) {
       const node = await chooseNode(services, query.nodeId);
-      const image = await importTo(link, node, { reference: query.reference, archive: body, signal });
+      const address = { nodeId: node.id, address: node.address };
+      const image = await link.importImage(address, query.reference, body, signal);
       await noteImage(context.db, node.id, image, null);
       return { status: 200, body: imageInfo(node.id, image) };
     },
@@ -98,25 +95,6 @@ function archOf(platform: string | null): string | null {
       field: "ociPlatform",
     });
   return arch;
-}
-
-/** Only an error before the first byte leaves the archive unread, so nothing is retried. */
-async function importTo(
-  link: NodeLink,
-  node: NodeRecord,
-  {
-    reference,
-    archive,
-    signal,
-  }: { readonly reference: string; readonly archive: Readable; readonly signal: AbortSignal },
-): Promise<NodeImage> {
-  try {
-    return await link.importImage({ nodeId: node.id, address: node.address }, reference, archive, signal);
-  } catch (error) {
-    // The rest of the archive is read and discarded, so that the caller can read the answer.
-    if (!(error instanceof NodeUnreachable)) archive.resume();
-    throw error;
-  }
 }
 
 async function chooseNode({ context }: Pick<Services, "context">, nodeId: string | undefined): Promise<NodeRecord> {

@@ -14,7 +14,7 @@
  * - Everything that a node sends is bounded: JSON and refusals by size, values and levels before they are
  *   parsed (json/node-message.ts), frames by the codec. So is the time that JSON takes to arrive.
  */
-import type { Readable } from "node:stream";
+import { PassThrough, type Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -24,6 +24,7 @@ import { readImageProgress, readNodeImages, readObservedMachine } from "@flotill
 import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import type { Dispatcher, Pool } from "undici";
 import { askNode, type NodeHead } from "./node-answer.ts";
+import { passBody } from "./pass-body.ts";
 import { type FleetReach, openPool } from "./reach.ts";
 import { LARGE_JSON_BYTES, LargeJson } from "../json/large-json.ts";
 import { type MessageName, NODE_TEXT_BYTES_MAX, parseNodeText } from "../json/node-message.ts";
@@ -198,14 +199,31 @@ export class NodeLink {
     return await this.turns.run(asker, () => read(message));
   }
 
-  /** Streams an archive to the node; throws a Refusal with the node's text when the node cannot import it. */
+  /**
+   * Streams an archive to the node; throws a Refusal with the node's text when the node cannot import it. The
+   * rest of the archive is read and discarded then, so that its caller gets the answer.
+   */
   async importImage(node: NodeAddress, reference: string, archive: Readable, signal: AbortSignal): Promise<NodeImage> {
     const path = `/v1/images/import?reference=${encodeURIComponent(reference)}`;
-    return await this.#imageWork(node, {
-      request: { method: "POST", path, contentType: "application/octet-stream", body: archive, signal },
-      onFailure: (reason, code) =>
-        new Refusal(code === "no_space" ? code : "invalid_request", `import of ${reference} failed: ${reason}`),
-    });
+    // The request's own body, because the end of the answer ends it: the archive ends with its caller's
+    // connection.
+    const body = new PassThrough();
+    body.on("error", () => undefined);
+    const passing = passBody(archive, body, (work) => work());
+    passing.all.then(
+      () => body.end(),
+      (error: Error) => body.destroy(error),
+    );
+    try {
+      return await this.#imageWork(node, {
+        request: { method: "POST", path, contentType: "application/octet-stream", body, signal },
+        onFailure: (reason, code) =>
+          new Refusal(code === "no_space" ? code : "invalid_request", `import of ${reference} failed: ${reason}`),
+      });
+    } finally {
+      passing.stop();
+      body.destroy();
+    }
   }
 
   /** Removes a local image from the node, if it has it. Throws NodeUnreachable and NodeRefused. */

@@ -71,9 +71,12 @@ export async function listenAtSocket(node: Server): Promise<string> {
   return `unix:${path}`;
 }
 
-/** Starts a node agent and waits until it has reported. Stopped after the tests of the file. */
-export async function startTestNode(server: TestServer, id = "node-a"): Promise<TestNode> {
-  const directory = await mkdtemp(join(tmpdir(), "flotilla-test-node-"));
+/**
+ * Starts a node agent and waits until it has reported. Stopped after the tests of the file. `parent`: where
+ * its directory is made.
+ */
+export async function startTestNode(server: TestServer, id = "node-a", parent = tmpdir()): Promise<TestNode> {
+  const directory = await mkdtemp(join(parent, "flotilla-test-node-"));
   let agent: ChildProcess | undefined;
   const kill = async (): Promise<void> => {
     const ending = agent;
