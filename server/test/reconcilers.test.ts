@@ -144,6 +144,28 @@ test("the driver runs a loop by period, by wake and by channel, and survives its
   await loops.stop();
 });
 
+test("a database that is away is logged once for all loops, without a stack, and once when they run again", async () => {
+  let isAway = true;
+  const lines: string[] = [];
+  const say = (fields: object, message: string) => void lines.push(`${Object.keys(fields).join()} ${message}`);
+  const makeLoop = (name: string): Reconciler => ({
+    ...{ name, purpose: "for this test", periodMs: 1, wakeOn: [] },
+    async activate() {
+      if (isAway) throw new DatabaseUnavailable(new Error("connection refused"));
+      return { errors: [], counts: {} };
+    },
+  });
+  const loops = new Loops({ ...context, log: { ...context.log, error: say, warn: say, info: say } });
+  loops.add(["one", "other"].map(makeLoop));
+  loops.start();
+  await until(() => loops.status().every(({ errors }) => errors >= 3));
+  assert.deepEqual(lines, ["loop,reason a loop found the database unavailable"]);
+  isAway = false;
+  await until(() => loops.status().every(({ failures }) => failures === 0));
+  await loops.stop();
+  assert.deepEqual(lines.slice(1), ["loop the database answers loops again"]);
+});
+
 test("the status of a loop has its runs, what they did, and the errors of failed ones until a run has none", async () => {
   const outcomes: (() => Report)[] = [
     () => ({ errors: [], counts: { found: 2 } }),

@@ -4,12 +4,14 @@
  * Always:
  * - One activation of a loop at a time in this process. Other servers run the same loops, and every effect of
  *   an activation is claimed or fenced in the database.
- * - A failed activation is logged and followed by the next one, never retried inside.
+ * - A failed activation is logged and followed by the next one, never retried inside. While the database is
+ *   unavailable, that is logged once for all loops, and once when all of them run again.
  * - `stop` lets the running activation end.
  */
 import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
+import { messageOf, ownMessageOf } from "@flotilla/base/errors";
 import type { Context } from "../context.ts";
+import { DatabaseUnavailable } from "../db/database.ts";
 import type { Reconciler, Report } from "../family.ts";
 
 /** What a loop has done since this server started. Instants are epoch milliseconds. */
@@ -38,6 +40,8 @@ export class Loops {
   readonly #reconcilers: Reconciler[] = [];
   readonly #stopping = new AbortController();
   readonly #status = new Map<string, LoopRuns>();
+  /** Loops whose last activation found the database unavailable. */
+  readonly #waiting = new Set<string>();
   #wakes = new Map<string, AbortController>();
   #unlisten: (() => void)[] = [];
   #running: Promise<unknown> | null = null;
@@ -108,12 +112,22 @@ export class Loops {
       else if (isRepair) log.warn(fields, "a loop repaired something");
       else if (isIdle) log.debug(fields, "a loop found nothing to do");
       else log.info(fields, "a loop did its work");
+      if (this.#waiting.delete(reconciler.name) && this.#waiting.size === 0)
+        log.info({ loop: reconciler.name }, "the database answers loops again");
       return hasMore;
     } catch (error) {
       end([messageOf(error)]);
-      if (!this.#stopping.signal.aborted) log.error({ loop: reconciler.name, error }, "a loop failed");
+      if (!this.#stopping.signal.aborted) this.#logFailure(reconciler.name, error);
       return false;
     }
+  }
+
+  #logFailure(loop: string, error: unknown): void {
+    const { log } = this.#context;
+    if (!(error instanceof DatabaseUnavailable)) return log.error({ loop, error }, "a loop failed");
+    const isFirst = this.#waiting.size === 0;
+    this.#waiting.add(loop);
+    log[isFirst ? "error" : "debug"]({ loop, reason: ownMessageOf(error) }, "a loop found the database unavailable");
   }
 }
 
