@@ -268,6 +268,22 @@ test("a delete wins over a move", async () => {
   await nodes[to].restart();
 });
 
+test("a move that fails because its machine is deleted meanwhile says that, at whatever moment", async () => {
+  const moves: string[] = [];
+  for (let count = 0; count < 12; count += 1) {
+    const { id } = await machine(UNWATCHED);
+    const moved = await move(id);
+    assert.equal(moved.status, 202, moved.text);
+    moves.push(moved.json.id);
+    await client.delete(`/v1/machines/${id}`);
+  }
+  for (const operation of moves) {
+    const { status, error } = await ended(operation);
+    assert.equal(status, "failed");
+    assert.match(error, /^machine mach-\w+ was deleted$/);
+  }
+});
+
 test("a machine whose memory cannot be kept, moved or loaded boots on the other node, and its events say why", async () => {
   const cases = [
     {

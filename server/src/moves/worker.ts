@@ -159,8 +159,17 @@ class Move {
       if (machine === undefined || next.kind === "refuse") throw this.#refusal(next, machine);
       if (next.kind === "done" || isAfter(next.step, step)) return this.#resultOf(step, machine);
       if (!this.#hasMoved) this.#run.signal.throwIfAborted();
-      await this.#actions[next.action](machine, say);
+      await this.#actions[next.action](machine, say).catch((error: unknown) => this.#explain(error));
     }
+  }
+
+  /** Throws why the move ends, if it does: a node says only that the machine is not there. */
+  async #explain(error: unknown): Promise<never> {
+    if (this.#run.signal.aborted) throw error;
+    const machine = await this.#services.cache.readAny(this.#machineId);
+    const next = planMove(await this.#facts(machine));
+    if (machine === undefined || next.kind === "refuse") throw this.#refusal(next, machine);
+    throw error;
   }
 
   async #facts(machine: MachineRecord | undefined): Promise<MoveFacts> {
@@ -479,7 +488,7 @@ class Move {
     }
   }
 
-  /** Does work that ends when `check` refuses, which then explains its failure. */
+  /** Does work that ends when `check` refuses. */
   async #whileWanted<T>(check: () => Promise<unknown>, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     const ended = new AbortController();
     const watching = this.#watch(ended, check);
@@ -487,7 +496,6 @@ class Move {
       return await work(AbortSignal.any([this.#run.signal, ended.signal]));
     } catch (error) {
       this.#run.signal.throwIfAborted();
-      await check();
       throw error;
     } finally {
       ended.abort();
