@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { orAborted } from "@flotilla/base/abort";
 import { systemClock } from "@flotilla/base/clock";
-import { FIRST_BOOT_MS, retryBoot } from "./boot-retry.ts";
+import { ATTEMPT_MS, FIRST_BOOT_MS, retryBoot } from "./boot-retry.ts";
 
 /** Thirty seconds pass in three milliseconds. */
 const clock = {
@@ -22,6 +22,26 @@ test("a boot that hangs is cancelled and retried once", async () => {
     return attempts === 1 ? orAborted(never, signal) : Promise.resolve("vm");
   }, options);
   assert.deepEqual([vm, attempts], ["vm", 2]);
+});
+
+test("each attempt has its own limit, also the last of several boots", async () => {
+  const limits: number[] = [];
+  const slow = {
+    ...options,
+    clock: {
+      ...clock,
+      timer: (ms: number, callback: () => void) => {
+        limits.push(ms);
+        return clock.timer(ms, callback);
+      },
+    },
+  };
+  for (let boot = 0; boot < 3; boot += 1)
+    await assert.rejects(
+      retryBoot((signal) => orAborted(never, signal), slow),
+      /no answer within 120 s/,
+    );
+  assert.deepEqual(limits, Array.from({ length: 3 }, () => [FIRST_BOOT_MS, ATTEMPT_MS]).flat());
 });
 
 test("a boot that fails is not retried", async () => {

@@ -53,7 +53,7 @@ import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } fro
 import { InstalledProgram } from "./program.ts";
 import { replaceVm } from "./replace.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
-import { FIRST_BOOT_MS, retryBoot } from "./boot-retry.ts";
+import { ATTEMPT_MS, FIRST_BOOT_MS, retryBoot } from "./boot-retry.ts";
 import type { Template } from "./save-template.ts";
 import { describeMemory, devicesState, memoryBase, memoryFiles, resumeVm, saveMemory } from "./suspend.ts";
 import { templateIngredients, Templates } from "./template.ts";
@@ -432,7 +432,9 @@ class QemuDriver implements Driver {
         isFrequent: false,
         makeScratchDisk: null,
       };
-      const prepared = await prepareVm(restored, this.#context(template, "template"), signal);
+      const deadline = deadlineSignal(this.#clock, ATTEMPT_MS, signal);
+      const preparing = prepareVm(restored, this.#context(template, "template"), deadline.signal);
+      const prepared = await preparing.finally(() => deadline.dispose());
       return await prepared.start(request).catch(async (error: unknown) => {
         await prepared.discard();
         // The boot that follows needs its directory.

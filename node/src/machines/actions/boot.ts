@@ -21,6 +21,11 @@ import type { Machine } from "../machine.ts";
 import type { WaitingVm } from "../prepared/kinds.ts";
 
 export const BOOT_DEADLINE_MS = 120_000;
+/**
+ * The limit of all attempts together: a driver boots a guest again that hangs or is of no use, and each
+ * attempt has its own limit.
+ */
+const BOOTS_DEADLINE_MS = 10 * 60_000;
 
 /** `withDisk`: the VM that the machine's new disk came with. */
 export async function boot(machine: Machine, signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
@@ -43,7 +48,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     machine.held.state = "ended";
     liveBoots.add(bootId);
     const saved = machine.update({ boot: begun, uid: waiting?.uid ?? formerUid });
-    const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
+    const deadline = deadlineSignal(clock, BOOTS_DEADLINE_MS, signal);
     const options = { driver, log: machine.log, prepared: waiting, saved, signal: deadline.signal };
     const hasNewDisk = machine.disk.takeIsNew();
     const request = { ...requestOf(machine, bootId, root), mustBoot, hasNewDisk };
