@@ -15,6 +15,7 @@ import { mkdtemp, readdir, readFile, realpath, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
+import { mapAtMost } from "@flotilla/base/concurrency";
 import { type CreateMachineRequest, Flotilla, type MachineInfo } from "@flotilla/sdk/client";
 import { findVmms, type FoundVmm } from "../../node/src/driver/qemu/processes.ts";
 import { monotonic, sleep } from "./clock.ts";
@@ -36,6 +37,8 @@ const TEMPLATE_MS = 90_000;
 const BLIND_MS = 30_000;
 const GONE_DEADLINE_MS = 60_000;
 const AT_ONCE = 4;
+/** A node prepares as many VMs as are needed at once. A small host has the memory for these. */
+const WARM_UP_AT_ONCE = 20;
 
 export interface BenchFlotillaOptions {
   readonly driver: "qemu" | "fake";
@@ -186,12 +189,12 @@ export class BenchFlotilla implements AsyncDisposable {
   }
 
   /**
-   * Makes and removes as many machines, so that the node sees the demand, then waits until as many VMs are
-   * prepared, or until the node prepares no more. Returns how many are prepared; null where that cannot be
-   * seen.
+   * Makes and removes as many machines, WARM_UP_AT_ONCE at the same time, so that the node sees the demand,
+   * then waits until as many VMs are prepared, or until the node prepares no more. Returns how many are
+   * prepared; null where that cannot be seen.
    */
   async warmUp(count: number): Promise<number | null> {
-    await inTurns(Array.from({ length: count }), async () => {
+    await mapAtMost(WARM_UP_AT_ONCE, Array.from({ length: count }), async () => {
       const { machine } = await this.make();
       await this.client.deleteMachine(machine.id);
     });

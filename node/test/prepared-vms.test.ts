@@ -14,7 +14,7 @@ import { immovable, needsRoot } from "./support/immovable.ts";
 import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
-const sizeOf = (memoryMb: number) => ({ cpus: 1, memoryMb, diskGb: 1 });
+const sizeOf = (memoryMb: number) => ({ cpus: 1, memoryMb, diskGb: 1, machineId: A });
 
 async function waitingBoots(node: TestNode): Promise<readonly string[]> {
   const found = await node.driver.find();
@@ -82,7 +82,7 @@ test("VMs are prepared while fewer starts run than there are processors, and not
   let looks = 0;
   await until(async () => (await waitingBoots(node)).length === 0 && (looks += 1) > 50, { what: "time to pass" });
   assert.equal(attempts, 0);
-  prepared.started();
+  prepared.started(A);
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait", deadlineMs: 1_500 });
   await node.fleet.release();
 });
@@ -120,7 +120,7 @@ test("a prepared VM that ends is replaced, and nothing of it remains", async () 
   const [first = "", ...others] = await waitingBoots(node);
   assert.equal(await node.driver.sweep(new Set(others)), 1);
   prepared.starting();
-  prepared.started();
+  prepared.started(A);
   await until(async () => (await waitingBoots(node)).length === 5, { what: "another one to wait" });
   assert.ok(!(await waitingBoots(node)).includes(first));
   assert.deepEqual(new Set(await waitingBoots(node)), new Set(liveBoots));
@@ -177,7 +177,7 @@ test("VMs of an image that is no longer used are killed, and the image may be re
   assert.ok((await node.fleet.imagesInUse()).has(other.digest));
   later = 11 * 60_000;
   prepared.starting();
-  prepared.started();
+  prepared.started(A);
   await until(async () => (await waitingBoots(node)).length === 5, { what: "them to be discarded" });
   assert.ok(!(await node.fleet.imagesInUse()).has(other.digest));
   await node.fleet.release();
@@ -200,7 +200,8 @@ test("an image is worth a template from the third recent start on, or when VMs o
   const takeAndWait = async (count: number): Promise<void> => {
     prepared.takeWithDisk(sizeOf(300), image);
     prepared.starting();
-    prepared.started();
+    // The starts of A are still under way.
+    prepared.started(machineIdOf("b"));
     await until(() => frequent.length === count, { what: `${count} VMs to be prepared` });
   };
   await takeAndWait(1);

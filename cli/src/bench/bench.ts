@@ -10,6 +10,7 @@
  * - The exit code is 1 when a machine failed.
  */
 import { availableParallelism, cpus, loadavg } from "node:os";
+import { mapAtMost } from "@flotilla/base/concurrency";
 import type { Call } from "../call.ts";
 import { EXIT_REFUSED, usage } from "../failure.ts";
 import { styled } from "../output.ts";
@@ -22,6 +23,8 @@ import { EXIT_INTERRUPTED } from "../stoppable.ts";
 
 /** Four calls each, all at the same time: what a default plan's rate limit allows as a burst. */
 const COUNT_MAX = 300;
+/** A node prepares as many VMs as are needed at once. A small host has the memory for these. */
+const WARM_UP_AT_ONCE = 20;
 
 export async function run(call: Call, _operands: readonly string[], options: BenchOptions): Promise<number> {
   const { count, image } = options;
@@ -55,16 +58,16 @@ interface Measured {
 }
 
 /**
- * Makes one machine, so that the image is cached; with --warm-up as many as will be made, then time for the
- * node to prepare VMs.
+ * Makes one machine, so that the image is cached; with --warm-up as many as will be made, WARM_UP_AT_ONCE at
+ * the same time, then time for the node to prepare VMs.
  */
 async function warmUp(call: Call, fleet: BenchFleet, options: BenchOptions, stopped: AbortSignal): Promise<void> {
   using _progress = call.output.progress("warming up");
   const count = options.warmUp === undefined ? 1 : options.count;
-  for (let made = 0; made < count; made++) {
+  await mapAtMost(WARM_UP_AT_ONCE, Array.from({ length: count }), async () => {
     const { machine } = await fleet.make();
     await fleet.remove(machine.id);
-  }
+  });
   if (options.warmUp !== undefined) await call.world.clock.sleep(options.warmUp * 1000, stopped);
   stopped.throwIfAborted();
 }

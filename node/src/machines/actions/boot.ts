@@ -71,7 +71,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     // What is desired of it may have changed.
     void applyFence(machine);
   } finally {
-    prepared.started();
+    prepared.started(machine.journal.machineId);
   }
 }
 

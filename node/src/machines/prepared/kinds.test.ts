@@ -6,12 +6,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PreparedVm } from "../../driver/driver.ts";
 import type { UnpackedImage } from "../../images/images.ts";
-import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./kinds.ts";
+import { type Kind, PreparedKinds, RETRY_MS_MIN, type Taker, type WaitingVm } from "./kinds.ts";
 import { PREPARED_MB } from "./plan.ts";
 
 const MINUTE = 60_000;
-const PLENTY = { totalMemoryMb: 64_000, availableMemoryMb: 60_000 };
-const sizeOf = (memoryMb: number): Size => ({ cpus: 1, memoryMb, diskGb: 1 });
+const PLENTY = { totalMemoryMb: 64_000, availableMemoryMb: 60_000, processorPressure: null };
+const sizeOf = (memoryMb: number, machineId = "mach-1"): Taker => ({ cpus: 1, memoryMb, diskGb: 1, machineId });
 const imageOf = (digest: string) => ({ digest }) as UnpackedImage;
 const vmOf = (bootId: string): WaitingVm => ({ vm: { bootId } as PreparedVm, diskPath: null });
 
@@ -99,6 +99,17 @@ test("what was taken in a burst is prepared again, and half of it is discarded a
   assert.equal(empty(kinds, 6 * MINUTE).length, 4);
   assert.equal(empty(kinds, 11 * MINUTE).length, 4);
   assert.equal(kinds.next(PLENTY, 11 * MINUTE).kind, "nothing");
+});
+
+test("machines that start one after another need one, also when another kind gave the first nothing", () => {
+  const kinds = new PreparedKinds();
+  for (let count = 0; count < 20; count += 1) {
+    const [now, machineId] = [count * 5_000, `mach-${count}`];
+    kinds.take(sizeOf(1, machineId), imageOf("i"), now);
+    kinds.take(sizeOf(1, machineId), null, now + 100);
+    kinds.started(machineId, now + 4_000);
+  }
+  assert.equal(fill(kinds, 100_000), 2);
 });
 
 test("when memory is short, kinds of low priority are discarded before anything is prepared", () => {

@@ -15,10 +15,13 @@
 import type { MachineSpec } from "@flotilla/contract/link/link";
 import type { PreparedVm } from "../../driver/driver.ts";
 import type { UnpackedImage } from "../../images/images.ts";
-import { DEMAND_MS, type Demand, type PreparedFacts, PREPARED_MAX, targetCounts } from "./plan.ts";
+import { DEMAND_MS, type Demand, type PreparedFacts, PREPARED_MAX, type Start, targetCounts } from "./plan.ts";
 
 /** The parts of a machine that a VM for it depends on. */
 export type Size = Pick<MachineSpec, "cpus" | "memoryMb" | "diskGb">;
+
+/** A machine that is being started. */
+export type Taker = Size & Pick<MachineSpec, "machineId">;
 
 /** A prepared VM, and the disk that it has. */
 export interface WaitingVm {
@@ -26,11 +29,17 @@ export interface WaitingVm {
   readonly diskPath: string | null;
 }
 
+/** The start of a machine. */
+interface MachineStart extends Start {
+  readonly machineId: string;
+  endedAt: number | null;
+}
+
 /** A kind. Times are monotonic milliseconds. */
 export interface Kind extends Demand, Size {
   /** null: without a disk; `diskGb` has no meaning then. */
   readonly image: UnpackedImage | null;
-  readonly takenAt: number[];
+  readonly starts: MachineStart[];
   usedAt: number;
   readonly waiting: WaitingVm[];
   /** Consecutive failures. */
@@ -84,17 +93,26 @@ export class PreparedKinds {
     return this.#kinds.flatMap(({ image, waiting }) => (image !== null && waiting.length > 0 ? [image.digest] : []));
   }
 
-  /** Counts the demand. Returns a VM, if one is prepared, and the VMs of a kind that this one displaces. */
+  /**
+   * Counts the demand, until the machine's start has ended. Returns a VM, if one is prepared, and the VMs of
+   * a kind that this one displaces.
+   */
   take(
-    size: Size,
+    { machineId, ...size }: Taker,
     image: UnpackedImage | null,
     now: number,
   ): { readonly taken: WaitingVm | undefined; readonly displaced: readonly WaitingVm[] } {
     const { kind, displaced } = this.#findOrMake(size, image, now);
     kind.usedAt = now;
-    kind.takenAt.push(now);
-    if (kind.takenAt.length > PREPARED_MAX) kind.takenAt.shift();
+    kind.starts.push({ machineId, at: now, endedAt: null });
+    if (kind.starts.length > PREPARED_MAX) kind.starts.shift();
     return { taken: kind.waiting.shift(), displaced };
+  }
+
+  /** The start of a machine has ended, whatever it took. */
+  started(machineId: string, now: number): void {
+    for (const { starts } of this.#kinds)
+      for (const start of starts) if (start.machineId === machineId) start.endedAt ??= now;
   }
 
   /** Removes all VMs from the pool and returns them. */
@@ -103,11 +121,11 @@ export class PreparedKinds {
   }
 
   /** The next step towards the target counts. Surplus VMs are discarded first, because they hold memory. */
-  next({ totalMemoryMb, availableMemoryMb }: Memory, now: number): NextStep {
-    for (const { takenAt } of this.#kinds) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
+  next({ totalMemoryMb, availableMemoryMb, processorPressure }: HostFacts, now: number): NextStep {
+    for (const { starts } of this.#kinds) while (now - (starts[0]?.at ?? now) > DEMAND_MS) starts.shift();
     const demands = this.#kinds;
     const prepareMs = this.#prepareMs.toSorted((one, two) => one - two)[this.#prepareMs.length >> 1] ?? ASSUMED_MS;
-    const targets = targetCounts({ now, demands, totalMemoryMb, availableMemoryMb, prepareMs });
+    const targets = targetCounts({ now, demands, totalMemoryMb, availableMemoryMb, prepareMs, processorPressure });
     const missing = (kind: Kind, index: number): number => (targets[index] ?? 0) - kind.waiting.length;
     const tooMany = demands.find((kind, index) => missing(kind, index) < 0)?.waiting.pop();
     if (tooMany !== undefined) return { kind: "discard", vm: tooMany.vm };
@@ -149,14 +167,14 @@ export class PreparedKinds {
   }
 }
 
-type Memory = Pick<PreparedFacts, "totalMemoryMb" | "availableMemoryMb">;
+type HostFacts = Pick<PreparedFacts, "totalMemoryMb" | "availableMemoryMb" | "processorPressure">;
 
 function makeKind(
   { cpus, memoryMb, diskGb }: Size,
   { image, minimum, now }: { readonly image: UnpackedImage | null; readonly minimum: number; readonly now: number },
 ): Kind {
   return {
-    ...{ cpus, memoryMb, diskGb, image, minimum, usedAt: now, takenAt: [], waiting: [] },
+    ...{ cpus, memoryMb, diskGb, image, minimum, usedAt: now, starts: [], waiting: [] },
     ...{ failures: 0, retryAt: 0 },
   };
 }

@@ -4,37 +4,64 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { DEMAND_MS, PREPARED_MB, PREPARED_MAX, type PreparedFacts, targetCounts } from "./plan.ts";
+import { DEMAND_MS, PREPARED_MAX, PREPARED_MB, type PreparedFacts, type Start, targetCounts } from "./plan.ts";
 
 const MINIMUM = 2;
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
-const kind = (takenAt: readonly number[] = [], minimum = 0, waiting = 0) => {
-  return { takenAt, minimum, memoryMb: 0, usedAt: takenAt.at(-1) ?? 0, waiting: { length: waiting } };
+const kind = (starts: readonly Start[] = [], minimum = 0, waiting = 0) => {
+  return { starts, minimum, memoryMb: 0, usedAt: starts.at(-1)?.at ?? 0, waiting: { length: waiting } };
 };
-/** Takes that many one after another, at this distance; the last one at DEMAND_MS. */
-const loop = (count: number, everyMs: number): readonly number[] =>
-  Array.from({ length: count }, (_, at) => DEMAND_MS - (count - 1 - at) * everyMs);
-const burst = (count: number): readonly number[] => loop(count, 0);
-const roomy = { now: DEMAND_MS, totalMemoryMb: 24_000, availableMemoryMb: 20_000, prepareMs: 500 };
+/** That many begin at this distance, the last one at DEMAND_MS; each takes so long. null: it does not end. */
+const starts = (count: number, { everyMs = 0, tookMs }: { everyMs?: number; tookMs: number | null }) =>
+  Array.from({ length: count }, (_, index): Start => {
+    const at = DEMAND_MS - (count - 1 - index) * everyMs;
+    return { at, endedAt: tookMs === null ? null : at + tookMs };
+  });
+const burst = (count: number): readonly Start[] => starts(count, { tookMs: 5 * SECOND });
+const longAgo = (count: number): readonly Start[] => burst(count).map(() => ({ at: 0, endedAt: SECOND }));
+const roomy = {
+  now: DEMAND_MS,
+  totalMemoryMb: 24_000,
+  availableMemoryMb: 20_000,
+  prepareMs: 500,
+  processorPressure: 10,
+};
 
 const CASES: readonly (readonly [what: string, facts: Partial<PreparedFacts>, targets: readonly number[]])[] = [
   ["the minimum without demand", { demands: [kind([], MINIMUM), kind()] }, [MINIMUM, 0]],
   ["as many as a burst took", { demands: [kind(burst(20), MINIMUM), kind(burst(3))] }, [20, 3]],
-  ["few for a loop, however long it runs", { demands: [kind(loop(96, 6 * SECOND))] }, [5]],
-  ["the largest burst of the last ten minutes", { demands: [kind([...burst(1).map(() => 1), ...burst(7)])] }, [7]],
   [
-    "nothing for what was taken long ago",
-    {
-      demands: [
-        kind(
-          burst(20).map(() => 0),
-          MINIMUM,
-        ),
-      ],
-    },
+    "the minimum for one machine at a time, however often",
+    { demands: [kind(starts(96, { everyMs: 6 * SECOND, tookMs: 5 * SECOND }), MINIMUM)] },
     [MINIMUM],
   ],
+  ["one of them without a minimum", { demands: [kind(starts(96, { everyMs: SECOND, tookMs: SECOND }))] }, [1]],
+  [
+    "as many as overlap on a host where a start takes long",
+    { demands: [kind(starts(96, { everyMs: 6 * SECOND, tookMs: 30 * SECOND }))] },
+    [5],
+  ],
+  [
+    "as many as a burst whose starts end at once, and arrive within a second",
+    { demands: [kind(starts(20, { everyMs: 50, tookMs: 100 }))] },
+    [20],
+  ],
+  ["what is under way", { demands: [kind(starts(9, { everyMs: 10 * SECOND, tookMs: null }))] }, [9]],
+  ["not what was abandoned", { demands: [kind(starts(9, { everyMs: 2 * MINUTE, tookMs: null }))] }, [1]],
+  ["the largest burst of the last ten minutes", { demands: [kind([...longAgo(1), ...burst(7)])] }, [7]],
+  ["nothing for what was taken long ago", { demands: [kind(longAgo(20), MINIMUM)] }, [MINIMUM]],
+  [
+    "the minimum while the processors are under pressure",
+    { processorPressure: 51, demands: [kind(burst(20), MINIMUM), kind(burst(3))] },
+    [MINIMUM, 0],
+  ],
+  [
+    "what waits then",
+    { processorPressure: 100, demands: [kind(burst(20), MINIMUM, 15), kind(burst(3), 0, 4)] },
+    [15, 3],
+  ],
+  ["the same where the host does not say", { processorPressure: null, demands: [kind(burst(20))] }, [20]],
   ["no more than the most", { demands: [kind(burst(96)), kind(burst(9), MINIMUM)] }, [87, 9]],
   ["a minimum beside a burst of another kind", { demands: [kind(burst(96)), kind([], MINIMUM)] }, [94, MINIMUM]],
   [

@@ -2,21 +2,29 @@
  * How many VMs of each kind to keep prepared. Pure.
  *
  * Always:
- * - The number of a kind follows how many were needed at once: the most that were taken within BURST_MS of
- *   the last DEMAND_MS, so that a repeated burst finds them, and machines that are started one after another
- *   need few. It halves with each HALF_LIFE_MS in which none was taken.
+ * - The number of a kind follows how many were needed at once: the most that were being started at one moment
+ *   of the last DEMAND_MS, so that a repeated burst finds them, and machines that are started one after
+ *   another need one. It halves with each HALF_LIFE_MS in which none was taken.
  * - Kinds share what there is: the minimum of each comes first, then each gets as many as the others, up to
  *   what it needs.
- * - No more are prepared than take REFILL_MS on this host. What waits already is kept while it is needed and
- *   memory permits it.
+ * - No more are prepared than take REFILL_MS on this host, and none beyond the minimum while its processors
+ *   are under pressure. What waits already is kept while it is needed and memory permits it.
  * - Some kinds have a minimum without demand, so that the first machine starts quickly; after UNUSED_MS the
  *   minimum is one.
  */
 
+/** A machine's start. Monotonic milliseconds. */
+export interface Start {
+  /** When it took a VM, or would have. */
+  readonly at: number;
+  /** null: it is under way, or was abandoned. */
+  readonly endedAt: number | null;
+}
+
 /** What is known about one kind. */
 export interface Demand {
-  /** When machines of this kind were started recently: monotonic milliseconds, oldest first. */
-  readonly takenAt: readonly number[];
+  /** Recent starts of machines of this kind, oldest first. */
+  readonly starts: readonly Start[];
   /** How many are kept without demand. */
   readonly minimum: number;
   /** When one was last taken; before the first, when the kind was added. Monotonic milliseconds. */
@@ -34,12 +42,21 @@ export interface PreparedFacts {
   readonly availableMemoryMb: number;
   /** How long it takes to prepare one on this host, in milliseconds. */
   readonly prepareMs: number;
+  /**
+   * In which part of the last minute a process waited for a processor, in percent; null: the host does not
+   * say.
+   */
+  readonly processorPressure: number | null;
 }
 
 /** How long a start counts as demand. */
 export const DEMAND_MS = 10 * 60_000;
-/** Starts within such a time count together: what they take is not replaced before the last of them. */
-const BURST_MS = 30_000;
+/** A burst of requests arrives within such a time, and a start of it may end before the last one begins. */
+const BURST_MS = 1_000;
+/** A start that is under way for longer was abandoned. */
+const START_MS_MAX = 2 * 60_000;
+/** Machines that run wait for a processor most of the time. */
+const PRESSURE_MAX = 50;
 /** The number halves after each such time without a start of the kind. */
 const HALF_LIFE_MS = 5 * 60_000;
 /** After this long without a start, a minimum falls to one. */
@@ -64,12 +81,13 @@ export function targetCounts({
   totalMemoryMb,
   availableMemoryMb,
   prepareMs,
+  processorPressure,
 }: PreparedFacts): readonly number[] {
   const waiting = demands.reduce((sum, demand) => sum + demand.waiting.length, 0);
   const byShare = Math.floor((totalMemoryMb * SHARE_MAX) / PREPARED_MB);
   const byFree = waiting + Math.floor((availableMemoryMb - totalMemoryMb * FREE_SHARE_MIN) / PREPARED_MB);
   const bound = Math.min(PREPARED_MAX, byShare, byFree);
-  const byWork = Math.floor(REFILL_MS / prepareMs);
+  const byWork = (processorPressure ?? 0) > PRESSURE_MAX ? 0 : Math.floor(REFILL_MS / prepareMs);
   // No machine of a kind that is larger than the host is ever placed on it.
   const fits = demands.map(({ memoryMb }) => memoryMb <= totalMemoryMb);
   const minimum = demands.map((demand, at) => (fits[at] ? minimumOf(demand, now) : 0));
@@ -102,16 +120,21 @@ function raise(targets: number[], limits: readonly number[], bound: number): voi
 const minimumOf = ({ minimum, usedAt }: Demand, now: number): number =>
   now - usedAt < UNUSED_MS ? minimum : Math.min(minimum, 1);
 
-const neededOf = ({ takenAt, usedAt }: Demand, now: number): number =>
-  Math.floor(mostAtOnce(takenAt.filter((at) => now - at < DEMAND_MS)) / 2 ** Math.floor((now - usedAt) / HALF_LIFE_MS));
+const neededOf = ({ starts, usedAt }: Demand, now: number): number =>
+  Math.floor(
+    mostAtOnce(starts.filter(({ at }) => now - at < DEMAND_MS)) / 2 ** Math.floor((now - usedAt) / HALF_LIFE_MS),
+  );
 
-/** The most of these times, which are in order, that lie within BURST_MS. */
-function mostAtOnce(times: readonly number[]): number {
+/** The most of these starts that were under way at one moment. */
+function mostAtOnce(starts: readonly Start[]): number {
+  const ends = starts
+    .map(({ at, endedAt }) => Math.max(at + BURST_MS, Math.min(endedAt ?? Infinity, at + START_MS_MAX)))
+    .toSorted((one, two) => one - two);
   let most = 0;
-  let from = 0;
-  for (const [at, time] of times.entries()) {
-    while (time - (times[from] ?? time) >= BURST_MS) from += 1;
-    most = Math.max(most, at + 1 - from);
+  let ended = 0;
+  for (const [begun, { at }] of starts.entries()) {
+    while ((ends[ended] ?? Infinity) <= at) ended += 1;
+    most = Math.max(most, begun + 1 - ended);
   }
   return most;
 }

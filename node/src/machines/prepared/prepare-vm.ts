@@ -41,8 +41,8 @@ const FREQUENT_MIN = 3;
  * A permanent kind is frequent once a VM waits, so that the first one on a new node does not wait for a
  * template.
  */
-function isKindFrequent({ minimum, waiting, takenAt }: Kind): boolean {
-  return takenAt.length >= FREQUENT_MIN || (minimum > 0 && waiting.length > 0);
+function isKindFrequent({ minimum, waiting, starts }: Kind): boolean {
+  return starts.length >= FREQUENT_MIN || (minimum > 0 && waiting.length > 0);
 }
 
 /**

@@ -25,7 +25,7 @@ import type { NodeResources } from "@flotilla/contract/link/link";
 import type { PreparedVm } from "../../driver/driver.ts";
 import type { UnpackedImage } from "../../images/images.ts";
 import { type PrepareVmOptions, prepareVm } from "./prepare-vm.ts";
-import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./kinds.ts";
+import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type Taker, type WaitingVm } from "./kinds.ts";
 
 export interface PreparedVmsOptions extends PrepareVmOptions {
   readonly observeResources: () => Promise<NodeResources>;
@@ -75,13 +75,13 @@ export class PreparedVms {
   }
 
   /** A VM for a machine that has a disk, if one is prepared; counts as demand. */
-  take(size: Size): WaitingVm | undefined {
-    return this.#take(size, null);
+  take(machine: Taker): WaitingVm | undefined {
+    return this.#take(machine, null);
   }
 
   /** A VM with a new disk of the image, if one is prepared; counts as demand. */
-  takeWithDisk(size: Size, image: UnpackedImage): WaitingVm | undefined {
-    return this.#take(size, image);
+  takeWithDisk(machine: Taker, image: UnpackedImage): WaitingVm | undefined {
+    return this.#take(machine, image);
   }
 
   /** A machine is being started, until `started` is called. */
@@ -90,8 +90,9 @@ export class PreparedVms {
     this.#wake.abort();
   }
 
-  started(): void {
+  started(machineId: string): void {
     this.#startsUnderWay -= 1;
+    this.#kinds.started(machineId, this.#options.clock.monotonic());
     this.#wake.abort();
   }
 
@@ -132,9 +133,10 @@ export class PreparedVms {
     this.#options.users.free(vm.uid);
   }
 
-  #take(size: Size, image: UnpackedImage | null): WaitingVm | undefined {
+  #take({ machineId, cpus, memoryMb, diskGb }: Taker, image: UnpackedImage | null): WaitingVm | undefined {
     if (this.#options.driver.prepare === null) return undefined;
-    const { taken, displaced } = this.#kinds.take(size, image, this.#options.clock.monotonic());
+    const taker = { machineId, cpus, memoryMb, diskGb };
+    const { taken, displaced } = this.#kinds.take(taker, image, this.#options.clock.monotonic());
     for (const { vm } of displaced) void this.discard(vm);
     if (taken !== undefined) this.#boots.delete(taken.vm.bootId);
     return taken;
@@ -164,8 +166,9 @@ export class PreparedVms {
   /** Prepares or discards one VM. Returns whether there was something to do. */
   async #step(): Promise<boolean> {
     const { clock, observeResources } = this.#options;
-    const resources = await observeResources();
-    const next = this.#kinds.next(resources, clock.monotonic());
+    const { pressure, ...memory } = await observeResources();
+    const facts = { ...memory, processorPressure: pressure?.cpu.some ?? null };
+    const next = this.#kinds.next(facts, clock.monotonic());
     if (next.kind === "discard") await this.discard(next.vm);
     if (next.kind === "prepare") await this.#try(next.of);
     return next.kind !== "nothing";
