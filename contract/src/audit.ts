@@ -25,7 +25,10 @@ export const AuditRecord = Type.Object({
   }),
   scopes: Type.Array(Type.String(), { description: "of the key" }),
   address: Type.String({ description: "from where the call came" }),
-  status: int32({ description: "of the answer" }),
+  status: int32({
+    description:
+      "of the answer; 102: a command, a terminal or a file was sent to the machine and not answered yet; its answer has a row too, with the same `requestId`",
+  }),
   errorCode: nullable(Type.String({ description: "of a refusal" })),
   calls: Type.Optional(
     int32({

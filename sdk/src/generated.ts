@@ -1845,7 +1845,10 @@ export interface AuditEntry {
   scopes: readonly string[];
   /** from where the call came */
   address: string;
-  /** of the answer */
+  /**
+   * of the answer; 102: a command, a terminal or a file was sent to the machine and not answered yet; its answer has
+   * a row too, with the same `requestId`
+   */
   status: number;
   /** of a refusal */
   errorCode: string | null;
@@ -1883,7 +1886,10 @@ export interface AuditRecord {
   scopes: readonly string[];
   /** from where the call came */
   address: string;
-  /** of the answer */
+  /**
+   * of the answer; 102: a command, a terminal or a file was sent to the machine and not answered yet; its answer has
+   * a row too, with the same `requestId`
+   */
   status: number;
   /** of a refusal */
   errorCode: string | null;

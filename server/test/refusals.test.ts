@@ -123,7 +123,8 @@ test("a tenant that is refused again and again hides neither another one's comma
       },
       ...{ keyId: "key-1", scopes: [], address: "192.0.2.1", status, errorCode: status < 400 ? null : "missing_scope" },
     };
-    recorder.note(tenantId ?? null, record);
+    if (status >= 400) recorder.note(tenantId ?? null, record, "whateverNamed");
+    else assert.equal(recorder.sent(tenantId ?? null, { ...record, status: 102 }).answered(record), undefined);
   };
   // Not alike, so that each would have a row.
   for (let count = 0; count < 5_000; count += 1) note(flooding, 403, `machines.type${count}`);

@@ -162,6 +162,7 @@ export class SimulatedServer {
       signal: new AbortController().signal,
       log,
       newId: (kind) => madeId ?? ids.make(kind),
+      recordSent: () => undefined,
       secretBytes: randomBytes,
     };
   }

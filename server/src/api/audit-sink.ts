@@ -9,6 +9,18 @@ export interface AuditSink {
    * tenant.
    */
   record(tenantId: string | null, record: AuditRecord): Promise<void>;
-  /** Records it soon; a crash may lose it. */
-  note(tenantId: string | null, record: AuditRecord): void;
+  /** Records a refused or failed call soon; a crash may lose it. Many that are alike share a row. */
+  note(tenantId: string | null, record: AuditRecord, isAlike: Alike): void;
+  /** Records soon that something was sent to a machine, unless the call is answered before. */
+  sent(tenantId: string | null, record: AuditRecord): SentCall;
+}
+
+/** Which calls of a key, with the same type, status and code, are alike: all, or those that name the same. */
+export type Alike = "whateverNamed" | "sameNamed";
+
+export interface SentCall {
+  /** Its answer is recorded by `record`: there is nothing to write of what was sent, if nothing was written. */
+  withdraw(): void;
+  /** Records the answer soon. A promise when too many wait: it resolves when the record is in the database. */
+  answered(record: AuditRecord): Promise<void> | undefined;
 }

@@ -7,10 +7,10 @@
 import type { Log } from "@flotilla/base/log";
 import type { IdKind } from "@flotilla/contract/ids";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
-import type { Context } from "../context.ts";
 import type { CallerPresence } from "../http/caller-presence.ts";
 import type { Exchange, HandleParts } from "./exchange.ts";
 import type { AnyRequest } from "./handler.ts";
+import { recordSent } from "./audit.ts";
 import { bytesFromSeed, idFromSeed } from "./once.ts";
 
 export class CheckedRequest implements AnyRequest {
@@ -19,9 +19,9 @@ export class CheckedRequest implements AnyRequest {
   readonly query: unknown;
   readonly body: unknown;
   readonly headers: AnyRequest["headers"];
+  readonly #parts: HandleParts;
   readonly #exchange: Exchange;
   readonly #presence: CallerPresence;
-  readonly #context: Context;
   readonly #seed: string | null;
   readonly #bearer: string;
   #secretBytes: CheckedRequest["secretBytes"] | undefined;
@@ -39,9 +39,9 @@ export class CheckedRequest implements AnyRequest {
     this.query = query;
     this.body = body;
     this.headers = message.headers;
+    this.#parts = parts;
     this.#exchange = exchange;
     this.#presence = presence;
-    this.#context = parts.context;
     this.#seed = seed;
     this.#bearer = exchange.bearer ?? "";
   }
@@ -51,15 +51,19 @@ export class CheckedRequest implements AnyRequest {
   }
 
   get log(): Log {
-    return this.#context.log.child({ requestId: this.#exchange.requestId });
+    return this.#parts.context.log.child({ requestId: this.#exchange.requestId });
+  }
+
+  get recordSent(): () => void {
+    return () => recordSent(this.#parts, this.#exchange);
   }
 
   newId(kind: IdKind): string {
-    return this.#seed === null ? this.#context.ids.make(kind) : idFromSeed(this.#seed, kind);
+    return this.#seed === null ? this.#parts.context.ids.make(kind) : idFromSeed(this.#seed, kind);
   }
 
   get secretBytes(): (size: number) => Buffer {
     return (this.#secretBytes ??=
-      this.#seed === null ? this.#context.randomBytes : bytesFromSeed(this.#seed, this.#bearer));
+      this.#seed === null ? this.#parts.context.randomBytes : bytesFromSeed(this.#seed, this.#bearer));
   }
 }

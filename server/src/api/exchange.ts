@@ -7,7 +7,7 @@ import type { NodeAuthenticator } from "../auth/authenticate.ts";
 import type { KeyCache } from "../auth/key-cache.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
-import type { AuditSink } from "./audit-sink.ts";
+import type { AuditSink, SentCall } from "./audit-sink.ts";
 import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { LargeJson } from "../json/large-json.ts";
 import type { LastReaders } from "../auth/last-readers.ts";
@@ -46,4 +46,8 @@ export interface HandleParts extends RequestParts {
 /** What the steps learn about a request besides what every pipeline does. */
 export interface Exchange extends OpenRequest, Found {
   bearer: string | undefined;
+  /** Whether its handler was called. */
+  hasBegun: boolean;
+  /** Its row in the audit log, from before something was sent to a machine. */
+  sent: SentCall | undefined;
 }

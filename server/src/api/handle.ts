@@ -48,7 +48,8 @@ export const apiService = (parts: HandleParts): HttpService => ({
 });
 
 function handle(parts: HandleParts, incoming: Incoming): Promise<void> | void {
-  const exchange: Exchange = { ...openRequest(parts, incoming), ...parts.find(incoming.url), bearer: undefined };
+  const own = { bearer: undefined, hasBegun: false, sent: undefined };
+  const exchange: Exchange = { ...openRequest(parts, incoming), ...parts.find(incoming.url), ...own };
   const answering = answerAlways(parts, exchange, () => answer(parts, exchange));
   if (answering instanceof Promise && wantsProcessing(incoming.message)) sendProcessingTo(parts, exchange, answering);
   const recorded = after(answering, (outgoing) => audited(parts, exchange, outgoing));
@@ -185,6 +186,7 @@ function call(parts: HandleParts, exchange: Exchange, match: Call): Promise<Outg
   const { message, url, key, bearer = "" } = exchange;
   const run = (seed: string | null, stream: Readable): Promise<Outgoing> | Outgoing => {
     const body = bytes === undefined ? stream : json;
+    exchange.hasBegun = true;
     const request = new CheckedRequest(parts, exchange, { params, query, body }, seed);
     return after(handler(request), (reply) => encode(route, reply));
   };

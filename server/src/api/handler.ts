@@ -40,6 +40,8 @@ export interface Request<E extends Endpoint = Endpoint> {
   /** Aborted when the caller has disconnected or the server ends requests. */
   readonly signal: AbortSignal;
   readonly log: Log;
+  /** Call it before something is sent to a machine: a change of it is recorded then, however it ends. */
+  readonly recordSent: () => void;
   /**
    * An id for a resource of the kind that this request makes. A repetition under the same idempotency key
    * gets the same.
@@ -93,6 +95,7 @@ export interface AnyRequest {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly signal: AbortSignal;
   readonly log: Log;
+  readonly recordSent: () => void;
   newId(kind: IdKind): string;
   readonly secretBytes: (size: number) => Buffer;
 }

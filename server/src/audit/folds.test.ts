@@ -22,7 +22,7 @@ const END = "2026-07-22T20:01:00.000Z";
 
 const admitted = (folds: CallFolds, count: number, fields: Partial<AuditRecord> = {}): number =>
   Array.from({ length: count }, (_, index) =>
-    folds.admit("tenant-1", record({ requestId: `req-${index}`, ...fields })),
+    folds.admit("tenant-1", record({ requestId: `req-${index}`, ...fields }), "whateverNamed"),
   ).filter(Boolean).length;
 
 test("the first calls of a kind have rows, the others one row together, and the next period begins again", () => {
@@ -44,14 +44,35 @@ test("calls of another key, type, code or status are of another kind", () => {
 
 test("calls that name something else each time are folded, and their row names nothing", () => {
   const folds = new CallFolds();
-  const rows = Array.from({ length: 30 }, (_, index) => folds.admit(null, record({ resource: `mach-${index}` })));
+  const rows = Array.from({ length: 30 }, (_, index) =>
+    folds.admit(null, record({ resource: `mach-${index}` }), "whateverNamed"),
+  );
   assert.equal(rows.filter(Boolean).length, 10);
   const [row] = folds.end(END);
   assert.deepEqual([row?.record.resource, row?.record.calls], [null, 20]);
 });
 
+test("calls that may have had an effect are folded for each thing that they name, which the row names too", () => {
+  const folds = new CallFolds();
+  const named = (resource: string, count: number): number =>
+    Array.from({ length: count }, () => folds.admit(null, record({ resource, status: 503 }), "sameNamed")).filter(
+      Boolean,
+    ).length;
+  assert.equal(named("mach-decoy", 12), 10);
+  assert.equal(named("mach-hidden", 1), 1, "a flood with one name hides no call with another");
+  assert.equal(named("mach-hidden", 11), 9);
+  assert.deepEqual(
+    folds.end(END).map((row) => [row.record.resource, row.record.calls]),
+    [
+      ["mach-decoy", 2],
+      ["mach-hidden", 2],
+    ],
+  );
+});
+
 test("when there are too many kinds, further calls have a row each", () => {
   const folds = new CallFolds();
-  for (let key = 0; key < 10_000; key += 1) assert.ok(folds.admit(null, record({ keyId: `key-${key}` })));
+  for (let key = 0; key < 10_000; key += 1)
+    assert.ok(folds.admit(null, record({ keyId: `key-${key}` }), "whateverNamed"));
   assert.equal(admitted(folds, 50, { keyId: "another" }), 50);
 });

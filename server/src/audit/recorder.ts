@@ -5,11 +5,11 @@
  *
  * Always:
  * - `record` resolves after the commit of its row; a failed batch rejects all who wait for it.
- * - Records that no request waits for are kept for the next batch when one fails: of calls that succeeded at
- *   most NOTES_MAX, and as many of refused and failed ones, of one tenant a quarter of them. More are dropped
- *   and counted in the log. So a caller that is refused repeatedly hides no call that succeeded, and no
- *   refusal of another tenant.
- * - Only the first of a minute's refused or failed calls that are alike have a row each (folds.ts).
+ * - At most NOTES_MAX records of calls that sent something to a machine are kept without a request that waits
+ *   for them; above that, answers wait for the commit. None is dropped.
+ * - Of other refused and failed calls as many are kept, of one tenant a quarter of them. More are dropped and
+ *   counted in the log. So a caller that is refused repeatedly hides nothing that was sent to a machine, and
+ *   no refusal of another tenant. Only the first of a minute's that are alike have a row each (folds.ts).
  *
  * A crash loses the records of the batch under way and of the one that gathers, and the counts of folded
  * calls. No request of these was answered, except those that were only noted.
@@ -17,7 +17,7 @@
 import type { AuditRecord } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
 import { forAll } from "../db/holder.ts";
-import type { AuditSink } from "../api/audit-sink.ts";
+import type { Alike, AuditSink, SentCall } from "../api/audit-sink.ts";
 import { CallFolds } from "./folds.ts";
 import { appendAudit, type NewAudit } from "./store.ts";
 
@@ -29,6 +29,14 @@ const NOTE_MS = 250;
 /** A period of folds.ts. */
 const FOLD_MS = 60_000;
 
+/** A record that no request waits for. */
+interface Note {
+  /** null: it was withdrawn. */
+  row: { readonly tenantId: string | null; readonly record: AuditRecord } | null;
+  /** A batch has it. */
+  isTaken: boolean;
+}
+
 interface Waiting {
   readonly row: NewAudit;
   readonly done: PromiseWithResolvers<void>;
@@ -38,7 +46,9 @@ export class AuditRecorder implements AuditSink {
   readonly #context: Context;
   readonly #stopping = new AbortController();
   #waiting: Waiting[] = [];
-  #notes: NewAudit[] = [];
+  #notes: Note[] = [];
+  /** How many the batch under way has: they come back if it fails. */
+  #notesTaken = 0;
   #refused: NewAudit[] = [];
   /** How many of `#refused` each tenant has. */
   readonly #refusedOf = new Map<string | null, number>();
@@ -59,16 +69,23 @@ export class AuditRecorder implements AuditSink {
     return done.promise;
   }
 
-  note(tenantId: string | null, record: AuditRecord): void {
-    const isRefused = record.status >= 400;
-    if (isRefused) this.#endFoldsLater();
-    if (isRefused && !this.#folds.admit(tenantId, record)) return;
-    const row = rowOf(tenantId, record);
-    if (!(isRefused ? this.#keepRefused(row) : this.#keep(row))) {
-      this.#dropped += 1;
-      return;
-    }
-    this.#writeLater();
+  sent(tenantId: string | null, record: AuditRecord): SentCall {
+    const note = this.#keep(tenantId, record);
+    return {
+      withdraw: () => void (note === null || (note.row = null)),
+      answered: (answer) => {
+        if (note !== null && !note.isTaken) note.row = { tenantId, record: answer };
+        else if (this.#keep(tenantId, answer) === null) return this.record(tenantId, answer);
+        return undefined;
+      },
+    };
+  }
+
+  note(tenantId: string | null, record: AuditRecord, alike: Alike): void {
+    this.#endFoldsLater();
+    if (!this.#folds.admit(tenantId, record, alike)) return;
+    if (this.#keepRefused(rowOf(tenantId, record))) this.#writeLater();
+    else this.#dropped += 1;
   }
 
   #endFoldsLater(): void {
@@ -95,19 +112,21 @@ export class AuditRecorder implements AuditSink {
     });
   }
 
-  /** Writes what is left. */
+  /** Writes what is left, as far as the database takes it. */
   async stop(): Promise<void> {
     this.#endFolds();
     this.#stopping.abort();
     while (this.#writing !== null) await this.#writing;
-    if (this.#notes.length + this.#refused.length > 0) await this.#writeBatch();
+    while (this.#notes.length + this.#refused.length > 0 && (await this.#writeBatch()));
   }
 
-  /** Whether there was room. */
-  #keep(row: NewAudit): boolean {
-    if (this.#notes.length >= NOTES_MAX) return false;
-    this.#notes.push(row);
-    return true;
+  /** null: there is no room. */
+  #keep(tenantId: string | null, record: AuditRecord): Note | null {
+    if (this.#notes.length + this.#notesTaken >= NOTES_MAX) return null;
+    const note: Note = { row: { tenantId, record }, isTaken: false };
+    this.#notes.push(note);
+    this.#writeLater();
+    return note;
   }
 
   #keepRefused(row: NewAudit): boolean {
@@ -136,7 +155,7 @@ export class AuditRecorder implements AuditSink {
   async #writeAll(): Promise<void> {
     let isWritten = false;
     do isWritten = await this.#writeBatch();
-    while (this.#waiting.length > 0);
+    while (this.#waiting.length > 0 || (isWritten && this.#notes.length >= BATCH_MAX));
     if (isWritten && this.#notes.length + this.#refused.length > 0) this.#writeLater();
     // In the same turn as the last look: a record that comes later begins the next one.
     this.#writing = null;
@@ -146,11 +165,12 @@ export class AuditRecorder implements AuditSink {
   async #writeBatch(): Promise<boolean> {
     const { db, log } = this.#context;
     const waiting = this.#waiting.splice(0, BATCH_MAX);
-    const notes = this.#notes.splice(0, BATCH_MAX);
+    const notes = this.#takeNotes();
     const refused = this.#takeRefused(BATCH_MAX - notes.length);
     if (waiting.length + notes.length + refused.length === 0) return true;
+    const sent = notes.flatMap(({ row }) => (row === null ? [] : [rowOf(row.tenantId, row.record)]));
     // In the order in which they were answered; texts of instants have one length.
-    const noted = [...notes, ...refused].sort((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0));
+    const noted = [...sent, ...refused].sort((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0));
     let isWritten = true;
     try {
       await appendAudit(db, [...noted, ...waiting.map(({ row }) => row)]);
@@ -158,14 +178,21 @@ export class AuditRecorder implements AuditSink {
     } catch (error) {
       isWritten = false;
       for (const { done } of waiting) done.reject(error);
-      this.#notes.unshift(...notes.slice(0, NOTES_MAX - this.#notes.length));
+      this.#notes.unshift(...notes);
       for (const row of refused) if (!this.#keepRefused(row)) this.#dropped += 1;
       log.warn({ error }, "the audit log was not written; it is retried with the next record");
     }
-    if (this.#dropped > 0)
-      log.warn({ dropped: this.#dropped }, "refused calls and commands were not recorded: too many");
+    this.#notesTaken = 0;
+    if (this.#dropped > 0) log.warn({ dropped: this.#dropped }, "refused calls were not recorded: too many");
     this.#dropped = 0;
     return isWritten;
+  }
+
+  #takeNotes(): readonly Note[] {
+    const notes = this.#notes.splice(0, BATCH_MAX).filter(({ row }) => row !== null);
+    for (const note of notes) note.isTaken = true;
+    this.#notesTaken = notes.length;
+    return notes;
   }
 }
 

@@ -21,7 +21,8 @@ async function refusalOf(boots: readonly string[]): Promise<string> {
   const left = boots.map(boot);
   const cache = { find: () => undefined, forget: () => undefined, read: () => Promise.resolve(left.shift()) };
   const services = { cache } as unknown as MachineServices;
-  const options = { tenantId: "tenant-1", id: MACHINE_ID, keyId: "key-1", signal: new AbortController().signal };
+  const { signal } = new AbortController();
+  const options = { tenantId: "tenant-1", id: MACHINE_ID, keyId: "key-1", signal, recordSent: () => undefined };
   const work = () => Promise.reject(new NotRunning("it does not run"));
   const error = await inRunningMachine(services, options, work).catch((each: unknown) => each);
   assert.ok(error instanceof Refusal);

@@ -32,6 +32,8 @@ export interface InMachineOptions {
   /** The API key whose call it is. */
   readonly keyId: string;
   readonly signal: AbortSignal;
+  /** Called before the work, which may change something in the machine from then on (api/handler.ts). */
+  readonly recordSent: () => void;
   /** Checks the machine before anything else, also before a start; throws to refuse. */
   readonly admit?: (machine: MachineRecord) => void;
 }
@@ -53,6 +55,7 @@ export async function inRunningMachine<T>(
     options.admit?.(machine);
     const running = await ensureRunning(services, machine, options);
     await claimForUse(services, running);
+    options.recordSent();
     try {
       return await work(running);
     } catch (error) {

@@ -11,9 +11,10 @@ import { interpret } from "./interpret.ts";
 
 export function codeHandlers(services: MachineServices, answers: CommandAnswers): HandlersOf<"runCode"> {
   return {
-    async runCode({ caller: { tenantId, keyId }, params: { id }, body, signal }) {
+    async runCode({ caller: { tenantId, keyId }, params: { id }, body, signal, recordSent }) {
       const runOne = async (command: Command) => {
-        const run = (sink: OutputSink) => runCommand(services, { tenantId, keyId, id, command, sink, signal });
+        const options = { tenantId, keyId, id, command, signal, recordSent };
+        const run = (sink: OutputSink) => runCommand(services, { ...options, sink });
         return (await answers.collected({ tenantId, machineId: id, output: "both", signal, run })).body;
       };
       return { status: 200, body: await interpret(body, runOne) };

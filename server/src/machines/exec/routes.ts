@@ -16,14 +16,15 @@ interface Asked {
   readonly body: CommandRequest;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly signal: AbortSignal;
+  readonly recordSent: () => void;
 }
 
 export function execHandlers(services: MachineServices, answers: CommandAnswers): HandlersOf<"exec" | "execStream"> {
-  const optionsOf = ({ caller, params, query, body, headers, signal }: Asked): AnswerOptions => {
+  const optionsOf = ({ caller, params, query, body, headers, signal, recordSent }: Asked): AnswerOptions => {
     const command = commandOf(body);
     const { id } = params;
     const { tenantId, keyId } = caller;
-    const run = (sink: OutputSink) => runCommand(services, { tenantId, keyId, id, command, sink, signal });
+    const run = (sink: OutputSink) => runCommand(services, { tenantId, keyId, id, command, sink, signal, recordSent });
     return { tenantId, machineId: id, output: query.output, accept: headers["accept"], signal, run };
   };
   return {

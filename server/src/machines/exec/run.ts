@@ -12,7 +12,7 @@ import type { ExecExit } from "@flotilla/contract/link/link";
 import { type OutputSink, resumeKeyOf } from "../../link/exec-frames.ts";
 import { runOnNode } from "../../link/exec-link.ts";
 import { type MachineRecord, nodeOf } from "../record.ts";
-import { inRunningMachine, whenAgentListens } from "../running.ts";
+import { type InMachineOptions, inRunningMachine, whenAgentListens } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
 import { locateFor } from "../locate.ts";
@@ -20,14 +20,13 @@ import type { Command } from "./request.ts";
 
 const TIMED_OUT = Buffer.from("command timed out\n");
 
-export interface RunOptions {
-  readonly tenantId: string;
-  readonly id: string;
-  readonly keyId: string;
+export interface RunOptions extends InMachineOptions {
   readonly command: Command;
   readonly sink: OutputSink;
-  readonly signal: AbortSignal;
 }
+
+/** A command of the server itself. */
+type QuietOptions = Omit<RunOptions, "keyId" | "recordSent">;
 
 /** The result of the command. Throws a Refusal when it did not run, or when its result is unknown. */
 export async function runCommand(services: MachineServices, options: RunOptions): Promise<ExecExit> {
@@ -74,7 +73,7 @@ async function reasonOf(
  */
 export async function runQuietly(
   services: Pick<MachineServices, "cache" | "context" | "link">,
-  options: Omit<RunOptions, "keyId">,
+  options: QuietOptions,
 ): Promise<ExecExit | null> {
   const { cache, context } = services;
   try {
@@ -91,7 +90,7 @@ export async function runQuietly(
 function attemptOnce(
   { cache, context, link }: Pick<MachineServices, "cache" | "context" | "link">,
   machine: MachineRecord,
-  { tenantId, command, sink, signal }: Omit<RunOptions, "keyId">,
+  { tenantId, command, sink, signal }: QuietOptions,
 ): Promise<ExecExit> {
   const { start, stdin } = command;
   // What runs in the background has no stream to continue.

@@ -22,6 +22,7 @@ interface FileRequestParts {
   readonly params: { readonly id: string };
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly signal: AbortSignal;
+  readonly recordSent: () => void;
 }
 
 const PATH_BYTES_MAX = 4095;
@@ -73,14 +74,14 @@ function refusePart({ headers }: FileRequestParts): void {
  */
 async function targetOf(
   services: Pick<MachineServices, "context">,
-  { caller, params, signal }: FileRequestParts,
+  { caller, params, signal, recordSent }: FileRequestParts,
   path: string | undefined,
   { isWrite = false } = {},
 ): Promise<FileTarget> {
   const { tenantId, keyId } = caller;
   const { id } = params;
   const fault = faultOf(path, isWrite);
-  if (path !== undefined && fault === null) return { tenantId, keyId, id, signal, path };
+  if (path !== undefined && fault === null) return { tenantId, keyId, id, signal, recordSent, path };
   if ((await findMachine(services.context.db, { tenantId, id })) === undefined) throw machineNotFound(id);
   throw new Refusal("invalid_request", fault ?? "");
 }

@@ -60,11 +60,14 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
       activity.touch(id);
       return { status: 204 };
     },
-    async execInSession({ caller: { tenantId, keyId }, params, query, body, headers: { accept }, signal }) {
+    async execInSession(request) {
+      const { params, query, body, signal, recordSent } = request;
+      const { tenantId, keyId } = request.caller;
+      const { accept } = request.headers;
       const { id, session_id: sessionId } = params;
       // A request that is invalid without a session is refused in the same way.
       commandOf(body);
-      const options = { tenantId, keyId, id, sessionId, request: body, signal };
+      const options = { tenantId, keyId, id, sessionId, request: body, signal, recordSent };
       const run = (sink: OutputSink) => runInSession(services, options, sink);
       const answer = { tenantId, machineId: id, output: query.output, accept, signal, run };
       return body.stream === true ? await answers.streamed(answer) : await answers.collected(answer);

@@ -14,19 +14,16 @@ import type { ExecExit } from "@flotilla/contract/link/link";
 import type { OutputSink } from "../../link/exec-frames.ts";
 import { type CommandRequest, commandOf } from "../exec/request.ts";
 import { runCommand, runQuietly } from "../exec/run.ts";
+import type { InMachineOptions } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { changeIn, programArgv, READING_BYTES_MAX, readingArgv, shellArgv, type SessionChange } from "./script.ts";
 import { findSession, keepChange, SESSION_BYTES_MAX, type SessionRecord } from "./store.ts";
 
 const READING_SECONDS_MAX = 10;
 
-export interface SessionRunOptions {
-  readonly tenantId: string;
-  readonly id: string;
-  readonly keyId: string;
+export interface SessionRunOptions extends InMachineOptions {
   readonly sessionId: string;
   readonly request: CommandRequest;
-  readonly signal: AbortSignal;
 }
 
 export const sessionNotFound = (id: string, sessionId: string): Refusal =>
@@ -42,7 +39,7 @@ export async function runInSession(
   sink: OutputSink,
 ): Promise<ExecExit> {
   const { context } = services;
-  const { tenantId, keyId, id, sessionId, request, signal } = options;
+  const { tenantId, id, sessionId, request } = options;
   const found = await findSession(context.db, { tenantId, machineId: id, sessionId });
   if (found === undefined) throw sessionNotFound(id, sessionId);
   const session = withSet(found, request.env ?? {});
@@ -51,7 +48,7 @@ export async function runInSession(
   const isKept = isLine && request.background !== true;
   const statePath = isKept ? `/tmp/.flotilla-session-${context.randomBytes(16).toString("hex")}` : null;
   const given = sessionRequest(session, request, { statePath, hasOwnCwd });
-  const exit = await runCommand(services, { tenantId, keyId, id, command: commandOf(given), sink, signal });
+  const exit = await runCommand(services, { ...options, command: commandOf(given), sink });
   const change =
     statePath === null ? null : await readChange(services, options, session, { ...given, statePath, hasOwnCwd });
   const note = await keep(services, session, change);

@@ -24,7 +24,7 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
   const { activity, context, link } = services;
   const { clock } = context;
   return {
-    async openTerminal({ caller, params, query, signal }) {
+    async openTerminal({ caller, params, query, signal, recordSent }) {
       const program = query.cmd || query.command || PROGRAM_DEFAULT;
       const start = {
         argv: checkArguments([program, ...(query.arg ?? [])], "pass it in a file"),
@@ -39,7 +39,7 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
       };
       const { id } = params;
       const { tenantId, keyId } = caller;
-      const exec = await inRunningMachine(services, { tenantId, keyId, id, signal }, (machine) => {
+      const exec = await inRunningMachine(services, { tenantId, keyId, id, signal, recordSent }, (machine) => {
         const node = nodeOf(machine);
         const locate = locateFor(services, machine);
         const options = { tenantId: machine.tenantId, machineId: id, start, signal, locate };
