@@ -1,6 +1,6 @@
 /**
- * Host names in the database: unique over tenants, given with their subject, and free when it is deleted,
- * also when two statements come together.
+ * Host names in the database: unique over tenants, given with their subject, and kept for its tenant when it
+ * is deleted, also when two statements come together.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -62,7 +62,9 @@ test("a name that cannot be a label, or looks like an id of any kind, is not giv
 test("a living machine keeps its name, whatever happens to its row", async () => {
   const id = await create(first, "kept");
   await assert.rejects(
-    db.execute(sql`INSERT INTO hosts (name, kind, subject_id) VALUES ('kept', 'machine', 'mach-x')`),
+    db.execute(
+      sql`INSERT INTO hosts (name, kind, subject_id, tenant_id) VALUES ('kept', 'machine', 'mach-x', 'tenant-x')`,
+    ),
     /hosts_pkey/,
   );
   const again = await first.post("/v1/machines", {
@@ -75,7 +77,7 @@ test("a living machine keeps its name, whatever happens to its row", async () =>
   assert.equal(await ownerOf("kept"), id);
 });
 
-test("a delete frees the name, also that of the row, and only of what had it", async () => {
+test("a deleted machine's name leads nowhere and is its tenant's alone, until its row is purged", async () => {
   const one = await create(first, "freed");
   const two = await create(second, "freed");
   await second.delete(`/v1/machines/${two}`);
@@ -84,12 +86,25 @@ test("a delete frees the name, also that of the row, and only of what had it", a
   assert.equal(await ownerOf("freed"), undefined);
   assert.equal(await hostNameOf(one), one, "it is shown by its id");
   const three = await create(second, "freed");
-  assert.equal(await ownerOf("freed"), three);
+  assert.equal(
+    await hostNameOf(three),
+    longer("freed", three),
+    "visitors of the first tenant's machine get to no other",
+  );
+  assert.equal(await ownerOf("freed"), undefined);
+  const four = await create(first, "freed");
+  assert.deepEqual([await ownerOf("freed"), await hostNameOf(four)], [four, "freed"]);
   // As a purge, 30 days later.
   await db.execute(sql`DELETE FROM machines WHERE id = ${one}`);
-  assert.equal(await ownerOf("freed"), three);
-  await db.execute(sql`DELETE FROM machines WHERE id = ${three}`);
-  assert.equal(await ownerOf("freed"), undefined);
+  assert.equal(await ownerOf("freed"), four);
+  await first.delete(`/v1/machines/${four}`);
+  await db.execute(sql`DELETE FROM machines WHERE id = ${four}`);
+  await second.delete(`/v1/machines/${three}`);
+  const five = await create(second, "freed");
+  assert.equal(await ownerOf("freed"), five);
+  // A row that is deleted without a delete of its machine.
+  await db.execute(sql`DELETE FROM machines WHERE id = ${five}`);
+  assert.deepEqual(await db.query(sql`SELECT FROM hosts WHERE name = 'freed'`), []);
 });
 
 /** What `work` gives, which waits for a lock of the transaction until that ends as `end` says. */
@@ -130,7 +145,7 @@ const copy = (id: string, name: string, newId: string) => (transaction: Queryabl
       is_branchable, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision
     FROM machines WHERE id = ${id}`);
 
-test("a create waits for a delete that is not committed, and gets the name if it is", async () => {
+test("a create waits for a delete that is not committed, and gets the name if it is and the name is its tenant's", async () => {
   for (const [end, as] of [
     ["commit", second],
     ["commit", first],
@@ -139,8 +154,9 @@ test("a create waits for a delete that is not committed, and gets the name if it
     const name = `waited-${end}-${as === first ? "own" : "other"}`;
     const one = await create(first, name);
     const two = await meanwhile(remove(one), end, () => create(as, name));
-    assert.equal(await hostNameOf(two), end === "commit" ? name : longer(name, two), name);
-    assert.equal(await ownerOf(name), end === "commit" ? two : one, name);
+    const isFree = end === "commit" && as === first;
+    assert.equal(await hostNameOf(two), isFree ? name : longer(name, two), name);
+    assert.equal(await ownerOf(name), isFree ? two : end === "commit" ? undefined : one, name);
   }
 });
 
@@ -168,7 +184,7 @@ test("creates and deletes of one name by several tenants at the same time leave 
   );
   const named = await db.query<{ name: string; id: string; isDeleted: boolean }>(sql`
     SELECT h.name, m.id, m.deleted_at IS NOT NULL AS "isDeleted" FROM hosts h JOIN machines m ON m.id = h.subject_id
-    WHERE h.name LIKE 'contested%'`);
+    WHERE h.name LIKE 'contested%' AND h.freed_at IS NULL`);
   assert.equal(named.length, 4);
   assert.equal(new Set(named.map(({ id }) => id)).size, 4);
   assert.ok(named.every(({ isDeleted }) => !isDeleted));

@@ -213,7 +213,7 @@ test("of host names, those of other machines", async () => {
   const { tenantId } = (await client.get("/v1/me")).json;
   await insertPast(
     "hosts",
-    sql`INSERT INTO hosts SELECT 'host-' || n, 'machine', 'mach-' || md5(n::text) FROM generate_series(1, ${ROWS}::int) n`,
+    sql`INSERT INTO hosts SELECT 'host-' || n, 'machine', 'mach-' || md5(n::text), 'tenant-busy' FROM generate_series(1, ${ROWS}::int) n`,
   );
   const asked: Readonly<Record<string, (queryable: Queryable) => Promise<{ readonly id: string } | undefined>>> = {
     host: (queryable) => findHost(queryable, "named"),

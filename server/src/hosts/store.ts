@@ -7,4 +7,4 @@ import type { HostSubject } from "./kinds.ts";
 
 /** undefined: nothing has the name. */
 export const findHost = (db: Queryable, name: string): Promise<HostSubject | undefined> =>
-  db.queryOne(sql`SELECT kind, subject_id AS id FROM hosts WHERE name = ${name}`);
+  db.queryOne(sql`SELECT kind, subject_id AS id FROM hosts WHERE name = ${name} AND freed_at IS NULL`);

@@ -37,7 +37,7 @@ export type MachineRow = Omit<MachineRecord, "observedDetails"> & {
 const NODE_STATUS = sql`CASE WHEN n.status = 'unreachable' AND n.maintenance_at IS NOT NULL THEN 'maintenance' ELSE n.status END`;
 
 /** The label of the host of `m`, a row of machines. An id is one too (migrations/0003_hosts.sql). */
-const HOST_NAME = sql`coalesce((SELECT h.name FROM hosts h WHERE h.subject_id = m.id), m.id)`;
+const HOST_NAME = sql`coalesce((SELECT h.name FROM hosts h WHERE h.subject_id = m.id AND h.freed_at IS NULL), m.id)`;
 
 /** Columns of `m`, a row of machines, and `n`, the row of its node. */
 export const MACHINE_COLUMNS = sql`

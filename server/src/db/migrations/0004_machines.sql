@@ -177,13 +177,14 @@ CREATE TABLE machine_owners (
 );
 CREATE INDEX machine_owners_of_owner ON machine_owners (kind, id, created_at);
 
--- A machine has a host name while it is not deleted.
+-- A machine has a host name while it is not deleted. Its row, and so the name for its tenant, is kept for 30
+-- days more.
 CREATE TRIGGER machines_take_host_name AFTER INSERT ON machines
   FOR EACH ROW WHEN (new.deleted_at IS NULL) EXECUTE FUNCTION take_host_name('machine');
 CREATE TRIGGER machines_free_host_names AFTER UPDATE OF deleted_at ON machines
   FOR EACH ROW WHEN (old.deleted_at IS NULL AND new.deleted_at IS NOT NULL) EXECUTE FUNCTION free_host_names();
-CREATE TRIGGER machines_free_host_names_of_row AFTER DELETE ON machines
-  FOR EACH ROW WHEN (old.deleted_at IS NULL) EXECUTE FUNCTION free_host_names();
+CREATE TRIGGER machines_remove_host_names AFTER DELETE ON machines
+  FOR EACH ROW EXECUTE FUNCTION remove_host_names();
 
 -- How many machines the tenant has.
 CREATE FUNCTION held_machines_locked(tenant text) RETURNS integer LANGUAGE plpgsql AS $$
