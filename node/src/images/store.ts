@@ -29,6 +29,7 @@ import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
 import { BlobStore } from "./blobs.ts";
 import { Catalog } from "./catalog.ts";
 import { type Resolve, systemResolve } from "@flotilla/base/checked-request";
+import { nameResolver } from "@flotilla/base/name-resolver";
 import { type Candidate, planCollection } from "./collect.ts";
 import { ImageRefused } from "./image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
@@ -103,10 +104,16 @@ export async function openImages(options: ImagesOptions): Promise<NodeImages> {
   return images;
 }
 
+/** Names without a dot are of the operator's network, with the search domains of its host. */
+function registryResolver(): Resolve {
+  const resolve = nameResolver();
+  return (hostname) => (hostname.includes(".") ? resolve(hostname) : systemResolve(hostname));
+}
+
 function registryOptions(options: ImagesOptions, retryDelayMs: number): RegistryOptions {
   const { allowedRegistries: allowed, mirrors, insecureRegistries: insecure, clock } = options;
   const rules = { allowed, mirrors, insecure };
-  const resolve = options.resolve ?? systemResolve;
+  const resolve = options.resolve ?? registryResolver();
   const stallTimeoutMs = options.stallTimeoutMs ?? 30_000;
   return { rules, registries: new RegistryList(rules), resolve, clock, stallTimeoutMs, retryDelayMs };
 }

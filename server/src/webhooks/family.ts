@@ -2,11 +2,11 @@
  * Webhooks, and the deliveries to them.
  */
 import type { Resolve } from "@flotilla/base/checked-request";
+import { nameResolver } from "@flotilla/base/name-resolver";
 import type { Context } from "../context.ts";
 import type { Family } from "../family.ts";
 import type { Secrets } from "../secrets.ts";
 import { WebhookRunner, type WebhookTimes } from "./deliver.ts";
-import { webhookResolver } from "./resolve.ts";
 import { webhookHandlers } from "./routes.ts";
 import { WebhookTargets } from "./target.ts";
 import { webhookReconciler } from "./webhooks-loop.ts";
@@ -22,7 +22,7 @@ interface WebhookOptions {
 
 export function webhookFamily(
   { context, secrets }: { readonly context: Context; readonly secrets: Secrets },
-  { webhookNetworks: networks, webhookHttp: allowsHttp, resolve = webhookResolver(), times }: WebhookOptions,
+  { webhookNetworks: networks, webhookHttp: allowsHttp, resolve = nameResolver(), times }: WebhookOptions,
 ) {
   const targets = new WebhookTargets({ networks, allowsHttp });
   const deliveries = new WebhookRunner({ context, secrets, targets, resolve, times });

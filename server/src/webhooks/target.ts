@@ -98,8 +98,8 @@ export async function attempt(
     const url = new URL(targets.check(request.url));
     const { headers, body } = request;
     const allowedAddresses = targets.networks;
-    const sent = { url, method: "POST", headers, body, allowedAddresses, agents, resolve } as const;
-    const answer = await sendChecked({ ...sent, signal: deadline.signal });
+    const sent = { url, method: "POST", headers, body, allowedAddresses, agents } as const;
+    const answer = await sendChecked({ ...sent, resolve: orNothing(resolve), signal: deadline.signal });
     const status = answer.statusCode ?? 0;
     await discard(answer);
     if (status >= 200 && status < 300) return { isDelivered: true, status, error: null };
@@ -111,6 +111,12 @@ export async function attempt(
     deadline.dispose();
   }
 }
+
+/** A name that does not resolve has no address, like one of the operator's network. */
+const orNothing =
+  (resolve: Resolve): Resolve =>
+  (hostname) =>
+    resolve(hostname).catch(() => []);
 
 const statusText = (status: number): string =>
   status >= 300 && status < 400 ? `answered ${status}; redirects are not followed` : `answered ${status}`;

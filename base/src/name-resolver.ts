@@ -1,20 +1,19 @@
 /**
- * Resolves the hosts of webhooks without a thread of this process.
+ * Resolves names that tenants choose, of webhooks and registries, without a thread of this process.
  *
- * The system's resolver keeps a thread until a name's servers answer, and the process has two for that.
- * Tenants choose the names, and one whose servers are silent takes 20 s: a dozen of them would make the
- * deliveries of all tenants late, and the server's own connections. So the DNS servers of /etc/resolv.conf
- * are asked directly.
+ * The system's resolver keeps a thread until a name's servers answer, and the process has two for that. A
+ * name whose servers are silent takes 20 s: a dozen of them would make the deliveries or pulls of all tenants
+ * late, and the process's own connections. So the DNS servers of /etc/resolv.conf are asked directly.
  *
  * Always: a name in /etc/hosts means what that says. Other sources of the system's resolver are not asked,
- * nor are its search domains. A name without an answer has no address.
+ * nor are its search domains. Rejects when a name has no address, or its servers do not answer.
  */
 import { Resolver } from "node:dns/promises";
 import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
-import type { Resolve, ResolvedAddress } from "@flotilla/base/checked-request";
+import type { Resolve, ResolvedAddress } from "./checked-request.ts";
 
-/** Time of the first try of each server. An attempt to deliver waits 15 s in all. */
+/** Time of the first try of each server. A delivery waits 15 s in all, a pull longer. */
 const TRY_MS = 2_000;
 const TRIES = 2;
 
@@ -25,7 +24,7 @@ export interface ResolverOptions {
   readonly hostsPath?: string;
 }
 
-export function webhookResolver({ servers, hostsPath = "/etc/hosts" }: ResolverOptions = {}): Resolve {
+export function nameResolver({ servers, hostsPath = "/etc/hosts" }: ResolverOptions = {}): Resolve {
   return async (hostname) => {
     const hosts = await readFile(hostsPath, "utf8").catch(() => "");
     const listed = addressesIn(hosts, hostname);
@@ -33,8 +32,9 @@ export function webhookResolver({ servers, hostsPath = "/etc/hosts" }: ResolverO
     // Reads /etc/resolv.conf, which may have changed since the last one.
     const resolver = new Resolver({ timeout: TRY_MS, tries: TRIES });
     if (servers !== undefined) resolver.setServers(servers);
-    const found = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
-    return found.flatMap((answer) => (answer.status === "fulfilled" ? answer.value.flatMap(resolved) : []));
+    const [four, six] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
+    if (four.status === "rejected" && six.status === "rejected") throw four.reason;
+    return [four, six].flatMap((answer) => (answer.status === "fulfilled" ? answer.value.flatMap(resolved) : []));
   };
 }
 
