@@ -24,6 +24,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
+import { directoryOwner, namedUser, type User } from "@flotilla/base/directory-owner";
 import { ownMessageOf } from "@flotilla/base/errors";
 
 export interface ServerLaunch {
@@ -97,7 +98,8 @@ export function endLast(): void {
 export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   const { dataDirectory, programDirectories, port } = facts;
   const asRoot = (reason: string): ServerLaunch => ({ ...AS_THIS_USER, reason });
-  const user = serverUser(join(dataDirectory, "postgres", "data"));
+  // The owner of the database, or the user that set-up has made.
+  const user = directoryOwner(join(dataDirectory, "postgres", "data")) ?? namedUser(USER);
   if (user === null) return asRoot(`there is no user ${USER}; run scripts/setup`);
   const closedProgram = programDirectories.find((path) => (statSync(path).mode & 0o005) !== 0o005);
   if (closedProgram !== undefined) return asRoot(`other users cannot read ${closedProgram}`);
@@ -129,22 +131,6 @@ export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   chownFiles(dataDirectory, user);
   const environment = { NODE_COMPILE_CACHE: join(dataDirectory, "server", "compiled") };
   return { prefix, environment, uid: user.uid, reason: null };
-}
-
-interface User {
-  readonly uid: number;
-  readonly gid: number;
-}
-
-/** The owner of the database, or the user that set-up has made. */
-function serverUser(databaseDirectory: string): User | null {
-  const owner = statSync(databaseDirectory, { throwIfNoEntry: false });
-  if (owner !== undefined && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
-  const fields = readFileSync("/etc/passwd", "utf8")
-    .split("\n")
-    .map((line) => line.split(":"))
-    .find(([name]) => name === USER);
-  return fields === undefined ? null : { uid: Number(fields[2]), gid: Number(fields[3]) };
 }
 
 /** Directories above the path that other users cannot enter. */

@@ -16,6 +16,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { chmod, mkdir, readFile, rm, stat, symlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { directoryOwner, namedUser, type User } from "@flotilla/base/directory-owner";
 
 export interface Installation {
   /** The package's folder with bin/, lib/ and share/. */
@@ -59,7 +60,7 @@ exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --inh-caps=-all --no-n
  */
 export async function findInstallation(directory: string): Promise<Installation> {
   const root = packageRoot();
-  const user = process.getuid?.() === 0 ? await unprivilegedUser(join(directory, "data")) : null;
+  const user = process.getuid?.() === 0 ? unprivilegedUser(join(directory, "data")) : null;
   const hasNamespace = user !== null && (await canMakeNamespace());
   if (user !== null) {
     if (((await stat(join(root, "bin"))).mode & 0o005) !== 0o005)
@@ -100,14 +101,9 @@ function packageRoot(): string {
   }
 }
 
-async function unprivilegedUser(dataDirectory: string): Promise<{ uid: number; gid: number }> {
-  const owner = await stat(dataDirectory).catch(() => undefined);
-  if (owner !== undefined && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
-  const lines = (await readFile("/etc/passwd", "utf8")).split("\n").map((line) => line.split(":"));
-  for (const name of ["flotilla", "nobody"]) {
-    const found = lines.find((fields) => fields[0] === name);
-    if (found !== undefined) return { uid: Number(found[2]), gid: Number(found[3]) };
-  }
+function unprivilegedUser(dataDirectory: string): User {
+  const user = directoryOwner(dataDirectory) ?? namedUser("flotilla") ?? namedUser("nobody");
+  if (user !== null) return user;
   throw new Error(
     'PostgreSQL cannot run as root and there is no user "flotilla" or "nobody"; add one, or set DATABASE_URL',
   );
