@@ -107,8 +107,9 @@ function printMethod(name: string, endpoint: Endpoint): string {
 }
 
 function describe(endpoint: Endpoint): string[] {
-  const access = endpoint.access;
-  const who = typeof access === "string" ? ACCESS_TEXTS[access] : `needs scope ${access.join(" or ")}`;
+  const { access, alsoNeeds = [] } = endpoint;
+  const also = alsoNeeds.map((scope) => ` and ${scope}`).join("");
+  const who = typeof access === "string" ? ACCESS_TEXTS[access] : `needs scope ${access.join(" or ")}${also}`;
   const refusals = endpoint.errors === undefined ? [] : [`Refuses with ${endpoint.errors.join(", ")}.`];
   return [
     `${endpoint.summary}.`,

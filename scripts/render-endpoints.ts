@@ -2,7 +2,7 @@
  * Generates docs/endpoints.md, the index of the API, from the contract. Runs under `npm run golden`; a test
  * compares the committed page with the generated one, so a change of the API's surface is reviewed there.
  */
-import type { Access, Endpoint } from "@flotilla/contract/endpoint";
+import type { Endpoint } from "@flotilla/contract/endpoint";
 import { endpointList } from "@flotilla/contract/endpoints";
 import { refusals } from "@flotilla/contract/openapi";
 
@@ -23,15 +23,15 @@ ${endpointList.map(renderRow).join("\n")}
 }
 
 function renderRow([name, endpoint]: readonly [string, Endpoint]): string {
-  const { method, path, aliases = [], access, answers } = endpoint;
+  const { method, path, aliases = [], answers } = endpoint;
   const refused = refusals(name, endpoint).map(([status]) => status);
   const paths = [path, ...aliases].map((each) => `\`${each}\``).join(", also ");
-  const cells = [method, paths, name, renderAccess(access), Object.keys(answers).join(" "), refused.join(" ")];
+  const cells = [method, paths, name, renderAccess(endpoint), Object.keys(answers).join(" "), refused.join(" ")];
   return `| ${cells.join(" | ")} |`;
 }
 
-const renderAccess = (access: Access): string =>
-  typeof access === "string" ? ACCESS_WORDS[access] : access.join(", ");
+const renderAccess = ({ access, alsoNeeds = [] }: Endpoint): string =>
+  typeof access === "string" ? ACCESS_WORDS[access] : [access.join(", "), ...alsoNeeds].join(" and ");
 
 const ACCESS_WORDS = {
   public: "anyone",

@@ -71,6 +71,8 @@ export interface Endpoint {
   readonly summary: string;
   readonly description?: string;
   readonly access: Access;
+  /** Scopes that the key needs besides one of `access`, because the answer gives what they give. */
+  readonly alsoNeeds?: readonly Scope[];
   readonly query?: TSchema;
   readonly body?: Body;
   readonly answers: Readonly<Record<number, Answer>>;

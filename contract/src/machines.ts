@@ -450,6 +450,7 @@ export const machineEndpoints = {
     family: "machines",
     summary: "Make the machine's share link; an earlier one stops working",
     access: ["machine:create"],
+    alsoNeeds: ["machine:exec"],
     answers: { 200: json(ShareInfo) },
     errors: ["not_found"],
     isExtra: true,

@@ -131,7 +131,7 @@ function operation(name: string, endpoint: Endpoint): JsonObject {
     tags: [family],
     summary,
     ...(description === undefined ? {} : { description }),
-    security: security(endpoint.access),
+    security: security(endpoint),
     parameters: parameters(endpoint),
     ...requestBody(endpoint),
     responses: responses(name, endpoint),
@@ -152,12 +152,12 @@ function headOperation(name: string, endpoint: Endpoint): Json {
   return { ...get, operationId: `${name}Head`, summary, responses: Object.fromEntries(answers) };
 }
 
-function security(access: Access): Json {
+function security({ access, alsoNeeds = [] }: Endpoint): Json {
   if (access === "public") return [];
   if (access === "anyKey") return [{ bearer: [] }];
   if (typeof access === "string") return [{ nodeBearer: [] }];
   // One of the scopes suffices, so each is an alternative.
-  return access.map((scope) => ({ bearer: [scope] }));
+  return access.map((scope) => ({ bearer: [scope, ...alsoNeeds] }));
 }
 
 function parameters(endpoint: Endpoint): Json {

@@ -101,6 +101,8 @@ export const WebhookDelivery = Type.Object({
 export type WebhookDelivery = Static<typeof WebhookDelivery>;
 
 const access = ["webhook:write"] as const;
+/** What shows events of machines, or sends them somewhere else. */
+const withEvents = { access, alsoNeeds: ["machine:read"] } as const;
 const withBody = ["invalid_json", "invalid_request", "invalid_body"] as const;
 
 export const webhookEndpoints = {
@@ -122,7 +124,7 @@ export const webhookEndpoints = {
     description:
       "Receives the tenant's events from now on, as `POST` with the headers `webhook-id`, `webhook-timestamp` and " +
       "`webhook-signature`. Any 2xx accepts an event; everything else is tried again. docs/webhooks.md has the details.",
-    access,
+    ...withEvents,
     body: { kind: "json", schema: CreateWebhookRequest },
     answers: { 201: json(WebhookCreated) },
     errors: [...withBody, "quota_exceeded"],
@@ -142,7 +144,7 @@ export const webhookEndpoints = {
     family: "webhooks",
     summary: "Change a webhook, or enable it again",
     description: "Omitted fields keep their value; null clears description and types.",
-    access,
+    ...withEvents,
     body: { kind: "json", schema: UpdateWebhookRequest },
     answers: { 200: json(WebhookInfo) },
     errors: [...withBody, "not_found"],
@@ -181,7 +183,7 @@ export const webhookEndpoints = {
     path: "/v1/webhooks/{id}/replay",
     family: "webhooks",
     summary: "Deliver all events after a cursor again",
-    access,
+    ...withEvents,
     body: { kind: "json", schema: ReplayRequest, isOptional: true },
     answers: { 202: json(WebhookInfo) },
     errors: [...withBody, "not_found", "conflict"],
@@ -192,7 +194,7 @@ export const webhookEndpoints = {
     family: "webhooks",
     summary: "List the deliveries of a webhook, newest first",
     description: "Those that wait, and the last 1000 that ended. 100 at once without a limit.",
-    access,
+    ...withEvents,
     query: Type.Object({
       ...pageQuery,
       status: Type.Optional(oneOf(DELIVERY_STATUSES)),
@@ -205,7 +207,7 @@ export const webhookEndpoints = {
     path: "/v1/webhooks/{id}/deliveries/{event}/redeliver",
     family: "webhooks",
     summary: "Deliver one event again, immediately",
-    access,
+    ...withEvents,
     answers: { 202: json(WebhookDelivery) },
     errors: ["not_found", "conflict"],
   }),

@@ -370,7 +370,7 @@ export abstract class Methods {
   /**
    * Make the machine's share link; an earlier one stops working.
    *
-   * `POST /v1/machines/{id}/share`; needs scope machine:create.
+   * `POST /v1/machines/{id}/share`; needs scope machine:create and machine:exec.
    * Refuses with not_found.
    */
   createShare(id: string, options: CallOptions = {}): Promise<ShareInfo> {
@@ -439,7 +439,7 @@ export abstract class Methods {
    * Receives the tenant's events from now on, as `POST` with the headers `webhook-id`, `webhook-timestamp` and
    * `webhook-signature`. Any 2xx accepts an event; everything else is tried again. docs/webhooks.md has the details.
    *
-   * `POST /v1/webhooks`; needs scope webhook:write.
+   * `POST /v1/webhooks`; needs scope webhook:write and machine:read.
    * Refuses with invalid_json, invalid_request, invalid_body, quota_exceeded.
    */
   createWebhook(body: CreateWebhookRequest, options: CallOptions = {}): Promise<WebhookCreated> {
@@ -461,7 +461,7 @@ export abstract class Methods {
    *
    * Omitted fields keep their value; null clears description and types.
    *
-   * `PATCH /v1/webhooks/{id}`; needs scope webhook:write.
+   * `PATCH /v1/webhooks/{id}`; needs scope webhook:write and machine:read.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found.
    */
   updateWebhook(id: string, body: UpdateWebhookRequest, options: CallOptions = {}): Promise<WebhookInfo> {
@@ -506,7 +506,7 @@ export abstract class Methods {
   /**
    * Deliver all events after a cursor again.
    *
-   * `POST /v1/webhooks/{id}/replay`; needs scope webhook:write.
+   * `POST /v1/webhooks/{id}/replay`; needs scope webhook:write and machine:read.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict.
    */
   replayWebhook(id: string, body?: ReplayRequest, options: CallOptions = {}): Promise<WebhookInfo> {
@@ -521,7 +521,7 @@ export abstract class Methods {
    *
    * Those that wait, and the last 1000 that ended. 100 at once without a limit.
    *
-   * `GET /v1/webhooks/{id}/deliveries`; needs scope webhook:write.
+   * `GET /v1/webhooks/{id}/deliveries`; needs scope webhook:write and machine:read.
    * Refuses with invalid_body, not_found.
    */
   listWebhookDeliveries(
@@ -534,7 +534,7 @@ export abstract class Methods {
   /**
    * Deliver one event again, immediately.
    *
-   * `POST /v1/webhooks/{id}/deliveries/{event}/redeliver`; needs scope webhook:write.
+   * `POST /v1/webhooks/{id}/deliveries/{event}/redeliver`; needs scope webhook:write and machine:read.
    * Refuses with not_found, conflict.
    */
   redeliverWebhook(id: string, event: string, options: CallOptions = {}): Promise<WebhookDelivery> {

@@ -107,6 +107,25 @@ test("a key with every scope but the needed ones answers 403 and names them", as
   }
 });
 
+test("a key without a scope that is needed besides answers 403 and names it", async () => {
+  const needing = scoped.filter(([, endpoint]) => endpoint.alsoNeeds !== undefined);
+  assert.deepEqual(
+    needing.map(([name, { alsoNeeds }]) => `${name} ${alsoNeeds}`),
+    [
+      "createShare machine:exec",
+      ...["createWebhook", "updateWebhook", "replayWebhook", "listWebhookDeliveries", "redeliverWebhook"].map(
+        (name) => `${name} machine:read`,
+      ),
+    ],
+  );
+  for (const [, endpoint] of needing) {
+    const missing = endpoint.alsoNeeds ?? [];
+    const others = SCOPES.filter((scope) => !missing.includes(scope) && scope !== "*" && scope !== "admin");
+    const answer = await call(await keyWith(others), endpoint);
+    assert.deepEqual([answer.status, answer.text], [403, `missing scope: ${missing.join(" and ")}`], title(endpoint));
+  }
+});
+
 test("pending endpoints answer 501, and no other does", async () => {
   for (const [name, endpoint] of keyed) {
     const answer = await call(admin, endpoint);

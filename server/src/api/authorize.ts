@@ -53,9 +53,11 @@ export function checkTenant(route: Route | undefined, key: KnownKey | undefined)
     throw new Refusal("payment_required", "the tenant is suspended; ask the operator to reactivate it");
 }
 
-/** Throws a Refusal when the key has none of the scopes that the endpoint asks for. */
-export function checkScope({ endpoint: { access } }: Route, key: KnownKey | undefined): void {
+/** Throws a Refusal when the key does not have the scopes that the endpoint asks for. */
+export function checkScope({ endpoint: { access, alsoNeeds = [] } }: Route, key: KnownKey | undefined): void {
   if (key === undefined || typeof access === "string") return;
   if (!access.some((scope) => grants(key.scopes, scope)))
     throw new Refusal("missing_scope", `missing scope: ${access.join(" or ")}`);
+  const missing = alsoNeeds.filter((scope) => !grants(key.scopes, scope));
+  if (missing.length > 0) throw new Refusal("missing_scope", `missing scope: ${missing.join(" and ")}`);
 }
