@@ -110,7 +110,7 @@ export const MachineMountSpec = Type.Object({
   readonly: optional(Type.Boolean()),
 });
 
-/** Letters, digits, `.`, `_`, `-`; no leading `.`; 1 to 63 characters. */
+/** Letters, digits, `.`, `_`, `-`; no leading `.` or `-`; 1 to 63 characters. */
 export const MachineName = Type.String({ pattern: MACHINE_NAME });
 
 export const Labels = Type.Unsafe<Record<string, string>>({

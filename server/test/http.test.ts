@@ -90,7 +90,10 @@ test("a refusal's details have what its text says", async () => {
     [machine({ source: { type: "image" } }), { field: "source.reference", must: "be given" }],
     [tenant({ name: 7 }), { field: "name", must: "be a string" }],
     [tenant({ name: "" }), { field: "name", must: "not be empty", ...limit("characters", ">=", 1) }],
-    [tenant({ name: "x", id: "sp ace" }), { field: "id", must: "be 1 to 64 letters, digits, `-` or `_`" }],
+    [
+      tenant({ name: "x", id: "sp ace" }),
+      { field: "id", must: "be 1 to 64 letters, digits, `-` or `_`, the first of them not `-`" },
+    ],
     [
       client.get("/v1/machines?limit=0", { headers }),
       { field: "limit", must: "be at least 1", ...limit("value", ">=", 1) },
@@ -108,7 +111,7 @@ test("an invalid field is named with its path and what was expected", async () =
     [{ name: 7 }, /: name: expected string/],
     [{ name: "" }, /name: expected at least 1 characters/],
     [{ name: "a\u0000b" }, /name: expected text without NUL characters/],
-    [{ name: "x", id: "sp ace" }, /id: expected 1 to 64 letters, digits, `-` or `_`/],
+    [{ name: "x", id: "-rf" }, /id: expected 1 to 64 letters, digits, `-` or `_`, the first of them not `-`/],
   ];
   for (const [body, expected] of cases) {
     const answer = await client.post("/v1/tenants", body);

@@ -91,6 +91,13 @@ test("a packaged machine is answered like everything that is not served yet", as
   assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [501, "not_implemented"], refused.text);
 });
 
+test("a name that a program would read as an option is refused, or as a path, or that is none", async () => {
+  for (const name of ["-rf", "--help", "-", ".", "..", ".x", "a/b", "a b", "a\nb", "a\u202eb", "x".repeat(64), ""]) {
+    const refused = await client.post("/v1/machines", { source, name });
+    assert.equal(refused.status, 422, JSON.stringify(name));
+  }
+});
+
 test("an invalid request is refused with 400 and a reason", async () => {
   const refusals: readonly [object, string | RegExp][] = [
     [{ network: { mode: "allowCidrs" } }, "allowCidrs network mode requires at least one CIDR or host"],

@@ -156,6 +156,7 @@ test("invalid requests are refused with the reason", async () => {
     [sessions, { env: { "A=B": "" } }, 400, "invalid_request"],
     [sessions, { id: "a/b" }, 422, "invalid_body"],
     [sessions, { id: ".." }, 422, "invalid_body"],
+    [sessions, { id: "-rf" }, 422, "invalid_body"],
     [`${path}/exec`, { command: [""] }, 400, "invalid_request"],
     [`${path}/exec`, { command: "true", env: { "": "" } }, 400, "invalid_request"],
     [`${path}/exec`, {}, 422, "invalid_body"],
