@@ -20,7 +20,7 @@ export function directoryOwner(path: string): User | null {
 }
 
 /** With the group of its entry; of a user without one, the group of the same number. */
-const userOf = (uid: number): User => knownUser((fields) => fields.uid === uid) ?? { uid, gid: uid };
+export const userOf = (uid: number): User => knownUser((fields) => fields.uid === uid) ?? { uid, gid: uid };
 
 /** null: the host has no user of this name. */
 export const namedUser = (name: string): User | null => knownUser((fields) => fields.name === name);

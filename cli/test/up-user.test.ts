@@ -33,7 +33,8 @@ test(
     // It cannot replace any file that the node runs with as root.
     assert.equal(statSync(dataDirectory).uid, 0);
     assert.equal(statSync(dataDirectory).mode & 0o1000, 0o1000);
-    assert.equal(statSync(join(dataDirectory, "node")).uid, 0);
+    const node = statSync(join(dataDirectory, "node"));
+    assert.deepEqual([node.uid, node.gid, node.mode & 0o777], [0, statSync(`/proc/${server}`).gid, 0o710]);
     assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "a", "--start")).code, 0, up.said());
     assert.equal((await up.cli("machine", "exec", "a", "hostname")).code, 0);
   },

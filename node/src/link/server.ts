@@ -18,6 +18,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from "node:net";
 import { dirname } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
+import { userOf } from "@flotilla/base/directory-owner";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, LinkError } from "@flotilla/contract/link/link";
@@ -118,8 +119,10 @@ export async function serveLink(options: LinkOptions): Promise<ServedLink> {
   await rm(options.socketPath, { force: true });
   await listen(server, options.socketPath);
   await chmod(options.socketPath, 0o600);
-  if (options.serverUid !== null) {
-    await chmod(directory, (mode & 0o777) | 0o011);
+  if (options.serverUid !== null && options.serverUid !== uid) {
+    // Its group alone: below are files that any user may read who gets there.
+    await chown(directory, -1, userOf(options.serverUid).gid);
+    await chmod(directory, (mode & 0o700) | 0o010);
     await chown(options.socketPath, options.serverUid, -1);
   }
   return {

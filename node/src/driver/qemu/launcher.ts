@@ -122,7 +122,8 @@ export class Launcher {
 
   /**
    * Gives `owned` files to the VMM's user, and lets every user traverse, but not list, the directories on the
-   * way.
+   * way. The node's own directory stays closed: the jail mounts what it shows while it is still root, and
+   * other users of the host get to nothing.
    */
   async makeReachable(uid: number, owned: readonly string[], read: readonly string[]): Promise<void> {
     if (!this.isRoot) return;
@@ -134,7 +135,7 @@ export class Launcher {
         directories.add(join(this.nodeDirectory, place));
       }
     }
-    for (const path of [this.nodeDirectory, ...directories]) {
+    for (const path of directories) {
       const { mode } = await stat(path);
       if ((mode & 0o001) === 0) await chmod(path, (mode & 0o7777) | 0o001);
     }

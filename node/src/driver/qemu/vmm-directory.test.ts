@@ -72,3 +72,20 @@ test("a link in place of a socket does not give its target to the VMM", {
   await launcher.makeReachable(65_533, [join(nodeDirectory, "state.sock")], []);
   assert.equal((await stat(join(directory, "secret"))).uid, 0);
 });
+
+test("the way to a VMM's files is open to its user, and closed to others at the node's directory", {
+  skip: process.getuid?.() !== 0,
+}, async (t) => {
+  const nodeDirectory = join(await makeDirectory(t), "node");
+  await mkdir(nodeDirectory, { mode: 0o700 });
+  await mkdir(join(nodeDirectory, "templates", "a"), { recursive: true, mode: 0o700 });
+  await writeFile(join(nodeDirectory, "templates", "a", "memory"), "", { mode: 0o444 });
+  const lease = new FenceLease(systemClock);
+  const options = { nodeDirectory, givenDirectory: nodeDirectory, lease, clock: systemClock, log };
+  const launcher = new Launcher(options as unknown as LauncherOptions);
+  await launcher.makeReachable(65_533, [], [join(nodeDirectory, "templates", "a", "memory")]);
+  const modes = ["", "templates", "templates/a"].map(
+    async (path) => (await stat(join(nodeDirectory, path))).mode & 0o777,
+  );
+  assert.deepEqual(await Promise.all(modes), [0o700, 0o701, 0o701]);
+});
