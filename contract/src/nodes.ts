@@ -545,6 +545,7 @@ export const nodeEndpoints = {
           absentMachines: optional(Type.Array(Type.Object({ machineId: Type.String(), generation: int64() }))),
           endedMoves: optional(Type.Array(Type.String())),
           fleet: optional(FleetMembership),
+          closedToGuests: optional(Type.Array(Type.String())),
         }),
       ),
     },

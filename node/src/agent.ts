@@ -153,6 +153,7 @@ function makeReporter(parts: {
     observe: (machineId) => fleet.observe(machineId),
     observeAll: () => fleet.list().map((machine) => machine.observe()),
     canFence: backends.driver.canFence,
+    closeToGuests: (places) => void backends.closeToGuests(places),
     acknowledged: (sentAt, absent) => fleet.acknowledged(sentAt, absent),
     outdatedVmms: () => replacements.outdated(),
     lastError: () => errors.last,

@@ -33,6 +33,8 @@ export interface NodeBackends extends AsyncDisposable {
   readonly images: Images;
   readonly disks: Disks;
   readonly observeResources: () => Promise<NodeResources>;
+  /** Keeps guests from these places (`host:port`) of the fleet, and from no others. Never rejects. */
+  closeToGuests(places: readonly string[]): Promise<void>;
   /** Builds the images that come with Flotilla. Call after adoption: it may remove others to make room. */
   prepareImages(): Promise<void>;
 }
@@ -85,6 +87,7 @@ async function openFake({ config, clock, log, environmentOf }: NodeBackendsOptio
     images: new FakeImages(clock, nodeArch()),
     disks: fakeDisks,
     observeResources: () => Promise.resolve(FAKE_RESOURCES),
+    closeToGuests: () => Promise.resolve(),
     prepareImages: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
@@ -127,6 +130,7 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
     images,
     disks: qcow2Disks,
     observeResources: makeResourceObserver(nodeDirectory),
+    closeToGuests: (places) => network.closed.close(places),
     prepareImages: async () => {
       await images.ensureLocalBusybox().catch((error: unknown) => {
         log.warn({ error }, "local/busybox could not be built; other images are not affected");

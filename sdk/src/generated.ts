@@ -2549,6 +2549,7 @@ export interface HeartbeatNodeAnswer {
     | undefined;
   endedMoves?: readonly string[] | null | undefined;
   fleet?: FleetMembership | null | undefined;
+  closedToGuests?: readonly string[] | null | undefined;
 }
 
 export interface ImageInfo {

@@ -72,7 +72,7 @@ export function familiesOf({ settings, services, ...parts }: FamilyParts) {
     tokenFamily(context, fleet),
     volumeFamily(context),
     poolFamily(services),
-    nodeFamily(services, parts.server),
+    nodeFamily(services, parts.server, settings.databaseUrl),
     imageFamily(services),
   ] as const;
 }

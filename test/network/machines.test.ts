@@ -74,6 +74,17 @@ describe("the network of machines", { skip: skipReason }, () => {
     await new Promise((resolve) => host.close(resolve));
   });
 
+  test("a machine that runs reaches no place of the fleet as soon as that is closed, and other ports of its host", async () => {
+    const machine = await world.start({ mode: "open" });
+    const place = [OUTSIDE.allowed, OUTSIDE_PORT] as const;
+    assert.equal(await machine.get(...place), `${OUTSIDE.allowed} to ${HOST_ADDRESS}`);
+    await world.network.closed.close([place.join(":"), `${OUTSIDE.forbidden}:1`]);
+    assert.equal(await machine.get(...place), NOTHING);
+    assert.equal(await machine.get(OUTSIDE.forbidden), `${OUTSIDE.forbidden} to ${HOST_ADDRESS}`, "another port");
+    await world.network.closed.close([]);
+    assert.equal(await machine.get(...place), `${OUTSIDE.allowed} to ${HOST_ADDRESS}`);
+  });
+
   test("a blocked machine sends nothing, not even a name, and answers its host", async () => {
     world.names({ "server.test": [OUTSIDE.allowed] });
     const machine = await world.start({ mode: "blocked" });

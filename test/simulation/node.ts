@@ -147,6 +147,7 @@ export class SimulatedNode {
           usedDiskGb: 0,
           pressure: null,
         }),
+      closeToGuests: () => Promise.resolve(),
       prepareImages: () => Promise.resolve(),
       [Symbol.asyncDispose]: () => Promise.resolve(),
     };

@@ -498,6 +498,9 @@ export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
     endedMoves: clippedList(fields["endedMoves"] ?? [], "HeartbeatAnswer.endedMoves", 1000, (item) =>
       clipped(item, "HeartbeatAnswer.endedMoves", 4000),
     ),
+    closedToGuests: clippedList(fields["closedToGuests"] ?? [], "HeartbeatAnswer.closedToGuests", 1000, (item) =>
+      clipped(item, "HeartbeatAnswer.closedToGuests", 300),
+    ),
   };
 }
 

@@ -36,6 +36,8 @@ const ERROR_CHARACTERS_MAX = 500;
 const OUTDATED_VMMS_MAX = 1_000;
 /** Others are named when these are gone. */
 export const INCOMING_MOVES_MAX = 1_000;
+/** Places of the fleet that guests must not reach. */
+export const CLOSED_MAX = 1_000;
 
 /** Something that happened on a node and belongs on a machine's timeline. */
 export const NodeEvent = Type.Object({
@@ -155,5 +157,7 @@ export const HeartbeatAnswer = Type.Object({
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
   /** Moves of the reported `incomingMoves` that have ended: the node removes what it has of them. */
   endedMoves: clippedList(clipped(), INCOMING_MOVES_MAX),
+  /** Where servers, ingresses, nodes and the database listen (`host:port`), closed to guests. */
+  closedToGuests: clippedList(clipped(300), CLOSED_MAX),
 });
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

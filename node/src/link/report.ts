@@ -99,6 +99,8 @@ export interface ReporterOptions {
    * fenced. Never rejects.
    */
   readonly acknowledged?: (sentAt: number, absent: readonly AbsentMachine[]) => Promise<void>;
+  /** Keeps guests from these places of the fleet (`host:port`); absent: there are no guests. */
+  readonly closeToGuests?: (places: readonly string[]) => void;
   /** Machines whose VMM runs another program than the installed one; absent: it does not say. */
   readonly outdatedVmms?: () => Promise<readonly string[]>;
   /** The last error that the agent has logged; absent: it says none. */
@@ -299,6 +301,7 @@ export class Reporter {
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);
     await this.#options.acknowledged?.(sentAtBoottime, answer.absentMachines);
+    this.#options.closeToGuests?.(answer.closedToGuests);
     this.#options.incoming?.discardEnded(answer.endedMoves);
     if (answer.fleet !== null) await this.#options.remote?.membership.accept(answer.fleet, null);
     // After a long absence there may be more runs than one report holds.

@@ -1,5 +1,5 @@
 /**
- * The host's side of the machines' network: the node's nftables table, its name server's address, and IP
+ * The host's side of the machines' network: the node's nftables tables, its name server's address, and IP
  * forwarding.
  *
  * Owns what belongs to the node's block on the host (see claims.ts), and the guard table. The guard table
@@ -22,7 +22,7 @@ import type { Log } from "@flotilla/base/log";
 import type { Block } from "./addresses.ts";
 import { abandonedBlocks, claimBlock, releaseBlock } from "./claims.ts";
 import { NFT, run } from "./programs.ts";
-import { guardRules, hostRules } from "./rules.ts";
+import { closedTableOf, guardRules, hostRules } from "./rules.ts";
 
 const FORWARDING = "/proc/sys/net/ipv4/ip_forward";
 const TUN = "/dev/net/tun";
@@ -77,8 +77,10 @@ async function enableForwarding(log: Log): Promise<void> {
   log.info({}, "enabled IP forwarding on this host, for packets of machines only");
 }
 
-async function removeFromHost({ table, nameServer }: Block): Promise<void> {
-  await run(NFT, `add table ip ${table}\ndelete table ip ${table}\n`).catch(() => {});
+async function removeFromHost(block: Block): Promise<void> {
+  const { table, nameServer } = block;
+  for (const each of [table, closedTableOf(block)])
+    await run(NFT, `add table ip ${each}\ndelete table ip ${each}\n`).catch(() => {});
   await run(["ip", "address", "delete", `${nameServer}/32`, "dev", "lo"]).catch(() => {});
 }
 

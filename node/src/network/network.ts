@@ -26,6 +26,7 @@ import {
   vethPairOf,
 } from "./addresses.ts";
 import { CLAIMS_DIRECTORY } from "./claims.ts";
+import { ClosedDestinations } from "./closed.ts";
 import { DenialLimit, DenialWatch } from "./denied.ts";
 import { dialAddress } from "./dial.ts";
 import { closeHostNetwork, openHostNetwork } from "./host.ts";
@@ -96,6 +97,8 @@ export class Network implements AsyncDisposable {
   readonly block: Block;
   readonly upstream: Upstream;
   readonly options: NetworkOptions;
+  /** What guests must not reach on other hosts. */
+  readonly closed: ClosedDestinations;
   readonly #open = new Map<string, GuestNetwork>();
   readonly #names: MachineNameServer;
   readonly #connections: number;
@@ -109,6 +112,7 @@ export class Network implements AsyncDisposable {
     this.options = options;
     this.#connections = connections;
     this.block = block;
+    this.closed = new ClosedDestinations({ block, clock: options.clock, log: options.log });
     this.upstream = upstream;
     this.#names = new MachineNameServer({ block, upstream, clientAt: (address) => this.#open.get(address)?.client });
   }

@@ -1,7 +1,7 @@
 /**
  * The rules of the network, as input for nft and ip. Pure.
  *
- * There are three tables, each of which isolates a machine on its own:
+ * There are four tables, each of which isolates a machine on its own:
  * - `machine`, in a machine's own namespace, made before its VMM runs. It passes only answers to the host's
  *   connections, until a policy opens `egress`. The VMM has no privileges in the namespace, so neither it nor
  *   its guest can change the table; packets from the VMM's own sockets are dropped as well. A connection from
@@ -9,6 +9,7 @@
  *   guest would try for a quarter of an hour.
  * - the node's table, on the host: isolates machines from the host and from each other, regardless of their
  *   namespaces.
+ * - the node's table of closed destinations, on the host: keeps guests from where the fleet listens;
  * - the guard table, only on a host that did not forward before Flotilla: forwards only machines' packets.
  *
  * Always:
@@ -94,6 +95,31 @@ table ip ${table} {
   chain outgoing {
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr ${network} oifname != "${HOST_END_PREFIX}*" masquerade
+  }
+}
+`;
+}
+
+/** A port of an IPv4 address. */
+export interface Destination {
+  readonly address: string;
+  readonly port: number;
+}
+
+export const closedTableOf = ({ table }: Pick<Block, "table">): string => `${table}_closed`;
+
+/** Refuses guests' connections to these destinations, and to no others. */
+export function closedRules(block: Block, destinations: readonly Destination[]): string {
+  const table = closedTableOf(block);
+  const elements = [...new Set(destinations.map(({ address, port }) => `${address} . ${port}`))].toSorted();
+  const content = elements.length === 0 ? "" : ` elements = { ${elements.join(", ")} }`;
+  return `add table ip ${table}
+delete table ip ${table}
+table ip ${table} {
+  set closed { type ipv4_addr . inet_service;${content} }
+  chain forward {
+    type filter hook forward priority filter - 6; policy accept;
+    iifname "${block.hostEndPrefix}*" ip daddr . tcp dport @closed reject with icmp admin-prohibited
   }
 }
 `;

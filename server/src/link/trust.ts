@@ -25,6 +25,7 @@ import {
   insertFirstAuthority,
   listAuthorities,
   listListeners,
+  listNodeAddresses,
   removeRetiredAuthority,
   replaceAuthority,
 } from "./fleet-store.ts";
@@ -77,13 +78,13 @@ export class FleetTrust implements HandshakeTrust {
   readonly #unlisten: () => void;
   #known: Known | null = null;
   #reading: Promise<Known> | null = null;
-  #listeners: (Listeners & { readonly readAt: number }) | null = null;
+  #places: (Listeners & { readonly nodeAddresses: readonly string[]; readonly readAt: number }) | null = null;
 
   constructor(context: Context, secrets: Secrets) {
     this.#context = context;
     this.#secrets = secrets;
     const reread = (): void => {
-      this.#listeners = null;
+      this.#places = null;
       if (this.#known !== null) void this.#read().catch((error: unknown) => this.#notRead(error));
     };
     this.#unlisten = context.db.listen("fleet", { onPayload: reread, onGap: reread });
@@ -208,15 +209,20 @@ export class FleetTrust implements HandshakeTrust {
     return count;
   }
 
+  /** Where servers, ingresses and nodes listen for each other. */
+  async places(): Promise<Listeners & { readonly nodeAddresses: readonly string[] }> {
+    const { clock, db } = this.#context;
+    const readAt = clock.monotonic();
+    if (this.#places !== null && readAt - this.#places.readAt <= LISTENERS_FRESH_MS) return this.#places;
+    const listeners = await listListeners(db, LISTENER_LOST_MS);
+    const ingresses = await listIngressListeners(db, LISTENER_LOST_MS);
+    this.#places = { listeners, ingresses, nodeAddresses: await listNodeAddresses(db), readAt };
+    return this.#places;
+  }
+
   /** Where running servers and ingresses listen for nodes. */
   async #listening(): Promise<Listeners> {
-    const { clock, db } = this.#context;
-    if (this.#listeners === null || clock.monotonic() - this.#listeners.readAt > LISTENERS_FRESH_MS) {
-      const readAt = clock.monotonic();
-      const listeners = await listListeners(db, LISTENER_LOST_MS);
-      this.#listeners = { listeners, ingresses: await listIngressListeners(db, LISTENER_LOST_MS), readAt };
-    }
-    const { listeners, ingresses } = this.#listeners;
+    const { listeners, ingresses } = await this.places();
     return { listeners, ingresses };
   }
 

@@ -13,11 +13,11 @@ import { removeServer, type ServerIdentity } from "./servers-store.ts";
 import { listPressure } from "./store.ts";
 import { nodeUpgradeWorker } from "./upgrade-worker.ts";
 
-export function nodeFamily(services: MachineServices, server: ServerIdentity) {
+export function nodeFamily(services: MachineServices, server: ServerIdentity, databaseUrl: string | null) {
   const { context, fleet } = services;
   return {
     name: "nodes",
-    handlers: { ...nodeHandlers(services), ...authorityHandlers(fleet), ...placementHandlers(services) },
+    handlers: { ...nodeHandlers(services, databaseUrl), ...authorityHandlers(fleet), ...placementHandlers(services) },
     workers: [nodeDrainWorker(services), nodeUpgradeWorker(services)],
     loops: [nodeReconciler(context), serverReconciler(context, server)],
     measures: [pressure(context), loss(context)],

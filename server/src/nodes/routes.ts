@@ -11,6 +11,7 @@ import type { HandlersOf } from "../api/handler.ts";
 import { listPage } from "../api/list-page.ts";
 import { explainMachinePlacement, explainPlacement } from "../machines/placement-explanation.ts";
 import type { MachineServices } from "../machines/services.ts";
+import { closedToGuests } from "./closed.ts";
 import { decommissionNode } from "./decommission.ts";
 import { cancelDrain, requestDrain } from "./drain.ts";
 import { planDrain } from "./drain-preview.ts";
@@ -29,6 +30,7 @@ import { fleetAuthority, fleetMembership, nodeInfo, serverInfo } from "./view.ts
 
 export function nodeHandlers(
   services: MachineServices,
+  databaseUrl: string | null,
 ): HandlersOf<
   | "listNodes"
   | "listServers"
@@ -83,6 +85,7 @@ export function nodeHandlers(
           link: OWN_LINK_VERSIONS,
           ...acknowledged,
           ...(absentMachines === undefined ? {} : { absentMachines: [...absentMachines] }),
+          closedToGuests: [...closedToGuests({ ...(await trust.places()), databaseUrl })],
           ...(endedMoves === undefined ? {} : { endedMoves: [...endedMoves] }),
           ...(caller.certificate === null ? {} : { fleet: fleetMembership(await trust.factsFor(caller.certificate)) }),
         },
