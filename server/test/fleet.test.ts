@@ -17,6 +17,7 @@ import { readRegistrationAnswer } from "@flotilla/contract/link/generated";
 import { Membership } from "../../node/src/link/membership.ts";
 import { RemoteServer } from "../../node/src/link/remote-server.ts";
 import { until } from "../../test/support/until.ts";
+import { sql } from "../src/db/database.ts";
 import { RESOURCES } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
@@ -238,9 +239,15 @@ test("whatever a guest of a node holds open at the listener, the node gets its c
   });
 });
 
-test("a node that reports and keeps no connection open is shown as unreachable", async () => {
+test("a node that reports and keeps no connection open is shown as unreachable, and its machines too", async () => {
   const node = await makeNode("unparked", await makeToken());
   const credential = await node.joinFleet();
+  const source = { type: "image", reference: "local/busybox" };
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  await server.context.db.execute(sql`
+    UPDATE machines SET node_id = 'unparked', desired_state = 'running', generation = generation + 1,
+      observed_state = 'running', observed_generation = generation + 1, observed_boot_id = 'boot-1', revision = revision + 1
+    WHERE id = ${id}`);
   await until(
     async () => {
       assert.equal((await node.beat(credential)).status, 200);
@@ -248,6 +255,25 @@ test("a node that reports and keeps no connection open is shown as unreachable",
     },
     { what: "an unreachable node", deadlineMs: 40_000, everyMs: 1_000 },
   );
+  const why = /node unparked reports, but keeps no connection to this server open/;
+  const shown = await until(
+    async () => {
+      const { json } = await client.get(`/v1/machines/${id}`);
+      return json.state === "error" && json;
+    },
+    { what: "a machine that cannot be called", deadlineMs: 40_000 },
+  );
+  assert.match(shown.error, why);
+  const [listed] = (await client.get("/v1/machines")).json.filter((each: { id: string }) => each.id === id);
+  assert.deepEqual([listed.state, listed.ready], ["error", false]);
+  const calledAt = performance.now();
+  const refused = await client.post(`/v1/machines/${id}/exec`, { command: "true" });
+  assert.deepEqual([refused.status, why.test(refused.text)], [503, true], refused.text);
+  assert.ok(performance.now() - calledAt < 3_000, "it is refused at once");
+  const beat = await node.beat(credential);
+  const { closedToGuests } = JSON.parse(beat.text);
+  assert.deepEqual(closedToGuests, [new URL(url).host], beat.text);
+  await client.delete(`/v1/machines/${id}`);
 });
 
 test("a new authority replaces the old one while nodes keep reporting, and then the old one is not trusted", async () => {

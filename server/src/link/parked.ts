@@ -54,7 +54,7 @@ export class ParkedConnections {
   readonly #clock: Clock;
   readonly #nodes = new Map<string, NodeEntry>();
   readonly #startedAt: number;
-  /** When nodes last had a parked connection, of those that have none. */
+  /** When nodes last had a parked connection, or were first asked about, of those that have none. */
   readonly #lastHad = new Map<string, number>();
   #sweeping: Timer | null = null;
   #waiting = 0;
@@ -70,10 +70,13 @@ export class ParkedConnections {
     return this.#nodes.get(nodeId)?.parked.length ?? 0;
   }
 
-  /** Whether a node has had no connection here for so long that calls of it fail. */
+  /** Whether a node has had no connection here for so long, since that was first asked, that calls fail. */
   isMissing(nodeId: string): boolean {
-    const since = this.#lastHad.get(nodeId) ?? this.#startedAt;
-    return this.countOf(nodeId) === 0 && this.#clock.monotonic() - since > MISSING_MS;
+    if (this.countOf(nodeId) > 0) return false;
+    const now = this.#clock.monotonic();
+    const since = this.#lastHad.get(nodeId);
+    if (since === undefined) this.#lastHad.set(nodeId, now);
+    return since !== undefined && now - since > MISSING_MS;
   }
 
   /** Accepts a connection of a node. One too many is destroyed. */

@@ -14,6 +14,7 @@ import { createMachine } from "./create.ts";
 import { parsePeriod } from "../api/period.ts";
 import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../api/paging.ts";
 import { deleteMachine } from "./remove.ts";
+import { asReached } from "./reached.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "../auth/not-found.ts";
@@ -68,11 +69,13 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
         cursorOf: positionOf,
         isCut,
       });
-      return { status: 200, headers, ...shownMachines(items, addresses) };
+      const reached = items.map((machine) => asReached(services, machine));
+      return { status: 200, headers, ...shownMachines(reached, addresses) };
     },
     getMachine({ caller, params }) {
       const name = { tenantId: caller.tenantId, id: params.id };
-      const show = (machine: MachineRecord | undefined) => shown(machine, params.id, addresses);
+      const show = (machine: MachineRecord | undefined) =>
+        shown(machine && asReached(services, machine), params.id, addresses);
       const known = cache.current(name);
       return known === undefined ? cache.read(name).then(show) : show(known);
     },

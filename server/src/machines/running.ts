@@ -12,6 +12,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { NodeUnreachable, NotRunning } from "../link/refusals.ts";
 import { converge } from "./converge.ts";
 import { claimForUse } from "./lift-fences.ts";
+import { asReached } from "./reached.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "../auth/not-found.ts";
@@ -104,8 +105,9 @@ async function ensureRunning(
   machine: MachineRecord,
   options: InMachineOptions,
 ): Promise<MachineRecord> {
-  if (machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus)) {
-    const why = nodeUnreachableText(machine.nodeId ?? "", machine.nodeStatus);
+  const { nodeStatus } = asReached(services, machine);
+  if (nodeStatus !== null && includes(UNREACHABLE_STATUSES, nodeStatus)) {
+    const why = nodeUnreachableText(machine.nodeId ?? "", nodeStatus);
     throw new Refusal("unavailable", `machine ${machine.id} cannot be used: ${why}`);
   }
   switch (phaseOf(machine)) {

@@ -23,6 +23,7 @@ import { requestStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
 import { hasBlockingBudget, refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
+import { asReached } from "./reached.ts";
 import type { MachineRecord } from "./record.ts";
 import type { ConvergeServices, MachineServices } from "./services.ts";
 import type { Durability } from "./store.ts";
@@ -66,14 +67,14 @@ export async function startMachine(services: MachineServices, options: StartOpti
 
 /** Writes the request, unless the machine already runs, and its agent answers, or is starting. */
 async function acceptStart(
-  services: Pick<MachineServices, "cache" | "ceilingsOf" | "context" | "nodes" | "plansUrl">,
+  services: Pick<MachineServices, "cache" | "ceilingsOf" | "context" | "fleet" | "nodes" | "plansUrl">,
   options: StartOptions,
 ): Promise<MachineRecord> {
   const { context, cache } = services;
   let machine = usableFromCache(cache.find(options)) ?? (await cache.read(options));
   for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
     if (machine === undefined) throw machineNotFound(options.id);
-    refuseWithoutNode(machine);
+    refuseWithoutNode(asReached(services, machine));
     const phase = phaseOf(machine);
     const next = nextPhase(phase, "startRequested");
     if (next === undefined) throw machineNotFound(options.id);

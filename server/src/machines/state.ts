@@ -237,12 +237,16 @@ export const isUsedUp = (machine: MachineFacts & { readonly isEphemeral: boolean
 export const sentState = ({ desiredState, moveId }: Pick<MachineFacts, "desiredState" | "moveId">): DesiredState =>
   desiredState === "running" && moveId !== null ? "stopped" : desiredState;
 
-/** The status of a machine's node: `maintenance` is an unreachable one on which an operator works. */
-export type MachineNodeStatus = NodeStatus | "maintenance";
+/**
+ * The status of a machine's node: `maintenance` is an unreachable one on which an operator works,
+ * `unconnected` one that reports and has no connection to this server (reached.ts).
+ */
+export type MachineNodeStatus = NodeStatus | "maintenance" | "unconnected";
 
-/** Statuses of a node that does not report. */
+/** Statuses of a node that does not report, or cannot be called. */
 export const UNREACHABLE_STATUSES = [
   "unreachable",
+  "unconnected",
   "maintenance",
   "revoked",
 ] as const satisfies readonly MachineNodeStatus[];

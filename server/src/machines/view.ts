@@ -93,6 +93,8 @@ function stoppingState(machine: ShownOf): MachineState {
 
 export function nodeUnreachableText(nodeId: string, status: string | null): string {
   if (status === "revoked") return `node ${nodeId} was revoked; register it again to reach the machine on it`;
+  if (status === "unconnected")
+    return `node ${nodeId} reports, but keeps no connection to this server open; the machine on it is shown again when it does`;
   const why = status === "maintenance" ? "is under maintenance" : "does not report";
   return `node ${nodeId} ${why}; the machine on it is shown again when the node is back`;
 }

@@ -53,8 +53,7 @@ export function nodeHandlers(
     ...operationHandlers(services),
     ...leavingHandlers(services),
     async listNodes({ query }) {
-      const seen = { parked: fleet.parked, now: context.clock.now() };
-      const found = (await listNodes(context.db)).map((node) => nodeInfo(asReached(node, seen)));
+      const found = (await listNodes(context.db)).map((node) => nodeInfo(asReached(node, fleet)));
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
     },
     async registerNode({ caller, body, log }) {
@@ -85,8 +84,8 @@ export function nodeHandlers(
           link: OWN_LINK_VERSIONS,
           ...acknowledged,
           ...(absentMachines === undefined ? {} : { absentMachines: [...absentMachines] }),
-          closedToGuests: [...closedToGuests({ ...(await trust.places()), databaseUrl })],
           ...(endedMoves === undefined ? {} : { endedMoves: [...endedMoves] }),
+          closedToGuests: [...closedToGuests({ ...(await trust.places()), databaseUrl })],
           ...(caller.certificate === null ? {} : { fleet: fleetMembership(await trust.factsFor(caller.certificate)) }),
         },
       };
@@ -94,14 +93,10 @@ export function nodeHandlers(
   };
 }
 
-/** How long a node may take to connect after its registration. */
-const CONNECTING_MS = 15_000;
-
 /** A node that reports and keeps no connection open to this server is shown as what it is for callers. */
-function asReached(node: NodeRecord, { parked, now }: Pick<Fleet, "parked"> & { readonly now: number }): NodeRecord {
+function asReached(node: NodeRecord, { parked }: Pick<Fleet, "parked">): NodeRecord {
   if (node.status !== "ready" || node.address !== parkedAddress(node.id)) return node;
-  const isMissing = now - node.registeredAt > CONNECTING_MS && parked.isMissing(node.id);
-  return isMissing ? { ...node, status: "unreachable" } : node;
+  return parked.isMissing(node.id) ? { ...node, status: "unreachable" } : node;
 }
 
 /** The handlers of how nodes leave the fleet. */
