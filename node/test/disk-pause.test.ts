@@ -45,7 +45,9 @@ test("a machine that a full disk pauses says so while it is paused, and says whe
   assert.deepEqual(eventsOf(node), [PAUSED]);
   await full;
   assert.equal(node.fleet.find(A)?.access.obstacle, null, "it takes commands again");
-  await until(() => node.fleet.observe(A).pauseReason === null, { what: "the end of the pause to be observed" });
+  assert.equal(node.fleet.observe(A).pauseReason, null, "it is shown as long as it lasts");
+  assert.deepEqual(eventsOf(node), [PAUSED], "it may be paused again in a moment");
+  await until(() => node.events.length === 2, { what: "the event of the end" });
   assert.deepEqual(eventsOf(node), [PAUSED, CONTINUES]);
 });
 

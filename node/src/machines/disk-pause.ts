@@ -5,7 +5,7 @@
  * - One event says that the machine is paused, another one that it continues. The second comes SETTLED_MS
  *   after the guest was resumed, and a pause that begins before is the same one: a disk that fails at every
  *   write causes few events.
- * - `announced` is shown from the first event to the second. `reason` is exact.
+ * - `reason` is exact: it ends when the guest is resumed.
  *
  * Nothing of it is on the disk: an agent that adopts the VM gets it from the VMM.
  */
@@ -18,13 +18,13 @@ const REASON = "its host's disk is full or failing; it continues by itself when 
 export interface DiskPauseOptions {
   readonly clock: Clock;
   readonly onEvent: (event: NewEvent) => void;
-  /** `announced` has changed. */
+  /** `reason` has changed. */
   readonly onChange: () => void;
 }
 
 export class DiskPause {
   readonly #options: DiskPauseOptions;
-  /** By the monotonic clock; null: no pause was announced. */
+  /** By the monotonic clock; null: no event says that it is paused. */
   #pausedAt: number | null = null;
   #isPaused = false;
   #settling: Timer | null = null;
@@ -33,35 +33,31 @@ export class DiskPause {
     this.#options = options;
   }
 
-  /** Why the guest is paused at this moment; null: it is not. */
+  /** Why the guest is paused, for users; null: it is not. */
   get reason(): string | null {
     return this.#isPaused ? REASON : null;
-  }
-
-  /** Why the machine is paused, for users; null: it is not. */
-  get announced(): string | null {
-    return this.#pausedAt === null ? null : REASON;
   }
 
   /** The VMM has paused or resumed the guest. */
   note(isPaused: boolean): void {
     const { clock, onEvent, onChange } = this.#options;
+    const hasChanged = this.#isPaused !== isPaused;
     this.#isPaused = isPaused;
     this.#settling?.cancel();
     this.#settling = null;
     if (this.#pausedAt === null) {
-      if (!isPaused) return;
-      this.#pausedAt = clock.monotonic();
-      onEvent({ type: "machine.paused", data: { reason: REASON } });
-      onChange();
+      if (isPaused) {
+        this.#pausedAt = clock.monotonic();
+        onEvent({ type: "machine.paused", data: { reason: REASON } });
+      }
     } else if (!isPaused) {
       const seconds = Math.max(1, Math.round((clock.monotonic() - this.#pausedAt) / 1000));
       this.#settling = clock.timer(SETTLED_MS, () => {
         this.end();
         onEvent({ type: "machine.continued", data: { seconds } });
-        onChange();
       });
     }
+    if (hasChanged) onChange();
   }
 
   /** The VM is not watched any more, so there is no event. */

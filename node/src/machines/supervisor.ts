@@ -232,7 +232,7 @@ export class Supervisor implements SupervisedMachine {
       progress: state === "preparing" ? (isQueued ? "waiting for others to boot" : progress) : null,
       hostPorts: isRunning ? (held.vm?.network?.hostPorts ?? []) : [],
       timings: isRunning ? timings.noted : null,
-      pauseReason: isRunning ? held.diskPause.announced : null,
+      pauseReason: isRunning ? held.diskPause.reason : null,
       unresponsiveSince: isRunning ? guestWatch.silentSince : null,
       suspendedAt: memory?.suspendedAt ?? null,
       isResumed: isRunning && (boot?.guestBootId ?? null) !== null,
