@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type FoundVmm, VmmFinder } from "./processes.ts";
+import { type FoundVmm, processorTimeOf, VmmFinder } from "./processes.ts";
 
 const foundAs = (bootId: string): FoundVmm => ({ bootId, pid: 1, startTime: 1, machineId: "mach-a", uid: 1 });
 
@@ -35,4 +35,15 @@ test("a look that fails is that of those who asked for it", async () => {
   });
   await assert.rejects(finder.find(), /no file/);
   assert.deepEqual(await finder.find(), []);
+});
+
+test("the processor time of a process grows while it computes, and of one that has ended nothing is known", () => {
+  const before = processorTimeOf(process.pid);
+  const until = performance.now() + 30;
+  while (performance.now() < until);
+  const after = processorTimeOf(process.pid);
+  assert.ok(before.ranMs > 0 && after.ranMs > before.ranMs, JSON.stringify({ before, after }));
+  assert.ok(after.waitedMs >= before.waitedMs);
+  // No process has this number.
+  assert.deepEqual(processorTimeOf(2 ** 30), { ranMs: 0, waitedMs: 0 });
 });
