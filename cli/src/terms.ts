@@ -42,6 +42,7 @@ const RENAMED: Readonly<Record<string, readonly string[]>> = {
   monthlyBudgetMicros: ["budget"],
   nodeId: ["node", "to"],
   rateCpuHourMicros: ["cpu-hour"],
+  rateEgressGbMicros: ["egress-gb"],
   rateMemoryGbHourMicros: ["memory-gb-hour"],
   reference: ["image", "reference"],
   secretEnv: ["secret"],

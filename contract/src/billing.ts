@@ -30,7 +30,7 @@ export const INVOICE_STATUSES = ["draft", "grace", "finalized"] as const;
 export type InvoiceStatus = (typeof INVOICE_STATUSES)[number];
 
 /** What intervals measure. As the CHECK of usage_intervals. */
-export const INVOICE_METERS = ["uptime", "cpu", "memory", "disk"] as const;
+export const INVOICE_METERS = ["uptime", "cpu", "memory", "disk", "egress"] as const;
 
 /**
  * Why a line is on the invoice: the month's own usage, or a change of an earlier month that became known
@@ -76,7 +76,7 @@ export const InvoiceLine = Type.Object({
   meter: oneOf(INVOICE_METERS),
   rateId: Type.String(),
   amount: integerText(
-    "exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; for an adjustment the difference",
+    "exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; of egress the bytes; for an adjustment the difference",
   ),
   micros: micros(
     "the price of all that was used in `month` at this rate, rounded down once, less what earlier invoices have of it",
@@ -91,6 +91,7 @@ export const InvoiceRate = Type.Object({
   activeUntil: nullable(timestamp("null: not before the end of the month")),
   cpuHourMicros: int64(),
   memoryGbHourMicros: int64(),
+  egressGbMicros: int64(),
 });
 export type InvoiceRate = Static<typeof InvoiceRate>;
 
@@ -109,7 +110,10 @@ export const InvoiceInterval = Type.Object({
   machineId: Type.String({ description: "the machine may be deleted" }),
   bootId: nullable(Type.String({ description: "the run of the machine; null for its disk" })),
   meter: oneOf(INVOICE_METERS),
-  quantity: int64({ description: "1, virtual processors, MiB of memory or GiB of disk" }),
+  quantity: int64({
+    description:
+      "1, virtual processors, MiB of memory or GiB of disk; of egress the bytes that were counted together, in an interval of one millisecond",
+  }),
   startedAt: timestamp(),
   endedAt: nullable(timestamp("null: the invoice knows no end of it")),
   countedUntil: timestamp("the end; without one the end of the month, or the last heartbeat of its node before that"),
@@ -190,6 +194,7 @@ export const PlanDiff = Type.Object({
   month: Type.String(),
   cpuHourMicros: int64(),
   memoryGbHourMicros: int64(),
+  egressGbMicros: int64(),
   tenants: Type.Array(
     Type.Object({
       tenantId: Type.String(),
@@ -296,6 +301,7 @@ export const billingEndpoints = {
       ),
       rateCpuHourMicros: price("for one virtual processor for an hour"),
       rateMemoryGbHourMicros: price("for one GiB of memory for an hour"),
+      rateEgressGbMicros: price("for one GiB that machines send"),
     }),
     answers: { 200: json(PlanDiff) },
     errors: ["invalid_request", "invalid_body", "not_found"],

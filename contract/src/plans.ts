@@ -32,7 +32,7 @@ const ceilings = {
   rateExecMicros: int64({ description: "commands are free" }),
   rateBaseHourMicros: int64({ description: "0: there is no price per machine" }),
   rateDiskGbHourMicros: int64({ description: "0: disks have no price" }),
-  rateEgressGbMicros: int64({ description: "0: traffic has no price" }),
+  rateEgressGbMicros: int64({ description: "per GB that machines send, 2^30 bytes; as it is now" }),
   monthlyFeeMicros: int64({ description: "0: plans have no fee" }),
   freeCreditMicros: int64({ description: "0: a plan gives no credit" }),
   rateRequestsPerSecond: int32({ description: "refill of the tenant's token bucket" }),
@@ -45,7 +45,12 @@ export const PlanInfo = Type.Object({
   isDefault: Type.Boolean(),
   budgetPolicy: oneOf(BUDGET_POLICIES),
   ...ceilings,
-  maxEgressGb: nullable(int64()),
+  maxEgressGb: nullable(
+    int64({
+      description:
+        "GB that all machines may send in a calendar month; then starts are refused and running machines are stopped",
+    }),
+  ),
   monthlyBudgetMicros: nullable(int64()),
   createdAt: timestamp(),
 });
@@ -77,6 +82,7 @@ export const CreatePlanRequest = Type.Object({
   ...chosenCeilings,
   rateCpuHourMicros: optional(price()),
   rateMemoryGbHourMicros: optional(price()),
+  rateEgressGbMicros: optional(price()),
   ...chosenRates,
   maxEgressGb: optional(int64()),
   monthlyBudgetMicros: optional(int64()),
@@ -89,6 +95,7 @@ export const UpdatePlanRequest = Type.Object({
   ...chosenCeilings,
   rateCpuHourMicros: optional(price("only as it is: prices are set with POST /v1/plans/{id}/rates")),
   rateMemoryGbHourMicros: optional(price("only as it is")),
+  rateEgressGbMicros: optional(price("only as it is")),
   ...chosenRates,
   maxEgressGb: optional(int64({ description: "null: no limit" })),
   monthlyBudgetMicros: optional(int64({ description: "null: no budget" })),
@@ -107,6 +114,7 @@ export const RateInfo = Type.Object({
   activeFrom: timestamp("it holds from then on, until the next one"),
   rateCpuHourMicros: int64(),
   rateMemoryGbHourMicros: int64(),
+  rateEgressGbMicros: int64(),
   createdAt: timestamp(),
 });
 export type RateInfo = Static<typeof RateInfo>;
@@ -115,6 +123,7 @@ export const CreateRateRequest = Type.Object({
   activeFrom: optional(text({ description: "RFC 3339, at least a minute ahead; default: in a minute" })),
   rateCpuHourMicros: optional(price("default: as before")),
   rateMemoryGbHourMicros: optional(price("default: as before")),
+  rateEgressGbMicros: optional(price("default: as before")),
 });
 export type CreateRateRequest = Static<typeof CreateRateRequest>;
 

@@ -21,6 +21,7 @@ import { serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
+import { meterEgress } from "./machines/egress-meter.ts";
 import { Fleet } from "./machines/fleet.ts";
 import { Incoming } from "./moves/incoming.ts";
 import { makeMachineDeps } from "./machines/machine-deps.ts";
@@ -94,6 +95,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   void keepAlive(alivePath, clock, log, stop);
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
+  const metering = meterEgress({ runs, clock, senders: () => fleet.senders() }, stop);
   await backends.prepareImages();
   // After the journals were read.
   await incoming.open();
@@ -109,6 +111,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
 
   await reached?.[Symbol.asyncDispose]();
   await link[Symbol.asyncDispose]();
+  await metering;
   await fleet.release();
   await runs.saved();
   await backends[Symbol.asyncDispose]();

@@ -10,6 +10,7 @@ import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { Run } from "@flotilla/contract/link/link";
 import { until } from "../../test/support/until.ts";
 import { makeLog } from "../src/log.ts";
+import { meterEgress } from "../src/machines/egress-meter.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { RunJournal } from "../src/machines/run-journal.ts";
 import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
@@ -55,7 +56,7 @@ test("only a run that has ended and was acknowledged is forgotten", async () => 
   runs.acknowledge(runs.changes(10).sequence);
   assert.deepEqual([runs.isEmpty, all(runs).length], [true, 2]);
   await runs.close("boot-1", END);
-  assert.deepEqual(withoutSequence(runs.changes(10).runs), [{ ...START, ...END }]);
+  assert.deepEqual(withoutSequence(runs.changes(10).runs), [{ ...START, ...END, egressBytes: 0 }]);
   runs.acknowledge(runs.changes(10).sequence - 1);
   assert.equal(runs.isEmpty, false);
   runs.acknowledge(runs.changes(10).sequence);
@@ -63,6 +64,24 @@ test("only a run that has ended and was acknowledged is forgotten", async () => 
     all(runs).map(({ bootId }) => bootId),
     ["boot-2"],
   );
+});
+
+test("what a run has sent grows until its end, and is there again after a crash", async () => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, "runs.journal");
+  const runs = await openJournal(path);
+  runs.count("boot-1", 7);
+  runs.open(START);
+  const { sequence } = runs.changes(10);
+  for (const bytes of [300, 200, 300]) runs.count("boot-1", bytes);
+  assert.deepEqual(withoutSequence(all(runs)), [{ ...START, endedAt: null, cause: null, egressBytes: 300 }]);
+  assert.ok((all(runs)[0]?.sequence ?? 0) > sequence, "it is reported again");
+  await runs.saved();
+  const again = await openJournal(path);
+  assert.equal(again.sentBytes("boot-1"), 300);
+  await again.close("boot-1", { ...END, egressBytes: 250 });
+  again.count("boot-1", 900);
+  assert.deepEqual(withoutSequence(all(again)), [{ ...START, ...END, egressBytes: 300 }]);
 });
 
 test("reports hold the oldest changes first, and say whether they are complete", async () => {
@@ -73,7 +92,7 @@ test("reports hold the oldest changes first, and say whether they are complete",
   const some = runs.changes(2);
   assert.deepEqual([some.isComplete, some.runs.map(({ bootId }) => bootId)], [false, ["boot-2", "boot-3"]]);
   runs.acknowledge(some.runs.at(-1)?.sequence ?? 0);
-  assert.deepEqual(withoutSequence(runs.changes(2).runs), [{ ...START, ...END }]);
+  assert.deepEqual(withoutSequence(runs.changes(2).runs), [{ ...START, ...END, egressBytes: 0 }]);
   assert.deepEqual([runs.all(3).isComplete, runs.all(3).runs.length], [true, 3]);
   assert.deepEqual([runs.all(2).isComplete, runs.all(2).runs.length], [false, 1]);
 });
@@ -89,7 +108,7 @@ test("a clock that is set back ends no run before its start, and sequences grow 
   await first.close("boot-1", { endedAt: now, cause: "crash" });
   const { sequence } = first.changes(1);
   assert.deepEqual(withoutSequence(all(first)), [
-    { ...START, startedAt: 5_000_000, endedAt: 5_000_000, cause: "crash" },
+    { ...START, startedAt: 5_000_000, endedAt: 5_000_000, cause: "crash", egressBytes: 0 },
   ]);
   first.acknowledge(sequence);
   const second = await openJournal(path, { clock });
@@ -104,7 +123,7 @@ test("what cannot be written is kept and reported, and written when that is poss
   const runs = await openJournal(path);
   runs.open(START);
   await runs.close("boot-1", END);
-  assert.deepEqual(withoutSequence(runs.changes(10).runs), [{ ...START, ...END }]);
+  assert.deepEqual(withoutSequence(runs.changes(10).runs), [{ ...START, ...END, egressBytes: 0 }]);
   await rmdir(`${path}.new`);
   runs.acknowledge(0);
   await runs.saved();
@@ -180,7 +199,7 @@ for (const [what, cause, act] of ENDINGS) {
     const { bootId, runningSince } = await node.want(A, 1, "running");
     const [opened] = all(node.deps.runs);
     assert.deepEqual(withoutSequence(all(node.deps.runs)), [
-      { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null },
+      { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null, egressBytes: 0 },
     ]);
     const askedAt = node.clock.now();
     await act(node);
@@ -198,6 +217,37 @@ for (const [what, cause, act] of ENDINGS) {
   });
 }
 
+for (const [what, , act] of ENDINGS)
+  test(`${what} ends the run of the machine with what it has sent, each run by itself`, async () => {
+    await using directory = await temporaryDirectory();
+    const node = await startTestNode(directory.path);
+    const { bootId } = await node.want(A, 1, "running", { env: { FAKE_SENT_BYTES: "1234567" } });
+    await act(node);
+    const run = await ended(node, bootId);
+    assert.deepEqual(
+      [run.egressBytes, node.fleet.observe(A).lastRun?.egressBytes ?? 1_234_567],
+      [1_234_567, 1_234_567],
+    );
+  });
+
+test("what a machine has sent is kept when the next agent finds that its VM has ended", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  const { bootId } = await first.want(A, 1, "running", { env: { FAKE_SENT_BYTES: "99" } });
+  const stop = new AbortController();
+  const metering = meterEgress(
+    { runs: first.deps.runs, clock: first.clock, senders: () => first.fleet.senders() },
+    stop.signal,
+  );
+  stop.abort();
+  await metering;
+  await first.fleet.release();
+  await first.deps.runs.saved();
+  await rm(join(directory.path, "machines", A, "boots", bootDirectoryName(bootId ?? ""), "vm.json"));
+  const second = await startTestNode(directory.path);
+  assert.equal((await ended(second, bootId)).egressBytes, 99);
+});
+
 test("a run continues when the agent is killed and restarted", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
@@ -206,7 +256,7 @@ test("a run continues when the agent is killed and restarted", async () => {
   await first.fleet.release();
   const second = await startTestNode(directory.path);
   assert.deepEqual(withoutSequence(all(second.deps.runs)), [
-    { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null },
+    { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null, egressBytes: 0 },
   ]);
 });
 
@@ -219,7 +269,7 @@ test("an agent that was killed before the start of a run was on the disk opens t
   await rm(join(directory.path, "runs.journal"));
   const second = await startTestNode(directory.path);
   assert.deepEqual(withoutSequence(all(second.deps.runs)), [
-    { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null },
+    { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null, egressBytes: 0 },
   ]);
 });
 

@@ -2049,7 +2049,7 @@ export interface CostBreakdown {
   execMicros: number;
   /** 0: disks are metered and have no price */
   diskMicros: number;
-  /** 0: not metered */
+  /** what machines sent */
   egressMicros: number;
   /** 0: there is no price per machine */
   baseMicros: number;
@@ -2162,6 +2162,7 @@ export interface CreatePlanRequest {
   maxTotalDiskGb?: number | null | undefined;
   rateCpuHourMicros?: number | null | undefined;
   rateMemoryGbHourMicros?: number | null | undefined;
+  rateEgressGbMicros?: number | null | undefined;
   rateExecMicros?: number | null | undefined;
   rateRequestsPerSecond?: number | null | undefined;
   rateBurst?: number | null | undefined;
@@ -2176,6 +2177,8 @@ export interface CreateRateRequest {
   rateCpuHourMicros?: number | null | undefined;
   /** default: as before */
   rateMemoryGbHourMicros?: number | null | undefined;
+  /** default: as before */
+  rateEgressGbMicros?: number | null | undefined;
 }
 
 export interface CreateTenantRequest {
@@ -2242,6 +2245,8 @@ export interface DiffPlanQuery {
   rateCpuHourMicros?: number | undefined;
   /** for one GiB of memory for an hour */
   rateMemoryGbHourMicros?: number | undefined;
+  /** for one GiB that machines send */
+  rateEgressGbMicros?: number | undefined;
 }
 
 export interface DrainNodeAnswer {
@@ -2621,7 +2626,7 @@ export interface InvoiceCost {
   kind: "usage" | "adjustment";
   /** when it was used */
   month: string;
-  meter: "uptime" | "cpu" | "memory" | "disk";
+  meter: "uptime" | "cpu" | "memory" | "disk" | "egress";
   rateId: string;
   /** exact, as of lines; the groups of a line add up to it */
   amount: string;
@@ -2665,8 +2670,11 @@ export interface InvoiceInterval {
   machineId: string;
   /** the run of the machine; null for its disk */
   bootId: string | null;
-  meter: "uptime" | "cpu" | "memory" | "disk";
-  /** 1, virtual processors, MiB of memory or GiB of disk */
+  meter: "uptime" | "cpu" | "memory" | "disk" | "egress";
+  /**
+   * 1, virtual processors, MiB of memory or GiB of disk; of egress the bytes that were counted together, in an
+   * interval of one millisecond
+   */
   quantity: number;
   /** RFC 3339, UTC, with milliseconds */
   startedAt: string;
@@ -2691,11 +2699,11 @@ export interface InvoiceLine {
   kind: "usage" | "adjustment";
   /** when it was used; for an adjustment an earlier month than the invoice's */
   month: string;
-  meter: "uptime" | "cpu" | "memory" | "disk";
+  meter: "uptime" | "cpu" | "memory" | "disk" | "egress";
   rateId: string;
   /**
-   * exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; for
-   * an adjustment the difference
+   * exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; of
+   * egress the bytes; for an adjustment the difference
    */
   amount: string;
   /** the price of all that was used in `month` at this rate, rounded down once, less what earlier invoices have of it */
@@ -2712,6 +2720,7 @@ export interface InvoiceRate {
   activeUntil: string | null;
   cpuHourMicros: number;
   memoryGbHourMicros: number;
+  egressGbMicros: number;
 }
 
 export interface JoinTokenCreated {
@@ -2831,7 +2840,7 @@ export interface ListInvoiceIntervalsQuery {
   tenantId?: string | undefined;
   /** what the invoice knew of an earlier month; default: its own */
   month?: string | undefined;
-  meter?: "uptime" | "cpu" | "memory" | "disk" | undefined;
+  meter?: "uptime" | "cpu" | "memory" | "disk" | "egress" | undefined;
 }
 
 export interface ListMachineEventsQuery {
@@ -3350,6 +3359,7 @@ export interface PlanDiff {
   month: string;
   cpuHourMicros: number;
   memoryGbHourMicros: number;
+  egressGbMicros: number;
   tenants: readonly {
     tenantId: string;
     /** what its usage under the plan costs in the month; null, also below: more than 2^53 */
@@ -3392,7 +3402,7 @@ export interface PlanInfo {
   rateBaseHourMicros: number;
   /** 0: disks have no price */
   rateDiskGbHourMicros: number;
-  /** 0: traffic has no price */
+  /** per GB that machines send, 2^30 bytes; as it is now */
   rateEgressGbMicros: number;
   /** 0: plans have no fee */
   monthlyFeeMicros: number;
@@ -3402,6 +3412,7 @@ export interface PlanInfo {
   rateRequestsPerSecond: number;
   /** size of the tenant's token bucket */
   rateBurst: number;
+  /** GB that all machines may send in a calendar month; then starts are refused and running machines are stopped */
   maxEgressGb: number | null;
   monthlyBudgetMicros: number | null;
   /** RFC 3339, UTC, with milliseconds */
@@ -3476,6 +3487,7 @@ export interface RateInfo {
   activeFrom: string;
   rateCpuHourMicros: number;
   rateMemoryGbHourMicros: number;
+  rateEgressGbMicros: number;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
 }
@@ -3533,7 +3545,8 @@ export interface RefusalLimit {
     | "maxTotalDiskGb"
     | "maxCpus"
     | "maxMemoryMb"
-    | "maxDiskGb";
+    | "maxDiskGb"
+    | "maxEgressGb";
   bound: "<=" | ">=" | "<" | ">";
   value: number;
 }
@@ -3788,6 +3801,7 @@ export interface TenantMeter {
   cpuHours: number;
   memoryGbHours: number;
   diskGbHours: number;
+  /** what machines sent, in units of 2^30 bytes */
   egressGb: number;
   execCount: number;
   cost: CostBreakdown | null;
@@ -3828,6 +3842,8 @@ export interface UpdatePlanRequest {
   rateCpuHourMicros?: number | null | undefined;
   /** only as it is */
   rateMemoryGbHourMicros?: number | null | undefined;
+  /** only as it is */
+  rateEgressGbMicros?: number | null | undefined;
   rateExecMicros?: number | null | undefined;
   rateRequestsPerSecond?: number | null | undefined;
   rateBurst?: number | null | undefined;
@@ -3871,6 +3887,7 @@ export interface UsageResponse {
   cpuHours: number;
   memoryGbHours: number;
   diskGbHours: number;
+  /** what machines sent, in units of 2^30 bytes */
   egressGb: number;
   machineCount: number;
   execCount: number;

@@ -35,7 +35,7 @@ async function observed(): Promise<{ readonly id: string; readonly change: Chang
   const machine = await findAnyMachine(db, id);
   assert.ok(machine !== undefined);
   const now = context.clock.now();
-  const run = { bootId: `boot-of-${id}`, startedAt: now - 2, endedAt: now - 1, cause: "stop" as const };
+  const run = { bootId: `boot-of-${id}`, startedAt: now - 2, endedAt: now - 1, cause: "stop" as const, egressBytes: 0 };
   const next = { ...machine, observedState: "running" as const, observedBootId: "boot-next" };
   return { id, run, change: { next, timeline: [], runs: [run] } };
 }

@@ -314,7 +314,8 @@ test("a price that changes in the window is part of the hold, and a change of pl
   const tenant = await book.tenant(plan);
   const node = await book.node(NOON);
   const machine = await book.machine(tenant, node, NOON);
-  const rate = { rateCpuHourMicros: 5_000_011, rateMemoryGbHourMicros: 0, createdAt: NOON - HOUR, planId: plan };
+  const prices = { rateCpuHourMicros: 5_000_011, rateMemoryGbHourMicros: 0, rateEgressGbMicros: 0 };
+  const rate = { ...prices, createdAt: NOON - HOUR, planId: plan };
   await insertRate(db, { ...rate, id: ids.make("rate"), activeFrom: NOON + 20_000 });
   await book.start(machine, NOON);
   assert.equal(await book.held(tenant, NOON), price(20_000, { cpu: 1_000_003 }) + price(40_000, { cpu: 5_000_011 }));

@@ -86,7 +86,7 @@ test("runs that a node reports", async () => {
   const ids = await machinesOfNode();
   const at = context.clock.now();
   const runs = ids.toReversed().map((machineId, sequence) => ({
-    ...{ bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null },
+    ...{ bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null, egressBytes: 0 },
   }));
   assert.deepEqual(await writeRuns(context, NODE, runs), []);
   const ended = runs.map((run) => ({ ...run, endedAt: at, cause: "stop" as const }));
@@ -106,7 +106,7 @@ for (const [name, end] of Object.entries(endings))
     // One after the other, so that the table has them in another order.
     for (const [sequence, machineId] of ids.toReversed().entries())
       await writeRuns(context, NODE, [
-        { bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null },
+        { bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null, egressBytes: 0 },
       ]);
     await db.execute(sql`ANALYZE machine_runs`);
     assert.ok(await locksInOrder({ first: lockRun(ids[0]), last: lockRun(ids.at(-1)) }, () => end(at)));

@@ -93,7 +93,12 @@ test("of thousands of concurrent reports of a few runs each run is recorded once
   const refused = await race((writer) => {
     const boot = writer % BOOTS;
     const endedAt = writer % 3 === 0 ? null : from + HOUR + (writer % 1000);
-    const times = { startedAt: from + (writer % 7), endedAt, cause: endedAt === null ? null : ("stop" as const) };
+    const times = {
+      startedAt: from + (writer % 7),
+      endedAt,
+      cause: endedAt === null ? null : ("stop" as const),
+      egressBytes: 0,
+    };
     return writeRuns(context, nodeId, [{ machineId: id(boot), bootId: `run-${boot}`, sequence: writer, ...times }]);
   });
   await racing.close();

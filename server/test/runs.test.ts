@@ -59,6 +59,7 @@ async function machine(): Promise<{ readonly id: string; readonly open: Run; rea
     startedAt,
     endedAt: null,
     cause: null,
+    egressBytes: 0,
     sequence: sequence(),
   };
   return { id, open, end: { ...open, endedAt: startedAt + HOUR, cause: "crash", sequence: sequence() } };

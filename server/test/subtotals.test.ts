@@ -30,8 +30,10 @@ const TENANT = "tenant-odd";
 const PLAN = "plan-odd";
 await db.execute(sql`
   INSERT INTO plans (id, name, budget_policy, max_apps, max_cpus, max_memory_mb, max_disk_gb, max_machines, max_concurrent_machines,
-    max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, monthly_budget_micros)
-  VALUES (${PLAN}, ${PLAN}, 'block', 1, 99, 99999, 99, 99, 99, 99, 99999, 999, 999999937, 777777773, 1000000000000)`);
+    max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_egress_gb_micros,
+    monthly_budget_micros)
+  VALUES (${PLAN}, ${PLAN}, 'block', 1, 99, 99999, 99, 99, 99, 99, 99999, 999, 999999937, 777777773, 1000003, 1000000000000)`);
+
 await db.execute(sql`INSERT INTO tenants (id, name, plan_id) VALUES (${TENANT}, ${TENANT}, ${PLAN})`);
 await db.execute(sql`
   INSERT INTO nodes (id, address, status, credential_hash, registered_at, last_heartbeat_at)
@@ -40,9 +42,11 @@ await db.execute(sql`
 /** Runs of as many machines, each a second later. `to`: null: they run. */
 const run = (from: number, to: number | null, count = 1): Promise<number> =>
   db.execute(sql`
-    INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+    INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at,
+      egress_bytes, egress_at)
     SELECT ${ids.make("event")} || n, 'mach-' || n, 'node-1', ${TENANT}, 1 + n % 3, 1001, ${instantOf(from)}::timestamptz + n * interval '1.003 s',
-      ${instantOf(to)}::timestamptz + n * interval '1.003 s', CASE WHEN ${to !== null}::boolean THEN 'stop' END, now()
+      ${instantOf(to)}::timestamptz + n * interval '1.003 s', CASE WHEN ${to !== null}::boolean THEN 'stop' END, now(),
+      n * 1234567891::bigint, ${instantOf(from)}::timestamptz + n * interval '1.003 s'
     FROM generate_series(0, ${count - 1}::int) AS n`);
 
 /** Asserts that the tenant has spent what its account says, and more than before. */
@@ -63,7 +67,7 @@ test("what is spent is the same with a subtotal, whatever is recorded after it, 
   await run(JULY - 7 * MINUTE, JULY + 5 * MINUTE, 3);
   await insertRate(db, {
     ...{ id: ids.make("rate"), planId: PLAN, activeFrom: NOON - 2 * MINUTE, createdAt: NOON - 4 * MINUTE },
-    ...{ rateCpuHourMicros: 888_888_883, rateMemoryGbHourMicros: 666_666_661 },
+    ...{ rateCpuHourMicros: 888_888_883, rateMemoryGbHourMicros: 666_666_661, rateEgressGbMicros: 0 },
   });
   await run(NOON - 3 * MINUTE, NOON - MINUTE, 3);
   await run(NOON - MINUTE, NOON + MINUTE, 3);

@@ -78,6 +78,7 @@ class Play {
       () => this.end(),
       () => this.end(),
       () => this.reportLate(),
+      () => this.send(),
       () => this.remove(),
       () => this.movePlan(),
       () => this.setRate(),
@@ -107,9 +108,12 @@ class Play {
             this.history.amount(tenantId, meter, { ...period, now: this.now }),
             meter,
           );
-        const { cpuMicros, memoryMicros } = costBreakdown(usage.lines);
+        const { cpuMicros, memoryMicros, egressMicros } = costBreakdown(usage.lines);
         const expected = this.history.cost(tenantId, period.from, period.to, this.now);
-        assert.deepEqual([BigInt(cpuMicros), BigInt(memoryMicros)], [expected.cpu, expected.memory]);
+        assert.deepEqual(
+          [BigInt(cpuMicros), BigInt(memoryMicros), BigInt(egressMicros)],
+          [expected.cpu, expected.memory, expected.egress],
+        );
         if (period.from === 0) assert.deepEqual(all.get(tenantId)?.lines ?? [], usage.lines);
       }
     }
@@ -117,12 +121,19 @@ class Play {
 
   private async makePlan(isDefault: boolean): Promise<void> {
     const id = ids.make("plan");
-    const [cpu, memory] = [this.draw(100_000), this.draw(100_000)];
+    const [cpu, memory, egress] = [this.draw(100_000), this.draw(100_000), this.draw(100_000)];
     const answer = await admin.post("/v1/plans", {
-      ...{ id, name: id, isDefault, rateCpuHourMicros: cpu, rateMemoryGbHourMicros: memory },
+      ...{
+        id,
+        name: id,
+        isDefault,
+        rateCpuHourMicros: cpu,
+        rateMemoryGbHourMicros: memory,
+        rateEgressGbMicros: egress,
+      },
     });
     assert.equal(answer.status, 201, answer.text);
-    this.history.plans.set(id, { id, rates: [{ from: 0, cpu, memory }] });
+    this.history.plans.set(id, { id, rates: [{ from: 0, cpu, memory, egress }] });
     this.plan = id;
   }
 
@@ -146,18 +157,42 @@ class Play {
   /** Writes a run as the server does when a report names one, with its end if it has ended. */
   private async write(machine: string, from: number, to: number | null): Promise<{ boot: string; spans: Span[] }> {
     const boot = ids.make("event");
+    const sent = to === null ? 0 : this.draw(3 * 2 ** 30);
     const row = await db.queryOne<{ tenant: string; cpus: number; memory: number }>(sql`
       WITH m AS (SELECT * FROM machines WHERE id = ${machine}),
       run AS (
-        INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+        INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at,
+          egress_bytes, egress_at)
         SELECT ${boot}, id, 'node-x', tenant_id, cpus, memory_mb, ${instantOf(from)}::timestamptz, ${instantOf(to)}::timestamptz,
-          ${to === null ? null : "stop"}, ${instantOf(this.now)}::timestamptz FROM m)
+          ${to === null ? null : "stop"}, ${instantOf(this.now)}::timestamptz, ${sent}::bigint, ${instantOf(this.now)}::timestamptz FROM m)
       SELECT tenant_id AS tenant, cpus, memory_mb AS memory FROM m`);
     assert.ok(row !== undefined);
     const span = (meter: Meter, quantity: number): Span => ({ machine, tenant: row.tenant, meter, quantity, from, to });
     const spans = [span("uptime", 1), span("cpu", row.cpus), span("memory", row.memory)];
     this.history.spans.push(...spans);
+    if (sent > 0) this.noteSent({ machine, tenant: row.tenant, quantity: sent, from: to ?? from });
     return { boot, spans };
+  }
+
+  /** What was sent counts when the server learns of it, at the latest at the end of the run. */
+  private noteSent(sent: Omit<Span, "meter" | "to">): void {
+    this.history.spans.push({ ...sent, meter: "egress", to: sent.from + 1 });
+  }
+
+  /** A node says what a run has sent so far, and repeats it. */
+  private async send(): Promise<void> {
+    const run = this.pick(this.running);
+    const [first] = run?.spans ?? [];
+    if (run === undefined || first === undefined) return;
+    const quantity = 1 + this.draw(2 ** 31);
+    const before = await db.queryOne<{ bytes: number }>(
+      sql`SELECT egress_bytes AS bytes FROM machine_runs WHERE boot_id = ${run.boot}`,
+    );
+    for (let count = 0; count < 2; count += 1)
+      await db.execute(sql`
+        UPDATE machine_runs SET egress_bytes = ${(before?.bytes ?? 0) + quantity}::bigint, egress_at = ${instantOf(this.now)}::timestamptz
+        WHERE boot_id = ${run.boot}`);
+    this.noteSent({ machine: run.machine, tenant: first.tenant, quantity, from: Math.max(first.from, this.now) });
   }
 
   private async start(): Promise<void> {
@@ -250,11 +285,11 @@ class Play {
     const plan = this.pick([...this.history.plans.values()]);
     const from = this.now + 60_000 + this.draw(20 * HOUR);
     if (plan === undefined || (plan.rates.at(-1)?.from ?? 0) >= from) return;
-    const [cpu, memory] = [this.draw(100_000), this.draw(100_000)];
+    const [cpu, memory, egress] = [this.draw(100_000), this.draw(100_000), this.draw(100_000)];
     await db.execute(sql`
-      INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
-      VALUES (${plan.id}, ${instantOf(from)}, ${cpu}, ${memory}, ${instantOf(this.now)})`);
-    plan.rates.push({ from, cpu, memory });
+      INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, egress_gb_micros, created_at)
+      VALUES (${plan.id}, ${instantOf(from)}, ${cpu}, ${memory}, ${egress}, ${instantOf(this.now)})`);
+    plan.rates.push({ from, cpu, memory, egress });
   }
 }
 

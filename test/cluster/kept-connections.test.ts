@@ -32,6 +32,7 @@ const NO_NETWORK: VmNetwork = {
   address: null,
   nameservers: [],
   hostPorts: [],
+  sentBytes: () => 0,
   dial: () => Promise.reject(Object.assign(new Error("connect"), { code: "EHOSTUNREACH" })),
 };
 

@@ -104,6 +104,29 @@ describe("the network of machines", { skip: skipReason }, () => {
     await eventOf(`egress denied to ${OUTSIDE.allowed} (icmp)`);
   });
 
+  test("what a machine sends is counted to the end of its VM, by any agent, and what is refused is not", async () => {
+    const machine = await world.start({ mode: "open" });
+    const blocked = await world.start({ mode: "blocked" });
+    const sent = ({ vm }: { readonly vm: Vm }): number => vm.network?.sentBytes() ?? -1;
+    const before = sent(machine);
+    const ping = `busybox ping -c 3 -s 60000 -W 1 ${OUTSIDE.allowed}`;
+    assert.match(await machine.run(ping), /3 packets transmitted/);
+    await blocked.run(ping);
+    const bytes = sent(machine) - before;
+    assert.ok(bytes >= 180_000 && bytes < 200_000, `${bytes} bytes`);
+    assert.ok(sent(blocked) < 10_000, `a blocked machine sent ${sent(blocked)} bytes`);
+    const atRelease = sent(machine);
+    machine.vm.release();
+    const again = await world.adopt(machine);
+    assert.ok(sent(again) >= atRelease);
+    await again.run(ping);
+    const atEnd = sent(again);
+    assert.ok(atEnd >= atRelease + 180_000);
+    await again.vm.kill();
+    assert.ok(sent(again) >= atEnd, "also after its namespace is gone");
+    assert.ok(sent(machine) >= atRelease);
+  });
+
   test("listed networks are reachable and nothing else, however wide the list is", async () => {
     const machine = await world.start({ mode: "allowCidrs", cidrs: ["198.51.100.77/24", "2001:db8::/32"], hosts: [] });
     assert.match(await machine.get(OUTSIDE.allowed), new RegExp(OUTSIDE.allowed));

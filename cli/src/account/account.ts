@@ -21,6 +21,7 @@ export async function run(call: Call): Promise<void> {
       "all together",
       sizes(account.effectiveMaxTotalCpus, account.effectiveMaxTotalMemoryMb, account.effectiveMaxTotalDiskGb),
     ],
+    ["egress", egress(account)],
     ["budget", budget(account)],
     ["credit", account.prepaidCreditMicros === 0 ? null : renderMicros(account.prepaidCreditMicros)],
   ]);
@@ -30,6 +31,9 @@ export async function run(call: Call): Promise<void> {
 
 const machines = ({ effectiveMaxMachines, plan }: AccountInfo): string =>
   `at most ${effectiveMaxMachines}${plan === null ? "" : `, ${plan.maxConcurrentMachines} of them running`}`;
+
+const egress = ({ plan, periodUsage }: AccountInfo): string | null =>
+  plan?.maxEgressGb == null ? null : `at most ${plan.maxEgressGb} GB a month, ${periodUsage.egressGb.toFixed(3)} sent`;
 
 const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>
   `at most ${cpus} CPUs, ${renderMemory(memoryMb)} memory, ${diskGb} GB disk`;

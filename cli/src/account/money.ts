@@ -12,13 +12,14 @@ export const usageFacts = (usage: UsageResponse): (readonly [string, string])[] 
   ["CPU hours", renderHours(usage.cpuHours)],
   ["memory GB hours", renderHours(usage.memoryGbHours)],
   ["disk GB hours", renderHours(usage.diskGbHours)],
+  ["egress GB", renderHours(usage.egressGb)],
   ["commands", `${usage.execCount} in ${renderSpan(usage.execDurationMs)}`],
 ];
 
 export const costFacts = (cost: CostBreakdown): (readonly [string, string])[] => [
   [
     "cost",
-    `${renderMicros(cost.totalMicros)} (CPU ${renderMicros(cost.cpuMicros)}, memory ${renderMicros(cost.memoryMicros)})`,
+    `${renderMicros(cost.totalMicros)} (CPU ${renderMicros(cost.cpuMicros)}, memory ${renderMicros(cost.memoryMicros)}, egress ${renderMicros(cost.egressMicros)})`,
   ],
 ];
 

@@ -54,10 +54,9 @@ export function printCosts({ output }: Call, by: string, costs: readonly Invoice
   );
 }
 
-const emptyTotal = (): Total => ({ amounts: { uptime: 0n, cpu: 0n, memory: 0n, disk: 0n }, micros: 0 });
+const emptyTotal = (): Total => ({ amounts: { uptime: 0n, cpu: 0n, memory: 0n, disk: 0n, egress: 0n }, micros: 0 });
 
 function row(name: string, { amounts, micros }: Total): string[] {
-  const hours = (meter: "uptime" | "cpu" | "memory"): string =>
-    (Number(amounts[meter]) / UNITS[meter].perHour).toFixed(3);
+  const hours = (meter: "uptime" | "cpu" | "memory"): string => (Number(amounts[meter]) / UNITS[meter].per).toFixed(3);
   return [name, hours("uptime"), hours("cpu"), hours("memory"), renderMicros(micros)];
 }

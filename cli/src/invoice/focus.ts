@@ -27,7 +27,14 @@ const APP_LABEL = "app";
 /** ISO 4217's code for no currency: an installation's prices are in the unit that its operator means. */
 const NO_CURRENCY = "X".repeat(3);
 
-const UNITS = { uptime: "Milliseconds", cpu: "CPU Milliseconds", memory: "MiB Milliseconds", disk: "GiB Milliseconds" };
+const UNITS = {
+  uptime: "Milliseconds",
+  cpu: "CPU Milliseconds",
+  memory: "MiB Milliseconds",
+  disk: "GiB Milliseconds",
+  egress: "Bytes",
+};
+const PRICING_UNITS = { uptime: "Hours", cpu: "Hours", memory: "GB Hours", disk: "Hours", egress: "GB" };
 
 /** `intervals`: those of the invoice's own month. */
 export function focusRows(invoice: Invoice, intervals: readonly InvoiceInterval[]): string[][] {
@@ -77,21 +84,14 @@ function row(invoice: Invoice, line: InvoiceLine, { machineId, keyId, tags, amou
   const isAdjustment = line.kind === "adjustment";
   const cost = renderMicros(micros);
   const rate = invoice.rates.find(({ id }) => id === line.rateId);
-  const price = line.meter === "cpu" ? rate?.cpuHourMicros : line.meter === "memory" ? rate?.memoryGbHourMicros : 0;
+  const prices = { cpu: rate?.cpuHourMicros, memory: rate?.memoryGbHourMicros, egress: rate?.egressGbMicros };
+  const price = line.meter === "uptime" || line.meter === "disk" ? 0 : prices[line.meter];
   const start = isAdjustment ? `${line.month}-01T00:00:00.000Z` : invoice.from;
   const end = isAdjustment ? endOfMonth(start) : invoice.to;
   return [
     ...[invoice.tenantId, NO_CURRENCY, invoice.from, invoice.to, "Usage", isAdjustment ? "Correction" : ""],
     ...[`${line.meter} of ${line.month}`, start, end, String(amount), UNITS[line.meter], cost],
-    ...[
-      cost,
-      cost,
-      cost,
-      renderMicros(price ?? 0),
-      line.meter === "memory" ? "GB Hours" : "Hours",
-      "Flotilla",
-      "Flotilla",
-    ],
+    ...[cost, cost, cost, renderMicros(price ?? 0), PRICING_UNITS[line.meter], "Flotilla", "Flotilla"],
     ...["Flotilla", "Compute", "Machines", machineId, machineId === "" ? "" : "Machine", line.meter, line.rateId],
     ...[tags, (JSON.parse(tags) as Record<string, string>)[APP_LABEL] ?? "", keyId],
   ];

@@ -81,7 +81,7 @@ function print({ output }: Call, invoice: Invoice): void {
       ...[
         line.kind,
         line.month,
-        `${(Number(line.amount) / UNITS[line.meter].perHour).toFixed(3)} ${UNITS[line.meter].name}`,
+        `${(Number(line.amount) / UNITS[line.meter].per).toFixed(3)} ${UNITS[line.meter].name}`,
       ],
       ...[line.rateId, renderMicros(line.micros)],
     ]),

@@ -18,9 +18,11 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
     ["machines", `at most ${plan.maxMachines}, ${plan.maxConcurrentMachines} of them running`],
     ["one machine", sizes(plan.maxCpus, plan.maxMemoryMb, plan.maxDiskGb)],
     ["all together", sizes(plan.maxTotalCpus, plan.maxTotalMemoryMb, plan.maxTotalDiskGb)],
+    ["egress", plan.maxEgressGb === null ? "no limit" : `at most ${plan.maxEgressGb} GB a month`],
     ["requests", `${plan.rateRequestsPerSecond} a second, ${plan.rateBurst} at once`],
     ["CPU hour", renderMicros(plan.rateCpuHourMicros)],
     ["memory GB hour", renderMicros(plan.rateMemoryGbHourMicros)],
+    ["egress GB", renderMicros(plan.rateEgressGbMicros)],
     [
       "budget",
       plan.monthlyBudgetMicros === null

@@ -7,16 +7,19 @@ import { micros } from "../arguments.ts";
 export const withPrices = (command: Command): Command =>
   command
     .option("--cpu-hour <amount>", "price of a virtual processor for an hour, such as 0.02", micros)
-    .option("--memory-gb-hour <amount>", "price of a GB of memory for an hour", micros);
+    .option("--memory-gb-hour <amount>", "price of a GB of memory for an hour", micros)
+    .option("--egress-gb <amount>", "price of a GB that machines send", micros);
 
 /** Prices in integer micros. */
 export interface Prices {
   readonly cpuHour?: number;
   readonly memoryGbHour?: number;
+  readonly egressGb?: number;
 }
 
 /** As the API names them. */
-export const pricesOf = ({ cpuHour, memoryGbHour }: Prices) => ({
+export const pricesOf = ({ cpuHour, memoryGbHour, egressGb }: Prices) => ({
   ...(cpuHour === undefined ? {} : { rateCpuHourMicros: cpuHour }),
   ...(memoryGbHour === undefined ? {} : { rateMemoryGbHourMicros: memoryGbHour }),
+  ...(egressGb === undefined ? {} : { rateEgressGbMicros: egressGb }),
 });

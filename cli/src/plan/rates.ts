@@ -12,12 +12,13 @@ export async function run(call: Call, [plan = ""]: readonly string[]): Promise<v
   const now = call.world.clock.now();
   const current = rates.findLast(({ activeFrom }) => Date.parse(activeFrom) <= now);
   call.output.table(
-    ["ID", "FROM", "CPU HOUR", "MEMORY GB HOUR", ""],
+    ["ID", "FROM", "CPU HOUR", "MEMORY GB HOUR", "EGRESS GB", ""],
     rates.map((rate) => [
       rate.id,
       Date.parse(rate.activeFrom) === 0 ? "the beginning" : rate.activeFrom,
       renderMicros(rate.rateCpuHourMicros),
       renderMicros(rate.rateMemoryGbHourMicros),
+      renderMicros(rate.rateEgressGbMicros),
       rate === current ? "now" : "",
     ]),
   );

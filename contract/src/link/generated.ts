@@ -207,6 +207,7 @@ export function readEndedRun(value: unknown): EndedRun {
     startedAt: measure(fields["startedAt"], "EndedRun.startedAt", 8640000000000000),
     endedAt: measure(fields["endedAt"], "EndedRun.endedAt", 8640000000000000),
     cause: oneOfOr(fields["cause"], ENDED_RUN_CAUSE, "unknown"),
+    egressBytes: count(fields["egressBytes"] ?? 0, "EndedRun.egressBytes", 9007199254740991),
   };
 }
 
@@ -416,6 +417,7 @@ export function readRun(value: unknown): Run {
         : measure(fields["endedAt"], "Run.endedAt", 8640000000000000),
     cause:
       fields["cause"] === undefined || fields["cause"] === null ? null : oneOfOr(fields["cause"], RUN_CAUSE, "unknown"),
+    egressBytes: count(fields["egressBytes"] ?? 0, "Run.egressBytes", 9007199254740991),
   };
 }
 

@@ -141,6 +141,8 @@ export const EndedRun = Type.Object({
   endedAt: instant(),
   /** `unknown`: a cause that this version does not know. */
   cause: oneOfOr(RUN_END_CAUSES, "unknown"),
+  /** What the machine has sent in this run. */
+  egressBytes: count(Number.MAX_SAFE_INTEGER, { default: 0 }),
 });
 export type EndedRun = Message<typeof EndedRun>;
 

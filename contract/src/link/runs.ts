@@ -17,6 +17,8 @@ export const Run = Type.Object({
   endedAt: nullable(instant()),
   /** null while it runs. `unknown`: this version does not know the cause. */
   cause: nullable(oneOfOr(RUN_END_CAUSES, "unknown")),
+  /** What the machine has sent in this run. Never less than before. */
+  egressBytes: count(Number.MAX_SAFE_INTEGER, { default: 0 }),
 });
 export type Run = Message<typeof Run>;
 

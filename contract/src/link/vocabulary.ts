@@ -35,7 +35,8 @@ export const whole = (minimum: number, maximum: number, options: { default?: num
   Type.Integer({ minimum, maximum, ...options });
 
 /** A number from 0, rounded down; a larger one than `maximum` becomes it. */
-export const count = (maximum: number = COUNT_MAX) => Type.Integer({ minimum: 0, clampTo: maximum });
+export const count = (maximum: number = COUNT_MAX, options: { default?: number } = {}) =>
+  Type.Integer({ minimum: 0, clampTo: maximum, ...options });
 
 /** A number from 0, with its fraction; a larger one than `maximum` becomes it. */
 export const measure = (maximum: number = COUNT_MAX) => Type.Number({ minimum: 0, clampTo: maximum });

@@ -201,6 +201,8 @@ export interface PausedVm extends Pick<Vm, "record" | "exited" | "kill" | "relea
    * ran again, in epoch milliseconds.
    */
   resume(request: BootRequest, onRunning: (at: number) => void, signal: AbortSignal): Promise<Vm>;
+  /** As of `VmNetwork`; 0 without a network. */
+  sentBytes(): number;
 }
 
 /** What a VMM needs that is to replace another one. */

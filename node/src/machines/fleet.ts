@@ -22,6 +22,7 @@ import { every } from "@flotilla/base/clock";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { PausedVm } from "../driver/driver.ts";
+import type { Sender } from "./egress-meter.ts";
 import type { Journal } from "./journal.ts";
 import type { NodeMachine, SupervisedMachine } from "./node-machine.ts";
 import { LOOK_MS } from "./responsiveness.ts";
@@ -73,6 +74,11 @@ export class Fleet {
 
   list(): readonly NodeMachine[] {
     return this.#all();
+  }
+
+  /** The machines that run. */
+  senders(): readonly Sender[] {
+    return this.#supervised.flatMap(({ sender }) => sender ?? []);
   }
 
   #all(): readonly (Supervisor | UnreadableMachine)[] {

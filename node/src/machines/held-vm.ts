@@ -55,6 +55,8 @@ export class HeldVm {
   endCause: RunEndCause | null = null;
   /** Epoch milliseconds at which the VM ended or was last known to run; null while it is held, or unknown. */
   lastSeenAt: number | null;
+  /** What the boot's VM was last seen to have sent, in bytes. */
+  sentBytes = 0;
   #isReplacing = false;
   /** What happened to the VM while its VMM is replaced. */
   #meanwhile: (() => void) | null = null;
@@ -70,6 +72,13 @@ export class HeldVm {
 
   get vm(): Vm | null {
     return this.#vm;
+  }
+
+  /** Returns what the boot's VM has sent so far. */
+  countSent(): number {
+    const sent = this.#vm?.network?.sentBytes() ?? this.#paused?.sentBytes() ?? 0;
+    this.sentBytes = Math.max(this.sentBytes, sent);
+    return this.sentBytes;
   }
 
   /** The VM while it is paused for a move and this agent has no connection to its guest. */
@@ -153,6 +162,7 @@ export class HeldVm {
   }
 
   #detach(): void {
+    this.countSent();
     this.#vm = null;
     this.#paused = null;
     this.readiness.end();

@@ -15,7 +15,7 @@ const hurried = {
 };
 
 function networkOf(dial: (port: number, signal?: AbortSignal) => Promise<Duplex>): VmNetwork {
-  return { address: null, nameservers: [], hostPorts: [], dial };
+  return { address: null, nameservers: [], hostPorts: [], sentBytes: () => 0, dial };
 }
 
 test("one port of several is enough, and its connection is closed", async () => {

@@ -6,7 +6,7 @@
  * a run. A later line of the same boot replaces the earlier one.
  *
  * Always:
- * - A run is opened once and closed once. Its end is never before its start, whatever the host's clock does.
+ * - A run is opened once and closed once. Its end is never before its start, and it never has sent less.
  * - A run is kept until it has ended and the server has acknowledged that, also when its machine is removed.
  * - The end of a run is on the disk before the machine's own journal forgets the boot (actions/end.ts).
  * - Sequences grow, also when the file is lost: a sequence is at least its time in epoch milliseconds.
@@ -57,6 +57,8 @@ export interface RunEnd {
   /** Epoch milliseconds. */
   readonly endedAt: number;
   readonly cause: RunEndCause;
+  /** Absent: as counted before. */
+  readonly egressBytes?: number;
 }
 
 interface FileContent {
@@ -102,7 +104,7 @@ export class RunJournal {
   open(start: RunStart): number {
     const known = this.#runs.get(start.bootId);
     if (known !== undefined) return known.startedAt;
-    this.#record({ ...start, endedAt: null, cause: null });
+    this.#record({ ...start, endedAt: null, cause: null, egressBytes: 0 });
     return start.startedAt;
   }
 
@@ -110,11 +112,28 @@ export class RunJournal {
    * Records that a boot's run has ended; does nothing when none is open. Resolves when that is on the disk,
    * or could not be written. Never rejects.
    */
-  close(bootId: string, { endedAt, cause }: RunEnd): Promise<void> {
+  close(bootId: string, { endedAt, cause, egressBytes = 0 }: RunEnd): Promise<void> {
     const known = this.#runs.get(bootId);
     if (known === undefined || known.endedAt !== null) return this.saved();
-    this.#record({ ...known, endedAt: Math.floor(Math.max(known.startedAt, endedAt)), cause });
+    this.#record({
+      ...known,
+      endedAt: Math.floor(Math.max(known.startedAt, endedAt)),
+      cause,
+      egressBytes: Math.max(known.egressBytes, egressBytes),
+    });
     return this.saved();
+  }
+
+  /** What the run of a boot has sent, as it was recorded last. */
+  sentBytes(bootId: string): number {
+    return this.#runs.get(bootId)?.egressBytes ?? 0;
+  }
+
+  /** Records what an open run has sent so far. */
+  count(bootId: string, egressBytes: number): void {
+    const known = this.#runs.get(bootId);
+    if (known === undefined || known.endedAt !== null || egressBytes <= known.egressBytes) return;
+    this.#record({ ...known, egressBytes });
   }
 
   /** Ends the open runs of all other boots: their machines are not on this node any more. */
@@ -293,7 +312,7 @@ function isRun(value: unknown): value is Run {
   const run = value as Partial<Run> | null;
   if (!Number.isSafeInteger(run?.sequence) || typeof run?.bootId !== "string" || typeof run.machineId !== "string")
     return false;
-  if (!Number.isFinite(run.startedAt)) return false;
+  if (!Number.isFinite(run.startedAt) || !Number.isSafeInteger(run.egressBytes)) return false;
   return run.endedAt === null
     ? run.cause === null
     : Number.isFinite(run.endedAt) && RUN_END_CAUSES.includes(run.cause as RunEndCause);

@@ -20,6 +20,7 @@ import type { PausedVm } from "../driver/driver.ts";
 import { Access } from "./access.ts";
 import { diskRoot, requestOf } from "./actions/boot.ts";
 import { cancelPause } from "./actions/moving.ts";
+import type { Sender } from "./egress-meter.ts";
 import { applyFence, isFenced, withFence } from "./fence.ts";
 import { type Journal, vmmIdOf } from "./journal.ts";
 import { Machine } from "./machine.ts";
@@ -64,6 +65,13 @@ export class Supervisor implements SupervisedMachine {
   get vmmIds(): readonly string[] {
     const { boot } = this.#machine.journal;
     return boot === null ? [] : [vmmIdOf(boot)];
+  }
+
+  /** What its run has sent; null: none is under way. */
+  get sender(): Sender | null {
+    const { held, journal } = this.#machine;
+    if (journal.boot === null || journal.boot.runningSince === null) return null;
+    return { bootId: journal.boot.bootId, sentBytes: held.countSent() };
   }
 
   /** The image that the machine's files depend on. */

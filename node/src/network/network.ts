@@ -3,13 +3,15 @@
  * to guests.
  *
  * A VMM's namespace, with its interfaces and closed rules, is made when the VMM is spawned (`setup`, used by
- * the jail) and vanishes with it. `attach` gives the network of a running VMM, whether this or an earlier
+ * the jail) and vanishes with it; an agent that is attached keeps it until it has read what the machine sent.
+ * `attach` gives the network of a running VMM, whether this or an earlier
  * agent spawned it; `GuestNetwork.open` applies a machine's policy to it.
  *
  * Always: a namespace is closed until `open`, and only the VMM's end closes it again. If the process dies,
  * machines keep their access; names are neither answered nor tracked until the next agent opens their
  * networks again.
  */
+import { closeSync, openSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
@@ -27,6 +29,7 @@ import {
 } from "./addresses.ts";
 import { CLAIMS_DIRECTORY } from "./claims.ts";
 import { ClosedDestinations } from "./closed.ts";
+import { receivedBy } from "./counters.ts";
 import { DenialLimit, DenialWatch } from "./denied.ts";
 import { dialAddress } from "./dial.ts";
 import { closeHostNetwork, openHostNetwork } from "./host.ts";
@@ -183,6 +186,9 @@ export class GuestNetwork {
   readonly #published = new PublishedPorts();
   readonly #dialed = new Set<Socket>();
   #isClosed = false;
+  /** The open namespace, which keeps its interfaces; null: closed, or the VMM had ended before. */
+  #namespace: number | null;
+  #sentBytes = 0;
   /** Two VMMs of the machine are in the namespace. */
   #isShared = false;
 
@@ -191,6 +197,7 @@ export class GuestNetwork {
     this.#pair = pair;
     this.#pid = pid;
     this.#program = new PrestartedProgram(inNamespaceOf(pid, NFT));
+    this.#namespace = openNamespaceOf(pid);
   }
 
   get client(): DnsClient | undefined {
@@ -234,6 +241,12 @@ export class GuestNetwork {
     return socket;
   }
 
+  /** What the host's end of the uplink has received: what the policy lets out, with the headers of frames. */
+  sentBytes(): number {
+    if (!this.#isClosed) this.#sentBytes = Math.max(this.#sentBytes, receivedBy(this.#pair.hostEnd) ?? 0);
+    return this.#sentBytes;
+  }
+
   /** The guest's network configuration and the way to its ports. Call after `open`. */
   vmNetwork(): VmNetwork {
     const hasNames =
@@ -242,6 +255,7 @@ export class GuestNetwork {
       address: GUEST_ADDRESSING.address,
       nameservers: hasNames ? [GUEST_ADDRESSING.nameServer] : [],
       dial: (port, signal) => this.dial(port, signal),
+      sentBytes: () => this.sentBytes(),
       hostPorts: this.#published.ports,
     };
   }
@@ -293,7 +307,10 @@ export class GuestNetwork {
 
   /** Call when the VMM has ended or the agent releases it. */
   close(): void {
+    this.sentBytes();
     this.#isClosed = true;
+    if (this.#namespace !== null) closeSync(this.#namespace);
+    this.#namespace = null;
     this.#program?.cancel();
     this.#program = null;
     this.#denials = null;
@@ -317,5 +334,13 @@ export class GuestNetwork {
     const done = this.#lastChange.catch(() => undefined).then(change);
     this.#lastChange = done;
     return done;
+  }
+}
+
+function openNamespaceOf(pid: number): number | null {
+  try {
+    return openSync(`/proc/${pid}/ns/net`, "r");
+  } catch {
+    return null;
   }
 }

@@ -11,6 +11,11 @@ export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameser
    * such as `ECONNREFUSED`, or when nothing answers within seconds. `signal` cancels connecting.
    */
   dial(port: number, signal?: AbortSignal): Promise<Duplex>;
+  /**
+   * How many bytes have left the machine since its VMM was spawned; of a VM that has ended, until its end.
+   * Its network counts, so VMMs that replace each other and agents that come and go change nothing.
+   */
+  sentBytes(): number;
   /** The published ports on the host's loopback. */
   readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
 }

@@ -48,8 +48,8 @@ export const listCosts = (db: Queryable, query: CostsQuery): Promise<readonly Co
     WITH ${divided(query)}
     SELECT c.name AS group, to_char(c.usage_month, 'YYYY-MM') AS "usageMonth", c.meter, c.rate_id AS "rateId",
       c.amount::text AS amount,
-      (usage_micros(c.meter, c.upto, r.cpu_hour_micros, r.memory_gb_hour_micros)
-        - usage_micros(c.meter, c.upto - c.amount, r.cpu_hour_micros, r.memory_gb_hour_micros))::bigint AS micros
+      (usage_micros(c.meter, c.upto, r)
+        - usage_micros(c.meter, c.upto - c.amount, r))::bigint AS micros
     FROM summed c JOIN rates r ON r.id = c.rate_id WHERE c.amount <> 0
     ORDER BY c.usage_month DESC, c.meter, r.active_from, r.id, c.name COLLATE "C"`);
 

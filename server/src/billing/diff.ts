@@ -14,6 +14,7 @@ export interface DiffQuery {
   readonly month?: string;
   readonly rateCpuHourMicros?: number;
   readonly rateMemoryGbHourMicros?: number;
+  readonly rateEgressGbMicros?: number;
 }
 
 export async function diffPlan({ db, clock }: Context, planId: string, query: DiffQuery): Promise<PlanDiff> {
@@ -27,6 +28,7 @@ export async function diffPlan({ db, clock }: Context, planId: string, query: Di
     id: "planned",
     cpuHourMicros: query.rateCpuHourMicros ?? newest.rateCpuHourMicros,
     memoryGbHourMicros: query.rateMemoryGbHourMicros ?? newest.rateMemoryGbHourMicros,
+    egressGbMicros: query.rateEgressGbMicros ?? newest.rateEgressGbMicros,
   };
   const ofPlan = new Set(rates.map(({ id }) => id));
   const tenantIds = await listTenantsOfPlan(db, planId, month);
@@ -40,8 +42,8 @@ export async function diffPlan({ db, clock }: Context, planId: string, query: Di
     tenants.push({ tenantId, micros, plannedMicros, differenceMicros });
   }
   tenants.sort((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
-  const { cpuHourMicros, memoryGbHourMicros } = planned;
-  return { planId, month: month.id, cpuHourMicros, memoryGbHourMicros, tenants };
+  const { cpuHourMicros, memoryGbHourMicros, egressGbMicros } = planned;
+  return { planId, month: month.id, cpuHourMicros, memoryGbHourMicros, egressGbMicros, tenants };
 }
 
 function parseMonthQuery(id: string): Month {

@@ -87,6 +87,7 @@ export interface RateSpanRow {
   readonly activeUntil: number | null;
   readonly cpuHourMicros: number;
   readonly memoryGbHourMicros: number;
+  readonly egressGbMicros: number;
 }
 
 /** The rates of a tenant in order of time, up to an instant. */
@@ -94,7 +95,7 @@ export const listRateSpans = (db: Queryable, tenantId: string, until: number): P
   db.query<RateSpanRow>(sql`
     SELECT r.id, ms(t.active_from) AS "activeFrom",
       CASE WHEN t.active_until < ${instantOf(until)}::timestamptz THEN ms(t.active_until) END AS "activeUntil",
-      r.cpu_hour_micros AS "cpuHourMicros", r.memory_gb_hour_micros AS "memoryGbHourMicros"
+      r.cpu_hour_micros AS "cpuHourMicros", r.memory_gb_hour_micros AS "memoryGbHourMicros", r.egress_gb_micros AS "egressGbMicros"
     FROM tenant_rates t JOIN rates r ON r.id = t.rate_id
     WHERE t.tenant_id = ${tenantId} AND t.active_from < ${instantOf(until)}::timestamptz ORDER BY t.active_from`);
 
@@ -334,7 +335,7 @@ const priced = (): Statement => sql`
       FROM rated GROUP BY 1, 2, 3, 4),
     line AS (
       SELECT s.tenant_id, s.usage_month, s.meter, s.rate_id, s.amount,
-        usage_micros(s.meter, s.amount + before.amount, r.cpu_hour_micros, r.memory_gb_hour_micros) - before.micros AS micros
+        usage_micros(s.meter, s.amount + before.amount, r) - before.micros AS micros
       FROM summed s CROSS JOIN bounds b JOIN rates r ON r.id = s.rate_id
       CROSS JOIN LATERAL (
         SELECT coalesce(sum(l.amount), 0) AS amount, coalesce(sum(l.micros), 0) AS micros FROM invoice_lines l

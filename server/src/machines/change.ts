@@ -35,7 +35,7 @@ export interface MutableMachine extends MachineFacts {
 }
 
 /** A run that the node reported with its machine's state. Written once, however often it is reported. */
-export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
+export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause" | "egressBytes">;
 
 /** What a start takes of its node, and of the one to which the machine is being moved. */
 export interface Reservation {

@@ -45,7 +45,9 @@ test("a boot that ran opens a run, is ready and has an event on the timeline", (
   assert.equal(phaseOf(change.next), "running");
   assert.equal(change.next.readyAt, NOW - 9);
   assert.equal(change.next.reconcileAt, null);
-  assert.deepEqual(change.runs, [{ bootId: "boot-1", startedAt: NOW - 10, endedAt: null, cause: null }]);
+  assert.deepEqual(change.runs, [
+    { bootId: "boot-1", startedAt: NOW - 10, endedAt: null, cause: null, egressBytes: 0 },
+  ]);
   assert.deepEqual(change.timeline, [{ type: "machine.started", data: {} }]);
 });
 
@@ -247,7 +249,13 @@ test("a machine that its node has and cannot run is in error with the reason, wh
 });
 
 test("a machine that ended and is started again is starting, and the run that ended is written as its node says", () => {
-  const lastRun = { bootId: "boot-1", startedAt: NOW - 900, endedAt: NOW - 100, cause: "stop" } as const;
+  const lastRun = {
+    bootId: "boot-1",
+    startedAt: NOW - 900,
+    endedAt: NOW - 100,
+    cause: "stop",
+    egressBytes: 5,
+  } as const;
   for (const seen of [
     { state: "stopping", bootId: "boot-1", lastRun: null },
     { state: "preparing", bootId: null, lastRun },
@@ -257,7 +265,7 @@ test("a machine that ended and is started again is starting, and the run that en
     assert.deepEqual([phaseOf(next), next.desiredAt, timeline], ["starting", NOW, []]);
     assert.deepEqual(runs, seen.lastRun === null ? [] : [lastRun]);
     const again = news(next as MachineRecord, { state: "running", bootId: "boot-2", runningSince: NOW, lastRun });
-    assert.deepEqual(again.runs?.[1], { bootId: "boot-2", startedAt: NOW, endedAt: null, cause: null });
+    assert.deepEqual(again.runs?.[1], { bootId: "boot-2", startedAt: NOW, endedAt: null, cause: null, egressBytes: 0 });
     assert.deepEqual(again.timeline, [{ type: "machine.started", data: {} }]);
     // What was written before the end, or while the machine was being started the first time.
     assert.equal(outcome(again.next as MachineRecord, { state: "preparing", bootId: null }), "late");
@@ -265,7 +273,13 @@ test("a machine that ended and is started again is starting, and the run that en
 });
 
 test("a report from before a machine ran does not take it for one that is started again", () => {
-  const lastRun = { bootId: "boot-0", startedAt: NOW - 9_000, endedAt: NOW - 8_000, cause: "stop" } as const;
+  const lastRun = {
+    bootId: "boot-0",
+    startedAt: NOW - 9_000,
+    endedAt: NOW - 8_000,
+    cause: "stop",
+    egressBytes: 5,
+  } as const;
   assert.equal(outcome(running, { state: "preparing", bootId: null, lastRun }), "late");
   assert.equal(outcome(running, { state: "booting", bootId: "boot-1", lastRun }), "late");
 });

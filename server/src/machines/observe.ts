@@ -181,7 +181,7 @@ function reportedRuns({ state, bootId, runningSince, lastRun }: ObservedMachine)
   const current = state === "running" && bootId !== null && runningSince !== null;
   return [
     ...(lastRun === null ? [] : [lastRun]),
-    ...(current ? [{ bootId, startedAt: runningSince, endedAt: null, cause: null }] : []),
+    ...(current ? [{ bootId, startedAt: runningSince, endedAt: null, cause: null, egressBytes: 0 }] : []),
   ];
 }
 

@@ -28,18 +28,19 @@ export const RUNS_WRITTEN = sql`
     ended_run AS (
       UPDATE machine_runs r SET
         ended_at = CASE WHEN run.ended_at IS NULL THEN NULL ELSE greatest(r.started_at, run.ended_at) END,
-        end_cause = run.end_cause, sequence = coalesce(run.sequence, r.sequence)
+        end_cause = run.end_cause, sequence = coalesce(run.sequence, r.sequence),
+        egress_bytes = greatest(r.egress_bytes, run.egress_bytes), egress_at = run.recorded_at
       FROM run
       WHERE r.boot_id = run.boot_id AND r.node_id = run.node_id AND r.ended_at IS NULL
-        AND (run.ended_at IS NOT NULL OR r.sequence IS NULL AND run.sequence IS NOT NULL)
+        AND (run.ended_at IS NOT NULL OR r.sequence IS NULL AND run.sequence IS NOT NULL OR run.egress_bytes > r.egress_bytes)
       RETURNING r.boot_id),
     inserted_run AS (
       INSERT INTO machine_runs (
         boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, counted_until, sequence,
-        recorded_at)
+        egress_bytes, egress_at, recorded_at)
       SELECT boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at,
         CASE WHEN ended_at IS NULL THEN NULL ELSE greatest(started_at, ended_at) END, end_cause, deleted_at, sequence,
-        recorded_at
+        egress_bytes, recorded_at, recorded_at
       FROM run
       WHERE tenant_id IS NOT NULL AND NOT is_empty AND boot_id NOT IN (SELECT boot_id FROM ended_run)
       ON CONFLICT DO NOTHING)`;
@@ -47,13 +48,14 @@ export const RUNS_WRITTEN = sql`
 /**
  * A run in the format of the statements. A node's clock may be ahead, so times are bounded by the present.
  */
-export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause }: ReportedRun): object {
+export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause, egressBytes }: ReportedRun): object {
   const now = clock.now();
   return {
     boot_id: bootId.slice(0, BOOT_ID_CHARACTERS_MAX),
     started_at: instantOf(Math.min(now, startedAt)),
     ended_at: endedAt === null ? null : instantOf(Math.min(now, endedAt)),
     end_cause: cause,
+    egress_bytes: egressBytes,
   };
 }
 
@@ -72,11 +74,11 @@ export async function writeRuns(context: Context, nodeId: string, runs: readonly
   const unknown = await context.db.query<{ bootId: string }>(sql`
     WITH run AS (
       SELECT r.boot_id, r.machine_id, ${nodeId}::text AS node_id, m.tenant_id, m.cpus, m.memory_mb, m.deleted_at,
-        coalesce(r.started_at = r.ended_at AND r.end_cause = 'unseen', false) AS is_empty, greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.sequence,
+        coalesce(r.started_at = r.ended_at AND r.end_cause = 'unseen', false) AS is_empty, greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.egress_bytes, r.sequence,
         ${instantOf(context.clock.now())}::timestamptz AS recorded_at, log.written_at
       FROM (SELECT pg_logical_emit_message(true, 'flotilla', ''::text) AS written_at) log
       CROSS JOIN jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(
-        boot_id text, machine_id text, started_at timestamptz, ended_at timestamptz, end_cause text, sequence bigint)
+        boot_id text, machine_id text, started_at timestamptz, ended_at timestamptz, end_cause text, egress_bytes bigint, sequence bigint)
       LEFT JOIN machines m ON m.id = r.machine_id AND (m.node_id = ${nodeId} OR EXISTS (
         SELECT FROM machine_runs earlier WHERE earlier.machine_id = r.machine_id AND earlier.node_id = ${nodeId}))
       ORDER BY r.machine_id, r.sequence),

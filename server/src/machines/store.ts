@@ -276,9 +276,9 @@ export async function writeChanges(
     run AS (
       SELECT r.boot_id, w.id AS machine_id, w.node_id, w.tenant_id, w.cpus, w.memory_mb, w.deleted_at,
         coalesce(r.started_at = r.ended_at AND r.end_cause = 'unseen', false) AS is_empty,
-        greatest(w.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, NULL::bigint AS sequence,
+        greatest(w.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.egress_bytes, NULL::bigint AS sequence,
         ${now}::timestamptz AS recorded_at
-      FROM written w, jsonb_to_recordset(w.runs) AS r(boot_id text, started_at timestamptz, ended_at timestamptz, end_cause text)),
+      FROM written w, jsonb_to_recordset(w.runs) AS r(boot_id text, started_at timestamptz, ended_at timestamptz, end_cause text, egress_bytes bigint)),
     ${RUNS_WRITTEN},
     noted AS (
       ${insertEvents(sql`

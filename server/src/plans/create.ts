@@ -69,6 +69,7 @@ function merge(
     maxTotalDiskGb: request.maxTotalDiskGb ?? base.maxTotalDiskGb,
     rateCpuHourMicros: request.rateCpuHourMicros ?? base.rateCpuHourMicros,
     rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? base.rateMemoryGbHourMicros,
+    rateEgressGbMicros: request.rateEgressGbMicros ?? base.rateEgressGbMicros,
     rateExecMicros: request.rateExecMicros ?? base.rateExecMicros,
     rateRequestsPerSecond: request.rateRequestsPerSecond ?? base.rateRequestsPerSecond,
     rateBurst: request.rateBurst ?? base.rateBurst,

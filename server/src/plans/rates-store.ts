@@ -14,11 +14,12 @@ export interface RateRow {
   readonly activeFrom: number;
   readonly rateCpuHourMicros: number;
   readonly rateMemoryGbHourMicros: number;
+  readonly rateEgressGbMicros: number;
   readonly createdAt: number;
 }
 
 const COLUMNS = sql`id, plan_id AS "planId", ms(active_from) AS "activeFrom",
-  cpu_hour_micros AS "rateCpuHourMicros", memory_gb_hour_micros AS "rateMemoryGbHourMicros",
+  cpu_hour_micros AS "rateCpuHourMicros", memory_gb_hour_micros AS "rateMemoryGbHourMicros", egress_gb_micros AS "rateEgressGbMicros",
   ms(created_at) AS "createdAt"`;
 
 /** All rates of a plan in order of time; none: there is no such plan. */
@@ -50,9 +51,9 @@ export async function listTenantsOfPlan(
 /** Whether it was inserted; false: the id is taken, or the plan has another rate from the same instant on. */
 export async function insertRate(db: Queryable, rate: RateRow): Promise<boolean> {
   const count = await db.execute(sql`
-    INSERT INTO rates (id, plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+    INSERT INTO rates (id, plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, egress_gb_micros, created_at)
     VALUES (${rate.id}, ${rate.planId}, ${instantOf(rate.activeFrom)}, ${rate.rateCpuHourMicros},
-      ${rate.rateMemoryGbHourMicros}, ${instantOf(rate.createdAt)})
+      ${rate.rateMemoryGbHourMicros}, ${rate.rateEgressGbMicros}, ${instantOf(rate.createdAt)})
     ON CONFLICT DO NOTHING`);
   return count === 1;
 }

@@ -41,6 +41,7 @@ export async function setRate(
       ...{ id, planId, activeFrom, createdAt: now },
       rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,
       rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? before.rateMemoryGbHourMicros,
+      rateEgressGbMicros: request.rateEgressGbMicros ?? before.rateEgressGbMicros,
     };
     const plan = await findPlan(transaction, planId, now);
     if (plan !== undefined) refuseUnsummable({ ...plan, ...rate });

@@ -39,7 +39,7 @@ export async function updatePlan(context: Context, id: string, request: UpdatePl
 
 /** Refuses other values of fields that may only be sent back as they were read. */
 function refuseUnchangeable(before: PlanRow, request: UpdatePlanRequest): void {
-  for (const field of ["rateCpuHourMicros", "rateMemoryGbHourMicros"] as const)
+  for (const field of ["rateCpuHourMicros", "rateMemoryGbHourMicros", "rateEgressGbMicros"] as const)
     if ((request[field] ?? before[field]) !== before[field])
       throw new Refusal(
         "invalid_request",

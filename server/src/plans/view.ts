@@ -15,7 +15,6 @@ export const planInfo = (row: PlanRow): PlanInfo => ({
 const UNPRICED = {
   rateBaseHourMicros: 0,
   rateDiskGbHourMicros: 0,
-  rateEgressGbMicros: 0,
   monthlyFeeMicros: 0,
   freeCreditMicros: 0,
 };

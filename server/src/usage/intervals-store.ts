@@ -24,6 +24,7 @@ interface SumRow {
     readonly rate_id: string;
     readonly cpu_hour_micros: number;
     readonly memory_gb_hour_micros: number;
+    readonly egress_gb_micros: number;
     readonly amount: string;
   }[];
 }
@@ -131,7 +132,7 @@ const sums = ({ from, to, now }: ReadOptions): Statement => sql`
     held AS (SELECT tenant_id, count(DISTINCT machine_id)::int AS machines FROM used WHERE meter = 'disk' GROUP BY 1),
     listed AS (
       SELECT l.tenant_id, jsonb_agg(jsonb_build_object('meter', l.meter, 'rate_id', r.id, 'cpu_hour_micros', r.cpu_hour_micros,
-        'memory_gb_hour_micros', r.memory_gb_hour_micros, 'amount', l.amount) ORDER BY r.active_from, r.id, l.meter) AS lines
+        'memory_gb_hour_micros', r.memory_gb_hour_micros, 'egress_gb_micros', r.egress_gb_micros, 'amount', l.amount) ORDER BY r.active_from, r.id, l.meter) AS lines
       FROM lines l JOIN rates r ON r.id = l.rate_id GROUP BY 1)
     SELECT tenant_id AS "tenantId", coalesce(h.machines, 0) AS "machineCount", coalesce(c.count, 0) AS "execCount",
       coalesce(c.ms, 0) AS "execDurationMs", coalesce(l.lines, '[]') AS lines
@@ -143,7 +144,12 @@ function usageOf(row: SumRow | undefined, { tenantId, from, to }: Period & { rea
     (line): UsageLine => ({
       meter: line.meter,
       amount: BigInt(line.amount),
-      rate: { id: line.rate_id, cpuHourMicros: line.cpu_hour_micros, memoryGbHourMicros: line.memory_gb_hour_micros },
+      rate: {
+        id: line.rate_id,
+        cpuHourMicros: line.cpu_hour_micros,
+        memoryGbHourMicros: line.memory_gb_hour_micros,
+        egressGbMicros: line.egress_gb_micros,
+      },
     }),
   );
   const { machineCount = 0, execCount = 0, execDurationMs = 0 } = row ?? {};

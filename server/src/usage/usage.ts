@@ -3,19 +3,20 @@
  *
  * Always:
  * - money is integer micros, rounded down once per meter and rate, from the sum over the whole period;
- * - amounts are integers: a quantity times milliseconds;
+ * - amounts are integers: a quantity times milliseconds, of egress bytes;
  * - commands are counted and free.
  */
 import { InexactAmount } from "@flotilla/base/money";
+import { BYTES_PER_GB } from "@flotilla/contract/traffic";
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { Static } from "@flotilla/contract/schema";
 import type { CostBreakdown, UsageResponse } from "@flotilla/contract/usage";
 
 /**
- * The meters: time running, virtual processors, MiB of memory, GiB of disk. The CHECK of usage_intervals has
- * the same.
+ * The meters: time running, virtual processors, MiB of memory, GiB of disk, bytes sent. The CHECK of
+ * usage_intervals has the same.
  */
-export const METERS = ["uptime", "cpu", "memory", "disk"] as const;
+export const METERS = ["uptime", "cpu", "memory", "disk", "egress"] as const;
 export type Meter = (typeof METERS)[number];
 
 /** Prices in integer micros, as in the table `rates`. */
@@ -23,13 +24,14 @@ export interface Rate {
   readonly id: string;
   readonly cpuHourMicros: number;
   readonly memoryGbHourMicros: number;
+  readonly egressGbMicros: number;
 }
 
 /** Usage of one meter at one rate. */
 export interface UsageLine {
   readonly meter: Meter;
   readonly rate: Rate;
-  /** Quantity × milliseconds. */
+  /** Quantity × milliseconds; of egress bytes. */
   readonly amount: bigint;
 }
 
@@ -62,6 +64,7 @@ export function monthUpTo(to: number): Period {
 export function lineMicros({ meter, rate, amount }: UsageLine): number {
   if (meter === "cpu") return Number((amount * BigInt(rate.cpuHourMicros)) / BigInt(HOUR_MS));
   if (meter === "memory") return Number((amount * BigInt(rate.memoryGbHourMicros)) / BigInt(HOUR_MS * MB_PER_GB));
+  if (meter === "egress") return Number((amount * BigInt(rate.egressGbMicros)) / BigInt(BYTES_PER_GB));
   return 0;
 }
 
@@ -76,8 +79,7 @@ export function usageResponse(usage: Usage): UsageResponse {
     cpuHours: total("cpu") / HOUR_MS,
     memoryGbHours: total("memory") / HOUR_MS / MB_PER_GB,
     diskGbHours: total("disk") / HOUR_MS,
-    // Not metered.
-    egressGb: 0,
+    egressGb: total("egress") / BYTES_PER_GB,
     machineCount: usage.machineCount,
     execCount: usage.execCount,
     execDurationMs: usage.execDurationMs,
@@ -91,7 +93,6 @@ export const costOf = (lines: readonly UsageLine[]): number => lines.reduce((sum
 const UNPRICED = {
   execMicros: 0,
   diskMicros: 0,
-  egressMicros: 0,
   baseMicros: 0,
   monthlyFeeMicros: 0,
   volumeDiscountMicros: 0,
@@ -103,10 +104,10 @@ const UNPRICED = {
 export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   const cost = (meter: Meter): number =>
     lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);
-  const [cpuMicros, memoryMicros] = [cost("cpu"), cost("memory")];
-  const totalMicros = cpuMicros + memoryMicros;
+  const [cpuMicros, memoryMicros, egressMicros] = [cost("cpu"), cost("memory"), cost("egress")];
+  const totalMicros = cpuMicros + memoryMicros + egressMicros;
   if (!Number.isSafeInteger(totalMicros)) throw new InexactAmount(String(totalMicros));
-  return { cpuMicros, memoryMicros, ...UNPRICED, totalMicros, amountDueMicros: totalMicros };
+  return { cpuMicros, memoryMicros, egressMicros, ...UNPRICED, totalMicros, amountDueMicros: totalMicros };
 }
 
 /**

@@ -130,10 +130,14 @@ export class HistoryBatch {
     const { db } = this.#context;
     for (const { id, rates, isHeld } of this.#plans.values()) {
       const limits = { maxApps: 1, maxCpus: 1, maxMemoryMb: 1, maxDiskGb: 1, maxMachines: 1, maxConcurrentMachines: 1 };
-      const totals = { maxTotalCpus: 1, maxTotalMemoryMb: 1, maxTotalDiskGb: 1, rateExecMicros: 0, maxEgressGb: 0 };
+      const totals = { maxTotalCpus: 1, maxTotalMemoryMb: 1, maxTotalDiskGb: 1, rateExecMicros: 0, maxEgressGb: null };
       const pace = { rateRequestsPerSecond: 1, rateBurst: 1, monthlyBudgetMicros: null, budgetPolicy: "none" } as const;
       const budget = isHeld === true ? ({ monthlyBudgetMicros: BUDGET, budgetPolicy: "block" } as const) : {};
-      const prices = { rateCpuHourMicros: rates[0]?.cpu ?? 0, rateMemoryGbHourMicros: rates[0]?.memory ?? 0 };
+      const prices = {
+        rateCpuHourMicros: rates[0]?.cpu ?? 0,
+        rateMemoryGbHourMicros: rates[0]?.memory ?? 0,
+        rateEgressGbMicros: 0,
+      };
       const plan = { id, name: id, isDefault: false, createdAt: this.#now };
       assert.ok(await insertPlan(db, { ...plan, ...limits, ...totals, ...pace, ...budget, ...prices }, id));
     }
@@ -184,6 +188,7 @@ export class HistoryBatch {
       createdAt: this.#now,
       rateCpuHourMicros: cpu,
       rateMemoryGbHourMicros: memory,
+      rateEgressGbMicros: 0,
     };
     await this.#write(({ db, ids }) => insertRate(db, { ...rate, id: ids.make("rate") }));
     plan.rates.push({ from, cpu, memory });

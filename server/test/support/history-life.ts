@@ -153,6 +153,7 @@ export class Life {
           ...{ machineId: machine.id, bootId: boot.id, startedAt: boot.startedAt + clockError },
           ...{ endedAt: boot.endedAt === null ? null : boot.endedAt + clockError },
           cause: boot.endedAt === null ? null : ("stop" as const),
+          egressBytes: 0,
         };
         reports.push(run);
         boot.isUnreported = false;

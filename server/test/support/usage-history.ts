@@ -12,7 +12,13 @@ export interface Plan {
   /** What machines of its tenants may still cost is held. */
   readonly isHeld?: boolean;
   /** In order; the first since ever. */
-  readonly rates: { readonly from: number; readonly cpu: number; readonly memory: number }[];
+  readonly rates: {
+    readonly from: number;
+    readonly cpu: number;
+    readonly memory: number;
+    /** Absent: 0. */
+    readonly egress?: number;
+  }[];
 }
 
 export interface Span {
@@ -75,11 +81,16 @@ export class History {
   }
 
   /** The amounts by meter and price, and the price rounded down for each. */
-  cost(tenant: string, from: number, to: number, now: number): { readonly cpu: bigint; readonly memory: bigint } {
+  cost(
+    tenant: string,
+    from: number,
+    to: number,
+    now: number,
+  ): { readonly cpu: bigint; readonly memory: bigint; readonly egress: bigint } {
     const lines = [...this.priced(tenant, from, to, now)];
     const sum = (of: Meter): bigint =>
       lines.reduce((total, [key, { micros }]) => (key.startsWith(`${of} `) ? total + micros : total), 0n);
-    return { cpu: sum("cpu"), memory: sum("memory") };
+    return { cpu: sum("cpu"), memory: sum("memory"), egress: sum("egress") };
   }
 
   /** What was used in a period and its price rounded down, by meter, plan and number of the plan's rate. */
@@ -101,6 +112,7 @@ export class History {
     const micros = (key: string, amount: bigint): bigint => {
       const [meter, plan, index] = key.split(" ");
       const rate = this.plans.get(String(plan))?.rates[Number(index)];
+      if (meter === "egress") return (amount * BigInt(rate?.egress ?? 0)) / 1_073_741_824n;
       if (rate === undefined || (meter !== "cpu" && meter !== "memory")) return 0n;
       return meter === "cpu"
         ? (amount * BigInt(rate.cpu)) / 3_600_000n

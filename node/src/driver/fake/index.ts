@@ -17,6 +17,7 @@
  *     FAKE_REPLACE_FAIL=AT      its VMM cannot be replaced (next.ts)     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands
  *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback; other ports are closed
+ *     FAKE_SENT_BYTES=N         what it has sent as soon as it runs (default 0)
  *
  * Owns `vm.json` in each boot's directory: a VM runs while the file exists, whether or not a node agent
  * lives, so that adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of
@@ -419,7 +420,7 @@ class FakeVm implements Vm {
           };
     const isWatched = !isPlain && environment["FAKE_UNWATCHED"] === undefined;
     this.watchDisk = isWatched ? (boot) => this.#watchDisk(boot) : null;
-    this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
+    this.network = new FakeNetwork(environment, clock, this.#gone.signal);
     const end = (how: "poweroff" | "crashed" | "flooded"): void => {
       const exit = { kind: how === "flooded" ? "killed" : how, detail: `the fake VM's end: ${how}` } as const;
       void this.#end(how === "flooded" ? { ...exit, excess: { cause: "output", bytes: 2 ** 20 + 1 } } : exit);

@@ -17,12 +17,19 @@ export class FakeNetwork implements VmNetwork {
   readonly #ports: ReadonlyMap<string, string>;
   readonly #clock: Clock;
   readonly #gone: AbortSignal;
+  readonly #sentBytes: number;
 
-  /** `ports`: the value of FAKE_PORTS. */
-  constructor(ports: string, clock: Clock, gone: AbortSignal) {
+  /** `environment`: has FAKE_PORTS and FAKE_SENT_BYTES. */
+  constructor(environment: Readonly<Record<string, string | undefined>>, clock: Clock, gone: AbortSignal) {
+    const ports = environment["FAKE_PORTS"] ?? "";
+    this.#sentBytes = Number(environment["FAKE_SENT_BYTES"] ?? 0);
     this.#ports = parsePairs(ports);
     this.#clock = clock;
     this.#gone = gone;
+  }
+
+  sentBytes(): number {
+    return this.#sentBytes;
   }
 
   async dial(port: number, signal?: AbortSignal): Promise<Socket> {

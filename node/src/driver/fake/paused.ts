@@ -14,6 +14,8 @@ export interface FakePausedOptions {
   suspend: PausedVm["suspend"];
   resume(request: BootRequest): Promise<Vm>;
   now(): number;
+  /** What its machine has sent. */
+  readonly sentBytes?: number;
   /** Calls back when its fence ends it; absent: it has none. */
   readonly fence?: (end: (exit: VmExit) => void) => FakeFence;
 }
@@ -58,6 +60,10 @@ export class FakePausedVm implements PausedVm {
 
   release(): void {
     this.#fence?.close();
+  }
+
+  sentBytes(): number {
+    return this.#options.sentBytes ?? 0;
   }
 }
 

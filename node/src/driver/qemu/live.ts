@@ -213,6 +213,7 @@ export function pausedVm({ vmm, guestNetwork, known }: PausedParts, context: Liv
     record: { ...vmm.record, ...known },
     exited: vmm.exited,
     suspend: (request, signal) => saveMemory(vmm, request, { templates, clock, format, signal }),
+    sentBytes: () => guestNetwork?.sentBytes() ?? 0,
     async resume(request, onRunning, signal) {
       const { machineId, network, publishedPorts } = request;
       if (request.fence === "on") await vmm.fence.arm();

@@ -76,6 +76,7 @@ export async function cleanBoot(machine: Machine): Promise<void> {
   held.isEnding = false;
   held.endCause = null;
   held.lastSeenAt = null;
+  held.sentBytes = 0;
   held.isInherited = false;
   machine.adoptAttempts = 0;
   machine.leaving.end();
@@ -108,7 +109,10 @@ function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: Jo
   // Recorded already, unless the agent died before the start was on the disk.
   const startedAt = runs.open({ bootId, machineId: journal.machineId, startedAt: runningSince ?? lastSeenAt });
   const endedAt = Math.max(startedAt, lastSeenAt);
-  return { bootId, startedAt, endedAt, cause: wasWritten ? (held.endCause ?? "unseen") : "unseen" };
+  const cause = wasWritten ? (held.endCause ?? "unseen") : "unseen";
+  // An earlier agent may have counted more than this one saw of a VM that is gone.
+  const egressBytes = Math.max(held.countSent(), runs.sentBytes(bootId));
+  return { bootId, startedAt, endedAt, cause, egressBytes };
 }
 
 /** Removes the machine's files. Absence is final, so the journal is not written any more. */

@@ -43,7 +43,7 @@ CREATE TABLE plans (
   max_total_memory_mb bigint NOT NULL CHECK (max_total_memory_mb >= 0),
   -- Disk in GiB of all machines of a tenant in any state, together.
   max_total_disk_gb bigint NOT NULL CHECK (max_total_disk_gb >= 0),
-  -- Traffic out of machines per month; null: no ceiling.
+  -- GiB that all machines of a tenant may send in a calendar month; null: no ceiling.
   max_egress_gb bigint CHECK (max_egress_gb >= 0),
   -- What happens when the monthly budget is used up.
   budget_policy text NOT NULL DEFAULT 'none' CHECK (budget_policy IN ('none', 'notify', 'block', 'stop')),
@@ -53,6 +53,8 @@ CREATE TABLE plans (
   rate_cpu_hour_micros bigint NOT NULL DEFAULT 0 CHECK (rate_cpu_hour_micros >= 0),
   -- The price per GiB of memory and hour it was made with; rates says which holds.
   rate_memory_gb_hour_micros bigint NOT NULL DEFAULT 0 CHECK (rate_memory_gb_hour_micros >= 0),
+  -- The price per GiB that machines send it was made with; rates says which holds.
+  rate_egress_gb_micros bigint NOT NULL DEFAULT 0 CHECK (rate_egress_gb_micros >= 0),
   -- Price of one exec in millionths.
   rate_exec_micros bigint NOT NULL DEFAULT 0 CHECK (rate_exec_micros >= 0),
   -- Refill of the tenant's token bucket.
@@ -79,6 +81,8 @@ CREATE TABLE rates (
   cpu_hour_micros bigint NOT NULL CHECK (cpu_hour_micros >= 0),
   -- Micros for one GiB of memory for an hour.
   memory_gb_hour_micros bigint NOT NULL CHECK (memory_gb_hour_micros >= 0),
+  -- Micros for one GiB that machines send.
+  egress_gb_micros bigint NOT NULL DEFAULT 0 CHECK (egress_gb_micros >= 0),
   -- When it was made; before active_from, but for the first.
   created_at timestamptz NOT NULL,
   UNIQUE (plan_id, active_from)
@@ -208,3 +212,43 @@ CREATE TABLE idempotency_keys (
   CHECK (answer IS NULL OR status IS NOT NULL)
 );
 CREATE INDEX idempotency_keys_by_expiry ON idempotency_keys (expires_at);
+
+-- Refuses every statement that it is a trigger of.
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'rows of % are never changed', TG_TABLE_NAME;
+END $$;
+
+-- The billing time of a tenant at an instant of real time: the same instant, unless its test clock is ahead.
+-- Every recorded interval calls it, and PL/pgSQL keeps the plan of its query for the connection.
+CREATE FUNCTION billing_time(tenant text, real_at timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN real_at + coalesce((
+    SELECT max(c.ahead_ms) FROM clock_advances c WHERE c.tenant_id = tenant AND c.active_from <= real_at), 0) * interval '1 millisecond';
+END $$;
+
+-- Test clocks only move forward, and only tenants that were created with one have it.
+CREATE FUNCTION check_clock_advance() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT (SELECT t.has_test_clock FROM tenants t WHERE t.id = NEW.tenant_id)
+    OR EXISTS (SELECT FROM clock_advances c WHERE c.tenant_id = NEW.tenant_id
+      AND (c.ahead_ms >= NEW.ahead_ms OR c.active_from > NEW.active_from)) THEN
+    RAISE EXCEPTION 'tenant % has no test clock, or it would be set back', NEW.tenant_id;
+  END IF;
+  RETURN NEW;
+END $$;
+
+-- Refuses to give, take or set back a test clock.
+CREATE FUNCTION refuse_clock_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'tenant % cannot get or lose a test clock, and a test clock is never set back', OLD.id;
+END $$;
+
+CREATE TRIGGER clock_advances_checked BEFORE INSERT ON clock_advances
+  FOR EACH ROW EXECUTE FUNCTION check_clock_advance();
+CREATE TRIGGER clock_advances_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON clock_advances
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER tenants_clock BEFORE UPDATE OF has_test_clock, clock_ahead_ms ON tenants
+  FOR EACH ROW WHEN (new.has_test_clock <> old.has_test_clock OR new.clock_ahead_ms < old.clock_ahead_ms)
+  EXECUTE FUNCTION refuse_clock_change();

@@ -30,12 +30,17 @@ CREATE TABLE machine_runs (
   -- What the machine ran after that does not count: it was deleted then, or its node had not reported since
   -- when it was deleted. By the server's clock; null: no bound.
   counted_until timestamptz,
+  -- Bytes that it has sent, as far as its node has said. Never less than before.
+  egress_bytes bigint NOT NULL DEFAULT 0 CHECK (egress_bytes >= 0),
+  -- When the server received that, by its clock. Null: nothing was sent.
+  egress_at timestamptz,
   -- The number of the node's record of it. Null until that record has arrived: an answer to a request was
   -- quicker.
   sequence bigint,
   -- When the server first received it.
   recorded_at timestamptz NOT NULL,
   CHECK (ended_at IS NULL OR ended_at >= started_at),
+  CONSTRAINT sent_at_some_time CHECK (egress_bytes = 0 OR egress_at IS NOT NULL),
   CONSTRAINT machine_runs_end_check CHECK ((ended_at IS NULL) = (end_cause IS NULL))
 );
 CREATE INDEX machine_runs_machine ON machine_runs (machine_id, started_at);
@@ -91,8 +96,9 @@ CREATE TABLE usage_intervals (
   -- Whose cost it is, as of its start; null: the machine was gone when this was first recorded.
   attribution_id bigint,
   -- What was used.
-  meter text NOT NULL CHECK (meter IN ('uptime', 'cpu', 'memory', 'disk')),
-  -- How much at a time: 1 of uptime, virtual processors, MiB of memory, GiB of disk.
+  meter text NOT NULL CHECK (meter IN ('uptime', 'cpu', 'memory', 'disk', 'egress')),
+  -- How much at a time: 1 of uptime, virtual processors, MiB of memory, GiB of disk. Of egress the bytes that
+  -- its node counted together: its intervals have one millisecond, so that they add up like the others.
   quantity bigint NOT NULL CHECK (quantity >= 1),
   -- The rate that held; while it has no end, the one it began with.
   rate_id text NOT NULL,
@@ -116,11 +122,13 @@ CREATE TABLE usage_intervals (
   -- no overlap is admitted.
   CONSTRAINT nothing_twice EXCLUDE USING gist (
     hashtextextended(coalesce(boot_id, machine_id) || ' ' || meter, 0) WITH =,
-    tstzrange(started_at, ended_at) WITH &&)
+    tstzrange(started_at, ended_at) WITH &&) WHERE (meter <> 'egress'),
+  CONSTRAINT egress_in_a_millisecond CHECK (meter <> 'egress' OR ended_at = started_at + interval '1 millisecond')
 );
 CREATE INDEX usage_intervals_closed ON usage_intervals (tenant_id, closed_in) WHERE closed_in IS NOT NULL;
 CREATE INDEX usage_intervals_of_machine ON usage_intervals (machine_id, ended_at);
 CREATE INDEX usage_intervals_of_tenant ON usage_intervals (tenant_id, ended_at);
+CREATE INDEX usage_intervals_sent ON usage_intervals (tenant_id, ended_at) INCLUDE (quantity) WHERE meter = 'egress';
 CREATE INDEX usage_intervals_open ON usage_intervals (coalesce(boot_id, machine_id)) WHERE ended_at IS NULL;
 
 -- What of a month closed intervals of a tenant amount to, up to a cut: one row for each tenant, replaced by
@@ -132,7 +140,7 @@ CREATE TABLE usage_subtotals (
   month date NOT NULL CHECK (date_trunc('month', month) = month),
   -- It has the intervals with a lower closed_in, and no others.
   cut bigint NOT NULL,
-  -- cpu or memory, of each sum.
+  -- cpu, memory or egress, of each sum.
   meters text[] NOT NULL,
   -- The rate of each sum.
   rate_ids text[] NOT NULL,
@@ -142,14 +150,16 @@ CREATE TABLE usage_subtotals (
     CHECK (cardinality(meters) = cardinality(rate_ids) AND cardinality(meters) = cardinality(amounts))
 );
 
--- One row for each event about a budget, so that each is written once. Written by
+-- One row for each event about a budget or a ceiling of egress, so that each is written once. Written by
 -- server/src/usage/notices-store.ts.
 CREATE TABLE budget_notices (
   -- The tenant that was notified.
   tenant_id text NOT NULL REFERENCES tenants,
   -- The first day of the month, in UTC.
   month date NOT NULL CHECK (date_trunc('month', month) = month),
-  -- The share of the budget that was used.
+  -- What is used: money, or bytes that machines send.
+  bound text NOT NULL CHECK (bound IN ('budget', 'egress')),
+  -- The share of it that was used.
   percent integer NOT NULL CHECK (percent IN (80, 100)),
-  PRIMARY KEY (tenant_id, month, percent)
+  PRIMARY KEY (tenant_id, month, bound, percent)
 );

@@ -4,48 +4,6 @@
 -- Triggers write usage in the transaction that writes the run or the machine, so that neither can be recorded
 -- without the other, whichever statement wrote it.
 
--- Refuses every statement that it is a trigger of.
-CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  RAISE EXCEPTION 'rows of % are never changed', TG_TABLE_NAME;
-END $$;
-
--- ======== Test clocks ========
-
--- The billing time of a tenant at an instant of real time: the same instant, unless its test clock is ahead.
--- Every recorded interval calls it, and PL/pgSQL keeps the plan of its query for the connection.
-CREATE FUNCTION billing_time(tenant text, real_at timestamptz) RETURNS timestamptz
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-  RETURN real_at + coalesce((
-    SELECT max(c.ahead_ms) FROM clock_advances c WHERE c.tenant_id = tenant AND c.active_from <= real_at), 0) * interval '1 millisecond';
-END $$;
-
--- Test clocks only move forward, and only tenants that were created with one have it.
-CREATE FUNCTION check_clock_advance() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF NOT (SELECT t.has_test_clock FROM tenants t WHERE t.id = NEW.tenant_id)
-    OR EXISTS (SELECT FROM clock_advances c WHERE c.tenant_id = NEW.tenant_id
-      AND (c.ahead_ms >= NEW.ahead_ms OR c.active_from > NEW.active_from)) THEN
-    RAISE EXCEPTION 'tenant % has no test clock, or it would be set back', NEW.tenant_id;
-  END IF;
-  RETURN NEW;
-END $$;
-
--- Refuses to give, take or set back a test clock.
-CREATE FUNCTION refuse_clock_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  RAISE EXCEPTION 'tenant % cannot get or lose a test clock, and a test clock is never set back', OLD.id;
-END $$;
-
-CREATE TRIGGER clock_advances_checked BEFORE INSERT ON clock_advances
-  FOR EACH ROW EXECUTE FUNCTION check_clock_advance();
-CREATE TRIGGER clock_advances_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON clock_advances
-  FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
-CREATE TRIGGER tenants_clock BEFORE UPDATE OF has_test_clock, clock_ahead_ms ON tenants
-  FOR EACH ROW WHEN (new.has_test_clock <> old.has_test_clock OR new.clock_ahead_ms < old.clock_ahead_ms)
-  EXECUTE FUNCTION refuse_clock_change();
-
 -- ======== Prices ========
 
 -- The price of each tenant for each time. The prices of one plan are found by index. For a tenant whose test
@@ -91,8 +49,8 @@ $$;
 -- their own.
 CREATE FUNCTION record_plan() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
-  VALUES (NEW.id, 'epoch', NEW.rate_cpu_hour_micros, NEW.rate_memory_gb_hour_micros, NEW.created_at);
+  INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, egress_gb_micros, created_at)
+  VALUES (NEW.id, 'epoch', NEW.rate_cpu_hour_micros, NEW.rate_memory_gb_hour_micros, NEW.rate_egress_gb_micros, NEW.created_at);
   IF NEW.is_default THEN
     PERFORM change_tenant_plan(t.id, NEW.id, billing_time(t.id, NEW.created_at))
     FROM (SELECT id FROM tenants WHERE plan_id IS NULL ORDER BY id FOR UPDATE) t;
@@ -246,6 +204,27 @@ BEGIN
   RETURN NULL;
 END $$;
 
+-- Records what a run has sent since its node said so last, in the millisecond in which the server learned of
+-- it: not before the run began, and not after it or its machine ended. It runs before record_run, which ends
+-- the interval that says whose cost the run is. The lock is that of close_usage.
+CREATE FUNCTION record_egress() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  at timestamptz;
+  attribution bigint;
+BEGIN
+  PERFORM 1 FROM tenants t WHERE t.id = NEW.tenant_id FOR KEY SHARE;
+  at := date_trunc('milliseconds', billing_time(NEW.tenant_id,
+    greatest(NEW.started_at, least(NEW.egress_at, NEW.ended_at, NEW.counted_until))));
+  SELECT u.attribution_id INTO attribution FROM usage_intervals u
+  WHERE coalesce(u.boot_id, u.machine_id) = NEW.boot_id AND u.ended_at IS NULL LIMIT 1;
+  INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
+  SELECT NEW.tenant_id, NEW.machine_id, NEW.boot_id, coalesce(attribution, attribution_of(NEW.machine_id)), 'egress',
+    NEW.egress_bytes - CASE TG_OP WHEN 'UPDATE' THEN OLD.egress_bytes ELSE 0 END, at, at + interval '1 millisecond', p.rate_id,
+    billing_time(NEW.tenant_id, clock_timestamp())
+  FROM rated_parts(NEW.tenant_id, at, at) p;
+  RETURN NULL;
+END $$;
+
 -- Records the use of a machine's disk, from its creation to its delete.
 CREATE FUNCTION record_disk() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -295,6 +274,10 @@ END $$;
 
 CREATE TRIGGER machine_runs_recorded AFTER INSERT ON machine_runs REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION record_runs();
+CREATE TRIGGER machine_runs_sent AFTER UPDATE OF egress_bytes ON machine_runs
+  FOR EACH ROW WHEN (new.egress_bytes > old.egress_bytes) EXECUTE FUNCTION record_egress();
+CREATE TRIGGER machine_runs_sent_before AFTER INSERT ON machine_runs
+  FOR EACH ROW WHEN (new.egress_bytes > 0) EXECUTE FUNCTION record_egress();
 CREATE TRIGGER machine_runs_used AFTER UPDATE OF ended_at, counted_until ON machine_runs
   FOR EACH ROW EXECUTE FUNCTION record_run();
 CREATE TRIGGER machines_used AFTER INSERT OR UPDATE OF deleted_at ON machines
@@ -312,6 +295,12 @@ BEGIN
   RAISE EXCEPTION 'run % has ended and cannot change', OLD.boot_id;
 END $$;
 
+-- What a run has sent never becomes less: the next growth would be billed again.
+CREATE FUNCTION refuse_less_egress() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'run % has sent % bytes, which cannot become %', OLD.boot_id, OLD.egress_bytes, NEW.egress_bytes;
+END $$;
+
 -- A run that something was billed for is never deleted.
 CREATE FUNCTION refuse_delete_of_billed_run() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -323,6 +312,8 @@ END $$;
 
 CREATE TRIGGER machine_runs_final BEFORE UPDATE ON machine_runs
   FOR EACH ROW WHEN (old.ended_at IS NOT NULL) EXECUTE FUNCTION refuse_change_of_ended_run();
+CREATE TRIGGER machine_runs_grow BEFORE UPDATE OF egress_bytes ON machine_runs
+  FOR EACH ROW WHEN (new.egress_bytes < old.egress_bytes) EXECUTE FUNCTION refuse_less_egress();
 CREATE TRIGGER machine_runs_kept BEFORE DELETE ON machine_runs
   FOR EACH ROW EXECUTE FUNCTION refuse_delete_of_billed_run();
 CREATE TRIGGER machine_runs_not_truncated BEFORE TRUNCATE ON machine_runs
@@ -345,10 +336,11 @@ $$;
 -- What an amount (quantity × milliseconds) of a meter costs, in micros, rounded down. As lineMicros in
 -- server/src/usage/usage.ts.
 CREATE FUNCTION usage_micros(
-  meter text, amount numeric, cpu_hour_micros bigint, memory_gb_hour_micros bigint
+  meter text, amount numeric, rate rates
 ) RETURNS numeric LANGUAGE sql IMMUTABLE AS $$
-  SELECT CASE meter WHEN 'cpu' THEN div(amount * cpu_hour_micros, 3600000)
-    WHEN 'memory' THEN div(amount * memory_gb_hour_micros, 3686400000) ELSE 0 END
+  SELECT CASE meter WHEN 'cpu' THEN div(amount * rate.cpu_hour_micros, 3600000)
+    WHEN 'memory' THEN div(amount * rate.memory_gb_hour_micros, 3686400000)
+    WHEN 'egress' THEN div(amount * rate.egress_gb_micros, 1073741824) ELSE 0 END
 $$;
 
 -- What the usage of a tenant costs in its current month, in micros: as usage/intervals-store.ts sums and
@@ -364,10 +356,10 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     SELECT s.* FROM usage_subtotals s WHERE s.tenant_id = tenant AND s.month = (SELECT from_at AT TIME ZONE 'UTC' FROM month)::date),
   parts AS (
     SELECT u.meter, u.quantity, u.rate_id, u.started_at, u.ended_at FROM usage_intervals u
-    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.ended_at > (SELECT from_at FROM month) AND NOT EXISTS (SELECT FROM subtotal)
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.ended_at > (SELECT from_at FROM month) AND NOT EXISTS (SELECT FROM subtotal)
     UNION ALL
     SELECT u.meter, u.quantity, u.rate_id, u.started_at, u.ended_at FROM usage_intervals u
-    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.closed_in >= (SELECT cut FROM subtotal)
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.closed_in >= (SELECT cut FROM subtotal)
     UNION ALL
     SELECT u.meter, u.quantity, p.rate_id, p.started_at, p.ended_at
     FROM usage_intervals u
@@ -375,7 +367,7 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     LEFT JOIN nodes n ON n.id = m.node_id
     CROSS JOIN LATERAL rated_parts(tenant, u.started_at,
       greatest(u.started_at, billing_time(tenant, least(real_at, n.last_heartbeat_at)))) p
-    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory') AND u.ended_at IS NULL),
+    WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.ended_at IS NULL),
   amounts AS (
     SELECT p.meter, p.rate_id, p.quantity * greatest(0, floor(1000 * extract(epoch FROM
       least(p.ended_at, m.to_at) - greatest(p.started_at, m.from_at)))) AS amount
@@ -386,11 +378,17 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     SELECT u.meter, u.rate_id, u.quantity * (
       greatest(0, floor(1000 * extract(epoch FROM m.to_at - greatest(u.started_at, m.from_at))))
       - greatest(0, floor(1000 * extract(epoch FROM least(u.ended_at, m.until_at) - greatest(u.started_at, m.from_at)))))
-    FROM month m CROSS JOIN subtotal s JOIN usage_intervals u ON u.tenant_id = tenant AND u.meter IN ('cpu', 'memory')
+    FROM month m CROSS JOIN subtotal s JOIN usage_intervals u ON u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress')
       AND u.ended_at > (SELECT to_at FROM month) AND u.closed_in - s.cut < 0),
   lines AS (SELECT meter, rate_id, sum(amount) AS amount FROM amounts GROUP BY 1, 2)
-  SELECT least(coalesce(sum(usage_micros(l.meter, l.amount, r.cpu_hour_micros, r.memory_gb_hour_micros)), 0), 9007199254740991)::bigint
+  SELECT least(coalesce(sum(usage_micros(l.meter, l.amount, r)), 0), 9007199254740991)::bigint
   FROM lines l JOIN rates r ON r.id = l.rate_id
+$$;
+
+-- Bytes that the machines of a tenant have sent in its current month, as far as their nodes have said.
+CREATE FUNCTION egress_in_month(tenant text, real_at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT least(coalesce(sum(u.quantity), 0), 9007199254740991)::bigint FROM usage_intervals u
+  WHERE u.tenant_id = tenant AND u.meter = 'egress' AND u.ended_at > month_of(billing_time(tenant, real_at))
 $$;
 
 -- The monthly budget of a tenant's plan if it refuses starts or stops machines, in micros; null: there is
