@@ -12,6 +12,7 @@ import { renderMicros } from "@flotilla/base/money";
 import type { TObject, TProperties } from "typebox";
 import { BUDGET_POLICIES, type BudgetPolicy } from "./plans.ts";
 import { int64, oneOf, type Static, timestamp, Type, typePattern } from "./schema.ts";
+import { renderGb } from "./traffic.ts";
 
 export const EVENT_LEVELS = ["info", "warn", "error"] as const;
 export type EventLevel = (typeof EVENT_LEVELS)[number];
@@ -187,6 +188,11 @@ export const EVENTS = {
     },
     budgetText,
   ),
+  "tenant.egressUsed": is("warn", { percent: number, sentBytes: int64(), maxEgressGb: int64() }, (data) => {
+    const consequence = "; starts are refused until the month ends, and running machines are stopped";
+    const sent = `${renderGb(data.sentBytes)} of ${data.maxEgressGb} GB`;
+    return `${data.percent} % of the month's egress is used: ${sent}${data.percent === 100 ? consequence : ""}`;
+  }),
 } as const;
 
 export type EventType = keyof typeof EVENTS;

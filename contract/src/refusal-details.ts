@@ -34,6 +34,7 @@ const PLAN_LIMITS = [
   "maxCpus",
   "maxMemoryMb",
   "maxDiskGb",
+  "maxEgressGb",
 ] as const;
 export type PlanLimit = (typeof PLAN_LIMITS)[number];
 

@@ -56,7 +56,11 @@ test("a pattern matches one type, or those that begin with a subject", () => {
   const types = Object.keys(EVENTS) as EventType[];
   const matched = (...patterns: string[]) => types.filter((type) => matchesType(type, patterns));
   assert.deepEqual(matched("machine.start"), []);
-  assert.deepEqual(matched("machine.started", "tenant.*"), ["machine.started", "tenant.budgetUsed"]);
+  assert.deepEqual(matched("machine.started", "tenant.*"), [
+    "machine.started",
+    "tenant.budgetUsed",
+    "tenant.egressUsed",
+  ]);
   assert.deepEqual(matched("webhook.*"), ["webhook.disabled"]);
   assert.deepEqual(matched("mach.*"), []);
 });

@@ -32,8 +32,10 @@ export async function run(call: Call): Promise<void> {
 const machines = ({ effectiveMaxMachines, plan }: AccountInfo): string =>
   `at most ${effectiveMaxMachines}${plan === null ? "" : `, ${plan.maxConcurrentMachines} of them running`}`;
 
-const egress = ({ plan, periodUsage }: AccountInfo): string | null =>
-  plan?.maxEgressGb == null ? null : `at most ${plan.maxEgressGb} GB a month, ${periodUsage.egressGb.toFixed(3)} sent`;
+function egress({ plan, periodUsage }: AccountInfo): string | null {
+  const max = plan?.maxEgressGb ?? null;
+  return max === null ? null : `at most ${max} GB a month, ${periodUsage.egressGb.toFixed(3)} sent`;
+}
 
 const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>
   `at most ${cpus} CPUs, ${renderMemory(memoryMb)} memory, ${diskGb} GB disk`;

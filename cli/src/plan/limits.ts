@@ -2,7 +2,7 @@
  * The options for a plan's limits, which `plan create` and `plan update` share.
  */
 import type { Command } from "commander";
-import { count, diskGb, memoryMb } from "../arguments.ts";
+import { count, countOrZero, diskGb, memoryMb, orNone } from "../arguments.ts";
 
 export const withLimits = (command: Command): Command =>
   command
@@ -11,6 +11,7 @@ export const withLimits = (command: Command): Command =>
     .option("--max-cpus <count>", "virtual processors of one machine", count)
     .option("--max-memory <size>", "memory of one machine, such as 8g", memoryMb)
     .option("--max-disk <size>", "disk of one machine, such as 100g", diskGb)
+    .option("--max-egress <GB>", "what its machines may send in a month, or none", orNone(countOrZero))
     .option("--budget-policy <policy>", "what happens when the budget is used up: none, notify, block or stop");
 
 export interface Limits {
@@ -19,6 +20,7 @@ export interface Limits {
   readonly maxCpus?: number;
   readonly maxMemory?: number;
   readonly maxDisk?: number;
+  readonly maxEgress?: number | "none";
   readonly budgetPolicy?: string;
 }
 
@@ -29,6 +31,7 @@ export const limitsOf = (limits: Limits) => ({
   maxCpus: limits.maxCpus,
   maxMemoryMb: limits.maxMemory,
   maxDiskGb: limits.maxDisk,
+  maxEgressGb: limits.maxEgress === "none" ? null : limits.maxEgress,
   // The server knows the policies, and lists them when it refuses another word.
   budgetPolicy: limits.budgetPolicy as "none" | undefined,
 });

@@ -7,6 +7,7 @@ import type { PlacementExplanation, PlacementRequest } from "@flotilla/contract/
 import { Refusal } from "@flotilla/contract/errors";
 import { type PlacementRequest as PlacedRequest, type Score, total, type Verdict } from "../placement/place.ts";
 import { refuseOverBudget } from "../usage/budget.ts";
+import { refuseOverEgress } from "../usage/egress.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import { isSuspended, readTotals } from "../usage/store.ts";
 import { type Reason, reasonOf } from "./placement-reason.ts";
@@ -112,14 +113,16 @@ async function tenantRefusal(
       advice: `\`flotilla tenant reactivate ${tenantId}\` ends the suspension`,
     };
   const ceilings = await services.ceilingsOf(tenantId);
-  const overBudget = await refuseOverBudget(context, tenantId, ceilings, sizeOf(machine)).then(
-    () => undefined,
-    (error: unknown) => {
-      if (error instanceof Refusal) return error;
-      throw error;
-    },
-  );
-  const refusal = overBudget ?? activeRefusal(machine, await readTotals(context.db, tenantId), ceilings, plansUrl);
+  const overMonth = await refuseOverBudget(context, tenantId, ceilings, sizeOf(machine))
+    .then(() => refuseOverEgress(context, tenantId, ceilings, plansUrl))
+    .then(
+      () => undefined,
+      (error: unknown) => {
+        if (error instanceof Refusal) return error;
+        throw error;
+      },
+    );
+  const refusal = overMonth ?? activeRefusal(machine, await readTotals(context.db, tenantId), ceilings, plansUrl);
   if (refusal === undefined) return null;
   return {
     reason: refusal.message,

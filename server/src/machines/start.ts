@@ -22,6 +22,7 @@ import { placementRequest } from "./placement-request.ts";
 import { requestStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
 import { hasBlockingBudget, refuseOverBudget } from "../usage/budget.ts";
+import { refuseOverEgress } from "../usage/egress.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import { asReached } from "./reached.ts";
 import type { MachineRecord } from "./record.ts";
@@ -80,6 +81,7 @@ async function acceptStart(
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase && (phase !== "running" || options.isAutomatic || isResponsive(machine))) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
+    await refuseOverEgress(context, machine.tenantId, ceilings, services.plansUrl);
     const nodeId = await chooseNode(services, machine, attempt > 0);
     const change = requestStart(machine, {
       tenantId: machine.tenantId,

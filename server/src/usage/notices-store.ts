@@ -26,7 +26,7 @@ export const listBudgeted = (
       held_in_month(t.id, ${instantOf(now)}::timestamptz, NULL) AS "heldMicros"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE p.budget_policy <> 'none' AND p.monthly_budget_micros IS NOT NULL AND t.id > ${after}
-      AND NOT EXISTS (SELECT FROM budget_notices n WHERE n.tenant_id = t.id AND n.percent = 100
+      AND NOT EXISTS (SELECT FROM budget_notices n WHERE n.tenant_id = t.id AND n.bound = 'budget' AND n.percent = 100
         AND n.month = date_trunc('month', (${instantOf(now)}::timestamptz + t.clock_ahead_ms * interval '1 ms') AT TIME ZONE 'UTC')::date)
       AND (EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)
         OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at > ${instantOf(now - RECENT_MS)}::timestamptz + t.clock_ahead_ms * interval '1 ms')
@@ -38,18 +38,18 @@ export const insertNotices = (
   db: Queryable,
   { notices, month, now }: { readonly notices: readonly Notice[]; readonly month: number; readonly now: number },
 ): Promise<number> => {
-  const due = notices.map(({ tenantId, percent, event }) => ({ tenantId, percent, event: eventDocument(event) }));
+  const due = notices.map(({ event, ...notice }) => ({ ...notice, event: eventDocument(event) }));
   return db.execute(sql`
     WITH due AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(due)}::jsonb)
-        AS d("tenantId" text, percent int, event jsonb)),
+        AS d("tenantId" text, bound text, percent int, event jsonb)),
     noted AS (
-      INSERT INTO budget_notices (tenant_id, month, percent)
-      SELECT "tenantId", (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date, percent FROM due
-      ORDER BY 1, 3
-      ON CONFLICT DO NOTHING RETURNING tenant_id, percent)
+      INSERT INTO budget_notices (tenant_id, month, bound, percent)
+      SELECT "tenantId", (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date, bound, percent FROM due
+      ORDER BY 1, 3, 4
+      ON CONFLICT DO NOTHING RETURNING tenant_id, bound, percent)
     ${insertEvents(sql`
       SELECT d."tenantId" AS tenant_id, d."tenantId" AS subject_id, d.event, ${instantOf(now)}::timestamptz AS created_at
-      FROM due d JOIN noted n ON n.tenant_id = d."tenantId" AND n.percent = d.percent
-      ORDER BY d."tenantId", d.percent`)}`);
+      FROM due d JOIN noted n ON n.tenant_id = d."tenantId" AND n.bound = d.bound AND n.percent = d.percent
+      ORDER BY d."tenantId", d.bound, d.percent`)}`);
 };

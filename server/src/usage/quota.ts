@@ -5,6 +5,7 @@
  * statements that insert and start machines (machines/store.ts) do the counting, so that there is no race.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { renderGb } from "@flotilla/contract/traffic";
 import type { PlanLimit } from "@flotilla/contract/refusal-details";
 import type { BudgetPolicy } from "@flotilla/contract/plans";
 
@@ -24,6 +25,8 @@ export interface Ceilings {
   readonly maxCpus: number;
   readonly maxMemoryMb: number;
   readonly maxDiskGb: number;
+  /** What all machines may send in a calendar month in UTC; null: no ceiling. */
+  readonly maxEgressGb: number | null;
   readonly budgetPolicy: BudgetPolicy;
   /** Budget of a calendar month in UTC; null: none. */
   readonly monthlyBudgetMicros: number | null;
@@ -70,7 +73,7 @@ export function activeRefusal(
       `concurrency limit reached: ${allows(ceilings)} ${ceilings.maxConcurrentMachines} machines running at once; ${advice(plansUrl)}`,
       { limit: { of: "maxConcurrentMachines", bound: "<=", value: ceilings.maxConcurrentMachines } },
     );
-  const sums: readonly [string, number, number, PlanLimit, string][] = [
+  const sums: readonly [string, number, number, "maxTotalMemoryMb" | "maxTotalCpus", string][] = [
     ["memory", held.memoryMb, size.memoryMb, "maxTotalMemoryMb", "MB of memory"],
     ["vCPU", held.cpus, size.cpus, "maxTotalCpus", "vCPUs"],
   ];
@@ -87,6 +90,18 @@ export function activeRefusal(
   return undefined;
 }
 
+/** `sentBytes`: of the month; `nextMonth`: when it ends, in epoch milliseconds. */
+export const egressRefusal = (
+  { planName, maxEgressGb }: Pick<Ceilings, "planName"> & { readonly maxEgressGb: number },
+  { sentBytes, nextMonth }: { readonly sentBytes: number; readonly nextMonth: number },
+  plansUrl: string | null,
+): Refusal =>
+  new Refusal(
+    "quota_exceeded",
+    `egress limit reached: your ${planName} plan allows machines to send ${maxEgressGb} GB a month, and ${renderGb(sentBytes)} were sent; ${advice(plansUrl)}, or wait for the next month, which begins at ${new Date(nextMonth).toISOString()}`,
+    { limit: { of: "maxEgressGb", bound: "<=", value: maxEgressGb } },
+  );
+
 /**
  * Throws when the size exceeds the plan's ceiling for one machine. `named`: the sizes that the request itself
  * named; `path`: where it has them.
@@ -100,7 +115,7 @@ export function refuseOversize(
     path,
   }: { readonly ceilings: Ceilings; readonly plansUrl: string | null; readonly path: "" | "resources." },
 ): void {
-  const rules: readonly [number, PlanLimit, string, string | null][] = [
+  const rules: readonly [number, "maxCpus" | "maxMemoryMb" | "maxDiskGb", string, string | null][] = [
     [size.cpus, "maxCpus", "vCPUs", typeof named?.cpus === "number" ? null : "cpus"],
     [size.memoryMb, "maxMemoryMb", "MB of memory", typeof named?.memoryMb === "number" ? null : "memoryMb"],
     [size.diskGb, "maxDiskGb", "GB of disk", null],

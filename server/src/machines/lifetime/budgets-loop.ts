@@ -1,6 +1,6 @@
 /**
  * Renews the holds on budgets for running machines. Once a monthly budget has no room for them, stops the
- * tenant's machines if its plan says so.
+ * tenant's machines if its plan says so, and once they have sent what the plan allows in a month.
  *
  * Reads usage; writes ledger_holds (usage/holds-store.ts), stops (machines/lifetime/end.ts), the event of the
  * full budget (usage/notices-store.ts), and subtotals (usage/subtotals-store.ts), so that no check reads all
@@ -9,8 +9,8 @@
  * Always:
  * - A hold that this loop renewed lasts HOLD_MS. If it does not fit, the machines are stopped while the
  *   previous one lasts, which is at least HOLD_MS less this loop's period.
- * - An activation makes six statements, one more for each test clock that is ahead, two more if some are over
- *   their budget, one more for each hundred tenants after the first, and a short transaction for each
+ * - An activation makes seven statements, one more for each test clock that is ahead, two more if some are
+ *   over their budget, one more for each hundred tenants after the first, and a short transaction for each
  *   subtotal.
  * - Two servers may find the same tenant; each machine is stopped by one fenced write.
  *
@@ -22,7 +22,8 @@ import { listDesiredRunning } from "./store.ts";
 import { stopForTenant } from "./end.ts";
 import type { ConvergeServices, MachineServices } from "../services.ts";
 import { HOLD_MS, readSpent, renewHolds } from "../../usage/holds-store.ts";
-import { isUsedUp, NOTICE_PERCENTS, noticesOf } from "../../usage/notices.ts";
+import { listRunningCeiled } from "../../usage/egress-store.ts";
+import { egressNoticesOf, isEgressUsedUp, isUsedUp, NOTICE_PERCENTS, noticesOf } from "../../usage/notices.ts";
 import { insertNotices } from "../../usage/notices-store.ts";
 import { listStoppable } from "../../usage/store.ts";
 import { listUnsummed, writeSubtotal } from "../../usage/subtotals-store.ts";
@@ -41,7 +42,7 @@ export function budgetReconciler(
   return {
     name: "budgets",
     purpose:
-      "holds what running machines cost next, and stops those of tenants whose monthly budget has no room for it",
+      "holds what running machines cost next, and stops those of tenants whose monthly budget or egress is used up",
     periodMs: BUDGET_PERIOD_MS,
     wakeOn: ["clocks"],
     async activate() {
@@ -63,7 +64,7 @@ interface Done {
   readonly errors: readonly string[];
 }
 
-/** Stops the machines of tenants whose budget is used up; returns how many. */
+/** Stops the machines of tenants whose budget or egress is used up; returns how many. */
 async function stopOverBudget(
   services: ConvergeServices & Pick<MachineServices, "inBackground" | "nodeWaitMs">,
   now: number,
@@ -81,6 +82,13 @@ async function stopOverBudget(
     const notices = full.flatMap((tenant) => noticesOf(tenant, used(tenant.tenantId), NOTICE_PERCENTS));
     await insertNotices(db, { notices, month: monthUpTo(now + aheadMs).from, now });
     for (const { tenantId, budgetMicros } of full) over.set(tenantId, whyStopped(used(tenantId) >= budgetMicros));
+  }
+  const senders = (await listRunningCeiled(db, now)).filter(isEgressUsedUp);
+  for (const [aheadMs, group] of Map.groupBy(senders, (tenant) => tenant.clockAheadMs)) {
+    const notices = group.flatMap((tenant) => egressNoticesOf(tenant, NOTICE_PERCENTS));
+    await insertNotices(db, { notices, month: monthUpTo(now + aheadMs).from, now });
+    for (const { tenantId, maxEgressGb } of group)
+      over.set(tenantId, `its tenant's machines have sent the ${maxEgressGb} GB that they may send in a month`);
   }
   if (over.size === 0) return { count: 0, errors: [] };
   const machines = await listDesiredRunning(context, [...over.keys()]);
