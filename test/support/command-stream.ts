@@ -13,7 +13,7 @@ import { pause, until } from "./until.ts";
 
 /** Prints numbers in order, until there is a file of that path; ends with 3. */
 export const counting = (gate: string): string =>
-  `i=0; while [ ! -e ${gate} ]; do end=$((i+200)); while [ $i -lt $end ]; do i=$((i+1)); echo $i; done; usleep 20000; done; exit 3`;
+  `i=0; while [ ! -e ${gate} ]; do end=$((i+200)); while [ $i -lt $end ]; do i=$((i+1)); echo $i; done; usleep 100000; done; exit 3`;
 
 export class CommandStream {
   stdout = "";
@@ -43,7 +43,7 @@ export class CommandStream {
 }
 
 const BLOCK_BYTES = 4096;
-const REST_MS = 10;
+const REST_MS = 40;
 /** On its way to the program and back; more is sent when it comes back. */
 export const OPEN_BYTES_MAX = 512 * 1024;
 
@@ -98,6 +98,7 @@ export class EchoTerminal {
       this.receivedBytes += data.byteLength;
       this.#received.update(data);
     }
+    if (!this.#isFeeding) return;
     this.#socket.pause();
     void pause(REST_MS).then(() => this.#socket.resume());
     while (this.#isFeeding && this.#sentBytes - this.receivedBytes < OPEN_BYTES_MAX) {

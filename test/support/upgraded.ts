@@ -14,8 +14,8 @@ const LONG = { deadlineMs: 120_000, everyMs: 50 };
 const LINE_BYTES = 9;
 /** Size of what is sent at once. */
 const CHUNK_BYTES = 32 * 1024;
-/** After each piece that was read: at most 64 KiB. */
-const REST_MS = 30;
+/** After each piece that was read, at most 64 KiB, until the end is requested. */
+const REST_MS = 100;
 
 /** Answers every request with an upgrade and then returns what it gets; /count sends numbers instead. */
 const HANDLER = `#!/bin/sh
@@ -66,6 +66,7 @@ export class Upgraded {
     this.#sends = sends;
     socket.on("data", (chunk: Buffer) => {
       this.#take(chunk);
+      if (this.#isStopped) return;
       socket.pause();
       void pause(REST_MS).then(() => socket.resume());
     });
