@@ -11,9 +11,13 @@ import { type TestContext, test } from "node:test";
 import { createLog } from "../../server/src/log.ts";
 import { putCluster } from "../../server/test/support/cluster.ts";
 import { makeDisk } from "../../server/test/support/disk.ts";
+import { DrawnTests } from "../../test/support/drawn.ts";
 import { until } from "../../test/support/until.ts";
 import { startCli, temporaryHome } from "./run-cli.ts";
 import { childOf, commandLine, isGone, makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
+
+/** Of seven, besides that of a full disk. */
+const TESTS_PER_RUN = 4;
 
 /** Waits until no process of the data directory runs; the error lists the processes. */
 async function nothingIsLeft(dataDirectory: string): Promise<void> {
@@ -22,7 +26,9 @@ async function nothingIsLeft(dataDirectory: string): Promise<void> {
   );
 }
 
-test("signals that arrive together count as one, and a later one leaves nothing behind either", async (t) => {
+const some = new DrawnTests();
+
+some.test("signals that arrive together count as one, and a later one leaves nothing behind either", async (t) => {
   for (const pauseMs of [0, 1_100]) {
     const up = await startUp(t, makeDirectory(t));
     // A request that lasts longer than any stop: only a second signal cuts it off.
@@ -43,7 +49,7 @@ test("signals that arrive together count as one, and a later one leaves nothing 
   }
 });
 
-test("an up whose output has no reader restarts its programs and stops in order", async (t) => {
+some.test("an up whose output has no reader restarts its programs and stops in order", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   up.stopReading();
   const [server, node] = ["server/src/main.ts", "node/src/main.ts"].map((name) => childOf(up.pid, name) ?? 0);
@@ -79,7 +85,7 @@ test("an up that is stopped before it is ready, because its disk is full, does n
   await nothingIsLeft(data);
 });
 
-test("an up that is stopped while it waits for its address starts nothing", async (t) => {
+some.test("an up that is stopped while it waits for its address starts nothing", async (t) => {
   const other = createServer().listen(0, "127.0.0.1");
   t.after(() => other.close());
   await once(other, "listening");
@@ -104,7 +110,7 @@ test("an up that is stopped while it waits for its address starts nothing", asyn
   assert.equal(existsSync(data), false);
 });
 
-test("a program whose up ends while it starts stops in order", async (t) => {
+some.test("a program whose up ends while it starts stops in order", async (t) => {
   for (const program of ["server", "node"]) {
     const directory = makeDirectory(t);
     const child = spawn(process.execPath, [join(ROOT, program, "src/main.ts")], {
@@ -164,14 +170,14 @@ async function npmStart(t: TestContext, wrapper: (command: readonly string[]) =>
 
 const COMMAND = (command: readonly string[]) => command as [string, ...string[]];
 
-test("npm start passes on the signal that ends it", async (t) => {
+some.test("npm start passes on the signal that ends it", async (t) => {
   const { child, said, ended } = await npmStart(t, COMMAND);
   child.kill("SIGTERM");
   await ended();
   assert.match(said(), /stopping the node and the server[^]*the node agent has stopped/);
 });
 
-test("nothing outlives an npm start that is killed, or whose whole process group gets the signal", async (t) => {
+some.test("nothing outlives an npm start that is killed, or whose whole process group gets the signal", async (t) => {
   const killed = await npmStart(t, COMMAND);
   killed.child.kill("SIGKILL");
   await killed.ended();
@@ -180,10 +186,12 @@ test("nothing outlives an npm start that is killed, or whose whole process group
   await interrupted.ended();
 });
 
-test("Ctrl-C in a terminal stops npm start and leaves nothing behind", async (t) => {
+some.test("Ctrl-C in a terminal stops npm start and leaves nothing behind", async (t) => {
   // script(1) makes the terminal, and types what it reads.
   const { child, said, ended } = await npmStart(t, (command) => ["script", "-qec", command.join(" "), "/dev/null"]);
   assert.match(said(), /admin key +smk_/);
   child.stdin.write("\x03");
   await ended();
 });
+
+some.run(TESTS_PER_RUN);

@@ -8,9 +8,13 @@ import { once } from "node:events";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { DrawnTests } from "../../test/support/drawn.ts";
 import { until } from "../../test/support/until.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 import { childOf, isGone, makeDirectory, ROOT, START_MS, startUp } from "./run-up.ts";
+
+/** Of four, besides that of the first start. */
+const TESTS_PER_RUN = 2;
 
 test("the first start says where the admin key is and prints lines that work; a later start keeps the machines", async (t) => {
   const directory = { ...makeDirectory(t), isEmpty: true };
@@ -47,7 +51,9 @@ test("the first start says where the admin key is and prints lines that work; a 
   assert.equal((await again.cli("machine", "rm", "hello")).code, 0);
 });
 
-test("the admin key is not written to a file, also when messages go to a terminal", async (t) => {
+const some = new DrawnTests();
+
+some.test("the admin key is not written to a file, also when messages go to a terminal", async (t) => {
   const directory = makeDirectory(t);
   const file = join(temporaryHome(t), "output");
   // script(1) makes the terminal, and types what it reads.
@@ -72,7 +78,7 @@ test("the admin key is not written to a file, also when messages go to a termina
   assert.doesNotMatch(written(), /smk_/);
 });
 
-test("a killed server and a killed node are restarted at the same address, and work continues", async (t) => {
+some.test("a killed server and a killed node are restarted at the same address, and work continues", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "a", "--start")).code, 0);
   for (const [name, program] of [
@@ -92,39 +98,42 @@ test("a killed server and a killed node are restarted at the same address, and w
   }
 });
 
-test("two run on one host, and a backup takes neither for the other; a third at a used address or in a used directory names the conflict", async (t) => {
-  const [one, two] = await Promise.all([
-    startUp(t, makeDirectory(t)),
-    startUp(t, { ...makeDirectory(t), isEmpty: true }),
-  ]);
-  assert.notEqual(one.url, two.url);
-  assert.equal((await one.cli("machine", "create", "local/busybox", "--name", "mine")).code, 0);
-  assert.equal(String((await two.cli("machine", "ls", "--json")).output), "[]\n");
-  const home = temporaryHome(t);
-  const backupOf = (dataDirectory: string, name: string) =>
-    runCli(t, ["backup", "--to", join(home, name)], {
-      environment: { HOME: home, FLOTILLA_URL: one.url, FLOTILLA_DATA_DIR: dataDirectory },
-    });
-  const other = await backupOf(two.dataDirectory, "other");
-  assert.equal(other.code, 1);
-  assert.match(other.errors, /has cluster \S+, and the server that commands of this terminal call has .*--data-dir/);
-  assert.equal((await backupOf(one.dataDirectory, "own")).code, 0);
-  assert.deepEqual([existsSync(join(home, "other")), existsSync(join(home, "own"))], [false, true]);
+some.test(
+  "two run on one host, and a backup takes neither for the other; a third at a used address or in a used directory names the conflict",
+  async (t) => {
+    const [one, two] = await Promise.all([
+      startUp(t, makeDirectory(t)),
+      startUp(t, { ...makeDirectory(t), isEmpty: true }),
+    ]);
+    assert.notEqual(one.url, two.url);
+    assert.equal((await one.cli("machine", "create", "local/busybox", "--name", "mine")).code, 0);
+    assert.equal(String((await two.cli("machine", "ls", "--json")).output), "[]\n");
+    const home = temporaryHome(t);
+    const backupOf = (dataDirectory: string, name: string) =>
+      runCli(t, ["backup", "--to", join(home, name)], {
+        environment: { HOME: home, FLOTILLA_URL: one.url, FLOTILLA_DATA_DIR: dataDirectory },
+      });
+    const other = await backupOf(two.dataDirectory, "other");
+    assert.equal(other.code, 1);
+    assert.match(other.errors, /has cluster \S+, and the server that commands of this terminal call has .*--data-dir/);
+    assert.equal((await backupOf(one.dataDirectory, "own")).code, 0);
+    assert.deepEqual([existsSync(join(home, "other")), existsSync(join(home, "own"))], [false, true]);
 
-  const environment = { FLOTILLA_DRIVER: "fake", HOME: home };
-  const address = one.url.replace("http://", "");
-  const taken = await runCli(t, ["up", "--listen", address], { environment });
-  assert.equal(taken.code, 1);
-  assert.match(
-    taken.errors,
-    new RegExp(`^error: a Flotilla already runs at ${address}\n.*--listen 127.0.0.1:\\d+ --data-dir`),
-  );
-  const shared = await runCli(t, ["up", "--listen", "127.0.0.1:0", "--data-dir", one.dataDirectory], { environment });
-  assert.equal(shared.code, 1);
-  assert.match(shared.errors, /in use by another Flotilla[^]*error: the server did not start/);
-});
+    const environment = { FLOTILLA_DRIVER: "fake", HOME: home };
+    const address = one.url.replace("http://", "");
+    const taken = await runCli(t, ["up", "--listen", address], { environment });
+    assert.equal(taken.code, 1);
+    assert.match(
+      taken.errors,
+      new RegExp(`^error: a Flotilla already runs at ${address}\n.*--listen 127.0.0.1:\\d+ --data-dir`),
+    );
+    const shared = await runCli(t, ["up", "--listen", "127.0.0.1:0", "--data-dir", one.dataDirectory], { environment });
+    assert.equal(shared.code, 1);
+    assert.match(shared.errors, /in use by another Flotilla[^]*error: the server did not start/);
+  },
+);
 
-test("killing up ends server and node, and leaves a directory that starts again", async (t) => {
+some.test("killing up ends server and node, and leaves a directory that starts again", async (t) => {
   const directory = makeDirectory(t);
   const up = await startUp(t, directory);
   const programs = ["server/src/main.ts", "node/src/main.ts"].map((program) => childOf(up.pid, program) ?? 0);
@@ -134,3 +143,5 @@ test("killing up ends server and node, and leaves a directory that starts again"
   const again = await startUp(t, directory);
   assert.equal((await again.cli("machine", "ls")).code, 0);
 });
+
+some.run(TESTS_PER_RUN);

@@ -90,7 +90,7 @@ const KILLS = [
   { step: 3, victim: "target", what: "while it is handed over" },
   { step: 4, victim: "target", what: "while it resumes" },
 ] as const;
-const KILLS_PER_RUN = 5;
+const KILLS_PER_RUN = 3;
 
 test("a machine moves with its disk and its memory, while the server, its node or the target is killed", async (t) => {
   await using flotilla = await startFlotilla({ nodes: 2, databaseUrl: await sharedDatabaseUrl() });

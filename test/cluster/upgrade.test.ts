@@ -6,13 +6,16 @@ import assert from "node:assert/strict";
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, test } from "node:test";
+import { after } from "node:test";
 import { sharedDatabaseUrl } from "../support/database.ts";
+import { DrawnTests } from "../support/drawn.ts";
 import { type Flotilla, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const PATIENT = { deadlineMs: 120_000, everyMs: 50 };
+/** Of four. */
+const TESTS_PER_RUN = 2;
 
 interface Installation {
   readonly main: string;
@@ -87,38 +90,43 @@ async function bootsOf(flotilla: Flotilla): Promise<ReadonlyMap<string, number>>
   return new Map(maps.flatMap((map) => [...map]));
 }
 
-test("nodes are upgraded one after the other; their machines run on, and their processes keep their ids", async () => {
-  const installed = await installation();
-  await using flotilla = await startFlotilla({
-    nodes: 2,
-    nodeMain: installed.main,
-    databaseUrl: await sharedDatabaseUrl(),
-  });
-  const ids = await machines(flotilla);
-  const pids = flotilla.nodes.map(({ pid }) => pid);
-  await installed.install("9.8.7");
-  const id = await upgrade(flotilla);
-  const second = await flotilla.client().post("/v1/nodes/upgrade");
-  assert.deepEqual([second.status, second.text.includes(id)], [409, true], "one works at a time");
-  const done = await ended(flotilla, id);
-  assert.deepEqual([done.status, done.error], ["succeeded", null]);
-  const messages = done.steps.map(({ message }) => message ?? "");
-  for (const message of messages) assert.match(message, /^release 0\.\d+\.\d+ → 9\.8\.7; \d machines? runs? on$/);
-  const kept = messages.map((message) => Number(/(\d) machines?/.exec(message)?.[1]));
-  assert.equal(
-    kept.reduce((sum, count) => sum + count, 0),
-    ids.length,
-  );
-  assert.deepEqual(await releases(flotilla), ["9.8.7", "9.8.7"]);
-  for (const [index, node] of flotilla.nodes.entries()) {
-    await node.mustRun();
-    assert.equal(node.pid, pids[index]);
-  }
-  assert.deepEqual(await bootsOf(flotilla), new Map(ids.map((machine) => [machine, 1])));
-  for (const machine of ids) assert.equal(await flotilla.exec(machine, "echo on"), "on\n");
-});
+const some = new DrawnTests();
 
-test("an installation that cannot run ends no agent, and the operation stops there", async () => {
+some.test(
+  "nodes are upgraded one after the other; their machines run on, and their processes keep their ids",
+  async () => {
+    const installed = await installation();
+    await using flotilla = await startFlotilla({
+      nodes: 2,
+      nodeMain: installed.main,
+      databaseUrl: await sharedDatabaseUrl(),
+    });
+    const ids = await machines(flotilla);
+    const pids = flotilla.nodes.map(({ pid }) => pid);
+    await installed.install("9.8.7");
+    const id = await upgrade(flotilla);
+    const second = await flotilla.client().post("/v1/nodes/upgrade");
+    assert.deepEqual([second.status, second.text.includes(id)], [409, true], "one works at a time");
+    const done = await ended(flotilla, id);
+    assert.deepEqual([done.status, done.error], ["succeeded", null]);
+    const messages = done.steps.map(({ message }) => message ?? "");
+    for (const message of messages) assert.match(message, /^release 0\.\d+\.\d+ → 9\.8\.7; \d machines? runs? on$/);
+    const kept = messages.map((message) => Number(/(\d) machines?/.exec(message)?.[1]));
+    assert.equal(
+      kept.reduce((sum, count) => sum + count, 0),
+      ids.length,
+    );
+    assert.deepEqual(await releases(flotilla), ["9.8.7", "9.8.7"]);
+    for (const [index, node] of flotilla.nodes.entries()) {
+      await node.mustRun();
+      assert.equal(node.pid, pids[index]);
+    }
+    assert.deepEqual(await bootsOf(flotilla), new Map(ids.map((machine) => [machine, 1])));
+    for (const machine of ids) assert.equal(await flotilla.exec(machine, "echo on"), "on\n");
+  },
+);
+
+some.test("an installation that cannot run ends no agent, and the operation stops there", async () => {
   const installed = await installation();
   await using flotilla = await startFlotilla({
     nodes: 2,
@@ -145,7 +153,7 @@ test("an installation that cannot run ends no agent, and the operation stops the
   assert.deepEqual([first === "9.9.9", other], [false, "9.9.9"]);
 });
 
-test("a server that dies during an upgrade continues it", async () => {
+some.test("a server that dies during an upgrade continues it", async () => {
   const installed = await installation();
   await using flotilla = await startFlotilla({
     nodes: 2,
@@ -166,7 +174,7 @@ test("a server that dies during an upgrade continues it", async () => {
   for (const machine of ids) assert.equal(await flotilla.exec(machine, "echo on"), "on\n");
 });
 
-test("nodes that cannot be upgraded from here are refused, with what to do", async () => {
+some.test("nodes that cannot be upgraded from here are refused, with what to do", async () => {
   const installed = await installation();
   await using flotilla = await startFlotilla({
     nodes: 1,
@@ -184,3 +192,5 @@ test("nodes that cannot be upgraded from here are refused, with what to do", asy
   assert.deepEqual([drained.status, /node-0 is drained, and a restart/.test(drained.text)], [409, true]);
   assert.equal((await post()).status, 503, "no node is ready");
 });
+
+some.run(TESTS_PER_RUN);

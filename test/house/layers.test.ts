@@ -25,7 +25,8 @@ test("every file of the night is there, and reads the settings that make it long
   for (const [file, settings] of Object.entries(NIGHT)) {
     const text = files.get(file);
     assert.ok(text !== undefined, file);
-    const helpers = [...text.matchAll(/"\.\.\/(support\/[\w-]+\.ts)"/g)].map(([, name]) => files.get(`test/${name}`));
+    const imports = text.matchAll(/"(?:\.\.\/\.\.\/test|\.\.)\/(support\/[\w-]+\.ts)"/g);
+    const helpers = [...imports].map(([, name]) => files.get(`test/${name}`));
     const read = [text, ...helpers].join("\n");
     for (const name of Object.keys(settings)) assert.ok(read.includes(name), `${file} does not read ${name}`);
   }

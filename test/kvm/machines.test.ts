@@ -69,4 +69,4 @@ describe("machines under KVM", { skip: skipReason }, () => {
 });
 
 /** The reporter's lines are read like those of a test file on this host. */
-const TEST = `node --test-reporter ./scripts/testing/reporter.ts --test-skip-pattern '${LEFT_OUT.source}'`;
+const TEST = `FLOTILLA_CASES=all node --test-reporter ./scripts/testing/reporter.ts --test-skip-pattern '${LEFT_OUT.source}'`;

@@ -4,7 +4,8 @@
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
+import { DrawnTests } from "../support/drawn.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 import { LifetimeObserver, type VmmLifetime } from "../support/vmm-lifetimes.ts";
@@ -13,6 +14,7 @@ import { skipReason } from "./vm-fixture.ts";
 const LONG = { deadlineMs: 120_000, everyMs: 100 };
 /** What is promised: the fence is a second shorter. */
 const ENDED_MS_MAX = 22_000;
+const CAUSES_PER_RUN = 1;
 
 describe("a node that is cut off", { skip: skipReason }, () => {
   let flotilla: Flotilla;
@@ -84,24 +86,27 @@ describe("a node that is cut off", { skip: skipReason }, () => {
     );
   }
 
-  test("because its agent is stopped", async () => {
+  const causes = new DrawnTests();
+
+  causes.test("because its agent is stopped", async () => {
     await cutOff(
       () => flotilla.nodes[0]?.signal("SIGSTOP"),
       () => flotilla.nodes[0]?.signal("SIGCONT"),
     );
   });
 
-  test("because its agent is killed", async () => {
+  causes.test("because its agent is killed", async () => {
     await cutOff(
       () => flotilla.nodes[0]?.kill(),
       () => flotilla.startNode(),
     );
   });
 
-  test("because no server answers", async () => {
+  causes.test("because no server answers", async () => {
     await cutOff(
       () => flotilla.servers[0]?.signal("SIGSTOP"),
       () => flotilla.servers[0]?.signal("SIGCONT"),
     );
   });
+  causes.run(CAUSES_PER_RUN);
 });

@@ -18,18 +18,8 @@ const LONG = { deadlineMs: 120_000, everyMs: 50 };
 /** There and back. */
 const MOVES = [1, 0] as const;
 const WORKLOAD = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done";
-/**
- * The steps of a move, by their number. Where the nodes can, its memory is sent before it is paused; then
- * steps 1 to 3 take milliseconds.
- */
-const KILLS = [
-  { who: "source", step: 0 },
-  { who: "target", step: 0 },
-  { who: "source", step: 1 },
-  { who: "target", step: 1 },
-  { who: "target", step: 4 },
-] as const;
-const KILLS_PER_RUN = 2;
+/** How many of what interrupts a move a run tests. */
+const INTERRUPTIONS_PER_RUN = 2;
 
 // Before the hooks: it ends after the tests of the file.
 const databaseUrl = skipReason === false ? await sharedDatabaseUrl() : "";
@@ -80,7 +70,8 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
       this.#gate = gate;
     }
 
-    static async begin(gate: string): Promise<Callers> {
+    /** The numbers end with `finish`, or once there is a file at `gate`. */
+    static async begin(gate = `/tmp/enough-${randomBytes(4).toString("hex")}`): Promise<Callers> {
       const numbers = await stream(counting(gate));
       const { url, key } = flotilla.client();
       const terminal = await EchoTerminal.open(`${url}/v1/machines/${id}/exec/interactive?cmd=/bin/sh`, key ?? "");
@@ -164,25 +155,25 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
       { what: `step ${step}`, ...LONG, everyMs: 5 },
     );
 
-  for (const [at, { who, step }] of drawn(KILLS, KILLS_PER_RUN).entries())
-    test(`the same when the ${who} agent is killed in step ${step} or later`, async () => {
-      const callers = await Callers.begin(`/tmp/killed-${at}`);
-      await callers.haveMore();
-      const from = await place();
-      const operation = await begin(1 - from);
-      const victim = who === "source" ? from : 1 - from;
-      await reached(operation, step);
-      await flotilla.nodes[victim]?.kill();
-      await flotilla.startNode(victim);
-      const done = await end(operation);
-      assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
-      await callers.haveMore();
-      await callers.finish();
-      assert.equal(await place(), 1 - from);
-    });
+  /** Kills an agent once a step has begun. */
+  const kill = (who: "source" | "target", step: number) => async () => {
+    const callers = await Callers.begin();
+    await callers.haveMore();
+    const from = await place();
+    const operation = await begin(1 - from);
+    const victim = who === "source" ? from : 1 - from;
+    await reached(operation, step);
+    await flotilla.nodes[victim]?.kill();
+    await flotilla.startNode(victim);
+    const done = await end(operation);
+    assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
+    await callers.haveMore();
+    await callers.finish();
+    assert.equal(await place(), 1 - from);
+  };
 
-  test("the same where the machine was, when the move is canceled", async () => {
-    const callers = await Callers.begin("/tmp/canceled");
+  async function cancel(): Promise<void> {
+    const callers = await Callers.begin();
     await callers.haveMore();
     const from = await place();
     const operation = await begin(1 - from);
@@ -198,10 +189,10 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
     await end(operation);
     await callers.finish();
     assert.equal(await place(), from);
-  });
+  }
 
-  test("the same when the server that moves the machine is killed", async () => {
-    const callers = await Callers.begin("/tmp/server-killed");
+  async function killServer(): Promise<void> {
+    const callers = await Callers.begin();
     await callers.haveMore();
     const from = await place();
     const operation = await begin(1 - from);
@@ -211,5 +202,18 @@ describe("a machine that moves while commands run in it", { skip: skipReason }, 
     await flotilla.startServer(1);
     await callers.haveMore();
     await callers.finish();
-  });
+  }
+
+  // Steps by their number. Where the nodes can, memory is sent before the machine is paused; then steps 1 to
+  // 3 take milliseconds.
+  const INTERRUPTIONS = {
+    "the same when the source agent is killed in step 0 or later": kill("source", 0),
+    "the same when the target agent is killed in step 0 or later": kill("target", 0),
+    "the same when the source agent is killed in step 1 or later": kill("source", 1),
+    "the same when the target agent is killed in step 1 or later": kill("target", 1),
+    "the same when the target agent is killed in step 4 or later": kill("target", 4),
+    "the same where the machine was, when the move is canceled": cancel,
+    "the same when the server that moves the machine is killed": killServer,
+  };
+  for (const [name, interrupt] of drawn(Object.entries(INTERRUPTIONS), INTERRUPTIONS_PER_RUN)) test(name, interrupt);
 });

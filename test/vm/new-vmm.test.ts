@@ -7,7 +7,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe, type TestContext, test } from "node:test";
 import { CommandStream, counting, EchoTerminal } from "../support/command-stream.ts";
 import { drawn } from "../support/drawn.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
@@ -29,7 +29,7 @@ if (skipReason === false) {
 const OPEN_BYTES_MAX = 4096;
 const LONG = { deadlineMs: 120_000, everyMs: 50 };
 const REPLACEMENTS = 2;
-/** How many of the moments at which the agent is killed a run tests. */
+/** How many of the kills in the middle of a replacement a run tests. */
 const KILLS_PER_RUN = 2;
 const WORKLOAD = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.1; done";
 
@@ -193,49 +193,45 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
   const isSwitched = (): boolean => journal().includes('"isPaused":true');
   const WATCH = { deadlineMs: 60_000, everyMs: 1 };
 
-  for (const [step, hasBegun] of drawn(Object.entries(STEPS), KILLS_PER_RUN))
-    test(`an agent that is killed when ${step} leaves a machine that runs once, with its memory`, async () => {
-      await upgrade();
-      const guest = await bootOfGuest();
-      const kept = await flotilla.exec(id, "sha256sum /dev/shm/kept");
-      const answer = replace().catch(() => null);
-      await until(hasBegun, { what: step, ...WATCH });
-      await flotilla.nodes[0]?.kill();
-      await answer;
-      await flotilla.startNode();
-      await until(async () => (await bootOfGuest()) === guest, { what: "the guest to run on", ...LONG });
-      assert.equal(await flotilla.exec(id, "sha256sum /dev/shm/kept"), kept);
-      assert.equal(vmms().length, 1);
-      assert.equal(boots().length, 1);
-      await until(async () => ["replaced", "current"].includes((await replace()).outcome), {
-        what: "its new VMM",
-        ...LONG,
-      });
-      assert.equal(await bootOfGuest(), guest);
+  const killAgent = (step: keyof typeof STEPS) => async () => {
+    await upgrade();
+    const guest = await bootOfGuest();
+    const kept = await flotilla.exec(id, "sha256sum /dev/shm/kept");
+    const answer = replace().catch(() => null);
+    await until(STEPS[step], { what: step, ...WATCH });
+    await flotilla.nodes[0]?.kill();
+    await answer;
+    await flotilla.startNode();
+    await until(async () => (await bootOfGuest()) === guest, { what: "the guest to run on", ...LONG });
+    assert.equal(await flotilla.exec(id, "sha256sum /dev/shm/kept"), kept);
+    assert.equal(vmms().length, 1);
+    assert.equal(boots().length, 1);
+    await until(async () => ["replaced", "current"].includes((await replace()).outcome), {
+      what: "its new VMM",
+      ...LONG,
     });
+    assert.equal(await bootOfGuest(), guest);
+  };
 
-  const early = ["the new VMM starts", "the guest's memory is copied", "the guest is paused"] as const;
-  for (const step of drawn(early, KILLS_PER_RUN - 1))
-    test(`a new VMM that is killed when ${step} leaves the machine running, with its memory`, async (t) => {
-      await upgrade();
-      const guest = await bootOfGuest();
-      const [old] = vmms();
-      const answer = replace();
-      const next = await until(
-        () =>
-          STEPS[step]() && vmmsOf(flotilla.nodeDirectory()).find(({ name, pid }) => name === id && pid !== old?.pid),
-        { what: step, ...WATCH },
-      );
-      process.kill(next.pid, "SIGKILL");
-      const { outcome } = await answer;
-      t.diagnostic(outcome);
-      // Once it runs the guest, its end is that of the machine, which boots.
-      if (outcome === "refused") assert.equal(await bootOfGuest(), guest);
-      await until(async () => (await bootOfGuest()) !== "", { what: "the guest to answer", ...LONG });
-      await until(() => vmms().length === 1, { what: "one VMM", ...LONG });
-    });
+  const killNewVmm = (step: keyof typeof STEPS) => async (t: TestContext) => {
+    await upgrade();
+    const guest = await bootOfGuest();
+    const [old] = vmms();
+    const answer = replace();
+    const next = await until(
+      () => STEPS[step]() && vmmsOf(flotilla.nodeDirectory()).find(({ name, pid }) => name === id && pid !== old?.pid),
+      { what: step, ...WATCH },
+    );
+    process.kill(next.pid, "SIGKILL");
+    const { outcome } = await answer;
+    t.diagnostic(outcome);
+    // Once it runs the guest, its end is that of the machine, which boots.
+    if (outcome === "refused") assert.equal(await bootOfGuest(), guest);
+    await until(async () => (await bootOfGuest()) !== "", { what: "the guest to answer", ...LONG });
+    await until(() => vmms().length === 1, { what: "one VMM", ...LONG });
+  };
 
-  test("an old VMM that is killed in the middle leaves a machine that runs once", async (t) => {
+  async function killOldVmm(t: TestContext): Promise<void> {
     await upgrade();
     const [old] = vmms();
     const answer = replace();
@@ -245,7 +241,29 @@ describe("a machine whose VMM is replaced", { skip: skipReason }, () => {
     await until(async () => (await bootOfGuest()) !== "", { what: "the guest to answer", ...LONG });
     await until(() => vmms().length === 1, { what: "one VMM", ...LONG });
     assert.equal(boots().length, 1);
-  });
+  }
+
+  const steps = Object.keys(STEPS) as (keyof typeof STEPS)[];
+  const kills: readonly (readonly [string, (t: TestContext) => Promise<void>])[] = [
+    ...steps.map(
+      (step) =>
+        [
+          `an agent that is killed when ${step} leaves a machine that runs once, with its memory`,
+          killAgent(step),
+        ] as const,
+    ),
+    ...steps
+      .filter((step) => step !== "the journal names the new VMM")
+      .map(
+        (step) =>
+          [
+            `a new VMM that is killed when ${step} leaves the machine running, with its memory`,
+            killNewVmm(step),
+          ] as const,
+      ),
+    ["an old VMM that is killed in the middle leaves a machine that runs once", killOldVmm],
+  ];
+  for (const [name, kill] of drawn(kills, KILLS_PER_RUN)) test(name, kill);
 });
 
 function connected(host: string, port: number): Promise<Socket> {

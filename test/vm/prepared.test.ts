@@ -9,15 +9,18 @@ import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, renameSync, statSync } from "node:fs";
 import { watch } from "node:fs/promises";
 import { join } from "node:path";
-import { after, afterEach, before, describe, test } from "node:test";
+import { after, afterEach, before, describe } from "node:test";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { Driver, PreparedDisk, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
+import { DrawnTests } from "../support/drawn.ts";
 import { vmmsOf } from "../support/node-on-host.ts";
 import { until } from "../support/until.ts";
 import { BOOT_DEADLINE_MS, configure, deadline, NodePlace, shell, skipReason } from "./vm-fixture.ts";
 
 /** Two of one secret would show; more on demand, at a second and a half each. */
 const MACHINES = Number(process.env["FLOTILLA_TEST_MACHINES"] ?? 6);
+/** Of fourteen. */
+const TESTS_PER_RUN = 7;
 
 describe("VMs from a template", { skip: skipReason }, () => {
   let place: NodePlace;
@@ -74,7 +77,9 @@ describe("VMs from a template", { skip: skipReason }, () => {
   const mountedTemplates = (): readonly string[] =>
     readdirSync(join(place.directory, "templates")).filter((name) => name.includes("disk-"));
 
-  test("a prepared VM becomes a machine with its own disk, and nothing of the warm-up is left in it", async () => {
+  const some = new DrawnTests();
+
+  some.test("a prepared VM becomes a machine with its own disk, and nothing of the warm-up is left in it", async () => {
     const vm = await start(await prepare({ kind: "scratch" }), "mach-warm");
     assert.equal(await shell(vm.guest, "cat /etc/hostname; echo mine > /workspace/file; sync"), "tested\n");
     const mounts = await shell(vm.guest, "cat /proc/mounts");
@@ -100,7 +105,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
-  test("a VM prepared with its own disk becomes a machine with that disk and a new name", async () => {
+  some.test("a VM prepared with its own disk becomes a machine with that disk and a new name", async () => {
     const prepared = await prepare({ kind: "own" });
     const directory = join(place.directory, "machines", "mach-own");
     mkdirSync(join(directory, "boots", prepared.bootId), { recursive: true, mode: 0o700 });
@@ -137,7 +142,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
-  test("machines of an image's template have separate disks, which hold what each wrote", async (context) => {
+  some.test("machines of an image's template have separate disks, which hold what each wrote", async (context) => {
     if (driver.facts.accelerator === "kvm") return context.skip("only emulated guests are saved with a disk");
     const first = await startWithDisk(await prepare({ kind: "own", isFrequent: true }), "mach-image-1");
     assert.equal(mountedTemplates().length, 1);
@@ -169,38 +174,47 @@ describe("VMs from a template", { skip: skipReason }, () => {
     }
   });
 
-  test("an emulated VM has idle priority while it is prepared, and normal priority afterwards", async (context) => {
-    if (driver.facts.accelerator === "kvm") return context.skip("only emulated VMs are prepared so");
-    const bootId = `boot-${randomBytes(16).toString("hex")}`;
-    const prepared = prepare({ kind: "own", bootId });
-    await until(() => policiesOf(bootId).includes(SCHED_IDLE), { what: "an idle task", deadlineMs: BOOT_DEADLINE_MS });
-    const vm = await prepared;
-    // A new thread may have been missed; such threads end when they are idle for a while.
-    const isShare = (policy: number): boolean => policy === SCHED_BATCH;
-    const wait = { what: "threads that have their share", deadlineMs: BOOT_DEADLINE_MS };
-    await until(() => policiesOf(bootId).length > 0 && policiesOf(bootId).every(isShare), wait);
-    await vm.discard();
-  });
+  some.test(
+    "an emulated VM has idle priority while it is prepared, and normal priority afterwards",
+    async (context) => {
+      if (driver.facts.accelerator === "kvm") return context.skip("only emulated VMs are prepared so");
+      const bootId = `boot-${randomBytes(16).toString("hex")}`;
+      const prepared = prepare({ kind: "own", bootId });
+      await until(() => policiesOf(bootId).includes(SCHED_IDLE), {
+        what: "an idle task",
+        deadlineMs: BOOT_DEADLINE_MS,
+      });
+      const vm = await prepared;
+      // A new thread may have been missed; such threads end when they are idle for a while.
+      const isShare = (policy: number): boolean => policy === SCHED_BATCH;
+      const wait = { what: "threads that have their share", deadlineMs: BOOT_DEADLINE_MS };
+      await until(() => policiesOf(bootId).length > 0 && policiesOf(bootId).every(isShare), wait);
+      await vm.discard();
+    },
+  );
 
-  test("memory that commands have freed is returned to the host, from a restored guest and from a booted one", async () => {
-    const restored = await start(await prepare({ kind: "none" }), "mach-restored");
-    const booted = await driver.boot(
-      place.bootOf(await place.machine("mach-booted", 719_997), "boot-booted"),
-      deadline(),
-    );
-    await configure(booted.guest, driver);
-    for (const { guest, record, kill } of [restored, booted].map((vm) => ({ ...vm, kill: () => vm.kill() }))) {
-      assert.equal(await shell(guest, "busybox grep -c balloon /proc/modules || :"), "0\n");
-      await shell(guest, `busybox dd if=/dev/zero of=/dev/shm/file bs=1M count=${FILE_MB}`);
-      const used = privateMegabytes(record.pid);
-      assert.ok(used > FILE_MB, `${used} MB`);
-      await shell(guest, "busybox rm /dev/shm/file");
-      await until(() => privateMegabytes(record.pid) < used - FILE_MB * 0.8, { what: "the memory" });
-      await kill();
-    }
-  });
+  some.test(
+    "memory that commands have freed is returned to the host, from a restored guest and from a booted one",
+    async () => {
+      const restored = await start(await prepare({ kind: "none" }), "mach-restored");
+      const booted = await driver.boot(
+        place.bootOf(await place.machine("mach-booted", 719_997), "boot-booted"),
+        deadline(),
+      );
+      await configure(booted.guest, driver);
+      for (const { guest, record, kill } of [restored, booted].map((vm) => ({ ...vm, kill: () => vm.kill() }))) {
+        assert.equal(await shell(guest, "busybox grep -c balloon /proc/modules || :"), "0\n");
+        await shell(guest, `busybox dd if=/dev/zero of=/dev/shm/file bs=1M count=${FILE_MB}`);
+        const used = privateMegabytes(record.pid);
+        assert.ok(used > FILE_MB, `${used} MB`);
+        await shell(guest, "busybox rm /dev/shm/file");
+        await until(() => privateMegabytes(record.pid) < used - FILE_MB * 0.8, { what: "the memory" });
+        await kill();
+      }
+    },
+  );
 
-  test("a prepared VM that was started is adopted like any other", async () => {
+  some.test("a prepared VM that was started is adopted like any other", async () => {
     const prepared = await prepare({ kind: "none" });
     const machine = await place.machine("mach-adopt", prepared.uid);
     const request = place.bootOf(machine, prepared.bootId);
@@ -215,7 +229,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await adopted.kill();
   });
 
-  test("a prepared VM that was taken and never started is unknown to the next agent, and ended", async () => {
+  some.test("a prepared VM that was taken and never started is unknown to the next agent, and ended", async () => {
     const prepared = await prepare({ kind: "none" });
     const machine = await place.machine("mach-taken", prepared.uid);
     const next = await place.driver();
@@ -223,16 +237,19 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await prepared.exited;
   });
 
-  test("a VM whose start was not recorded is unknown to the next agent, and ended, at whatever point of the start", async () => {
-    const prepared = await prepare({ kind: "own" });
-    const machine = await place.machine("mach-half-taken", prepared.uid);
-    const request = place.bootOf(machine, prepared.bootId);
-    renameSync(join(place.directory, "prepared", prepared.bootId), request.bootDirectory);
-    assert.equal(await (await place.driver()).adopt(request, null, deadline()), "gone");
-    await prepared.exited;
-  });
+  some.test(
+    "a VM whose start was not recorded is unknown to the next agent, and ended, at whatever point of the start",
+    async () => {
+      const prepared = await prepare({ kind: "own" });
+      const machine = await place.machine("mach-half-taken", prepared.uid);
+      const request = place.bootOf(machine, prepared.bootId);
+      renameSync(join(place.directory, "prepared", prepared.bootId), request.bootDirectory);
+      assert.equal(await (await place.driver()).adopt(request, null, deadline()), "gone");
+      await prepared.exited;
+    },
+  );
 
-  test("an agent stopped while it makes a template leaves neither VMM nor files of it", async () => {
+  some.test("an agent stopped while it makes a template leaves neither VMM nor files of it", async () => {
     const bootDirectory = join(place.directory, "prepared", "boot-given-up");
     mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
     const before = readdirSync(join(place.directory, "templates"));
@@ -258,7 +275,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     assert.deepEqual(readdirSync(join(place.directory, "templates")), before);
   });
 
-  test("a VM that goes silent while it is prepared is discarded at the deadline", async () => {
+  some.test("a VM that goes silent while it is prepared is discarded at the deadline", async () => {
     await (await prepare({ kind: "own" })).discard();
     const bootId = "boot-silent";
     const bootDirectory = join(place.directory, "prepared", bootId);
@@ -280,7 +297,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     assert.equal(await place.sweep(), 0);
   });
 
-  test("a start from a template that fails leaves no VM of it, also when the machine then boots", async () => {
+  some.test("a start from a template that fails leaves no VM of it, also when the machine then boots", async () => {
     await (await prepare({ kind: "none" })).discard();
     const machine = { ...(await place.machine("mach-late", 718_000)), memoryMb: 192 };
     const late = new Error("it must not begin any more");
@@ -308,14 +325,14 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test("discarding leaves nothing", async () => {
+  some.test("discarding leaves nothing", async () => {
     const prepared = await prepare({ kind: "none" });
     await prepared.discard();
     assert.ok(!existsSync(join(place.directory, "prepared", prepared.bootId)));
     assert.equal(await place.sweep(), 0);
   });
 
-  test("a VMM cannot change the template it was restored from", async () => {
+  some.test("a VMM cannot change the template it was restored from", async () => {
     const prepared = await prepare({ kind: "none" });
     const vm = await start(prepared, "mach-reader");
     // The tests before have made templates with a mounted disk too, and a directory has no order.
@@ -336,7 +353,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test(`${MACHINES} machines of one template share no random bytes, ids, ports or clocks`, async () => {
+  some.test(`${MACHINES} machines of one template share no random bytes, ids, ports or clocks`, async () => {
     const draws: string[][] = [];
     for (let at = 0; at < MACHINES; at += 1) {
       // Every second one from the template of the image.
@@ -365,6 +382,8 @@ describe("VMs from a template", { skip: skipReason }, () => {
     );
     assert.ok(Math.abs((clocks.at(-1) ?? 0) - Date.now() / 1000) < 5, "the clock is wrong");
   });
+
+  some.run(TESTS_PER_RUN);
 });
 
 /** On a guest's file system in memory; more than a guest may use before it returns memory. */

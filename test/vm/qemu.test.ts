@@ -7,10 +7,11 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { after, afterEach, before, describe, test } from "node:test";
+import { after, afterEach, before, describe } from "node:test";
 import { type Driver, GuestPaused, type Vm } from "../../node/src/driver/driver.ts";
 import type { GuestKilled } from "../../node/src/guest/guest.ts";
 import { readCgroupLayout } from "../../node/src/host/cgroups.ts";
+import { DrawnTests } from "../support/drawn.ts";
 import { onThisHost, until } from "../support/until.ts";
 import {
   answersWithin,
@@ -25,6 +26,8 @@ import {
 
 /** A file system that grew to 16 TiB before its machine ran took minutes. */
 const GROWN_AT_ONCE_MS = 15_000;
+/** Of fourteen. */
+const TESTS_PER_RUN = 7;
 
 function failAfter(ms: number): Promise<never> {
   return new Promise((_, reject) =>
@@ -43,7 +46,9 @@ describe("the qemu driver", { skip: skipReason }, () => {
   afterEach(() => place.sweep());
   after(() => place[Symbol.asyncDispose]());
 
-  test("a guest boots, runs commands, and what it synced survives the end of its VMM", async () => {
+  const some = new DrawnTests();
+
+  some.test("a guest boots, runs commands, and what it synced survives the end of its VMM", async () => {
     const machine = { ...(await place.machine("mach-keep", 700_001)), cpus: 3 };
     const first = await driver.boot(place.bootOf(machine, "boot-keep-1"), deadline());
     assert.equal(first.guest.hello.isConfigured, false);
@@ -72,7 +77,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await second.kill();
   });
 
-  test("a machine with a disk of 16 TiB runs immediately, and its file system grows meanwhile", async () => {
+  some.test("a machine with a disk of 16 TiB runs immediately, and its file system grows meanwhile", async () => {
     const diskGb = 16 * 1024;
     const vm = await driver.boot(
       place.bootOf(await place.machine("mach-vast", 700_009, diskGb), "boot-vast"),
@@ -91,7 +96,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal((await vm.exited).kind, "poweroff");
   });
 
-  test("a VMM has its own user, no privileges, a system call filter and no network", async () => {
+  some.test("a VMM has its own user, no privileges, a system call filter and no network", async () => {
     const machine = await place.machine("mach-jail", 700_002);
     const vm = await driver.boot(place.bootOf(machine, "boot-jail"), deadline());
     const status = readFileSync(`/proc/${vm.record.pid}/status`, "utf8");
@@ -131,7 +136,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test("another node agent adopts a running guest, with its record or without", async () => {
+  some.test("another node agent adopts a running guest, with its record or without", async () => {
     const machine = await place.machine("mach-adopt", 700_003);
     const request = place.bootOf(machine, "boot-adopt");
     const first = await driver.boot(request, deadline());
@@ -159,7 +164,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.adopt(request, null, deadline()), "gone");
   });
 
-  test("a VMM whose node agent was killed during a boot is found again without a record", async () => {
+  some.test("a VMM whose node agent was killed during a boot is found again without a record", async () => {
     const machine = await place.machine("mach-half", 700_011);
     const request = place.bootOf(machine, "boot-half");
     const program = join(import.meta.dirname, "./boot-and-wait.ts");
@@ -174,7 +179,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await (vm as Vm).kill();
   });
 
-  test("a full disk of the host pauses a machine, which loses nothing", async () => {
+  some.test("a full disk of the host pauses a machine, which loses nothing", async () => {
     await using small = new NodePlace({ sizeMb: 64 });
     const smallDriver = await small.driver();
     const machine = await small.machine("mach-full", 700_012);
@@ -199,7 +204,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test("a machine that a full disk has paused is adopted when there is room", async () => {
+  some.test("a machine that a full disk has paused is adopted when there is room", async () => {
     await using small = new NodePlace({ sizeMb: 64 });
     const smallDriver = await small.driver();
     const machine = await small.machine("mach-paused", 700_013);
@@ -226,7 +231,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test("a process that the guest's kernel kills for lack of memory is named", async () => {
+  some.test("a process that the guest's kernel kills for lack of memory is named", async () => {
     const machine = await place.machine("mach-memory", 700_014);
     const vm = await driver.boot(place.bootOf(machine, "boot-memory"), deadline());
     await configure(vm.guest, driver);
@@ -239,7 +244,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test("a guest that powers off without an agent running is later known to have done so", async () => {
+  some.test("a guest that powers off without an agent running is later known to have done so", async () => {
     const machine = await place.machine("mach-off", 700_004);
     const request = place.bootOf(machine, "boot-off");
     const first = await driver.boot(request, deadline());
@@ -258,7 +263,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.adopt(request, first.record, deadline()), "gone");
   });
 
-  test("powering off and panicking are distinguished", async () => {
+  some.test("powering off and panicking are distinguished", async () => {
     const machine = await place.machine("mach-ends", 700_005);
     const off = await driver.boot(place.bootOf(machine, "boot-ends-1"), deadline());
     await configure(off.guest, driver);
@@ -273,7 +278,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.match(exit.detail, /Kernel panic/);
   });
 
-  test("sweeping ends unknown VMs of this directory, and no others", async () => {
+  some.test("sweeping ends unknown VMs of this directory, and no others", async () => {
     await using elsewhere = new NodePlace();
     const other = await elsewhere.driver();
     const [known, unknown] = await Promise.all([
@@ -289,7 +294,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await kept.kill();
   });
 
-  test("a machine's disk never has two VMMs", async () => {
+  some.test("a machine's disk never has two VMMs", async () => {
     const machine = await place.machine("mach-twice", 700_008);
     const first = await driver.boot(place.bootOf(machine, "boot-twice-1"), deadline());
     await assert.rejects(driver.boot(place.bootOf(machine, "boot-twice-2"), deadline()), /lock/);
@@ -298,7 +303,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.sweep(new Set()), 0);
   });
 
-  test("a boot that cannot succeed says why and leaves no VMM", async () => {
+  some.test("a boot that cannot succeed says why and leaves no VMM", async () => {
     const machine = await place.machine("mach-bad", 700_009);
     writeFileSync(machine.diskPath, "not a disk");
     await assert.rejects(
@@ -308,7 +313,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.sweep(new Set()), 0);
   });
 
-  test("cancelling a boot ends its VMM", async () => {
+  some.test("cancelling a boot ends its VMM", async () => {
     const machine = await place.machine("mach-given-up", 700_010);
     const controller = new AbortController();
     const request = place.bootOf(machine, "boot-given-up");
@@ -319,4 +324,6 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await refused;
     assert.equal(await driver.sweep(new Set()), 0);
   });
+
+  some.run(TESTS_PER_RUN);
 });
