@@ -28,6 +28,8 @@ export interface ImageRecord {
   readonly digest: string;
   /** Registry and repository it was first pulled from: its name when no reference points to it. */
   readonly source: string;
+  /** As UnpackedImage has it. */
+  readonly arrivedAs?: string;
   readonly architecture: string;
   readonly os: string;
   readonly layerCount: number;
@@ -107,7 +109,7 @@ export class Catalog {
     const held = this.#images.get(digest);
     if (held === undefined) return undefined;
     const { source, ...record } = held;
-    const reference = name ?? this.#nameOf(digest) ?? unnamed(source, digest);
+    const reference = name ?? this.#nameOf(digest) ?? unnamed(held);
     return { ...record, reference, tenantId, source, rootPath: join(this.#pathOf(digest), "root.ext4") };
   }
 
@@ -129,8 +131,9 @@ export class Catalog {
       .map((record) => this.findByDigest(record.digest, record.name, ownerOf(record)));
     const digestsNamed = new Set(records.map(({ digest }) => digest));
     const others = [...this.#images.values()]
+      .filter(({ arrivedAs }) => tenantId === null || arrivedAs === undefined)
       .filter(({ digest, source }) => !digestsNamed.has(digest) && isShown(source, null))
-      .map(({ digest, source }) => this.findByDigest(digest, unnamed(source, digest)));
+      .map((image) => this.findByDigest(image.digest, unnamed(image)));
     return [...named, ...others]
       .filter((image) => image !== undefined)
       .toSorted((a, b) => (a.reference < b.reference ? -1 : 1));
@@ -290,7 +293,7 @@ function keyOf({ name, arch, owner }: ReferenceKey): string {
 
 const isLocalName = (name: string): boolean => name.startsWith("local/");
 
-const unnamed = (source: string, digest: string): string => `${source}@${digest}`;
+const unnamed = ({ source, digest, arrivedAs = digest }: ImageRecord): string => `${source}@${arrivedAs}`;
 
 const ownerOf = ({ owner }: ReferenceRecord): string | null => owner ?? null;
 

@@ -23,6 +23,8 @@ export interface UnpackedImage extends NodeImage {
   readonly configuration: ImageConfiguration;
   /** Registry and repository it was first pulled from, or `local/…`. */
   readonly source: string;
+  /** It came from another node with a machine, which said that this is its digest. Absent: it did not. */
+  readonly arrivedAs?: string;
   /**
    * A read-only ext4 file system in a file, shared by all machines of the image. Never written after it got
    * its name.
@@ -36,6 +38,12 @@ export interface UnpackedImage extends NodeImage {
 export interface RootFile {
   readonly rootPath: string;
   readonly rootBytes: number;
+}
+
+/** A file system on this node: the digest of its image, and the name of its file. */
+export interface HeldRoot {
+  readonly digest: string;
+  readonly name: string;
 }
 
 export interface EnsureOptions {
@@ -76,14 +84,13 @@ export interface Images {
   rootNamed(image: UnpackedImage, name: string): Promise<RootFile>;
   /** What another node must know of a file system. The hash of its content is computed once. */
   describeRoot(root: RootFile, signal: AbortSignal): Promise<MovedRoot>;
-  /** The name of the image's file system that has this content; null when the node has none. */
-  findRoot(digest: string, root: MovedRoot): Promise<string | null>;
+  /** The image's file system that has this content; null when the node has none. */
+  findRoot(image: MovedImage, root: MovedRoot): Promise<HeldRoot | null>;
   /**
-   * Adds the file system at `path`, which came from another node, to its image, and the image if the node
-   * does not have it. The file is moved. Returns its name. No reference leads to an image that was added in
-   * this way.
+   * Adds the file system at `path`, which came from another node, to its image; if the node does not have it,
+   * to one with another digest (moved-roots.ts). The file is moved.
    */
-  addRoot(request: { readonly image: MovedImage; readonly root: MovedRoot; readonly path: string }): Promise<string>;
+  addRoot(request: { readonly image: MovedImage; readonly root: MovedRoot; readonly path: string }): Promise<HeldRoot>;
   /** The images that a tenant has references to, and local images; everything without a tenant. */
   list(tenantId?: string | null): Promise<readonly NodeImage[]>;
   /** Imports an OCI layout (tar), a docker archive or a root file system tar as `local/<name>[:tag]`. */

@@ -4,12 +4,17 @@
  * Each node builds its own file system of an image, and no two are alike: they hold the times and the order
  * of the build. A disk has only the blocks that differ from its own, so it needs exactly that one. It is
  * stored beside the image's own as `root-c<hash>.ext4`, for all machines that came with it, and removed with
- * the image. If the node does not have the image, the file becomes the image's own.
+ * the image. If the node does not have the image, what came becomes a separate image: its digest is the hash
+ * of what came, not the digest that the other node named.
  *
- * Always: a file gets its name only when it is complete and synced, and its content is never written again.
+ * Always:
+ * - A file gets its name only when it is complete and synced, and its content is never written again.
+ * - Only machines that came with it, or with the same content, use what came: no pull and no reference leads
+ *   to it, so another node cannot say what an image is.
  *
  * A crash leaves the file where it was, so that adding it again does the same.
  */
+import { createHash } from "node:crypto";
 import { chmod, mkdir, readdir, rename, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { MovedImage, MovedRoot } from "@flotilla/contract/link/moves";
@@ -17,7 +22,7 @@ import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { Catalog } from "./catalog.ts";
 import { ContentHashes } from "./content-hashes.ts";
 import type { ImageBuilder } from "./image-builder.ts";
-import type { RootFile, UnpackedImage } from "./images.ts";
+import type { HeldRoot, RootFile, UnpackedImage } from "./images.ts";
 
 export interface AddedRoot {
   readonly image: MovedImage;
@@ -52,33 +57,41 @@ export class MovedRoots {
     return { bytes: blocks * 512, size: rootBytes, sha256: await this.#hashes.of(rootPath, signal) };
   }
 
-  async find(digest: string, root: MovedRoot): Promise<string | null> {
-    const image = this.#catalog.findByDigest(digest);
-    if (image === undefined) return null;
-    const directory = dirname(image.rootPath);
-    for (const name of (await readdir(directory)).filter((each) => NAME.test(each))) {
-      const path = join(directory, name);
-      if ((await stat(path)).size === root.size && (await this.#hashes.of(path)) === root.sha256) return name;
+  async find(image: MovedImage, root: MovedRoot): Promise<HeldRoot | null> {
+    for (const digest of digestsOf(image, root)) {
+      const present = this.#catalog.findByDigest(digest);
+      const directory = present === undefined ? null : dirname(present.rootPath);
+      const names = directory === null ? [] : await readdir(directory);
+      for (const name of names.filter((each) => NAME.test(each))) {
+        const path = join(directory ?? "", name);
+        if ((await stat(path)).size === root.size && (await this.#hashes.of(path)) === root.sha256)
+          return { digest, name };
+      }
     }
     return null;
   }
 
-  async add({ image, root, path }: AddedRoot): Promise<string> {
-    const present = this.#catalog.findByDigest(image.digest);
+  /** Rejects when the content is not what was described: no other file gets the name of what is here. */
+  async add({ image, root, path }: AddedRoot): Promise<HeldRoot> {
+    const { digest } = image;
+    if ((await stat(path)).size !== root.size || (await this.#hashes.of(path)) !== root.sha256)
+      throw new Error("the file system of its image differs from what its node described");
+    const present = this.#catalog.findByDigest(digest);
     if (present === undefined) {
-      await this.#addImage(image, path);
-      return OWN_NAME;
+      const arrived = arrivedDigest(image, root);
+      await this.#addImage({ ...image, digest: arrived }, digest, path);
+      return { digest: arrived, name: OWN_NAME };
     }
-    const name = `root-c${(root.sha256 ?? "").slice(0, 32)}.ext4`;
+    const name = `root-c${root.sha256.slice(0, 32)}.ext4`;
     const directory = dirname(present.rootPath);
     await chmod(path, 0o444);
     await syncToDisk(path);
     await rename(path, join(directory, name));
     await syncToDisk(directory);
-    return name;
+    return { digest, name };
   }
 
-  async #addImage(image: MovedImage, path: string): Promise<void> {
+  async #addImage(image: MovedImage, arrivedAs: string, path: string): Promise<void> {
     const { digest, source, architecture, os, layerCount, ...rest } = image;
     const { env, workdir, user, entrypoint, command } = rest;
     await using work = await this.#builder.begin();
@@ -87,10 +100,25 @@ export class MovedRoots {
     const { size, blocks } = await stat(path);
     await rename(path, join(finished, OWN_NAME));
     await this.#catalog.add(finished, {
-      ...{ digest, source, architecture, os, layerCount },
+      ...{ digest, arrivedAs, source, architecture, os, layerCount },
       configuration: { env, workdir, user, entrypoint, command },
       rootBytes: size,
       sizeBytes: blocks * 512,
     });
   }
+}
+
+/** The images that may have the root here: the one that was named, and one that came in the same way. */
+export const digestsOf = (image: MovedImage, root: MovedRoot): readonly string[] => [
+  image.digest,
+  arrivedDigest(image, root),
+];
+
+/** The digest of an image that came from another node: of all that a machine uses of it. */
+function arrivedDigest(image: MovedImage, { size, sha256 }: MovedRoot): string {
+  const { architecture, os, env, workdir, user, entrypoint, command } = image;
+  const used = [size, sha256, architecture, os, env, workdir, user, entrypoint, command];
+  return `sha256:${createHash("sha256")
+    .update(`an image from another node ${JSON.stringify(used)}`)
+    .digest("hex")}`;
 }

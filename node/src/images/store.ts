@@ -22,7 +22,7 @@ import type { Clock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { NodeImage } from "@flotilla/contract/link/link";
-import type { MovedRoot } from "@flotilla/contract/link/moves";
+import type { MovedImage, MovedRoot } from "@flotilla/contract/link/moves";
 import { parseReference, type Reference } from "@flotilla/contract/reference";
 import { RegistryList } from "@flotilla/contract/registries";
 import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
@@ -32,7 +32,7 @@ import { type Resolve, systemResolve } from "@flotilla/base/checked-request";
 import { nameResolver } from "@flotilla/base/name-resolver";
 import { type Candidate, planCollection } from "./collect.ts";
 import { ImageRefused } from "./image-refused.ts";
-import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
+import type { EnsureOptions, HeldRoot, Images, RootFile, UnpackedImage } from "./images.ts";
 import { makeBusyboxTar } from "./local.ts";
 import { type AddedRoot, MovedRoots } from "./moved-roots.ts";
 import { Puller } from "./pull.ts";
@@ -210,18 +210,21 @@ class ImageStore implements NodeImages {
     return this.#moved.describe(root, signal);
   }
 
-  findRoot(digest: string, root: MovedRoot): Promise<string | null> {
-    return this.#moved.find(digest, root);
+  findRoot(image: MovedImage, root: MovedRoot): Promise<HeldRoot | null> {
+    return this.#moved.find(image, root);
   }
 
-  addRoot(request: AddedRoot): Promise<string> {
+  addRoot(request: AddedRoot): Promise<HeldRoot> {
     return this.#moved.add(request);
   }
 
   async list(tenantId: string | null = null): Promise<readonly NodeImage[]> {
     return this.#catalog
       .list(tenantId)
-      .map(({ rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, ...image }) => image);
+      .map(
+        ({ rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, arrivedAs: _as, ...image }) =>
+          image,
+      );
   }
 
   async importArchive(path: string, text: string): Promise<UnpackedImage> {

@@ -215,7 +215,7 @@ export class Fleet {
     const isUnknown = machines.some((machine) => machine instanceof UnreadableMachine && machine.imageDigest === null);
     const all = isUnknown ? (await images.list()).map(({ digest }) => digest) : [];
     const digests = machines.map(({ imageDigest }) => imageDigest).filter((digest) => digest !== null);
-    return new Set([...digests, ...all, ...prepared.imageDigests, ...imagesArriving.values()]);
+    return new Set([...digests, ...all, ...prepared.imageDigests, ...[...imagesArriving.values()].flat()]);
   }
 
   /**

@@ -54,8 +54,8 @@ export interface MachineDeps {
   readonly log: Log;
   /** Boots that may have a VMM. The driver's sweep ends all others. */
   readonly liveBoots: Set<string>;
-  /** Digests of the images of machines that are moving to this node, by the move. */
-  readonly imagesArriving: Map<string, string>;
+  /** Digests that images of machines have, or may have, which are moving to this node, by the move. */
+  readonly imagesArriving: Map<string, readonly string[]>;
   /** Adds an event to the machine's timeline. */
   onEvent(machineId: string, event: NewEvent): void;
   /** Something that is reported to the server has changed. */

@@ -39,6 +39,8 @@ import type { MemoryFiles } from "../driver/driver.ts";
 import { bytesForNewDisks } from "../disks/disks.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import { contentHash, resumeAt, type WrittenBlocks, writeBlocks, writtenHash } from "../images/blocks.ts";
+import type { HeldRoot } from "../images/images.ts";
+import { digestsOf } from "../images/moved-roots.ts";
 import { DiskFull } from "../images/space.ts";
 import { discardMemory } from "../machines/actions/suspend.ts";
 import { ContentDiffers } from "./content-differs.ts";
@@ -108,7 +110,7 @@ export class Incoming {
         if (request === null || deps.clock.now() - mtimeMs > KEPT_MS) {
           await rm(join(directory, name), { recursive: true, force: true });
           log.warn({ name }, "removed the files of a move that was not finished");
-        } else deps.imagesArriving.set(name, request.image.digest);
+        } else deps.imagesArriving.set(name, digestsOf(request.image, request.root));
       } catch (error) {
         log.warn({ name, reason: messageOf(error) }, "the files of a move that was not finished cannot be removed");
       }
@@ -125,7 +127,7 @@ export class Incoming {
         throw new OlderCopy(`this node has an earlier copy of machine ${machineId}`);
       if (request.memory !== null && deps.driver.memory === null)
         throw new Error("this node cannot keep the memory of machines");
-      deps.imagesArriving.set(move, request.image.digest);
+      deps.imagesArriving.set(move, digestsOf(request.image, request.root));
       await this.#live?.discard(move);
       await rm(bootsPathOf(this.#staging(move)), { recursive: true, force: true });
       await mkdir(logsPathOf(this.#staging(move)), { recursive: true, mode: 0o700 });
@@ -255,20 +257,15 @@ export class Incoming {
       throw new UnknownPoint(`${missing?.name ?? "the disk"} of machine ${machineId} has not arrived`);
     if ((generation !== null && fleet.removedAt(machineId) >= generation) || fleet.find(machineId) !== undefined)
       throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
-    const rootName = await this.#ensureRoot(move, request);
-    const image = await deps.images.findByDigest(request.image.digest);
-    if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
-    const { rootPath } = await deps.images.rootNamed(image, rootName);
+    const root = await this.#ensureRoot(move, request);
+    const image = await deps.images.findByDigest(root.digest);
+    if (image === undefined) throw new Error(`image ${root.digest} was removed from the node`);
+    const { rootPath } = await deps.images.rootNamed(image, root.name);
     const {
       uid: _uid,
       boot: _boot,
       ...journal
-    } = this.#journal(
-      machineId,
-      move,
-      { ...request, generation: generation ?? request.generation },
-      { rootName, uid: 0 },
-    );
+    } = this.#journal(machineId, move, { ...request, generation: generation ?? request.generation }, { root, uid: 0 });
     const arrival: Arrival = {
       ...{ move, machineId, rootPath, journal, hasBase: baseOf(request) !== null },
       ...{ staging: this.#staging(move), earlyDiskPath: this.#earlyPath(move) },
@@ -328,14 +325,14 @@ export class Incoming {
       if (fleet.removedAt(machineId) >= request.generation || fleet.find(machineId) !== undefined)
         throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
       const { images, users, machinesDirectory } = deps;
-      const rootName = await this.#ensureRoot(move, request);
+      const root = await this.#ensureRoot(move, request);
       const uid = users.take();
       try {
-        const journal = this.#journal(machineId, move, request, { rootName, uid });
+        const journal = this.#journal(machineId, move, request, { root, uid });
         const directory = join(machinesDirectory, machineId);
-        const image = await images.findByDigest(request.image.digest);
-        if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
-        const { rootPath } = await images.rootNamed(image, rootName);
+        const image = await images.findByDigest(root.digest);
+        if (image === undefined) throw new Error(`image ${root.digest} was removed from the node`);
+        const { rootPath } = await images.rootNamed(image, root.name);
         const complete = await this.#finish(move, { directory, rootPath, journal, memory: request.memory });
         const admitted = await fleet.admit(complete, this.#staging(move));
         await rm(this.#place(move), { recursive: true, force: true });
@@ -387,7 +384,7 @@ export class Incoming {
   /** The files that are not complete yet, in the order in which they are needed. */
   async #awaited(move: string, request: IncomingMachine): Promise<AwaitedFile[]> {
     const { images } = this.#options.deps;
-    const hasRoot = (await images.findRoot(request.image.digest, request.root)) !== null;
+    const hasRoot = (await images.findRoot(request.image, request.root)) !== null;
     const names = [
       ...(hasRoot ? [] : ["root"]),
       ...((await this.#needsBase(move, request)) ? ["memory-base"] : []),
@@ -431,17 +428,17 @@ export class Incoming {
       throw new DiskFull(`the machine needs ${megabytes(needed)} MB, and ${megabytes(short)} MB are missing`);
   }
 
-  async #ensureRoot(move: string, { image, root }: IncomingMachine): Promise<string> {
+  async #ensureRoot(move: string, { image, root }: IncomingMachine): Promise<HeldRoot> {
     const { images } = this.#options.deps;
-    const found = await images.findRoot(image.digest, root);
+    const found = await images.findRoot(image, root);
     return found ?? (await images.addRoot({ image, root, path: this.#path(move, "root") }));
   }
 
   #journal(
     machineId: string,
     move: string,
-    { generation, image }: IncomingMachine,
-    { rootName, uid }: { readonly rootName: string; readonly uid: number },
+    { generation }: IncomingMachine,
+    { root, uid }: { readonly root: HeldRoot; readonly uid: number },
   ): Journal {
     return {
       machineId,
@@ -449,8 +446,8 @@ export class Incoming {
       generation,
       desired: "stopped",
       spec: null,
-      imageDigest: image.digest,
-      rootName,
+      imageDigest: root.digest,
+      rootName: root.name,
       hasDisk: true,
       arrivedBy: move,
       boot: null,

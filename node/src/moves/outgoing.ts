@@ -238,7 +238,8 @@ const allocated = (path: string): Promise<number> =>
     () => 0,
   );
 
-function movedImage({ digest, source, architecture, os, layerCount, configuration }: UnpackedImage): MovedImage {
+function movedImage({ configuration, ...image }: UnpackedImage): MovedImage {
   const { env, workdir, user, entrypoint, command } = configuration;
-  return { digest, source, architecture, os, layerCount, env, workdir, user, entrypoint, command };
+  const { digest, arrivedAs, source, architecture, os, layerCount } = image;
+  return { digest: arrivedAs ?? digest, source, architecture, os, layerCount, env, workdir, user, entrypoint, command };
 }

@@ -10,12 +10,13 @@ import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link/link";
-import type { MovedRoot } from "@flotilla/contract/link/moves";
+import type { MovedImage, MovedRoot } from "@flotilla/contract/link/moves";
 import { canonicalReference } from "@flotilla/contract/reference";
 import { ImageRefused } from "../../images/image-refused.ts";
 import { DiskFull } from "../../images/space.ts";
 import {
   type EnsureOptions,
+  type HeldRoot,
   type Images,
   REFERENCES_PER_OWNER,
   type RootFile,
@@ -120,12 +121,12 @@ export class FakeImages implements Images {
     return Promise.resolve({ bytes: 0, size: 0, sha256: createHash("sha256").update(rootPath).digest("hex") });
   }
 
-  findRoot(): Promise<string> {
-    return Promise.resolve("root.ext4");
+  findRoot({ digest }: MovedImage): Promise<HeldRoot> {
+    return Promise.resolve({ digest, name: "root.ext4" });
   }
 
-  addRoot(): Promise<string> {
-    return Promise.resolve("root.ext4");
+  addRoot({ image: { digest } }: { readonly image: MovedImage }): Promise<HeldRoot> {
+    return Promise.resolve({ digest, name: "root.ext4" });
   }
 
   #remember(reference: string, tenantId: string | null = null): UnpackedImage {
