@@ -13,7 +13,7 @@ import { makeLog } from "../src/log.ts";
 import { meterEgress } from "../src/machines/egress-meter.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { RunJournal } from "../src/machines/run-journal.ts";
-import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
 const log = makeLog({ level: "silent", clock: systemClock });
@@ -305,4 +305,42 @@ test("a run whose machine's VM is gone after a crash of the host ended when the 
     const run = await ended(second, bootId);
     assert.deepEqual([run.endedAt, run.cause], [lastAliveAt, "unseen"]);
   }
+});
+
+test("a run of a resumed guest begins before its agent answers, and ends with its VM if it never does", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { clock: hurriedClock(100) });
+  // Its clock is hurried, and the host may be slow.
+  const more = { env: { FAKE_RESUME_SILENT: "1" }, waitMs: 3_000_000 };
+  await node.want(A, 1, "running", more);
+  assert.notEqual((await node.want(A, 2, "stopped", { ...more, keepsMemory: true })).suspendedAt, null);
+  const askedAt = node.clock.now();
+  const { bootId } = await node.want(A, 3, "running", more);
+  const [, silent, booted] = withoutSequence(all(node.deps.runs).toSorted((a, b) => a.startedAt - b.startedAt));
+  assert.deepEqual([silent?.cause, booted?.bootId, booted?.endedAt], ["unresponsive", bootId, null]);
+  const { startedAt = 0, endedAt = null } = silent ?? {};
+  // Its agent had 20 s by the node's clock.
+  assert.ok(startedAt >= askedAt && (endedAt ?? 0) - startedAt >= 150, `from ${startedAt} to ${endedAt}`);
+  assert.match(node.events.map(({ message }) => message).join("\n"), /its guest agent did not answer/);
+});
+
+test("a run whose guest agent is silent ends when the VM is ended, not when it last answered", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  const { bootId, runningSince } = await first.want(A, 1, "running");
+  await first.fleet.release();
+  const path = join(directory.path, "machines", A, "boots", bootDirectoryName(bootId ?? ""), "vm.json");
+  await writeFile(
+    path,
+    JSON.stringify({ ...JSON.parse(await readFile(path, "utf8")), answersAt: Date.now() + 3_600_000 }),
+  );
+  const restartedAt = Date.now();
+  const second = await startTestNode(directory.path, {
+    clock: hurriedClock(100),
+    lastAliveAt: (runningSince ?? 0) + 1,
+  });
+  const run = await ended(second, bootId);
+  assert.equal(run.cause, "unresponsive");
+  // Three attempts to reach it, of 15 s each by the node's clock.
+  assert.ok((run.endedAt ?? 0) - restartedAt >= 400, `ended ${(run.endedAt ?? 0) - restartedAt} ms after the restart`);
 });

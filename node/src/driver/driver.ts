@@ -305,6 +305,8 @@ export interface KeptMemory {
    * must never be used again: records that, and resolves when the record is on the disk.
    */
   used(): Promise<void>;
+  /** Called right before the VM runs, with that time in epoch milliseconds. */
+  onRunning(at: number): void;
 }
 
 /** Identities of the files that a memory depends on. They change when a file is written to or replaced. */

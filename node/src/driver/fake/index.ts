@@ -9,6 +9,7 @@
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  the guest powers off
  *     FAKE_HANG_AFTER_MS=N      the guest's agent answers nothing any more
  *     FAKE_SUSPEND_FAIL=CODE    it cannot be suspended (no_space, conflict)   FAKE_RESUME_FAIL=1   its memory cannot be loaded
+ *     FAKE_RESUME_SILENT=1      its guest agent does not answer when it is resumed
  *     FAKE_SUSPEND_MS=N         time that saving its memory takes (default 0)
  *     FAKE_KEEPS_COMMANDS=1     the commands in its memory can be resumed where that is loaded: each begins again
  *     FAKE_UNWATCHED=1          what it writes to its disk cannot be watched     FAKE_WATCH_FAIL=1   and that shows late

@@ -33,6 +33,12 @@ export class FakeMemory implements DriverMemory {
       await removeVmFile(request.bootDirectory);
       throw error;
     }
+    memory.onRunning(clock.now());
+    if (environment["FAKE_RESUME_SILENT"] !== undefined) {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+      await removeVmFile(request.bootDirectory);
+      signal.throwIfAborted();
+    }
     this.#host.filesOf(request.machineId).load(saved.files);
     return this.#host.hold(request, file, memory.keepsCommands ? saved.commands : []);
   }

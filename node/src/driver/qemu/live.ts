@@ -217,13 +217,11 @@ export function pausedVm({ vmm, guestNetwork, known }: PausedParts, context: Liv
     async resume(request, onRunning, signal) {
       const { machineId, network, publishedPorts } = request;
       if (request.fence === "on") await vmm.fence.arm();
-      // Closed until then; the guest need not wait for it.
-      const opened = guestNetwork?.open({ machineId, network, publishedPorts });
-      opened?.catch(() => undefined);
       await vmm.unpause();
       onRunning(clock.now());
-      await opened;
       const guest = await connectResumed(vmm, request, { ...context, signal });
+      // A guest whose agent does not answer reaches nothing.
+      await guestNetwork?.open({ machineId, network, publishedPorts });
       return asVm({ vmm, guest, guestNetwork, origin: null }, known);
     },
     kill: async () => {

@@ -443,12 +443,14 @@ async function load(vmm: Vmm, { request, memory, reader, state, launcher, signal
     }
     const status = await loadState(qmp, state, { launcher, bootDirectory, uid, signal: either });
     if (status !== "paused") throw new Error(`the VMM did not load the devices' state: it is ${status}`);
-    await guestNetwork?.open({ machineId, network, publishedPorts });
     either.throwIfAborted();
     await memory.used();
+    memory.onRunning(launcher.clock.now());
     await qmp.execute("cont");
     const { keepsCommands } = memory;
     const guest = await launcher.guest({ bootDirectory, uid }, either, { keepsCommands });
+    // A guest whose agent does not answer reaches nothing.
+    await guestNetwork?.open({ machineId, network, publishedPorts });
     return { vmm, guest, guestNetwork };
   } catch (error) {
     guestNetwork?.close();

@@ -48,6 +48,8 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
       // The VM continues when the disk has space. A stop does not wait: the guest cannot write.
       if (hasRun && desired === "running") throw error;
     }
+    // Its process is there.
+    held.lastSeenAt = deps.clock.now();
     machine.adoptAttempts += 1;
     if (machine.adoptAttempts < ADOPT_ATTEMPTS_MAX) throw error;
     held.state = "unreachable";

@@ -55,7 +55,9 @@ export async function kill(machine: Machine): Promise<void> {
   else if (boot !== null && held.state !== "ended") {
     // The agent is not connected to it: the driver's sweep ends it.
     deps.liveBoots.delete(vmmIdOf(boot));
-    await deps.driver.sweep(deps.liveBoots);
+    const swept = await deps.driver.sweep(deps.liveBoots);
+    // It ran until now, silent as it was, unless it was paused for a move.
+    if (swept > 0 && boot.isPaused !== true) held.lastSeenAt = deps.clock.now();
   }
   held.forget(machine.journal.boot !== null);
 }

@@ -59,7 +59,9 @@ export async function unpause(machine: Machine, signal: AbortSignal): Promise<vo
     const isFenced = request.fence === "on" || boot.isFenced === true;
     let continued: JournaledBoot = { ...boot, record: held.paused.record, isPaused: false, isFenced };
     const onRunning = (at: number): void => {
-      continued = { ...continued, runningSince: continued.runningSince ?? at };
+      const runningSince = continued.runningSince ?? at;
+      deps.runs.open({ bootId: boot.bootId, machineId: machine.journal.machineId, startedAt: runningSince });
+      continued = { ...continued, runningSince };
       void machine.update({ boot: continued });
     };
     const vm = await held.paused.resume(request, onRunning, deadline.signal);

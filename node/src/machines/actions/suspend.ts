@@ -6,6 +6,7 @@
  *   Until then no VM of the machine runs (plan.ts), so the disk does not change.
  * - A machine that cannot be suspended runs on. Memory that cannot be loaded is discarded with an event, and
  *   the machine boots.
+ * - The run of a resumed guest begins right before its first instruction, whether or not its agent answers.
  *
  * A crash before the journal names the memory leaves a paused VM, which the next agent resumes and suspends
  * again. A crash after it leaves a VM that the next agent kills.
@@ -14,9 +15,11 @@ import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import type { Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { SuspendRefusalCode } from "@flotilla/contract/link/link";
 import { SuspendRefused } from "../../driver/driver.ts";
+import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import { makeBootId } from "../boot-vm.ts";
 import { applyFence, hasFence } from "../fence.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
@@ -25,6 +28,8 @@ import { MEMORY_NAMES } from "../paths.ts";
 import { BOOT_DEADLINE_MS, begin, diskRoot, ensureMayBegin, requestOf, takeSlot } from "./boot.ts";
 import { endsWithHost, kill } from "./end.ts";
 
+/** How long the agent of a resumed guest may take to answer, on a host with little load. */
+const ANSWER_DEADLINE_MS = 20_000;
 /** How long the guest may write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
 /** Time from the beginning to the saved memory. The server abandons a stop later. */
@@ -107,7 +112,7 @@ async function syncGuest(machine: Machine, signal: AbortSignal): Promise<void> {
  * VM in between.
  */
 export async function resume(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { driver, clock, liveBoots } = machine.deps;
+  const { driver, clock, liveBoots, runs } = machine.deps;
   const { directory, journal } = machine;
   const memory = journal.memory ?? null;
   if (memory === null) return;
@@ -129,6 +134,14 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
   machine.held.state = "ended";
   liveBoots.add(bootId);
   const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
+  const answer = new AbortController();
+  let silence: Timer | null = null;
+  const onRunning = (at: number): void => {
+    runs.open({ bootId, machineId: journal.machineId, startedAt: at });
+    silence = clock.timer(loadAdjustedMs(ANSWER_DEADLINE_MS), () =>
+      answer.abort(new Error("its guest agent did not answer")),
+    );
+  };
   try {
     await machine.update({ boot: begun });
     const mayBegin = (): void => ensureMayBegin(machine, deadline.signal);
@@ -138,8 +151,8 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     const used = (): Promise<void> => machine.update({ memory: null });
     const vm = await driver.memory.resume(
       request,
-      { directory, memoryId, keepsCommands, moved, used },
-      deadline.signal,
+      { directory, memoryId, keepsCommands, moved, used, onRunning },
+      AbortSignal.any([deadline.signal, answer.signal]),
     );
     if (machine.isReleased) return vm.release();
     void machine.update({ boot: { ...begun, record: vm.record, isFenced: hasFence(vm) } });
@@ -152,8 +165,10 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     signal.throwIfAborted();
     // It is loaded when a server answers.
     if (machine.isCutOff) throw error;
+    if (runs.isOpen(bootId)) machine.held.endCause ??= "unresponsive";
     await loseMemory(machine, messageOf(error));
   } finally {
+    (silence as Timer | null)?.cancel();
     deadline.dispose();
   }
 }
