@@ -16,7 +16,7 @@ import { until } from "../../test/support/until.ts";
 import { startCli, temporaryHome } from "./run-cli.ts";
 import { childOf, commandLine, isGone, makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
 
-/** Of seven, besides that of a full disk. */
+/** How many of seven a run plays, besides that of a full disk. */
 const TESTS_PER_RUN = 4;
 
 /** Waits until no process of the data directory runs; the error lists the processes. */

@@ -13,7 +13,7 @@ import { until } from "../../test/support/until.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 import { childOf, isGone, makeDirectory, ROOT, START_MS, startUp } from "./run-up.ts";
 
-/** Of four, besides that of the first start. */
+/** How many of four a run plays, besides that of the first start. */
 const TESTS_PER_RUN = 2;
 
 test("the first start says where the admin key is and prints lines that work; a later start keeps the machines", async (t) => {

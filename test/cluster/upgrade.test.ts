@@ -14,7 +14,7 @@ import { until } from "../support/until.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const PATIENT = { deadlineMs: 120_000, everyMs: 50 };
-/** Of four. */
+/** How many of four a run plays. */
 const TESTS_PER_RUN = 2;
 
 interface Installation {

@@ -26,7 +26,7 @@ import { until } from "./until.ts";
 const ROOT = join(import.meta.dirname, "../..");
 export const JOIN_TOKEN = "join-token-of-the-tests";
 /** Environment of a node that prepares no VMs without demand. */
-export const UNPREPARED = { NODE_OPTIONS: `--import=${join(import.meta.dirname, "unprepared.ts")}` };
+export const UNPREPARED = { NODE_OPTIONS: `--import=${new URL("./unprepared.ts", import.meta.url).pathname}` };
 const START_DEADLINE_MS = 60_000;
 const STOP_DEADLINE_MS = 30_000;
 /** An overloaded program may accept a connection and not answer; then it is asked again. */

@@ -19,7 +19,7 @@ import { BOOT_DEADLINE_MS, configure, deadline, NodePlace, shell, skipReason } f
 
 /** Two of one secret would show; more on demand, at a second and a half each. */
 const MACHINES = Number(process.env["FLOTILLA_TEST_MACHINES"] ?? 6);
-/** Of fourteen. */
+/** How many of fourteen a run plays. */
 const TESTS_PER_RUN = 7;
 
 describe("VMs from a template", { skip: skipReason }, () => {

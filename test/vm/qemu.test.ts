@@ -26,7 +26,7 @@ import {
 
 /** A file system that grew to 16 TiB before its machine ran took minutes. */
 const GROWN_AT_ONCE_MS = 15_000;
-/** Of fourteen. */
+/** How many of fourteen a run plays. */
 const TESTS_PER_RUN = 7;
 
 function failAfter(ms: number): Promise<never> {

@@ -16,9 +16,8 @@
  *     FAKE_NO_FENCE=1           its VM cannot be fenced
  *     FAKE_NOT_LIVE=1           moves suspend it       FAKE_IGNORE_SHUTDOWN=1   the guest ignores a shutdown request
  *     FAKE_REPLACE_FAIL=AT      its VMM cannot be replaced (next.ts)     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
- *     FAKE_EXECS_MAX=N          limit of concurrent commands
+ *     FAKE_EXECS_MAX=N          limit of concurrent commands       FAKE_SENT_BYTES=N   what it has sent once it runs
  *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback; other ports are closed
- *     FAKE_SENT_BYTES=N         what it has sent as soon as it runs (default 0)
  *
  * Owns `vm.json` in each boot's directory: a VM runs while the file exists, whether or not a node agent
  * lives, so that adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of
