@@ -25,7 +25,7 @@ import {
   startUp,
 } from "../../cli/test/run-up.ts";
 import { Client } from "../../server/test/support/client.ts";
-import { endVmm, UNPREPARED } from "../support/flotilla.ts";
+import { endVmm } from "../support/flotilla.ts";
 import { putTemplates } from "../support/kept-templates.ts";
 import { monotonic, pause, until } from "../support/until.ts";
 import { LifetimeObserver, type VmmLifetime } from "../support/vmm-lifetimes.ts";
@@ -80,7 +80,6 @@ class Fleet {
 
   async start(): Promise<void> {
     this.#up = await startUp(this.#t, this.#directory, undefined, {
-      ...UNPREPARED,
       FLOTILLA_DRIVER: "qemu",
       FLOTILLA_ACCELERATOR: "tcg",
       FLOTILLA_CACHE_DIR: process.env["FLOTILLA_CACHE_DIR"] ?? join(homedir(), ".cache/flotilla"),

@@ -51,7 +51,7 @@ interface Under {
 test("every client learns of its end, and nothing is left of its call, whichever program is killed", {
   skip,
 }, async () => {
-  await using flotilla = await startFlotilla({ driver: "qemu", prepares: true });
+  await using flotilla = await startFlotilla({ driver: "qemu" });
   const directory = realpathSync(flotilla.nodeDirectory());
   const flight = new Flight(flotilla, directory);
   try {

@@ -187,7 +187,7 @@ class Chaos {
 }
 
 test("real machines survive kills of server and node agent at random moments", { skip }, async () => {
-  await using flotilla = await startFlotilla({ driver: "qemu", prepares: true });
+  await using flotilla = await startFlotilla({ driver: "qemu" });
   const hasEntered = async (): Promise<readonly string[] | false> => {
     const files = await lastingFiles(flotilla);
     return files.includes("credential") && !files.some((file) => UNFINISHED.test(file)) && files;

@@ -1,7 +1,14 @@
 /**
  * Bugs that a simulation must find: each replaces pieces of the shipped source when it is imported.
  */
-import { type Change, changeSource } from "../support/changed-source.ts";
+import { registerHooks } from "node:module";
+
+interface Change {
+  /** The end of the file's path. */
+  readonly file: string;
+  readonly from: string;
+  readonly to: string;
+}
 
 interface Bug {
   readonly changes: readonly Change[];
@@ -494,7 +501,22 @@ export const BUGS: Readonly<Record<string, Bug>> = {
 export function plant(name: string): void {
   const bug = BUGS[name];
   if (bug === undefined) throw new Error(`no bug is called ${name}`);
-  const unplanted = changeSource(bug.changes);
+  const unplanted = new Set(bug.changes);
+  registerHooks({
+    load(url, context, next) {
+      const loaded = next(url, context);
+      const changes = bug.changes.filter(({ file }) => url.endsWith(`/${file}`));
+      if (changes.length === 0) return loaded;
+      let source = Buffer.from(loaded.source as Uint8Array).toString();
+      for (const change of changes) {
+        if (source.split(change.from).length !== 2)
+          throw new Error(`${change.file} does not have once: ${change.from}`);
+        source = source.replace(change.from, () => change.to);
+        unplanted.delete(change);
+      }
+      return { ...loaded, source };
+    },
+  });
   process.on("exit", () => {
     if (unplanted.size > 0) process.exitCode = 1;
   });

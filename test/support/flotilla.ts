@@ -25,8 +25,6 @@ import { until } from "./until.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 export const JOIN_TOKEN = "join-token-of-the-tests";
-/** Environment of a node that prepares no VMs without demand. */
-export const UNPREPARED = { NODE_OPTIONS: `--import=${new URL("./unprepared.ts", import.meta.url).pathname}` };
 const START_DEADLINE_MS = 60_000;
 const STOP_DEADLINE_MS = 30_000;
 /** An overloaded program may accept a connection and not answer; then it is asked again. */
@@ -44,8 +42,6 @@ export interface FlotillaOptions {
   readonly serverEnvironment?: (port: number) => Readonly<Record<string, string>>;
   /** The program of the nodes; default: of this checkout. */
   readonly nodeMain?: string;
-  /** Whether nodes prepare VMs of the default size without demand; by default they do not (unprepared.ts). */
-  readonly prepares?: boolean;
   /** Additional settings of the nodes. */
   readonly nodeEnvironment?: Readonly<Record<string, string>>;
 }
@@ -274,7 +270,7 @@ function view(answer: Answer, status: number): MachineView {
 /** Starts everything; when a part does not start, its log is in the error. */
 export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flotilla> {
   const { servers = 1, nodes = 1, driver = "fake", databaseUrl, nodeEnvironment = {} } = options;
-  const { nodeMain = "node/src/main.ts", prepares = false } = options;
+  const { nodeMain = "node/src/main.ts" } = options;
   const { serverEnvironment = () => ({}) } = options;
   if (servers > 1 && databaseUrl === undefined) throw new Error("several servers need a databaseUrl");
   const directory = await mkdtemp(join(tmpdir(), "flotilla-cluster-"));
@@ -302,7 +298,6 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
         FLOTILLA_ACCELERATOR: process.env["FLOTILLA_ACCELERATOR"] ?? "tcg",
         FLOTILLA_URL: urls[index % urls.length] ?? "",
         FLOTILLA_NODE_SOCKET: join(directory, `server-${index % urls.length}`, "nodes.sock"),
-        ...(driver === "fake" || prepares ? {} : UNPREPARED),
         ...nodeEnvironment,
       });
     }),

@@ -14,7 +14,7 @@ import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
 
 test("real machines answer as promised, whatever is done with them", { skip: skipReason }, async () => {
-  await using flotilla = await startFlotilla({ driver: "qemu", prepares: true });
+  await using flotilla = await startFlotilla({ driver: "qemu" });
   const directory = realpathSync(flotilla.nodeDirectory());
   const ofMachines = () => vmmsOf(directory).filter(({ machines }) => machines.length > 0);
   const stage: Stage = {
