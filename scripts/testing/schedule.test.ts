@@ -30,7 +30,7 @@ test("jobs that only wait are not without number", () => {
   assert.equal(nextJob([job("a", 0)], running, 2), undefined);
 });
 
-test("the load of a file is what its last run kept busy, and a file that was never recorded begins before others", () => {
+test("the load of a file is what its last run kept busy, or that of its layer if that is more, and a file that was never recorded begins before others", () => {
   const durations = new Map([
     ["short", { ms: 1000, cpuMs: 500 }],
     ["long", { ms: 20_000, cpuMs: 30_000 }],
@@ -41,7 +41,7 @@ test("the load of a file is what its last run kept busy, and a file that was nev
     [
       ["new", 0.7],
       ["long", 1.5],
-      ["short", 0.5],
+      ["short", 0.7],
     ],
   );
   const alone = jobsOf({ ...LAYER, isAlone: true }, ["short"], durations);

@@ -3,7 +3,8 @@
  *
  * Always:
  * - A job is one file, or several in one process. Its load is the number of processors that its last run kept
- *   busy, so what waits a lot (programs killed at random moments) runs beside what computes.
+ *   busy, and at least that of its layer, so what waits a lot (programs killed at random moments) runs beside
+ *   what computes.
  * - A job for which there is no room waits while a shorter one that fits begins. Alone, every job has room.
  */
 import type { Duration } from "./durations.ts";
@@ -34,7 +35,9 @@ export function jobsOf(
   if (layer.processes !== undefined) return shared(layer, files, { processes: layer.processes, durations });
   return files.map((file) => {
     const known = durations.get(file);
-    const load = layer.isAlone === true ? Number.POSITIVE_INFINITY : known ? known.cpuMs / known.ms : layer.load;
+    // On a busy host a file has less of the processors than it could use.
+    const load =
+      layer.isAlone === true ? Number.POSITIVE_INFINITY : Math.max(layer.load, (known?.cpuMs ?? 0) / (known?.ms ?? 1));
     return { layer, files: [file], ms: known?.ms ?? UNKNOWN_MS, load };
   });
 }
