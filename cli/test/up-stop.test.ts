@@ -69,7 +69,7 @@ test("an up that is stopped before it is ready, because its disk is full, does n
 }, async (t) => {
   const disk = makeDisk(t, "320m");
   // Enough for the database, and too little for its reserve.
-  execFileSync("fallocate", ["--length", "230M", join(disk, "filling")]);
+  execFileSync("fallocate", ["--length", "262M", join(disk, "filling")]);
   const data = join(disk, "data");
   const environment = { FLOTILLA_DRIVER: "fake", FLOTILLA_LISTEN: "127.0.0.1:0", HOME: temporaryHome(t) };
   const { child, ran } = startCli(t, ["up", "--data-dir", data], { environment, directory: ROOT });
