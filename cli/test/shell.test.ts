@@ -70,7 +70,10 @@ test("a command that is ended at its time limit says so, and one that ends with 
   const exec = (...command: readonly string[]) => runCli(t, ["machine", "exec", ...command], { environment });
   const limited = await exec("--timeout", "1s", "hello", "sleep 600");
   assert.deepEqual([limited.code, limited.output.toString()], [124, ""]);
-  assert.match(limited.errors, /^flotilla: the command was ended after 1 s; --timeout allows another time\n$/);
+  assert.match(
+    limited.errors,
+    /^command timed out\nflotilla: the command was ended after 1 s; --timeout allows another time\n$/,
+  );
   const own = await exec("hello", "exit 124");
   assert.deepEqual([own.code, own.errors], [124, ""]);
 });

@@ -66,7 +66,7 @@ test("host names are first come, first served, and a name that is not a valid ho
   const two = await machineWithPorts(second, { 80: guest.port }, { name });
   assert.equal((await infoOf(one)).url, "https://shop.apps.example.com:8443/");
   assert.equal((await infoOf(two, second)).url, `https://shop-${two.slice(5, 13)}.apps.example.com:8443/`);
-  for (const odd of ["a.b", "-x", "x_y", `mach-${"0".repeat(32)}`]) {
+  for (const odd of ["a.b", "x-", "x_y", `mach-${"0".repeat(32)}`]) {
     const id = await machineWithPorts(client, { 80: guest.port }, { name: odd });
     assert.equal((await infoOf(id)).url, `https://${id}.apps.example.com:8443/`, odd);
   }
@@ -75,7 +75,9 @@ test("host names are first come, first served, and a name that is not a valid ho
   await client.delete(`/v1/machines/${one}`);
   assert.equal((await visit(server, "/", { host, authorization: bearer })).status, 404);
   const three = await machineWithPorts(second, { 80: guest.port }, { name: "Shop" });
-  assert.equal((await infoOf(three, second)).url, "https://shop.apps.example.com:8443/");
+  assert.equal((await infoOf(three, second)).url, `https://shop-${three.slice(5, 13)}.apps.example.com:8443/`);
+  const four = await machineWithPorts(client, { 80: guest.port }, { name: "Shop" });
+  assert.equal((await infoOf(four)).url, "https://shop.apps.example.com:8443/", "the name stayed its tenant's");
 });
 
 test("a host name that was freed leads to the machine that has it next, on every server, also without a notification", async () => {
