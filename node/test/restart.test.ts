@@ -119,7 +119,7 @@ test("a machine whose host went down runs again, and its run ended when its node
   const second = await startTestNode(directory.path, { lastAliveAt });
   const after = await runsAgain(second, before);
   const { bootId, runningSince: startedAt } = before;
-  assert.deepEqual(after.lastRun, { bootId, startedAt, endedAt: lastAliveAt, cause: "unseen" });
+  assert.deepEqual(after.lastRun, { bootId, startedAt, endedAt: lastAliveAt, cause: "unseen", egressBytes: 0 });
   assert.match(second.events[0]?.message ?? "", /ended while its node was down; the machine is restarted/);
 });
 
