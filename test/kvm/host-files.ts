@@ -36,6 +36,7 @@ const ROOT = join(import.meta.dirname, "../..");
 const run = promisify(execFile);
 const PACKAGES = [
   "busybox-static",
+  "conntrack",
   "e2fsprogs",
   "gcc",
   "iproute2",

@@ -98,7 +98,7 @@ function judgeNetwork({ networkFailure, isRoot }: HostFacts): Check {
   if (networkFailure === null)
     return { name, status: "ok", value: "tap and veth devices and nftables rules can be created", meaning: "" };
   const meaning =
-    "machines cannot start without nftables, iproute2 and a kernel with tun, veth and nf_tables; a container needs " +
+    "machines cannot start without nftables, iproute2, conntrack and a kernel with tun, veth and nf_tables; a container needs " +
     "CAP_NET_ADMIN and /dev/net/tun";
   return { name, status: "bad", value: networkFailure, meaning };
 }

@@ -79,7 +79,7 @@ export interface ObserveOptions {
 /** Programs that machines require; scripts/setup knows their packages. */
 const PROGRAMS = [
   ...["qemu-system-x86_64", "qemu-img", "mkfs.ext4", "umoci"],
-  ...["unshare", "setpriv", "chrt", "nsenter", "mount", "ip", "nft"],
+  ...["unshare", "setpriv", "chrt", "nsenter", "mount", "ip", "nft", "conntrack"],
 ] as const;
 /** Directories for root's programs, which another user's PATH may lack. */
 const ROOT_PATH = ["/usr/local/sbin", "/usr/sbin", "/sbin"];

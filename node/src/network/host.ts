@@ -44,6 +44,7 @@ export async function openHostNetwork({ claimsDirectory, nodeDirectory, log }: H
   }
   try {
     if (!existsSync(TUN)) await run(["modprobe", "tun"]);
+    await run(["conntrack", "--count"]);
     const block = await claimBlock(claimsDirectory, nodeDirectory);
     await run(NFT, hostRules(block));
     await run(["ip", "address", "replace", `${block.nameServer}/32`, "dev", "lo"]);
@@ -51,8 +52,8 @@ export async function openHostNetwork({ claimsDirectory, nodeDirectory, log }: H
     return block;
   } catch (error) {
     throw new Error(
-      "the network of machines cannot be set up (requires root, nftables, iproute2, and a kernel with tun, veth and " +
-        `nf_tables): ${messageOf(error)}`,
+      "the network of machines cannot be set up (requires root, nftables, iproute2, conntrack, and a kernel with tun, " +
+        `veth and nf_tables): ${messageOf(error)}`,
       { cause: error },
     );
   }

@@ -39,6 +39,7 @@ import { type Policy, policyOf } from "./policy.ts";
 import { inNamespaceOf, IP, NFT, run, PrestartedProgram } from "./programs.ts";
 import { PublishedPorts } from "./published-ports.ts";
 import {
+  connectionRules,
   connectionsMax,
   type NamespaceJoin,
   namespaceJoin,
@@ -88,10 +89,9 @@ export async function openNetwork(options: NetworkOptions): Promise<Network> {
   const block = await openHostNetwork({ claimsDirectory: CLAIMS_DIRECTORY, nodeDirectory, log });
   // The file exists once the host's rules, which use connection tracking, have been loaded.
   const ofHost = Number(await readFile(CONNECTIONS_OF_HOST, "utf8").catch(() => "")) || CONNECTIONS_OF_HOST_DEFAULT;
-  const network = new Network(options, block, {
-    upstream: new HostUpstream(clock),
-    connections: connectionsMax(ofHost),
-  });
+  const connections = connectionsMax(ofHost);
+  await run(NFT, connectionRules(block, connections));
+  const network = new Network(options, block, { upstream: new HostUpstream(clock), connections });
   await network.begin();
   return network;
 }

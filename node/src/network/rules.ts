@@ -30,6 +30,7 @@ import {
   TAP_NAME,
   UPLINK_NAME,
 } from "./addresses.ts";
+import { USERS_PER_RANGE } from "../host/user-ids.ts";
 import type { Policy } from "./policy.ts";
 
 /**
@@ -84,10 +85,13 @@ table ip ${table} {
     type filter hook output priority filter - 5; policy accept;
     oifname ${ours} meta skuid != 0 drop
   }
+  set connections { type ipv4_addr; size ${USERS_PER_RANGE}; flags dynamic; }
+  chain connections { }
   chain forward {
     type filter hook forward priority filter - 5; policy accept;
     iifname ${ours} oifname "${HOST_END_PREFIX}*" drop
     iifname ${ours} ip saddr != ${network} drop
+    iifname ${ours} ct state new jump connections
     iifname ${ours} tcp flags syn tcp option maxseg size set rt mtu
     oifname ${ours} ct state established,related accept
     oifname ${ours} drop
@@ -99,6 +103,16 @@ table ip ${table} {
 }
 `;
 }
+
+/**
+ * Limits what each machine has in the host's table of connections. A guest can make the table of its
+ * namespace forget a connection that the host's keeps: by a reset whose TTL ends there, or by the end of its
+ * VM.
+ */
+export const connectionRules = ({ table }: Pick<Block, "table">, connections: number): string =>
+  `flush chain ip ${table} connections
+add rule ip ${table} connections add @connections { ip saddr ct count over ${connections} } drop
+`;
 
 /** A port of an IPv4 address. */
 export interface Destination {
@@ -216,6 +230,8 @@ export interface NamespaceSetup {
   readonly kind: "own";
   /** The host's end, which an earlier VMM of the same user may still hold for a moment. null: no uplink. */
   readonly hostEnd: string | null;
+  /** The machine's end, of which the host may still have that VMM's connections. null: no uplink. */
+  readonly machineAddress: string | null;
   /** nft, inside the namespace, before any interface exists. */
   readonly rules: string;
   /** ip, inside the namespace. Descriptor 9 is the host's namespace. */
@@ -278,7 +294,8 @@ export function namespaceSetup(
     `address add ${GATEWAY_ADDRESS}/${GUEST_PREFIX_LENGTH} dev ${TAP_NAME}`,
     `link set ${TAP_NAME} up`,
   ];
-  if (pair === null) return { kind: "own", hostEnd: null, rules: "", inside: asText(tap), outside: "" };
+  if (pair === null)
+    return { kind: "own", hostEnd: null, machineAddress: null, rules: "", inside: asText(tap), outside: "" };
   const { hostEnd, hostAddress, machineAddress } = pair;
   const uplink = [
     `link add ${UPLINK_NAME} type veth peer name ${hostEnd} netns /proc/self/fd/9`,
@@ -290,6 +307,7 @@ export function namespaceSetup(
   return {
     kind: "own",
     hostEnd,
+    machineAddress,
     rules: machineRules(block, pair, connections),
     inside: asText([...tap, ...uplink]),
     outside: asText(outside),

@@ -74,7 +74,7 @@ test("an accelerator's steps run while the launcher is still root", () => {
 
 test("only a VMM with a network has the device for it", () => {
   assert.doesNotMatch(stepsOf(jail), /tun/);
-  const network = { kind: "own", hostEnd: null, rules: "", inside: "", outside: "" } as const;
+  const network = { kind: "own", hostEnd: null, machineAddress: null, rules: "", inside: "", outside: "" } as const;
   assert.match(stepsOf({ ...jail, network }), / node \/dev\/net\/tun 10 200 /);
 });
 

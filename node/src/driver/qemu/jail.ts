@@ -73,12 +73,17 @@ const TUN_DEVICE = ["/dev/net/tun", 10, 200] as const;
 
 /**
  * On the host's side. Descriptor 9 refers to the host's namespace. An earlier VMM of this user may still hold
- * its veth pair, because a namespace disappears shortly after its last process; it is deleted.
+ * its veth pair, because a namespace disappears shortly after its last process; it is deleted, and with it
+ * the connections that the host still has of that VMM. Whether there are any is in the program's text alone.
  */
 const WITH_NETWORK = [
   "set -e",
   "exec 9</proc/self/ns/net",
-  'if [ -n "$1" ]; then ip link delete "$1" 2>/dev/null || :; fi; shift',
+  'if [ -n "$1" ]; then',
+  'ip link delete "$1" 2>/dev/null || :',
+  'said=$(conntrack --delete --orig-src "$2" 2>&1 >/dev/null) || :',
+  'case $said in *"have been deleted"*) ;; *) echo "$said" >&2; exit 1 ;; esac',
+  "fi; shift 2",
   'exec unshare --net -- "$@"',
 ].join("\n");
 
@@ -116,9 +121,9 @@ export function jailArgv(jail: Jail, programArgv: readonly string[]): readonly s
     const { pid, inside, leftovers } = network;
     return [...inNamespaceOf(pid, ["sh", "-c", JOINED, "sh", inside, leftovers.join(" ")]), ...command];
   }
-  const { hostEnd, rules, inside, outside } = network;
+  const { hostEnd, machineAddress, rules, inside, outside } = network;
   const namespace = ["sh", "-c", NAMESPACE, "sh", rules, inside, outside];
-  return ["sh", "-c", WITH_NETWORK, "sh", hostEnd ?? "", ...namespace, ...command];
+  return ["sh", "-c", WITH_NETWORK, "sh", hostEnd ?? "", machineAddress ?? "", ...namespace, ...command];
 }
 
 /** The steps of the launcher, in the syntax of jail.c. */

@@ -1,0 +1,127 @@
+/**
+ * How much a guest can put into the tables of connections of its host, which all machines and the host itself
+ * share. The guest is a namespace here: it sets the TTL of its resets, which the programs of an image cannot.
+ */
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { before, describe, test } from "node:test";
+import { type Jail, jailArgv } from "../../node/src/driver/qemu/jail.ts";
+import { blockOf, vethPairOf } from "../../node/src/network/addresses.ts";
+import { connectionRules, hostRules, namespaceSetup, policyRules } from "../../node/src/network/rules.ts";
+import { enterWorld, namespacesSkipReason } from "../support/namespaces.ts";
+
+if (namespacesSkipReason === false) enterWorld(import.meta.filename);
+
+const BLOCK = blockOf(5);
+const OUTSIDE = "198.51.100.2";
+const PORT = 8080;
+const FORWARD = "echo 1 >/proc/sys/net/ipv4/ip_forward";
+
+/** Keeps every connection open. */
+const SERVER = `
+  const server = require("node:net").createServer({ allowHalfOpen: true }, (socket) => socket.on("error", () => {}));
+  server.listen(${PORT}, "${OUTSIDE}", () => console.log("listening"));
+`;
+/** Opens connections until one is not answered, resets them, and prints how many they were. */
+const CONNECT = `
+  const { connect } = require("node:net");
+  const opened = [];
+  const open = () => {
+    const socket = connect(${PORT}, "${OUTSIDE}", () => { clearTimeout(late); opened.push(socket); open(); });
+    socket.on("error", () => {});
+    const late = setTimeout(() => {
+      socket.destroy();
+      for (const each of opened) each.resetAndDestroy();
+      console.log(opened.length);
+    }, 3_000);
+  };
+  open();
+`;
+
+const ip = (...argv: readonly string[]): void => void execFileSync("ip", argv);
+const inside = (name: string, ...argv: readonly string[]): readonly string[] => ["ip", "netns", "exec", name, ...argv];
+
+function run([program = "", ...argv]: readonly string[], input = ""): string {
+  return execFileSync(program, argv, { input, encoding: "utf8" });
+}
+
+/** A guest behind a namespace like that of a machine, with a cable in place of the VMM's interface. */
+function makeMachine(uid: number, connections: number) {
+  const pair = vethPairOf(BLOCK, uid);
+  assert.ok(pair !== null);
+  const setup = namespaceSetup(BLOCK, pair, { uid, connections });
+  const [machine, guest] = [`machine-${uid}`, `guest-${uid}`];
+  for (const name of [machine, guest]) ip("netns", "add", name);
+  run(inside(machine, "nft", "-f", "-"), setup.rules);
+  ip("-n", machine, "link", "add", "tap0", "type", "veth", "peer", "name", "eth0", "netns", guest);
+  ip("-n", machine, "address", "add", "192.0.0.1/30", "dev", "tap0");
+  ip("-n", machine, "link", "add", "up0", "type", "veth", "peer", "name", pair.hostEnd, "netns", String(process.pid));
+  ip("-n", machine, "address", "add", `${pair.machineAddress}/31`, "dev", "up0");
+  ip("address", "add", `${pair.hostAddress}/31`, "dev", pair.hostEnd);
+  ip("-n", guest, "address", "add", "192.0.0.2/30", "dev", "eth0");
+  ip("link", "set", pair.hostEnd, "up");
+  for (const link of ["tap0", "up0"]) ip("-n", machine, "link", "set", link, "up");
+  ip("-n", guest, "link", "set", "eth0", "up");
+  ip("-n", machine, "route", "add", "default", "via", pair.hostAddress);
+  ip("-n", guest, "route", "add", "default", "via", "192.0.0.1");
+  run(inside(machine, "sh", "-c", FORWARD));
+  run(inside(machine, "nft", "-f", "-"), policyRules({ mode: "open", networks: [], hosts: [] }, BLOCK, []));
+  return {
+    setup,
+    runs: (script: string): string => run(inside(guest, process.execPath, "-e", script)),
+    /** Its resets get to the machine's namespace, and no further. */
+    keepResets(): void {
+      const table = "table ip own {\n chain out {\n type filter hook output priority 0\n }\n}\n";
+      run(inside(guest, "nft", "-f", "-"), `${table}add rule ip own out tcp flags & rst == rst ip ttl set 1\n`);
+    },
+    /** How many connections of the machine the host has in its table. */
+    onHost(): number {
+      const listed = run(["conntrack", "--dump", "--orig-src", pair.machineAddress]);
+      return listed.split("\n").filter((line) => line !== "").length;
+    },
+    end: (): void => ip("netns", "delete", machine),
+  };
+}
+
+/** Makes the namespace of the next VMM, which is `true` here. */
+function startNext(network: Jail["network"]): void {
+  const runtime = { program: "", files: [], directories: [], links: [] };
+  const nothing = { groups: [], files: [], memory: null, imagesDirectory: null, limits: {}, environment: {} };
+  const jail = { ...nothing, launcher: "true", network, runtime, moreSteps: [] } as unknown as Jail;
+  run(jailArgv(jail, []));
+}
+
+describe("the tables of connections", { skip: namespacesSkipReason }, () => {
+  before(async () => {
+    execFileSync("mount", ["-t", "tmpfs", "test", "/run"]);
+    ip("netns", "add", "outside");
+    ip("link", "add", "wan", "type", "veth", "peer", "name", "eth0", "netns", "outside");
+    ip("address", "add", "198.51.100.1/24", "dev", "wan");
+    ip("link", "set", "wan", "up");
+    ip("-n", "outside", "address", "add", `${OUTSIDE}/24`, "dev", "eth0");
+    ip("-n", "outside", "link", "set", "eth0", "up");
+    run(["sh", "-c", FORWARD]);
+    run(["nft", "-f", "-"], hostRules(BLOCK));
+    const [program = "", ...argv] = inside("outside", process.execPath, "-e", SERVER);
+    const server = spawn(program, argv, { stdio: ["ignore", "pipe", "inherit"] });
+    server.unref();
+    await once(server.stdout, "data");
+    server.stdout.destroy();
+  });
+
+  test("connections that a guest made its namespace forget count on the host, and go with its VMM", () => {
+    run(["nft", "-f", "-"], connectionRules(BLOCK, 16));
+    const machine = makeMachine(700_000, 16);
+    machine.keepResets();
+    assert.equal(Number(machine.runs(CONNECT)), 16);
+    assert.equal(machine.onHost(), 16);
+    assert.equal(Number(machine.runs(CONNECT)), 0, "its namespace has none of them any more, and the host all");
+    assert.equal(machine.onHost(), 16);
+    machine.end();
+    assert.equal(machine.onHost(), 16);
+    startNext(machine.setup);
+    assert.equal(machine.onHost(), 0);
+  });
+});
