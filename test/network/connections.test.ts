@@ -39,6 +39,14 @@ const CONNECT = `
   };
   open();
 `;
+const DATAGRAMS = 20_000;
+/** Sends a datagram to each of many ports. */
+const SEND = `
+  const socket = require("node:dgram").createSocket("udp4");
+  let left = ${DATAGRAMS};
+  const send = () => socket.send("x", 10_000 + left, "${OUTSIDE}", () => ((left -= 1) > 0 ? send() : socket.close()));
+  send();
+`;
 
 const ip = (...argv: readonly string[]): void => void execFileSync("ip", argv);
 const inside = (name: string, ...argv: readonly string[]): readonly string[] => ["ip", "netns", "exec", name, ...argv];
@@ -81,6 +89,7 @@ function makeMachine(uid: number, connections: number) {
       const listed = run(["conntrack", "--dump", "--orig-src", pair.machineAddress]);
       return listed.split("\n").filter((line) => line !== "").length;
     },
+    inNamespace: (): number => Number(run(inside(machine, "cat", "/proc/sys/net/netfilter/nf_conntrack_count"))),
     end: (): void => ip("netns", "delete", machine),
   };
 }
@@ -123,5 +132,13 @@ describe("the tables of connections", { skip: namespacesSkipReason }, () => {
     assert.equal(machine.onHost(), 16);
     startNext(machine.setup);
     assert.equal(machine.onHost(), 0);
+  });
+
+  test("a guest adds no more than a thousand connections a second, so those that have ended do not fill a table", () => {
+    run(["nft", "-f", "-"], connectionRules(BLOCK, 2 * DATAGRAMS));
+    const machine = makeMachine(700_001, 2 * DATAGRAMS);
+    machine.runs(SEND);
+    assert.ok(machine.inNamespace() >= 1_000);
+    assert.ok(machine.inNamespace() < DATAGRAMS * 0.75, `${machine.inNamespace()} connections`);
   });
 });

@@ -42,6 +42,12 @@ const NEVER_ALLOWED = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/
 const MACHINES_THAT_FILL = 128;
 const CONNECTIONS_MIN = 256;
 const CONNECTIONS_MAX = 8192;
+/**
+ * Limits of added connections. Those that have ended do not count, and stay in the kernel's tables for 10 s
+ * to 2 minutes, in memory that no machine is charged for.
+ */
+const NEW_PER_SECOND = 1_000;
+const NEW_AT_ONCE = 2_048;
 
 /** The limit of tracked connections of one machine, from the limit of the whole host. */
 export function connectionsMax(ofHost: number): number {
@@ -154,6 +160,7 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
     iifname != "${TAP_NAME}" drop
     meta nfproto != ipv4 drop
     ip saddr != ${GUEST_ADDRESS} drop
+    ct state new limit rate over ${NEW_PER_SECOND}/second burst ${NEW_AT_ONCE} packets drop
     ct state new ct count over ${connections} drop
     ip daddr ${nameServer} ct status dnat accept
     oifname "${UPLINK_NAME}" ip daddr != { ${NEVER_ALLOWED.join(", ")} } jump egress
