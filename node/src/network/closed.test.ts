@@ -56,6 +56,21 @@ test("rules are replaced when places change, or what a name means, and not other
   assert.equal(applied.at(-1), "");
 });
 
+test("a name that cannot be resolved keeps its addresses as long as it is named", async () => {
+  const names: Record<string, readonly string[]> = { "db.lan": ["10.0.0.5"] };
+  const { closed, applied, pass } = recorded(names);
+  await closed.close(["db.lan:5432"]);
+  delete names["db.lan"];
+  for (let count = 0; count < 3; count += 1) {
+    pass(60_000);
+    await closed.close(["db.lan:5432", `10.0.0.${count}:1`]);
+  }
+  assert.equal(applied.at(-1), "10.0.0.2 . 1, 10.0.0.5 . 5432");
+  await closed.close([]);
+  await closed.close(["db.lan:5432"]);
+  assert.equal(applied.at(-1), "");
+});
+
 test("what fails is tried again with the next heartbeat", async () => {
   const { closed, applied, state } = recorded();
   state.fails = true;

@@ -6,8 +6,8 @@
  * Owns a table of the host beside the node's own, which is replaced when the places change and stays while no
  * agent runs.
  *
- * Always: the table has the addresses of all places that could be resolved when it was written. A name is
- * resolved again every RESOLVE_MS.
+ * Always: the table has the addresses of all places when it was written. A name is resolved again every
+ * RESOLVE_MS, and keeps its addresses while it cannot be resolved: guests could delay the answers.
  */
 import { lookup } from "node:dns/promises";
 import { isIPv4, isIPv6 } from "node:net";
@@ -38,6 +38,8 @@ export class ClosedDestinations {
   #rules: string | null = null;
   #places = "";
   #resolvedAt = Number.NEGATIVE_INFINITY;
+  /** The last addresses of each name that is closed. */
+  #resolved: ReadonlyMap<string, readonly string[]> = new Map();
   #isBusy = false;
 
   constructor(options: ClosedOptions) {
@@ -51,7 +53,9 @@ export class ClosedDestinations {
     if (this.#isBusy || (isFresh && places.join(" ") === this.#places)) return;
     this.#isBusy = true;
     try {
-      const found = (await Promise.all(places.map((place) => this.#destinationsOf(place)))).flat();
+      const resolved = new Map<string, readonly string[]>();
+      const found = (await Promise.all(places.map((place) => this.#destinationsOf(place, resolved)))).flat();
+      this.#resolved = resolved;
       const rules = closedRules(block, found);
       if (rules !== this.#rules) await apply(rules);
       this.#rules = rules;
@@ -64,18 +68,21 @@ export class ClosedDestinations {
     }
   }
 
-  /** Empty for IPv6, which guests do not have, and for a name that does not resolve now. */
-  async #destinationsOf(place: string): Promise<readonly Destination[]> {
+  /**
+   * Empty for IPv6, which guests do not have, and for a name that never resolved. Adds the name to
+   * `resolved`.
+   */
+  async #destinationsOf(place: string, resolved: Map<string, readonly string[]>): Promise<readonly Destination[]> {
     const { log, resolve = resolveName } = this.#options;
     const { host, port } = partsOf(place);
     if (host === "" || port < 1 || port > 65_535 || isIPv6(host)) return [];
     if (isIPv4(host)) return [{ address: host, port }];
-    try {
-      return (await resolve(host)).filter((address) => isIPv4(address)).map((address) => ({ address, port }));
-    } catch (error) {
-      log.debug({ place, reason: messageOf(error) }, "a place of the fleet has no address now");
-      return [];
-    }
+    const addresses = await resolve(host).catch((error: unknown) => {
+      log.debug({ place, reason: messageOf(error) }, "a place of the fleet cannot be resolved now");
+      return this.#resolved.get(host) ?? [];
+    });
+    resolved.set(host, addresses);
+    return addresses.filter((address) => isIPv4(address)).map((address) => ({ address, port }));
   }
 }
 
