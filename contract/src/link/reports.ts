@@ -157,7 +157,7 @@ export const HeartbeatAnswer = Type.Object({
   absentMachines: clippedList(AbsentMachine, ABSENT_MAX),
   /** Moves of the reported `incomingMoves` that have ended: the node removes what it has of them. */
   endedMoves: clippedList(clipped(), INCOMING_MOVES_MAX),
-  /** Where servers, ingresses, nodes and the database listen (`host:port`), closed to guests. */
+  /** Where servers and ingresses listen for nodes, and the database (`host:port`), closed to guests. */
   closedToGuests: clippedList(clipped(300), CLOSED_MAX),
 });
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

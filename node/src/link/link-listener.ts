@@ -2,12 +2,12 @@
  * Where servers connect to a node that is reachable: TLS 1.3 with certificates of the fleet on both sides.
  *
  * Always: only a server of the fleet is served, and an ingress, which may only open ports of machines; a
- * handshake that takes HANDSHAKE_MS is ended, and at most HANDSHAKES_MAX connections are open that have not
- * finished theirs.
+ * handshake that takes HANDSHAKE_MS is ended, and those that others hold keep no server out (handshakes.ts).
  */
 import { createServer, type Socket } from "node:net";
 import { createSecureContext, createServer as createTlsServer, type SecureContextOptions } from "node:tls";
 import type { Log } from "@flotilla/base/log";
+import { Handshakes } from "@flotilla/base/handshakes";
 import { probeWhenSilent } from "@flotilla/base/probes";
 import { INGRESS_IDENTITY, SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
@@ -15,7 +15,6 @@ import type { Membership } from "./membership.ts";
 import type { Peer } from "./parking.ts";
 
 const HANDSHAKE_MS = 10_000;
-const HANDSHAKES_MAX = 256;
 
 export interface LinkListenerOptions {
   readonly listen: ListenAddress;
@@ -28,7 +27,7 @@ export interface LinkListenerOptions {
 /** Starts to listen. Throws an Error when it cannot. */
 export async function listenForServers(options: LinkListenerOptions): Promise<{ close(): void }> {
   const { listen, membership, serve, log } = options;
-  const handshakes = new Set<string>();
+  const handshakes = new Handshakes();
   const tls = createTlsServer({
     ...contextOf(membership),
     requestCert: true,
@@ -43,7 +42,7 @@ export async function listenForServers(options: LinkListenerOptions): Promise<{ 
     socket.destroy();
   });
   tls.on("secureConnection", (socket) => {
-    handshakes.delete(nameOf(socket));
+    handshakes.end(socket);
     socket.on("error", () => socket.destroy());
     const name = socket.getPeerX509Certificate()?.subjectAltName;
     if (name === SERVER_IDENTITY) serve(socket, "server");
@@ -52,10 +51,7 @@ export async function listenForServers(options: LinkListenerOptions): Promise<{ 
   });
   const server = createServer({ noDelay: true }, (socket) => {
     probeWhenSilent(socket);
-    if (handshakes.size >= HANDSHAKES_MAX) return void socket.destroy();
-    const name = nameOf(socket);
-    handshakes.add(name);
-    socket.once("close", () => handshakes.delete(name));
+    handshakes.begin(socket);
     tls.emit("connection", socket);
   });
   await new Promise<void>((resolve, reject) => {
@@ -70,8 +66,6 @@ export async function listenForServers(options: LinkListenerOptions): Promise<{ 
   });
   return { close: () => void server.close() };
 }
-
-const nameOf = ({ remoteAddress, remotePort }: Socket): string => `${remoteAddress} ${remotePort}`;
 
 /** Before the node has joined it has no certificate, and every handshake fails. */
 function contextOf({ identity }: Membership): SecureContextOptions {

@@ -17,6 +17,7 @@ import { createServer, type AddressInfo, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { every } from "@flotilla/base/clock";
+import { Handshakes } from "@flotilla/base/handshakes";
 import { probeWhenSilent } from "@flotilla/base/probes";
 import { PARKED_PROTOCOL } from "@flotilla/contract/link/fleet";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
@@ -24,7 +25,6 @@ import type { NodeCertificate } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { FleetConnections } from "./fleet-connections.ts";
 import { removeListener, upsertListener } from "./fleet-store.ts";
-import { Handshakes } from "./handshakes.ts";
 import type { ParkedConnections } from "./parked.ts";
 import { certificateOf, type HandshakeTrust, LISTENER_LOST_MS, type TlsIdentity } from "./trust.ts";
 

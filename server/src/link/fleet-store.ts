@@ -81,13 +81,6 @@ export const listListeners = (db: Queryable, lostAfterMs: number): Promise<reado
   db.query<ListenerRow>(sql`
     SELECT id, addresses FROM node_listeners WHERE seen_at >= now() - ${lostAfterMs} * interval '1 ms' ORDER BY id LIMIT 256`);
 
-/** Where nodes listen that servers dial. */
-export async function listNodeAddresses(db: Queryable): Promise<readonly string[]> {
-  const rows = await db.query<{ address: string }>(sql`
-    SELECT address FROM nodes WHERE address LIKE 'https:%' ORDER BY id LIMIT 1000`);
-  return rows.map(({ address }) => address);
-}
-
 /** The keys with which nodes may connect now, by node; a revoked node has none. */
 export async function listNodeKeys(db: Queryable, nodeIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const rows = await db.query<{ id: string; keyHash: Buffer }>(sql`

@@ -25,7 +25,6 @@ import {
   insertFirstAuthority,
   listAuthorities,
   listListeners,
-  listNodeAddresses,
   removeRetiredAuthority,
   replaceAuthority,
 } from "./fleet-store.ts";
@@ -78,13 +77,13 @@ export class FleetTrust implements HandshakeTrust {
   readonly #unlisten: () => void;
   #known: Known | null = null;
   #reading: Promise<Known> | null = null;
-  #places: (Listeners & { readonly nodeAddresses: readonly string[]; readonly readAt: number }) | null = null;
+  #listeners: (Listeners & { readonly readAt: number }) | null = null;
 
   constructor(context: Context, secrets: Secrets) {
     this.#context = context;
     this.#secrets = secrets;
     const reread = (): void => {
-      this.#places = null;
+      this.#listeners = null;
       if (this.#known !== null) void this.#read().catch((error: unknown) => this.#notRead(error));
     };
     this.#unlisten = context.db.listen("fleet", { onPayload: reread, onGap: reread });
@@ -119,7 +118,7 @@ export class FleetTrust implements HandshakeTrust {
     return {
       authorities: all.map(({ certificate }) => certificate),
       certificate: this.#issue(signing, `urn:flotilla:node:${nodeId}`, publicKey).certificate,
-      ...(await this.#listening()),
+      ...(await this.listening()),
     };
   }
 
@@ -134,7 +133,7 @@ export class FleetTrust implements HandshakeTrust {
     return {
       authorities: all.map(({ certificate }) => certificate),
       certificate: null,
-      ...(await this.#listening()),
+      ...(await this.listening()),
     };
   }
 
@@ -209,20 +208,15 @@ export class FleetTrust implements HandshakeTrust {
     return count;
   }
 
-  /** Where servers, ingresses and nodes listen for each other. */
-  async places(): Promise<Listeners & { readonly nodeAddresses: readonly string[] }> {
-    const { clock, db } = this.#context;
-    const readAt = clock.monotonic();
-    if (this.#places !== null && readAt - this.#places.readAt <= LISTENERS_FRESH_MS) return this.#places;
-    const listeners = await listListeners(db, LISTENER_LOST_MS);
-    const ingresses = await listIngressListeners(db, LISTENER_LOST_MS);
-    this.#places = { listeners, ingresses, nodeAddresses: await listNodeAddresses(db), readAt };
-    return this.#places;
-  }
-
   /** Where running servers and ingresses listen for nodes. */
-  async #listening(): Promise<Listeners> {
-    const { listeners, ingresses } = await this.places();
+  async listening(): Promise<Listeners> {
+    const { clock, db } = this.#context;
+    if (this.#listeners === null || clock.monotonic() - this.#listeners.readAt > LISTENERS_FRESH_MS) {
+      const readAt = clock.monotonic();
+      const listeners = await listListeners(db, LISTENER_LOST_MS);
+      this.#listeners = { listeners, ingresses: await listIngressListeners(db, LISTENER_LOST_MS), readAt };
+    }
+    const { listeners, ingresses } = this.#listeners;
     return { listeners, ingresses };
   }
 

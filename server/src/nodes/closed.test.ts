@@ -5,20 +5,17 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { closedToGuests } from "./closed.ts";
 
-const NOTHING = { listeners: [], ingresses: [], nodeAddresses: [], databaseUrl: null };
+const NOTHING = { listeners: [], ingresses: [], databaseUrl: null };
 
-test("listeners of servers and ingresses, nodes that listen and the database are closed, each once", () => {
+test("listeners of servers and ingresses and the database are closed, each once", () => {
   const listeners = [{ id: "a", addresses: ["10.0.0.1:8443", "[fd00::1]:8443"] }];
   const ingresses = [{ id: "b", addresses: ["10.0.0.2:8444", "10.0.0.1:8443"] }];
-  const nodeAddresses = ["https://10.0.0.3:9000", "https://10.0.0.4", "parked:c", "unix:/run/agent.sock"];
   const databaseUrl = "postgres://user:secret@db.lan/flotilla";
-  assert.deepEqual(closedToGuests({ listeners, ingresses, nodeAddresses, databaseUrl }), [
+  assert.deepEqual(closedToGuests({ listeners, ingresses, databaseUrl }), [
     "db.lan:5432",
     "10.0.0.1:8443",
     "[fd00::1]:8443",
     "10.0.0.2:8444",
-    "10.0.0.3:9000",
-    "10.0.0.4:443",
   ]);
 });
 
@@ -35,9 +32,9 @@ test("a database at a socket has no address, nor has an empty host", () => {
   assert.deepEqual(closedToGuests({ ...NOTHING, databaseUrl: several }), ["db1:5432", "db2:6432", "[fd00::2]:5432"]);
 });
 
-test("the list is bounded, and loses nodes first", () => {
-  const nodeAddresses = Array.from({ length: 2_000 }, (_, n) => `https://10.1.${n >> 8}.${n & 255}:9000`);
-  const listeners = [{ id: "a", addresses: ["10.0.0.1:8443"] }];
-  const closed = closedToGuests({ ...NOTHING, listeners, nodeAddresses });
-  assert.deepEqual([closed.length, closed[0]], [1_000, "10.0.0.1:8443"]);
+test("the list is bounded, and begins with the database", () => {
+  const addresses = Array.from({ length: 2_000 }, (_, n) => `10.1.${n >> 8}.${n & 255}:9000`);
+  const listeners = [{ id: "a", addresses }];
+  const closed = closedToGuests({ ...NOTHING, listeners, databaseUrl: "postgres://10.0.0.9/x" });
+  assert.deepEqual([closed.length, closed[0]], [1_000, "10.0.0.9:5432"]);
 });

@@ -1,8 +1,10 @@
 /**
- * Where the parts of the fleet listen for each other: what guests of every host must not reach. Pure.
+ * Where servers and ingresses listen for nodes, and the database: what guests of every host must not reach.
+ * Pure.
  *
  * Addresses for everyone are not among them: the API's, and those of the ingress for visitors. Programs in
- * machines are their clients as well.
+ * machines are their clients as well. Nor are those that nodes say of themselves: one that names another's
+ * address would close that to the machines of all.
  */
 import type { FleetListener } from "@flotilla/contract/link/fleet";
 import { CLOSED_MAX } from "@flotilla/contract/link/reports";
@@ -11,23 +13,17 @@ import { hostsOf } from "../db/hosts.ts";
 export interface FleetPlaces {
   readonly listeners: readonly FleetListener[];
   readonly ingresses: readonly FleetListener[];
-  /** As nodes have registered them. */
-  readonly nodeAddresses: readonly string[];
   /** null: the embedded one, which has no address. */
   readonly databaseUrl: string | null;
 }
 
-/** `host:port` of each; the database first, then what every node depends on. */
-export function closedToGuests({ listeners, ingresses, nodeAddresses, databaseUrl }: FleetPlaces): readonly string[] {
+/** `host:port` of each; the database first. */
+export function closedToGuests({ listeners, ingresses, databaseUrl }: FleetPlaces): readonly string[] {
   const databases = databaseUrl === null ? [] : hostsOf({ connectionString: databaseUrl });
   const places = [
     // Others are sockets.
     ...databases.filter(({ name }) => /^[^/%]/.test(name)).map(({ name }) => withPort(name, 5432)),
     ...[...listeners, ...ingresses].flatMap(({ addresses }) => addresses),
-    ...nodeAddresses.flatMap((address) => {
-      const [, host] = /^https:\/\/([^/]+)/.exec(address) ?? [];
-      return host === undefined ? [] : [withPort(host, 443)];
-    }),
   ];
   return [...new Set(places)].slice(0, CLOSED_MAX);
 }

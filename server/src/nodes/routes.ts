@@ -85,7 +85,7 @@ export function nodeHandlers(
           ...acknowledged,
           ...(absentMachines === undefined ? {} : { absentMachines: [...absentMachines] }),
           ...(endedMoves === undefined ? {} : { endedMoves: [...endedMoves] }),
-          closedToGuests: [...closedToGuests({ ...(await trust.places()), databaseUrl })],
+          closedToGuests: [...closedToGuests({ ...(await trust.listening()), databaseUrl })],
           ...(caller.certificate === null ? {} : { fleet: fleetMembership(await trust.factsFor(caller.certificate)) }),
         },
       };

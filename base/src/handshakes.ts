@@ -1,16 +1,18 @@
 /**
- * The connections to the listener for nodes that are not yet known to be of a node: handshakes in progress,
- * and HTTP without a certificate. Bounds them, so that clients that hold such connections keep no node out.
+ * The connections to a listener of the fleet that are not yet known to be of a node, or of a server:
+ * handshakes in progress, and HTTP without a certificate. Bounds them, so that clients that hold such
+ * connections keep no part of the fleet out.
  *
  * Always:
  * - An address has at most PER_ADDRESS_MAX, and all addresses together at most HANDSHAKES_MAX.
  * - A new connection always gets a place. It replaces the oldest one of its address when that has
- *   PER_ADDRESS_MAX: the guests of a node have its address, so what they hold must not keep the node out.
+ *   PER_ADDRESS_MAX: the guests of a node have its address, so what they hold must not keep out what runs on
+ *   their host.
  *   When all places are used, it replaces the oldest one of the address that has the most.
  *
  * In memory only.
  */
-import { networkOf } from "@flotilla/base/address-network";
+import { networkOf } from "./address-network.ts";
 
 export const HANDSHAKES_MAX = 256;
 export const PER_ADDRESS_MAX = 32;
@@ -47,7 +49,7 @@ export class Handshakes {
     socket.once("close", () => this.#remove(address, name, socket));
   }
 
-  /** The connection is of a node. `socket`: the same connection, perhaps as TLS. */
+  /** The connection is of the fleet. `socket`: the same connection, perhaps as TLS. */
   end(socket: Counted): void {
     this.#remove(addressOf(socket), nameOf(socket));
   }

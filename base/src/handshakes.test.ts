@@ -1,5 +1,5 @@
 /**
- * The places for connections of strangers at the listener for nodes.
+ * The places for connections of strangers at a listener of the fleet.
  */
 import assert from "node:assert/strict";
 import { EventEmitter } from "node:events";
