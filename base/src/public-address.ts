@@ -3,7 +3,8 @@
  *
  * Always: an address is public only if it is known to be. In IPv6 only 2000::/3 is allocated, without the
  * parts that embed an IPv4 address or are reserved for documentation; IPv4 inside IPv6 (mapped, translated)
- * is never public. The ranges are those of IANA's special-purpose registries.
+ * is never public. The ranges are those of IANA's special-purpose registries, and the address at which Azure
+ * serves each of its hosts what is for that host.
  */
 import { BlockList, isIP } from "node:net";
 
@@ -16,6 +17,7 @@ for (const [network, bits] of [
   ["10.0.0.0", 8],
   ["100.64.0.0", 10],
   ["127.0.0.0", 8],
+  ["168.63.129.16", 32],
   ["169.254.0.0", 16],
   ["172.16.0.0", 12],
   ["192.0.0.0", 24],

@@ -62,7 +62,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     const pairEnd = other.address.replace(/\d+$/, (last) => String(Number(last) - 1));
     const { nameServer } = world.network.block;
     const places: readonly [string, number][] = [
-      [OUTSIDE.metadata, OUTSIDE_PORT],
+      ...[OUTSIDE.metadata, OUTSIDE.azure, OUTSIDE.alibaba].map((address): [string, number] => [address, OUTSIDE_PORT]),
       ...[other.address, pairEnd].map((address): [string, number] => [address, 7000]),
       ...[pairEnd, HOST_ADDRESS, nameServer, "192.0.0.1", "127.0.0.1"].map((address): [string, number] => [
         address,

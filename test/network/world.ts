@@ -29,6 +29,8 @@ export const OUTSIDE = {
   moved: "198.51.100.3",
   forbidden: "203.0.113.2",
   metadata: "169.254.169.254",
+  azure: "168.63.129.16",
+  alibaba: "100.100.100.200",
   names: "192.0.2.53",
 } as const;
 export const OUTSIDE_PORT = 8080;

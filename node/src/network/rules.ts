@@ -34,10 +34,14 @@ import { USERS_PER_RANGE } from "../host/user-ids.ts";
 import type { Policy } from "./policy.ts";
 
 /**
- * Destinations that no policy opens: the host's loopback, link-local addresses (cloud metadata), multicast,
- * our own.
+ * Destinations that no policy opens: the host's loopback, what clouds tell the host and not its guests (at
+ * link-local addresses; also at one of Azure and one of Alibaba, which give credentials to any caller),
+ * multicast, our own.
  */
-const NEVER_ALLOWED = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"] as const;
+const NEVER_ALLOWED = [
+  ...["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"],
+  ...["168.63.129.16", "100.100.100.200"],
+];
 /** This many machines at their limit fill the host's connection table, which the control plane uses too. */
 const MACHINES_THAT_FILL = 128;
 const CONNECTIONS_MIN = 256;
