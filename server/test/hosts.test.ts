@@ -33,6 +33,16 @@ async function create(as: Client, name: string): Promise<string> {
   return json.id;
 }
 
+await db.execute(sql`
+  INSERT INTO nodes (id, address, status, credential_hash, registered_at)
+  VALUES ('node-1', 'node', 'ready', sha256('x'), now())`);
+
+/** As a delete of a machine that has been started. */
+const remove = (id: string) => (queryable: Queryable) =>
+  queryable.execute(sql`
+    UPDATE machines SET desired_state = 'absent', deleted_at = now(), revision = revision + 1, node_id = 'node-1'
+    WHERE id = ${id}`);
+
 const ownerOf = async (name: string): Promise<string | undefined> => (await findHost(db, name))?.id;
 const hostNameOf = async (id: string): Promise<string | undefined> => (await findAnyMachine(db, id))?.hostName;
 const longer = (name: string, id: string): string => `${name.slice(0, 54)}-${id.slice(5, 13)}`;
@@ -80,9 +90,9 @@ test("a living machine keeps its name, whatever happens to its row", async () =>
 test("a deleted machine's name leads nowhere and is its tenant's alone, until its row is purged", async () => {
   const one = await create(first, "freed");
   const two = await create(second, "freed");
-  await second.delete(`/v1/machines/${two}`);
+  await remove(two)(db);
   assert.deepEqual([await ownerOf("freed"), await ownerOf(longer("freed", two))], [one, undefined]);
-  await first.delete(`/v1/machines/${one}`);
+  await remove(one)(db);
   assert.equal(await ownerOf("freed"), undefined);
   assert.equal(await hostNameOf(one), one, "it is shown by its id");
   const three = await create(second, "freed");
@@ -97,14 +107,22 @@ test("a deleted machine's name leads nowhere and is its tenant's alone, until it
   // As a purge, 30 days later.
   await db.execute(sql`DELETE FROM machines WHERE id = ${one}`);
   assert.equal(await ownerOf("freed"), four);
-  await first.delete(`/v1/machines/${four}`);
+  await remove(four)(db);
   await db.execute(sql`DELETE FROM machines WHERE id = ${four}`);
-  await second.delete(`/v1/machines/${three}`);
+  await remove(three)(db);
   const five = await create(second, "freed");
   assert.equal(await ownerOf("freed"), five);
   // A row that is deleted without a delete of its machine.
   await db.execute(sql`DELETE FROM machines WHERE id = ${five}`);
   assert.deepEqual(await db.query(sql`SELECT FROM hosts WHERE name = 'freed'`), []);
+});
+
+test("the name of a machine that was never started is free at once, so a tenant reserves none without machines", async () => {
+  const one = await create(first, "unused");
+  assert.equal((await first.delete(`/v1/machines/${one}`)).status, 204);
+  const two = await create(second, "unused");
+  assert.deepEqual([await ownerOf("unused"), await hostNameOf(two)], [two, "unused"]);
+  assert.equal(await hostNameOf(one), one);
 });
 
 /** What `work` gives, which waits for a lock of the transaction until that ends as `end` says. */
@@ -131,10 +149,6 @@ async function waiting(): Promise<number> {
     SELECT count(*)::int AS count FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`);
   return row?.count ?? 0;
 }
-
-const remove = (id: string) => (transaction: Queryable) =>
-  transaction.execute(sql`
-    UPDATE machines SET desired_state = 'absent', deleted_at = now(), revision = revision + 1 WHERE id = ${id}`);
 
 /** As a create: another row like the one of the machine. */
 const copy = (id: string, name: string, newId: string) => (transaction: Queryable) =>

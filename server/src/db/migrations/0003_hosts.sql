@@ -48,7 +48,7 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Removes the names of a row that is deleted, from when on any tenant can have them.
+-- Removes the names of what was never used, or whose row is deleted: any tenant can have them from then on.
 CREATE FUNCTION remove_host_names() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM hosts WHERE subject_id = OLD.id;

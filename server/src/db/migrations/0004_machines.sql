@@ -177,12 +177,16 @@ CREATE TABLE machine_owners (
 );
 CREATE INDEX machine_owners_of_owner ON machine_owners (kind, id, created_at);
 
--- A machine has a host name while it is not deleted. Its row, and so the name for its tenant, is kept for 30
--- days more.
+-- A machine has a host name while it is not deleted. If it has been on a node, so that visitors may know it,
+-- its tenant keeps the name as long as the row is kept: 30 days more. Otherwise it could reserve any number.
 CREATE TRIGGER machines_take_host_name AFTER INSERT ON machines
   FOR EACH ROW WHEN (new.deleted_at IS NULL) EXECUTE FUNCTION take_host_name('machine');
 CREATE TRIGGER machines_free_host_names AFTER UPDATE OF deleted_at ON machines
-  FOR EACH ROW WHEN (old.deleted_at IS NULL AND new.deleted_at IS NOT NULL) EXECUTE FUNCTION free_host_names();
+  FOR EACH ROW WHEN (old.deleted_at IS NULL AND new.deleted_at IS NOT NULL AND new.node_id IS NOT NULL)
+  EXECUTE FUNCTION free_host_names();
+CREATE TRIGGER machines_remove_unused_host_names AFTER UPDATE OF deleted_at ON machines
+  FOR EACH ROW WHEN (old.deleted_at IS NULL AND new.deleted_at IS NOT NULL AND new.node_id IS NULL)
+  EXECUTE FUNCTION remove_host_names();
 CREATE TRIGGER machines_remove_host_names AFTER DELETE ON machines
   FOR EACH ROW EXECUTE FUNCTION remove_host_names();
 
