@@ -130,6 +130,7 @@ static void limit(const char *name, const char *value)
 	} limits[] = {
 		{"core", RLIMIT_CORE},
 		{"cpu", RLIMIT_CPU},
+		{"data", RLIMIT_DATA},
 		{"fsize", RLIMIT_FSIZE},
 		{"nofile", RLIMIT_NOFILE},
 		{"nproc", RLIMIT_NPROC},

@@ -89,6 +89,22 @@ my ($bytes, $type) = unpack("Ll", $handle);
 print "$type ", unpack("H*", substr($handle, 8, $bytes));
 `;
 
+test("a program that reads an image has a bounded amount of memory", { skip }, async () => {
+  await using directory = await temporaryDirectory();
+  const allocate = async (size: string): Promise<string> =>
+    runConfined({
+      launcher: await launcherPath(),
+      directory: directory.path,
+      capabilities: [],
+      argv: ["dd", "if=/usr/bin/true", "of=/files/copy", `bs=${size}`, "count=1"],
+      timeoutMs: 60_000,
+      signal: new AbortController().signal,
+      clock: systemClock,
+    });
+  await allocate("700M");
+  await assert.rejects(allocate("1100M"), /memory exhausted/);
+});
+
 for (const [who, { capabilities, bits, hasOwnUsers }] of Object.entries(BUILDERS)) {
   test(`${who}, cannot reach beyond its tree`, { skip }, async () => {
     await using directory = await temporaryDirectory();

@@ -13,6 +13,8 @@
  *   process), on cancellation and at its deadline;
  * - when this function returns, none of its processes is alive;
  * - mounts exist only in its namespace, so a crash leaves nothing to unmount;
+ * - it has at most MEMORY_BYTES_MAX of memory: on a host without any left the kernel would end machines
+ *   first;
  * - none has `dac_read_search`, which opens any file of the host by its handle where the kernel has no user
  *   namespaces.
  */
@@ -61,6 +63,8 @@ export class ConfinedFailure extends Error {
 
 /** A shell's exit code for a process killed by SIGKILL. */
 const KILLED_CODE = 128 + 9;
+/** The unpacking tool needs 2 KB for a file with the longest path. */
+const MEMORY_BYTES_MAX = 2 ** 30;
 const OUTPUT_CHARACTERS_MAX = 64 * 1024;
 const DETAIL_CHARACTERS_MAX = 300;
 
@@ -91,6 +95,7 @@ async function commandOf(run: ConfinedRun): Promise<readonly string[]> {
     ...Object.entries(run.inputs ?? {}).map(([name, path]) => ["data", path, `/input/${name}`]),
     ["write", join(run.directory, "files"), "/files"],
     ...ENVIRONMENT.map((variable) => ["env", variable]),
+    ["limit", "data", MEMORY_BYTES_MAX],
     ...(run.cpuSeconds === undefined ? [] : [["limit", "cpu", run.cpuSeconds]]),
     // When memory runs out, the kernel kills it and machines before anything else on the host.
     ["score", TOOL_SCORE],
