@@ -1,6 +1,7 @@
 /**
  * How much a guest can put into the tables of connections of its host, which all machines and the host itself
- * share. The guest is a namespace here: it sets the TTL of its resets, which the programs of an image cannot.
+ * share, and before the name server of its node. The guest is a namespace here, which sets the TTL of its
+ * resets.
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -8,7 +9,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { before, describe, test } from "node:test";
 import { type Jail, jailArgv } from "../../node/src/driver/qemu/jail.ts";
-import { blockOf, vethPairOf } from "../../node/src/network/addresses.ts";
+import { blockOf, GATEWAY_ADDRESS, vethPairOf } from "../../node/src/network/addresses.ts";
 import { connectionRules, hostRules, namespaceSetup, policyRules } from "../../node/src/network/rules.ts";
 import { enterWorld, namespacesSkipReason } from "../support/namespaces.ts";
 
@@ -17,6 +18,7 @@ if (namespacesSkipReason === false) enterWorld(import.meta.filename);
 const BLOCK = blockOf(5);
 const OUTSIDE = "198.51.100.2";
 const PORT = 8080;
+const CONNECTIONS = 16;
 const FORWARD = "echo 1 >/proc/sys/net/ipv4/ip_forward";
 
 /** Keeps every connection open. */
@@ -39,12 +41,12 @@ const CONNECT = `
   };
   open();
 `;
-const DATAGRAMS = 20_000;
-/** Sends a datagram to each of many ports. */
-const SEND = `
+const DATAGRAMS = 8_000;
+/** Sends many datagrams. `port` is of the number of those that are left. */
+const sending = (port: string, address: string): string => `
   const socket = require("node:dgram").createSocket("udp4");
   let left = ${DATAGRAMS};
-  const send = () => socket.send("x", 10_000 + left, "${OUTSIDE}", () => ((left -= 1) > 0 ? send() : socket.close()));
+  const send = () => socket.send("x", ${port}, "${address}", () => ((left -= 1) > 0 ? send() : socket.close()));
   send();
 `;
 
@@ -76,9 +78,15 @@ function makeMachine(uid: number, connections: number) {
   ip("-n", guest, "route", "add", "default", "via", "192.0.0.1");
   run(inside(machine, "sh", "-c", FORWARD));
   run(inside(machine, "nft", "-f", "-"), policyRules({ mode: "open", networks: [], hosts: [] }, BLOCK, []));
+  const runs = (script: string): string => run(inside(guest, process.execPath, "-e", script));
   return {
     setup,
-    runs: (script: string): string => run(inside(guest, process.execPath, "-e", script)),
+    runs,
+    secondsFor(script: string): number {
+      const before = performance.now();
+      runs(script);
+      return (performance.now() - before) / 1_000;
+    },
     /** Its resets get to the machine's namespace, and no further. */
     keepResets(): void {
       const table = "table ip own {\n chain out {\n type filter hook output priority 0\n }\n}\n";
@@ -89,6 +97,9 @@ function makeMachine(uid: number, connections: number) {
       const listed = run(["conntrack", "--dump", "--orig-src", pair.machineAddress]);
       return listed.split("\n").filter((line) => line !== "").length;
     },
+    /** How many packets the host got from the machine. */
+    packets: (): number =>
+      Number(new RegExp(`${pair.hostEnd}: *\\d+ +(\\d+)`).exec(readFileSync("/proc/net/dev", "utf8"))?.[1]),
     inNamespace: (): number => Number(run(inside(machine, "cat", "/proc/sys/net/netfilter/nf_conntrack_count"))),
     end: (): void => ip("netns", "delete", machine),
   };
@@ -121,15 +132,15 @@ describe("the tables of connections", { skip: namespacesSkipReason }, () => {
   });
 
   test("connections that a guest made its namespace forget count on the host, and go with its VMM", () => {
-    run(["nft", "-f", "-"], connectionRules(BLOCK, 16));
-    const machine = makeMachine(700_000, 16);
+    run(["nft", "-f", "-"], connectionRules(BLOCK, CONNECTIONS));
+    const machine = makeMachine(700_000, CONNECTIONS);
     machine.keepResets();
-    assert.equal(Number(machine.runs(CONNECT)), 16);
-    assert.equal(machine.onHost(), 16);
+    assert.equal(Number(machine.runs(CONNECT)), CONNECTIONS);
+    assert.equal(machine.onHost(), CONNECTIONS);
     assert.equal(Number(machine.runs(CONNECT)), 0, "its namespace has none of them any more, and the host all");
-    assert.equal(machine.onHost(), 16);
+    assert.equal(machine.onHost(), CONNECTIONS);
     machine.end();
-    assert.equal(machine.onHost(), 16);
+    assert.equal(machine.onHost(), CONNECTIONS);
     startNext(machine.setup);
     assert.equal(machine.onHost(), 0);
   });
@@ -137,8 +148,18 @@ describe("the tables of connections", { skip: namespacesSkipReason }, () => {
   test("a guest adds no more than a thousand connections a second, so those that have ended do not fill a table", () => {
     run(["nft", "-f", "-"], connectionRules(BLOCK, 2 * DATAGRAMS));
     const machine = makeMachine(700_001, 2 * DATAGRAMS);
-    machine.runs(SEND);
-    assert.ok(machine.inNamespace() >= 1_000);
-    assert.ok(machine.inNamespace() < DATAGRAMS * 0.75, `${machine.inNamespace()} connections`);
+    const seconds = machine.secondsFor(sending("10_000 + left", OUTSIDE));
+    const connections = machine.inNamespace();
+    assert.ok(connections >= 1_000 && connections < 3_000 + 1_000 * seconds, `${connections} in ${seconds} s`);
+  });
+
+  test("a guest's packets to the name server of its node are limited, also those of one connection", () => {
+    const machine = makeMachine(700_002, CONNECTIONS);
+    ip("link", "set", "lo", "up");
+    ip("address", "add", `${BLOCK.nameServer}/32`, "dev", "lo");
+    const before = machine.packets();
+    const seconds = machine.secondsFor(sending("53", GATEWAY_ADDRESS));
+    const packets = machine.packets() - before;
+    assert.ok(packets >= 1_000 && packets < 2_000 + 500 * seconds, `${packets} in ${seconds} s`);
   });
 });

@@ -6,9 +6,9 @@
  * machine with open egress are forwarded to the host's name servers unchanged. A machine with allowed hosts
  * gets their addresses (IPv4: guests have no IPv6), and `refused` for all other names.
  *
- * Always: each machine is bounded, so a flood delays only the machine that sends it: QUERIES_MAX at once, the
- * rest is dropped like packets; STREAMS_MAX connections, each closed when idle. While no agent runs nothing
- * answers; guests retry.
+ * Always: each machine is bounded, so a flood delays only the machine that sends it: its namespace lets a
+ * number of packets a second pass; QUERIES_MAX at once, the rest is dropped like packets; STREAMS_MAX
+ * connections, each closed when idle. While no agent runs nothing answers; guests retry.
  */
 import { createSocket, type Socket as DatagramSocket } from "node:dgram";
 import { once } from "node:events";

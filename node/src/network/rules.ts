@@ -52,6 +52,9 @@ const CONNECTIONS_MAX = 8192;
  */
 const NEW_PER_SECOND = 1_000;
 const NEW_AT_ONCE = 2_048;
+/** Packets to the name server, which is a part of the agent: also what it drops takes its time. */
+const QUERIES_PER_SECOND = 500;
+const QUERIES_AT_ONCE = 1_000;
 
 /** The limit of tracked connections of one machine, from the limit of the whole host. */
 export function connectionsMax(ofHost: number): number {
@@ -159,6 +162,7 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
   chain names { }
   chain forward {
     type filter hook forward priority filter; policy drop;
+    ip daddr ${nameServer} limit rate over ${QUERIES_PER_SECOND}/second burst ${QUERIES_AT_ONCE} packets drop
     ct state established,related accept
     iifname "${UPLINK_NAME}" oifname "${TAP_NAME}" ct status dnat accept
     iifname != "${TAP_NAME}" drop
