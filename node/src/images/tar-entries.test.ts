@@ -2,6 +2,7 @@
  * What is counted in a tar, split into chunks of any size, and when it is refused.
  */
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { CorruptData } from "./corrupt-data.ts";
 import { type EntryLimits, TarEntries } from "./tar-entries.ts";
@@ -140,6 +141,18 @@ test("a record whose length is not a number, or too short for its key, ends the 
     const tar = tarOf(pax(`${recordOf("path", "long")}${length} size=x\n`), { name: "a" }, { name: "b" });
     assert.equal(count(tar), 2, length.slice(0, 20));
   }
+});
+
+test("a record of many others costs as much as its bytes", () => {
+  const others = tarOf(...Array.from({ length: 8 }, () => pax("5 a=\n".repeat(200_000))), { name: "a" });
+  const userTime = (work: () => unknown): number => {
+    const before = process.cpuUsage();
+    work();
+    return process.cpuUsage(before).user;
+  };
+  const hashing = userTime(() => createHash("md5").update(others).digest());
+  const counting = userTime(() => assert.equal(count(others), 1));
+  assert.ok(counting < 40 * hashing, `${counting} µs, and ${hashing} µs for a hash`);
 });
 
 test("arbitrary bytes are either accepted or refused with an error", () => {
