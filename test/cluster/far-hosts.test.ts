@@ -3,6 +3,7 @@
  * Cables are pulled, packets and connections are lost, and agents are killed and stopped.
  */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -88,6 +89,20 @@ describe("nodes that can only dial out", { skip: namespacesSkipReason }, () => {
       machines.set(nodeId as Name, id);
     }
     for (const name of NAMES) assert.equal(await flotilla.exec(machineOf(name), `echo ${name}`), `${name}\n`);
+  });
+
+  test("a server says where it listens as its host's addresses change, without those of its machines", async () => {
+    const [added, ofMachine] = ["10.77.0.200", "240.1.64.0"];
+    execFileSync("ip", ["address", "add", `${ofMachine}/31`, "dev", "lan"]);
+    execFileSync("ip", ["address", "add", `${added}/24`, "dev", "lan"]);
+    const addresses = await until(
+      async () => {
+        const { nodeAddresses } = (await flotilla.client().post("/v1/tokens", {})).json as { nodeAddresses: string[] };
+        return nodeAddresses.includes(`${added}:${port}`) && nodeAddresses;
+      },
+      { what: "the new address", deadlineMs: DEADLINE_MS, everyMs: 500 },
+    );
+    assert.ok(!addresses.includes(`${ofMachine}:${port}`));
   });
 
   test("without a cable, or with packets lost in one direction, a node is unreachable, and later all is as before", async (t) => {

@@ -35,6 +35,8 @@ const HANDSHAKE_MS = 5_000;
 /** A connection without a certificate is for one registration; its node waits no longer for the answer. */
 const ANONYMOUS_MS = 10_000;
 const ANNOUNCE_MS = 10_000;
+/** Addresses in 240.0.0.0/4, which a host has only for its own machines. */
+const OF_MACHINES = /^2[45]\d\./;
 
 export interface FleetListenerOptions {
   readonly context: Context;
@@ -66,12 +68,13 @@ export interface FleetListener {
 
 /** Announces the listener of a server. */
 export function serverAnnouncer(db: Context["db"]): Announcer {
-  let isKnown = false;
+  let known: string | null = null;
   return {
     async confirm(id, addresses) {
       await upsertListener(db, { id, addresses, goneAfterMs: 10 * LISTENER_LOST_MS });
-      if (!isKnown) await db.notify("fleet", id);
-      isKnown = true;
+      const confirmed = addresses.join(" ");
+      if (known !== confirmed) await db.notify("fleet", id);
+      known = confirmed;
     },
     async withdraw(id) {
       await removeListener(db, id);
@@ -121,7 +124,7 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
   await startListening(server, listen);
   const { port } = server.address() as AddressInfo;
   const address = { host: listen.host, port };
-  const silence = await announce(options, options.addresses ?? reachableAt(address)).catch((error: unknown) => {
+  const silence = await announce(options, () => options.addresses ?? reachableAt(address)).catch((error: unknown) => {
     server.close();
     throw error;
   });
@@ -177,16 +180,17 @@ function startListening(server: Server, listen: ListenAddress): Promise<void> {
   });
 }
 
-/** Announces the addresses until the returned function is called. */
+/** Announces the addresses, which may change with the host's, until the returned function is called. */
 async function announce(
   { context: { clock, log }, announcer }: FleetListenerOptions,
-  addresses: readonly string[],
+  addressesNow: () => readonly string[],
 ): Promise<() => Promise<void>> {
+  const addresses = addressesNow();
   const id = createHash("sha256").update(addresses.join(" ")).digest("hex").slice(0, 16);
   await announcer.confirm(id, addresses);
   const stop = every(clock, ANNOUNCE_MS, () => {
     announcer
-      .confirm(id, addresses)
+      .confirm(id, addressesNow())
       .catch((error: unknown) => log.warn({ error }, "the listener for nodes could not be announced"));
   });
   return async () => {
@@ -200,8 +204,8 @@ function reachableAt({ host, port }: ListenAddress): readonly string[] {
   const textOf = (address: string): string => `${address.includes(":") ? `[${address}]` : address}:${port}`;
   if (host !== "0.0.0.0" && host !== "::") return [textOf(host)];
   const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
-  const found = all.filter(({ internal, family, scopeid }) => {
-    const isUsable = !internal && (scopeid === undefined || scopeid === 0);
+  const found = all.filter(({ internal, family, scopeid, address }) => {
+    const isUsable = !internal && (scopeid === undefined || scopeid === 0) && !OF_MACHINES.test(address);
     return isUsable && (family === "IPv4" || host === "::");
   });
   return found.length === 0 ? [textOf("127.0.0.1")] : found.map(({ address }) => textOf(address));

@@ -64,7 +64,7 @@ export async function upsertListener(
   await db.execute(sql`
     WITH gone AS (DELETE FROM node_listeners WHERE seen_at < now() - ${goneAfterMs} * interval '1 ms' AND id <> ${id})
     INSERT INTO node_listeners (id, addresses, seen_at) VALUES (${id}, ${addresses}::text[], now())
-    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at`);
+    ON CONFLICT (id) DO UPDATE SET addresses = excluded.addresses, seen_at = excluded.seen_at`);
 }
 
 export async function removeListener(db: Queryable, id: string): Promise<void> {

@@ -41,7 +41,7 @@ export async function upsertIngress(
     VALUES (${id}, ${addresses}::text[], ${publicKey}, '{}', now())
     ON CONFLICT (id) DO UPDATE SET
       certificates = CASE WHEN i.public_key = excluded.public_key THEN i.certificates ELSE '{}' END,
-      public_key = excluded.public_key, seen_at = excluded.seen_at`);
+      public_key = excluded.public_key, addresses = excluded.addresses, seen_at = excluded.seen_at`);
 }
 
 export async function removeIngress(db: Queryable, id: string): Promise<void> {
