@@ -197,6 +197,35 @@ test("no record of what was sent is dropped: above the bound the answers wait, a
   assert.equal(found.length, 5_000);
 });
 
+test("a flood of commands delays no record of a refused call", async () => {
+  const [flooding, refused] = [await newTenant("flood"), await newTenant("refused meanwhile")];
+  const recorder = new AuditRecorder(context);
+  const record = (status: number) => ({
+    ...{
+      at: new Date(context.clock.now()).toISOString(),
+      requestId: "req-1",
+      type: "machines.exec",
+      resource: "mach-1",
+    },
+    ...{ keyId: "key-1", scopes: [], address: "192.0.2.1", status, errorCode: null },
+  });
+  recorder.note(refused.id, record(403), "whateverNamed");
+  // As many wait at any time as are kept.
+  for (let round = 0; round < 3; round += 1) {
+    const waiting: Promise<void>[] = [];
+    for (let count = 0; count < 2_500; count += 1) {
+      const written = recorder.sent(flooding.id, record(102)).answered(record(200));
+      if (written !== undefined) waiting.push(written);
+    }
+    await waiting[0];
+  }
+  const found = await context.db.query(
+    sql`SELECT 1 FROM audit_log WHERE tenant_id = ${refused.id} AND key_id = 'key-1'`,
+  );
+  await recorder.stop();
+  assert.equal(found.length, 1);
+});
+
 test("a command whose node dies has a row that says so", async () => {
   const of = await newTenant("node dies");
   const machineId = await startedMachine(of);

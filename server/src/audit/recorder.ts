@@ -166,7 +166,8 @@ export class AuditRecorder implements AuditSink {
     const { db, log } = this.#context;
     const waiting = this.#waiting.splice(0, BATCH_MAX);
     const notes = this.#takeNotes();
-    const refused = this.#takeRefused(BATCH_MAX - notes.length);
+    // However many notes there are: a flood of commands does not keep refusals from being written.
+    const refused = this.#takeRefused(BATCH_MAX);
     if (waiting.length + notes.length + refused.length === 0) return true;
     const sent = notes.flatMap(({ row }) => (row === null ? [] : [rowOf(row.tenantId, row.record)]));
     // In the order in which they were answered; texts of instants have one length.
