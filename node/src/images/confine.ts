@@ -6,7 +6,8 @@
  * and inputs read-only below /input. It has no /proc, no network and sees no other process. It is root with
  * only the named capabilities, so that owners and modes come out right, and cannot gain more. It is in its
  * own user namespace, where a capability has no effect outside /files, and behind a filter of system calls. A
- * layer that exploits the program can write only to its own tree, and read nothing else of the host.
+ * layer that exploits the program can write only to its own tree, and read nothing else of the host. It can
+ * leave a link there, which this process would follow as root: `requireLeft` looks at what is there first.
  *
  * Always:
  * - the program dies with the node agent (parent death signal, and a pid namespace that ends with its first
@@ -21,7 +22,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { lstat, mkdir, readlink } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { deadlineSignal } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import { TOOL_SCORE } from "../host/out-of-memory.ts";
@@ -150,6 +151,13 @@ export async function runConfined(run: ConfinedRun): Promise<string> {
   } finally {
     deadline.dispose();
   }
+}
+
+/** Throws an Error when the programs have left anything but a file or a directory at a path below /files. */
+export async function requireLeft(kind: "file" | "directory", path: string): Promise<void> {
+  const found = await lstat(path).catch(() => undefined);
+  if (kind === "file" ? found?.isFile() : found?.isDirectory()) return;
+  throw new Error(`the program that read it left no ${kind} called ${basename(path)}`);
 }
 
 function tail(text: string, length: number): string {

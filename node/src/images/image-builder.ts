@@ -28,7 +28,7 @@ import type { ImageProgress } from "@flotilla/contract/link/link";
 import { runTool } from "../host/out-of-memory.ts";
 import { decompress, UnpackBudget } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
-import { type Capability, ConfinedFailure, type ConfinedRun, runConfined } from "./confine.ts";
+import { type Capability, ConfinedFailure, type ConfinedRun, requireLeft, runConfined } from "./confine.ts";
 import { CorruptData } from "./corrupt-data.ts";
 import { FailedBuilds } from "./failed-builds.ts";
 import type { UnpackedImage } from "./images.ts";
@@ -311,7 +311,8 @@ export class ImageBuilder {
     if (content > this.#options.imageBytesMax) throw this.#tooLarge();
     const root = join(work, "files", "root.ext4");
     const rootBytes = rootSize(content, entries);
-    await writeFile(root, "", { mode: 0o600 });
+    // Not what is there already: the unpacking tool could have left a link.
+    await writeFile(root, "", { mode: 0o600, flag: "wx" });
     await truncate(root, rootBytes);
     const uuid = uuidOf(digest);
     await this.#run(
@@ -325,6 +326,7 @@ export class ImageBuilder {
       TREE,
       "/files/root.ext4",
     );
+    await requireLeft("file", root);
     await removeTree(join(work, "files", "tree"));
     return rootBytes;
   }
@@ -379,6 +381,7 @@ function uuidOf(digest: string): string {
 async function prepareTree(tree: string): Promise<void> {
   // Missing for an image without layers, or with an unusual mode when the first layer sets one for the root.
   await mkdir(tree, { recursive: true });
+  await requireLeft("directory", tree);
   for (const [name, mode] of GUEST_DIRECTORIES) {
     const path = join(tree, name);
     try {

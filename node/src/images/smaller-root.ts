@@ -12,7 +12,7 @@ import { dirname, join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { runTool } from "../host/out-of-memory.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
-import { ConfinedFailure, runConfined } from "./confine.ts";
+import { ConfinedFailure, requireLeft, runConfined } from "./confine.ts";
 import type { RootFile, UnpackedImage } from "./images.ts";
 import type { ImageBuilder } from "./image-builder.ts";
 
@@ -49,6 +49,7 @@ export async function ensureSmallerRoot(request: SmallerRootRequest): Promise<Ro
       return run(request, work.path, ["resize2fs", "-M", "/files/root.ext4"]);
     },
   );
+  await requireLeft("file", made);
   await syncToDisk(made);
   await chmod(made, 0o444);
   await rename(made, rootPath);
