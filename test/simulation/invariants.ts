@@ -244,6 +244,8 @@ function checkTimes({ world, vms, fences, serversApartMs }: Cluster, run: RunRow
     world.violate(`the run of ${run.bootId} took ${lengths.join(" or ")} ms, and ${run.counted} ms of it are counted`);
   // No server knows anything of another guest that ended by itself while its agent was stopped.
   if (to === null || run.counted === null || !fences.ended.has(run.bootId)) return;
+  // It began by a clock that is ahead, and was deleted by one that is not: less is billed than ran.
+  if (run.counted <= to - from) return;
   // A deletion ends what is billed by the clock of a server, which is right; a report by that of the node.
   const isByServer = run.countedUntil !== null && Math.abs(run.startedAt + run.counted - run.countedUntil) <= 2;
   const lateMs = run.startedAt + run.counted - to;
