@@ -1,15 +1,16 @@
 /**
- * How much a guest can put into the tables of connections of its host, which all machines and the host itself
- * share, and before the name server of its node. The guest is a namespace here, which sets the TTL of its
- * resets.
+ * How much a guest can put into the tables of its host, of connections and of neighbours, which all machines
+ * and the host itself share, and before the name server of its node. The guest is a namespace or a program
+ * here: it sets the TTL of its resets, and writes its own ARP.
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { before, describe, test } from "node:test";
 import { type Jail, jailArgv } from "../../node/src/driver/qemu/jail.ts";
-import { blockOf, GATEWAY_ADDRESS, vethPairOf } from "../../node/src/network/addresses.ts";
+import { blockOf, GATEWAY_ADDRESS, GUEST_MAC, TAP_NAME, vethPairOf } from "../../node/src/network/addresses.ts";
 import { connectionRules, hostRules, namespaceSetup, policyRules } from "../../node/src/network/rules.ts";
 import { enterWorld, namespacesSkipReason } from "../support/namespaces.ts";
 
@@ -48,6 +49,20 @@ const sending = (port: string, address: string): string => `
   let left = ${DATAGRAMS};
   const send = () => socket.send("x", ${port}, "${address}", () => ((left -= 1) > 0 ? send() : socket.close()));
   send();
+`;
+
+/** A VMM whose guest asks for the gateway in 40 other names; it prints the neighbours of its namespace. */
+const ASKING_VMM = `#!/usr/bin/perl
+open(my $tap, "+<", "/dev/net/tun") or die $!;
+my $wanted = pack("a16 s x22", "${TAP_NAME}", 0x1002);
+ioctl($tap, 0x400454ca, $wanted) or die $!;
+my $mac = pack("H12", "${GUEST_MAC.replaceAll(":", "")}");
+for my $other ("192.0.0.2", map { "10.9.8.$_" } 1 .. 40) {
+  my $from = $mac . pack("C4", split(/[.]/, $other));
+  my $request = pack("n n C C n", 1, 0x800, 6, 4, 1) . $from . pack("x6 C4", split(/[.]/, "${GATEWAY_ADDRESS}"));
+  syswrite($tap, pack("H12", "f" x 12) . $mac . pack("n", 0x806) . $request);
+}
+print \`ip neigh show dev ${TAP_NAME}\`;
 `;
 
 const ip = (...argv: readonly string[]): void => void execFileSync("ip", argv);
@@ -105,15 +120,15 @@ function makeMachine(uid: number, connections: number) {
   };
 }
 
-/** Makes the namespace of the next VMM, which is `true` here. */
-function startNext(network: Jail["network"]): void {
+/** Makes the namespace of the next VMM, which is the launcher here. */
+function startNext(network: Jail["network"], launcher = "true"): string {
   const runtime = { program: "", files: [], directories: [], links: [] };
   const nothing = { groups: [], files: [], memory: null, imagesDirectory: null, limits: {}, environment: {} };
-  const jail = { ...nothing, launcher: "true", network, runtime, moreSteps: [] } as unknown as Jail;
-  run(jailArgv(jail, []));
+  const jail = { ...nothing, launcher, network, runtime, moreSteps: [] } as unknown as Jail;
+  return run(jailArgv(jail, []));
 }
 
-describe("the tables of connections", { skip: namespacesSkipReason }, () => {
+describe("the tables that guests share with their host", { skip: namespacesSkipReason }, () => {
   before(async () => {
     execFileSync("mount", ["-t", "tmpfs", "test", "/run"]);
     ip("netns", "add", "outside");
@@ -161,5 +176,14 @@ describe("the tables of connections", { skip: namespacesSkipReason }, () => {
     const seconds = machine.secondsFor(sending("53", GATEWAY_ADDRESS));
     const packets = machine.packets() - before;
     assert.ok(packets >= 1_000 && packets < 2_000 + 500 * seconds, `${packets} in ${seconds} s`);
+  });
+
+  test("a guest that asks in the names of others adds no neighbours to the table that its host shares", () => {
+    const pair = vethPairOf(BLOCK, 700_003);
+    assert.ok(pair !== null);
+    const launcher = join(mkdtempSync("/run/launcher-"), "launcher");
+    writeFileSync(launcher, ASKING_VMM, { mode: 0o755 });
+    const neighbours = startNext(namespaceSetup(BLOCK, pair, { uid: 700_003, connections: CONNECTIONS }), launcher);
+    assert.match(neighbours, /^192\.0\.0\.2 .*\n$/);
   });
 });
