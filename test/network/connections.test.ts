@@ -10,7 +10,14 @@ import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, describe, test } from "node:test";
 import { type Jail, jailArgv } from "../../node/src/driver/qemu/jail.ts";
-import { blockOf, GATEWAY_ADDRESS, GUEST_MAC, TAP_NAME, vethPairOf } from "../../node/src/network/addresses.ts";
+import {
+  blockOf,
+  GATEWAY_ADDRESS,
+  GUEST_MAC,
+  NAME_SERVER_PORT,
+  TAP_NAME,
+  vethPairOf,
+} from "../../node/src/network/addresses.ts";
 import { connectionRules, hostRules, namespaceSetup, policyRules } from "../../node/src/network/rules.ts";
 import { enterWorld, namespacesSkipReason } from "../support/namespaces.ts";
 
@@ -22,17 +29,17 @@ const PORT = 8080;
 const CONNECTIONS = 16;
 const FORWARD = "echo 1 >/proc/sys/net/ipv4/ip_forward";
 
-/** Keeps every connection open. */
-const SERVER = `
-  const server = require("node:net").createServer({ allowHalfOpen: true }, (socket) => socket.on("error", () => {}));
-  server.listen(${PORT}, "${OUTSIDE}", () => console.log("listening"));
+/** Closes no connection before its client. */
+const serving = (port: number, address: string): string => `
+  const server = require("node:net").createServer((socket) => socket.on("error", () => {}).resume());
+  server.listen(${port}, "${address}", () => console.log("listening"));
 `;
 /** Opens connections until one is not answered, resets them, and prints how many they were. */
-const CONNECT = `
+const connecting = (port: number, address: string): string => `
   const { connect } = require("node:net");
   const opened = [];
   const open = () => {
-    const socket = connect(${PORT}, "${OUTSIDE}", () => { clearTimeout(late); opened.push(socket); open(); });
+    const socket = connect(${port}, "${address}", () => { clearTimeout(late); opened.push(socket); open(); });
     socket.on("error", () => {});
     const late = setTimeout(() => {
       socket.destroy();
@@ -42,6 +49,8 @@ const CONNECT = `
   };
   open();
 `;
+/** Opens and closes a connection. */
+const VISIT = `require("node:net").connect(${PORT}, "${OUTSIDE}").resume().end()`;
 const DATAGRAMS = 8_000;
 /** Sends many datagrams. `port` is of the number of those that are left. */
 const sending = (port: string, address: string): string => `
@@ -107,15 +116,17 @@ function makeMachine(uid: number, connections: number) {
       const table = "table ip own {\n chain out {\n type filter hook output priority 0\n }\n}\n";
       run(inside(guest, "nft", "-f", "-"), `${table}add rule ip own out tcp flags & rst == rst ip ttl set 1\n`);
     },
-    /** How many connections of the machine the host has in its table. */
-    onHost(): number {
+    /** The connections of the machine that the host has in its table. */
+    onHost(): readonly string[] {
       const listed = run(["conntrack", "--dump", "--orig-src", pair.machineAddress]);
-      return listed.split("\n").filter((line) => line !== "").length;
+      return listed.split("\n").filter((line) => line !== "");
     },
     /** How many packets the host got from the machine. */
     packets: (): number =>
       Number(new RegExp(`${pair.hostEnd}: *\\d+ +(\\d+)`).exec(readFileSync("/proc/net/dev", "utf8"))?.[1]),
     inNamespace: (): number => Number(run(inside(machine, "cat", "/proc/sys/net/netfilter/nf_conntrack_count"))),
+    /** The closed connections that its namespace has. */
+    waiting: (): string => run(inside(machine, "conntrack", "--dump", "--proto", "tcp", "--state", "TIME_WAIT")),
     end: (): void => ip("netns", "delete", machine),
   };
 }
@@ -126,6 +137,14 @@ function startNext(network: Jail["network"], launcher = "true"): string {
   const nothing = { groups: [], files: [], memory: null, imagesDirectory: null, limits: {}, environment: {} };
   const jail = { ...nothing, launcher, network, runtime, moreSteps: [] } as unknown as Jail;
   return run(jailArgv(jail, []));
+}
+
+/** Starts a program that runs until the test ends, and has begun when it prints something. */
+async function begin([program = "", ...argv]: readonly string[]): Promise<void> {
+  const child = spawn(program, argv, { stdio: ["ignore", "pipe", "inherit"] });
+  child.unref();
+  await once(child.stdout, "data");
+  child.stdout.destroy();
 }
 
 describe("the tables that guests share with their host", { skip: namespacesSkipReason }, () => {
@@ -139,39 +158,52 @@ describe("the tables that guests share with their host", { skip: namespacesSkipR
     ip("-n", "outside", "link", "set", "eth0", "up");
     run(["sh", "-c", FORWARD]);
     run(["nft", "-f", "-"], hostRules(BLOCK));
-    const [program = "", ...argv] = inside("outside", process.execPath, "-e", SERVER);
-    const server = spawn(program, argv, { stdio: ["ignore", "pipe", "inherit"] });
-    server.unref();
-    await once(server.stdout, "data");
-    server.stdout.destroy();
+    ip("link", "set", "lo", "up");
+    ip("address", "add", `${BLOCK.nameServer}/32`, "dev", "lo");
+    const here = [process.execPath, "-e"];
+    await begin([...inside("outside", ...here), serving(PORT, OUTSIDE)]);
+    await begin([...here, serving(NAME_SERVER_PORT, BLOCK.nameServer)]);
   });
 
-  test("connections that a guest made its namespace forget count on the host, and go with its VMM", () => {
+  for (const [index, [where, port, address]] of (
+    [
+      ["the outside", PORT, OUTSIDE],
+      ["the name server of its node", 53, GATEWAY_ADDRESS],
+    ] as const
+  ).entries())
+    test(`connections to ${where} that a guest made its namespace forget count on the host, and go with its VMM`, () => {
+      run(["nft", "-f", "-"], connectionRules(BLOCK, CONNECTIONS));
+      const machine = makeMachine(700_000 + index, CONNECTIONS);
+      machine.keepResets();
+      assert.equal(Number(machine.runs(connecting(port, address))), CONNECTIONS);
+      assert.equal(machine.onHost().length, CONNECTIONS);
+      const more = Number(machine.runs(connecting(port, address)));
+      assert.equal(more, 0, "its namespace has none of them any more, and the host all");
+      assert.equal(machine.onHost().length, CONNECTIONS);
+      machine.end();
+      assert.equal(machine.onHost().length, CONNECTIONS);
+      startNext(machine.setup);
+      assert.equal(machine.onHost().length, 0);
+    });
+
+  test("what a guest has closed in order, and does not count, leaves the tables after ten seconds", () => {
     run(["nft", "-f", "-"], connectionRules(BLOCK, CONNECTIONS));
-    const machine = makeMachine(700_000, CONNECTIONS);
-    machine.keepResets();
-    assert.equal(Number(machine.runs(CONNECT)), CONNECTIONS);
-    assert.equal(machine.onHost(), CONNECTIONS);
-    assert.equal(Number(machine.runs(CONNECT)), 0, "its namespace has none of them any more, and the host all");
-    assert.equal(machine.onHost(), CONNECTIONS);
-    machine.end();
-    assert.equal(machine.onHost(), CONNECTIONS);
-    startNext(machine.setup);
-    assert.equal(machine.onHost(), 0);
+    const machine = makeMachine(700_002, CONNECTIONS);
+    machine.runs(VISIT);
+    const tables = [machine.onHost().join("\n"), machine.waiting()];
+    for (const table of tables) assert.match(table, /^tcp +6 \d TIME_WAIT [^\n]*\n?$/);
   });
 
   test("a guest adds no more than a thousand connections a second, so those that have ended do not fill a table", () => {
     run(["nft", "-f", "-"], connectionRules(BLOCK, 2 * DATAGRAMS));
-    const machine = makeMachine(700_001, 2 * DATAGRAMS);
+    const machine = makeMachine(700_003, 2 * DATAGRAMS);
     const seconds = machine.secondsFor(sending("10_000 + left", OUTSIDE));
     const connections = machine.inNamespace();
     assert.ok(connections >= 1_000 && connections < 3_000 + 1_000 * seconds, `${connections} in ${seconds} s`);
   });
 
   test("a guest's packets to the name server of its node are limited, also those of one connection", () => {
-    const machine = makeMachine(700_002, CONNECTIONS);
-    ip("link", "set", "lo", "up");
-    ip("address", "add", `${BLOCK.nameServer}/32`, "dev", "lo");
+    const machine = makeMachine(700_004, CONNECTIONS);
     const before = machine.packets();
     const seconds = machine.secondsFor(sending("53", GATEWAY_ADDRESS));
     const packets = machine.packets() - before;
@@ -179,11 +211,11 @@ describe("the tables that guests share with their host", { skip: namespacesSkipR
   });
 
   test("a guest that asks in the names of others adds no neighbours to the table that its host shares", () => {
-    const pair = vethPairOf(BLOCK, 700_003);
+    const pair = vethPairOf(BLOCK, 700_005);
     assert.ok(pair !== null);
     const launcher = join(mkdtempSync("/run/launcher-"), "launcher");
     writeFileSync(launcher, ASKING_VMM, { mode: 0o755 });
-    const neighbours = startNext(namespaceSetup(BLOCK, pair, { uid: 700_003, connections: CONNECTIONS }), launcher);
+    const neighbours = startNext(namespaceSetup(BLOCK, pair, { uid: 700_005, connections: CONNECTIONS }), launcher);
     assert.match(neighbours, /^192\.0\.0\.2 .*\n$/);
   });
 });

@@ -47,11 +47,17 @@ const MACHINES_THAT_FILL = 128;
 const CONNECTIONS_MIN = 256;
 const CONNECTIONS_MAX = 8192;
 /**
- * Limits of added connections. Those that have ended do not count, and stay in the kernel's tables for 10 s
- * to 2 minutes, in memory that no machine is charged for.
+ * Limits of added connections. Those that have ended do not count, and stay in the kernel's tables for 10 s,
+ * in memory that no machine is charged for.
  */
 const NEW_PER_SECOND = 1_000;
 const NEW_AT_ONCE = 2_048;
+/**
+ * How long the tables keep connections that both ends have closed, which do not count. With the kernel's 2
+ * minutes a few guests would fill the host's table, and one would take all the host's ports to an address.
+ */
+const TIME_WAIT_SECONDS = 10;
+const ENDED = `ct timeout ended { protocol tcp; l3proto ip; policy = { time_wait : ${TIME_WAIT_SECONDS} }; }`;
 /** Packets to the name server, which is a part of the agent: also what it drops takes its time. */
 const QUERIES_PER_SECOND = 500;
 const QUERIES_AT_ONCE = 1_000;
@@ -86,11 +92,15 @@ export function hostRules({ table, hostEndPrefix, network, nameServer }: Block):
   return `add table ip ${table}
 delete table ip ${table}
 table ip ${table} {
+  ${ENDED}
+  set connections { type ipv4_addr; size ${USERS_PER_RANGE}; flags dynamic; }
+  chain connections { }
   chain input {
     type filter hook input priority filter - 5; policy accept;
     iifname != ${ours} accept
     ip saddr != ${network} drop
     ct state established,related accept
+    jump connections
     ip daddr ${nameServer} meta l4proto { tcp, udp } th dport ${NAME_SERVER_PORT} accept
     reject with icmp admin-prohibited
   }
@@ -98,8 +108,6 @@ table ip ${table} {
     type filter hook output priority filter - 5; policy accept;
     oifname ${ours} meta skuid != 0 drop
   }
-  set connections { type ipv4_addr; size ${USERS_PER_RANGE}; flags dynamic; }
-  chain connections { }
   chain forward {
     type filter hook forward priority filter - 5; policy accept;
     iifname ${ours} oifname "${HOST_END_PREFIX}*" drop
@@ -118,13 +126,14 @@ table ip ${table} {
 }
 
 /**
- * Limits what each machine has in the host's table of connections. A guest can make the table of its
- * namespace forget a connection that the host's keeps: by a reset whose TTL ends there, or by the end of its
- * VM.
+ * Limits what each machine has in the host's table of connections, to the outside and to the name server. A
+ * guest can make the table of its namespace forget a connection that the host's keeps: by a reset whose TTL
+ * ends there, or by the end of its VM.
  */
 export const connectionRules = ({ table }: Pick<Block, "table">, connections: number): string =>
   `flush chain ip ${table} connections
 add rule ip ${table} connections add @connections { ip saddr ct count over ${connections} } drop
+add rule ip ${table} connections ct timeout set "ended"
 `;
 
 /** A port of an IPv4 address. */
@@ -155,6 +164,7 @@ table ip ${table} {
 /** The table of a machine's namespace, closed. */
 function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connections: number): string {
   return `table inet machine {
+  ${ENDED}
   set denied { type ipv4_addr . inet_proto . inet_service; size ${DENIED_MAX}; flags dynamic,timeout; timeout 60s; }
   set networks { type ipv4_addr; flags interval; auto-merge; }
   set resolved { type ipv4_addr; flags timeout; }
@@ -170,6 +180,7 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
     ip saddr != ${GUEST_ADDRESS} drop
     ct state new limit rate over ${NEW_PER_SECOND}/second burst ${NEW_AT_ONCE} packets drop
     ct state new ct count over ${connections} drop
+    ct state new ct timeout set "ended"
     ip daddr ${nameServer} ct status dnat accept
     oifname "${UPLINK_NAME}" ip daddr != { ${NEVER_ALLOWED.join(", ")} } jump egress
     meta l4proto { tcp, udp } update @denied { ip daddr . meta l4proto . th dport }
