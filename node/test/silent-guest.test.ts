@@ -8,8 +8,8 @@ import type { LinkError } from "@flotilla/contract/link/link";
 import { hurriedClock, machineIdOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
-/** Minutes take a second. */
-const SPEED = 200;
+/** Minutes take a second. A host that is busy may look at a guest much later than it should. */
+const SPEED = 100;
 const HOUR_S = 3_600;
 
 const REQUEST = { cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false };
@@ -39,7 +39,7 @@ const silence = (node: TestNode): Promise<number> =>
 
 test("a guest that hangs is reported, what waits for it ends with the reason, and it says when it answers again", async () => {
   await using directory = await temporaryDirectory();
-  const { node, bootId } = await hanging(directory.path, 120);
+  const { node, bootId } = await hanging(directory.path, 170);
   const ended = Promise.withResolvers<LinkError>();
   node.fleet.find(A)?.access.onSilent(ended.resolve);
   assert.deepEqual([node.fleet.observe(A).unresponsiveSince, node.fleet.find(A)?.access.obstacle], [null, null]);
@@ -104,6 +104,18 @@ test("a guest whose VMM has paused it for a full disk does not count as silent, 
     messages(node).every((message) => /paused/.test(message)),
     messages(node).join("\n"),
   );
+});
+
+test("a machine that cannot be suspended because its guest hangs runs on, with its memory", async () => {
+  await using directory = await temporaryDirectory();
+  const { node, bootId } = await hanging(directory.path, HOUR_S, { env: { FAKE_SUSPEND_FAIL: "conflict" } });
+  await silence(node);
+  const refused = await node.want(A, 2, "stopped", { keepsMemory: true });
+  assert.deepEqual([refused.state, refused.suspendRefusal?.code], ["running", "conflict"]);
+  // The server requests that after a refusal.
+  const running = await node.want(A, 3, "running");
+  assert.deepEqual([running.state, running.bootId], ["running", bootId]);
+  assert.deepEqual(messages(node), [SILENT]);
 });
 
 test("a machine that is stopped while its guest hangs stops, and nothing is said about its agent any more", async () => {

@@ -11,8 +11,8 @@
  * - A generation is reported when it is on the disk: the next agent would continue with the one before, and a
  *   server applies no report of an older generation.
  *
- * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action,
- * adopt.ts reads the journal and the plan continues from it.
+ * An idle machine costs a map entry, its VM's channel and a question to its guest every half a minute. If the
+ * process dies in the middle of any action, adopt.ts reads the journal and the plan continues from it.
  */
 import type { DesiredMachine, ObservedMachine, ObservedState } from "@flotilla/contract/link/link";
 import { SETTLED_STATES } from "@flotilla/contract/link/link";
@@ -117,7 +117,7 @@ export class Supervisor implements SupervisedMachine {
     // Absent is final: a removal cannot be reversed.
     if (generation <= known.generation || known.desired === "absent") return "stale";
     if (known.generation > 0) this.#beforeSave ??= this.#observeNow();
-    if (state === "running") this.#endSilent();
+    if (state === "running" && known.desired === "running") this.#endSilent();
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({
       ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null },
@@ -140,7 +140,10 @@ export class Supervisor implements SupervisedMachine {
     return "accepted";
   }
 
-  /** A start of a machine whose agent does not answer restarts it. */
+  /**
+   * A start of a machine that is to run, and whose agent does not answer, restarts it. One that was to stop
+   * runs on when it could not be suspended or moved.
+   */
   #endSilent(): void {
     const { guestWatch, held } = this.#machine;
     if (guestWatch.silentSince === null || held.state !== "configured" || this.#queue.action !== null) return;
