@@ -1,6 +1,6 @@
 /**
- * A machine whose files its node cannot use for a time: it is in error with the reason, and as before when
- * the node can use them again, without a request of its user.
+ * Machines whose files their node cannot use for a time: they are in error with the reason, and as before, or
+ * as was requested meanwhile, when the node can use them again, without another request of their user.
  */
 import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
@@ -40,6 +40,33 @@ test("a machine with a journal of a later version is in error, runs on, and is s
   const events = (await client.get(`/v1/machines/${id}/events`)).json as { readonly type: string }[];
   const types = events.map(({ type }) => type).filter((type) => /started|failed|stopped/.test(type));
   assert.deepEqual(types.toReversed(), ["machine.started", "machine.failed", "machine.started"]);
+});
+
+test("what is requested while a machine's files cannot be used is done when they can, without another request", async () => {
+  const ids = [await machine(), await machine()];
+  const [started = "", stopped = ""] = ids;
+  const journals = ids.map((id) => join(node.directory, "node", "machines", id, "journal.json"));
+  for (const id of ids) assert.equal((await client.post(`/v1/machines/${id}/start`)).json.state, "started");
+  const texts = await Promise.all(journals.map((journal) => readFile(journal, "utf8")));
+  await node.kill();
+  for (const [at, journal] of journals.entries())
+    await writeFile(journal, JSON.stringify({ ...JSON.parse(texts[at] ?? ""), version: 99 }));
+  await node.restart();
+  for (const id of ids) await until(async () => (await read(id)).state === "error", { what: "the error" });
+
+  const refused = await client.post(`/v1/machines/${started}/start`);
+  assert.match(`${refused.status} ${refused.text}`, /^[45]\d\d .*its journal has version 99/);
+  await client.post(`/v1/machines/${stopped}/stop`);
+
+  await node.kill();
+  for (const [at, journal] of journals.entries()) await writeFile(journal, texts[at] ?? "");
+  await node.restart();
+  await until(async () => (await read(started)).ready, { what: "the machine to be shown again" });
+  assert.equal((await client.post(`/v1/machines/${started}/exec`, { command: "true" })).status, 200);
+  const ends = async (): Promise<readonly string[]> =>
+    ((await client.get(`/v1/machines/${stopped}/events`)).json as { readonly type: string }[]).map(({ type }) => type);
+  await until(async () => (await ends()).includes("machine.stopped"), { what: "the stop" });
+  assert.deepEqual([(await read(stopped)).state, (await read(stopped)).error], ["stopped", null]);
 });
 
 test("a machine whose journal is moved away while it is in error is recovered from its disk and its VM", async () => {

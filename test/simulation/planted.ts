@@ -96,7 +96,7 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/machines/observe.ts",
-        from: "if (report.generation < machine.observedGeneration) return true;",
+        from: "if (report.generation < machine.observedGeneration) return !isRunningAfterFailure(machine, report);",
         to: "",
       },
       {

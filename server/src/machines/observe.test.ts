@@ -105,6 +105,38 @@ test("a failed machine whose boot has not ended is shown again when it runs, and
   assert.equal(outcome(failed, { generation: 0, state: "stopped", bootId: null }), "same");
 });
 
+test("a boot that runs on is shown again, and gets what was requested while its node could not use its files", () => {
+  const seen = { generation: 2, state: "running", bootId: "boot-1", runningSince: NOW - 900 } as const;
+  for (const [desiredState, phase] of [
+    ["running", "starting"],
+    ["stopped", "stopping"],
+  ] as const) {
+    // Its node has answered the request with the failure.
+    const facts = {
+      desiredState,
+      generation: 3,
+      observedGeneration: 3,
+      observedState: "failed",
+      readyAt: null,
+    } as const;
+    const failed = machineRecord({ ...running, ...facts, observedReason: "its journal has version 99" });
+    assert.equal(uncertainBoot(failed, report(seen)), "boot-1");
+    const { next } = news(failed, seen);
+    assert.deepEqual([phaseOf(next), isActive(next), next.generation], [phase, true, 3]);
+    assert.deepEqual([next.desiredAt, next.reconcileAt === null], [NOW, false], "it has all of its time");
+    assert.equal(applyObservation(failed, report(seen), NOW, new Set(["boot-1"])).outcome, "late");
+    assert.equal(outcome(failed, { ...seen, bootId: "boot-0" }), "late");
+    assert.equal(outcome(failed, { ...seen, state: "booting" }), "late");
+  }
+  // Its node was restarted between the stop and the end of its trouble.
+  const stopped = machineRecord({ ...running, desiredState: "stopped", observedState: "failed", readyAt: null });
+  const again = news(stopped, { generation: 0, state: "failed", reason: "its journal has version 99" }).next;
+  const told = news(again as MachineRecord, { generation: again.generation, state: "failed", reason: "the same" }).next;
+  assert.deepEqual([phaseOf(told), isActive(told)], ["failed", false]);
+  const back = news(told as MachineRecord, seen).next;
+  assert.deepEqual([phaseOf(back), isActive(back), back.reconcileAt === null], ["failed", true, false]);
+});
+
 test("a repeated report changes nothing", () => {
   assert.equal(outcome(running, { state: "running", bootId: "boot-1" }), "same");
 });

@@ -11,7 +11,8 @@
  *   unless that boot's run has ended: then the report was overtaken. Only the recorded runs say so
  *   (`uncertainBoot`).
  * - A request leads out of a failure, or the report that the boot that was seen last runs: its run has not
- *   ended. So a machine whose node could not use its files for a time is shown again when it can.
+ *   ended. So a machine whose node could not use its files for a time is shown again when it can, and what
+ *   was requested meanwhile is sent again.
  * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost
  *   by that.
  * - A machine that its node had and has lost is in error: its disk is gone, and only a new request makes
@@ -77,16 +78,17 @@ const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendR
 export function uncertainBoot(machine: MutableMachine, report: ObservedMachine): string | null {
   const { observedBootId, observedGeneration } = machine;
   const isOther = observedBootId !== null && report.bootId !== observedBootId;
-  const isUncertain = isOther || isRunningAfterFailure(machine, report);
-  return isUncertain && isBoot(report) && report.generation === observedGeneration ? report.bootId : null;
+  const isOtherNow = isOther && isBoot(report) && report.generation === observedGeneration;
+  return isOtherNow || isRunningAfterFailure(machine, report) ? report.bootId : null;
 }
 
 /** The node has the boot that was seen last before a failure. Its run may have ended. */
 const hasLastBoot = ({ observedState, observedBootId }: MutableMachine, { bootId }: ObservedMachine): boolean =>
   observedState === "failed" && bootId !== null && bootId === observedBootId;
 
+/** The generation may be older: the node keeps none of what is requested while it cannot use the files. */
 const isRunningAfterFailure = (machine: MutableMachine, report: ObservedMachine): boolean =>
-  hasLastBoot(machine, report) && report.state === "running";
+  hasLastBoot(machine, report) && report.state === "running" && report.generation <= machine.observedGeneration;
 
 /**
  * Whether the node removes what an ended run has left, such as saved memory. No VMM runs, so the machine
@@ -106,11 +108,11 @@ function isLate(machine: MutableMachine, report: ObservedMachine, endedBoots: Re
   // Remains must be removed, however old the report is. `absent` counts only for the generation of the
   // removal.
   if (sent === "absent") return report.state === "absent" && report.generation < machine.generation;
-  if (report.generation < machine.observedGeneration) return true;
-  if (isTidiedAtRest(machine, report)) return true;
-  if (report.generation > machine.observedGeneration) return false;
   // A boot that has ended does not run again: the report was written before its end.
   if (endedBoots.has(uncertainBoot(machine, report) ?? "")) return true;
+  if (report.generation < machine.observedGeneration) return !isRunningAfterFailure(machine, report);
+  if (isTidiedAtRest(machine, report)) return true;
+  if (report.generation > machine.observedGeneration) return false;
   if (machine.observedState === "stopped" && report.bootId === machine.observedBootId && isBoot(report)) return true;
   // It was reported as stopping while its node tried.
   if (isSuspendRefused(machine, report)) return false;
@@ -157,7 +159,7 @@ export function applyObservation(
     readyAt: runsAsDesired ? readyAt(machine, report, now) : null,
     hasRun: machine.hasRun || runsAsDesired,
   };
-  const desired = withDesired({ ...seen, ...whenRestarting(machine, seen, now) }, report, now);
+  const desired = withDesired({ ...seen, ...whenBegun(machine, seen, now) }, report, now);
   if (isSame(machine, desired)) return { outcome: "same" };
   const next = { ...desired, reconcileAt: isSuspendRefused(machine, report) ? now : reconcileAt(desired, now) };
   return {
@@ -166,9 +168,9 @@ export function applyObservation(
   };
 }
 
-/** The deadline of an automatic restart is that of a requested start. */
-function whenRestarting(before: MutableMachine, after: MutableMachine, now: number): Partial<MutableMachine> {
-  return phaseOf(before) === "running" && phaseOf(after) === "starting" ? { desiredAt: now } : {};
+/** The deadline of a start or stop that begins without a request is that of a requested one. */
+function whenBegun(before: MutableMachine, after: MutableMachine, now: number): Partial<MutableMachine> {
+  return isSettled(before) && !isSettled(after) ? { desiredAt: now } : {};
 }
 
 /** Bounds a time of the node's clock: not before the request, and not in the future. */
@@ -207,7 +209,7 @@ function observeForgotten(machine: MutableMachine, report: ObservedMachine, now:
   const isKnown = machine.error === reason || (phaseOf(machine) === "failed" && machine.observedReason === reason);
   if (isKnown) return { outcome: "same" };
   if (machine.desiredState === "running" && machine.moveId === null) return observeUnusable(machine, reason);
-  const change = abandon({ ...machine, observedState: "absent", observedBootId: null }, reason, now);
+  const change = abandon({ ...machine, observedState: "absent" }, reason, now);
   return {
     outcome: "news",
     change: { ...change, timeline: [{ type: "machine.failed", data: { reason } }] },
