@@ -1,6 +1,6 @@
 /**
- * A machine whose agent does not answer its node, as its users see it: it is not ready, and a start of it is
- * a new request to its node.
+ * A machine whose agent does not answer its node, as its users see it: it is not ready, a start of it is a
+ * new request to its node, and no pool gives it away.
  */
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -10,6 +10,7 @@ import type { DesiredMachine } from "@flotilla/contract/link/link";
 import { SOURCE } from "./support/machine-server.ts";
 import { listenAtSocket, RESOURCES, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { until } from "../../test/support/until.ts";
 
 const { client } = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const SINCE = Date.now();
@@ -74,4 +75,23 @@ test("a machine whose agent does not answer is started, not ready, and is reques
   // What its node wrote before that.
   await beat([observed(id, first.generation, { unresponsiveSince: SINCE })]);
   assert.equal((await client.get(path)).json.ready, true);
+});
+
+test("a pool gives away no machine whose agent does not answer", async () => {
+  await beat();
+  const pool = (await client.post("/v1/pools", { image: SOURCE.reference, memoryMb: 256, cpus: 1, targetSize: 1 }))
+    .json;
+  const waiting = async (): Promise<number | undefined> =>
+    ((await client.get("/v1/pools")).json as { id: string; idleCount: number }[]).find(({ id }) => id === pool.id)
+      ?.idleCount;
+  await until(async () => (await waiting()) === 1, { what: "a machine to wait" });
+  const [{ id }] = (await client.get(`/v1/machines?label=flotilla-pool=${pool.id}`)).json;
+  const { generation = 0 } = asked.find(({ spec }) => spec?.machineId === id) ?? {};
+  await beat([observed(id, generation, { unresponsiveSince: SINCE })]);
+  assert.equal(await waiting(), 0);
+  const claimed = await client.post(`/v1/pools/${pool.id}/claim`);
+  assert.deepEqual([claimed.status, claimed.json.ready, claimed.json.id === id], [200, true, false], claimed.text);
+  await beat([observed(id, generation)]);
+  assert.equal(await waiting(), 1);
+  assert.equal((await client.post(`/v1/pools/${pool.id}/claim`)).json.id, id);
 });

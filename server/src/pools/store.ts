@@ -52,7 +52,8 @@ const COLUMNS = sql`
 const IS_IDLE = sql`
   w.discarded_at IS NULL AND m.deleted_at IS NULL AND m.desired_state = 'running'
   AND m.observed_state = 'running' AND m.observed_generation = m.generation AND m.ready_at IS NOT NULL
-  AND m.last_activity_at IS NULL AND n.status <> ALL (${[...UNREACHABLE_STATUSES]})`;
+  AND m.observed_details ->> 'unresponsiveSince' IS NULL AND m.last_activity_at IS NULL
+  AND n.status <> ALL (${[...UNREACHABLE_STATUSES]})`;
 
 export type CountedPool = PoolRecord & { readonly idleCount: number; readonly busyCount: number };
 
