@@ -7,7 +7,7 @@
  * Always:
  * - one thread;
  * - timers run only while the machine or a terminal is being ended or the workload's output is blocked, plus
- *   a slow one while commands run (memory.c), so an idle guest does nothing;
+ *   a slow one while commands run (memory.c), so an idle guest does nothing but answer its host's questions;
  * - the port is watched edge-triggered, because otherwise it would be reported continuously while no host is
  *   connected.
  *

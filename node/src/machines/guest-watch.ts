@@ -6,7 +6,8 @@
  *
  * Always:
  * - A question is one message on the guest's channel, and there is at most one without an answer.
- * - The processor time of a VM is read only while its guest is asked.
+ * - The processor time of a VM is read only when its guest has not answered until the next look: many guests
+ *   are asked at the same moment.
  * - After the event of a silence comes one that the agent answers again, that the machine ended or moved, or
  *   that another VMM has its guest.
  *
@@ -142,7 +143,6 @@ export class GuestWatch {
     if (vm === null) return;
     this.#askedMs = 0;
     this.#askedAt = deps.clock.now();
-    this.#processorTime = vm.processorTime?.() ?? null;
     // A guest may send other messages and never answer.
     if (this.#asking === vm.guest) return;
     const { guest } = vm;

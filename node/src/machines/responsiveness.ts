@@ -108,7 +108,5 @@ export function judge(facts: GuestFacts): Judgement {
 }
 
 /** How much of a look counts. `since`: what the VM has had of processors in it; null: unknown. */
-export function countedMs(since: ProcessorTime | null): number {
-  if (since === null || since.ranMs + since.waitedMs === 0) return LOOK_MS;
-  return LOOK_MS * Math.max(COUNTED_SHARE_MIN, since.ranMs / (since.ranMs + since.waitedMs));
-}
+export const countedMs = (since: Pick<ProcessorTime, "waitedMs"> | null): number =>
+  Math.max(LOOK_MS * COUNTED_SHARE_MIN, LOOK_MS - (since?.waitedMs ?? 0));
