@@ -7,9 +7,12 @@ import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import type { Change } from "./change.ts";
 import { applyNoTrace, applyObservation, uncertainBoot } from "./observe.ts";
+import { planMachine } from "./plan.ts";
 import type { MachineRecord } from "./record.ts";
 import { isActive, phaseOf } from "./state.ts";
 import { shownState } from "./view.ts";
+
+const DAY_MS = 86_400_000;
 
 const starting = machineRecord({
   nodeId: "node-a",
@@ -261,6 +264,8 @@ test("a node that has lost its journal of a machine gets the desired state again
     const told = news(running, { generation: 0, state, bootId: null });
     assert.deepEqual([phaseOf(told.next), told.next.reconcileAt, told.next.desiredState], ["starting", NOW, "running"]);
     assert.deepEqual([told.next.generation, told.timeline], [running.generation, []]);
+    const old = news({ ...running, desiredAt: NOW - 7 * DAY_MS }, { generation: 0, state, bootId: null }).next;
+    assert.equal(planMachine(old as MachineRecord, NOW).action, "send", "however long ago it was started");
     assert.equal(outcome(told.next as MachineRecord, { generation: 0, state }), "same");
   }
 });

@@ -248,7 +248,8 @@ const diskLostText = ({ nodeId }: MutableMachine): string =>
 
 function sendAgain(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
   if (hasNoTrace(machine) && !hasLastBoot(machine, report)) return { outcome: "same" };
-  const next: MutableMachine = { ...machine, ...NOTHING_OBSERVED, reconcileAt: now };
+  // With all of its time: it may have been requested long ago.
+  const next: MutableMachine = { ...machine, ...NOTHING_OBSERVED, desiredAt: now, reconcileAt: now };
   return { outcome: "news", change: { next, timeline: [] } };
 }
 
