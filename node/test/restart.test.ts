@@ -70,7 +70,7 @@ test("a machine that keeps crashing is not restarted after some time, until a st
   });
   assert.match(
     failed.reason ?? "",
-    /crashed.*restarted 5 times within 10 minutes and will not be restarted again: fix the cause/,
+    /crashed.*restarted 5 times within 10 minutes of work and will not be restarted again: fix the cause/,
   );
   assert.equal(node.events.length, RESTARTS_MAX);
   seen = await node.want(A, 2, "running", { waitMs: 600_000 });

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
+import { RESTARTS_MAX } from "@flotilla/contract/limits";
 import type { LinkError } from "@flotilla/contract/link/link";
 import { hurriedClock, machineIdOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
 
@@ -64,6 +65,20 @@ test("a machine whose guest hangs for minutes is ended and restarted, and its ru
   assert.match(second ?? "", /^the machine's agent has not answered for \d+ s; the machine is restarted$/);
   const { lastRun, unresponsiveSince } = node.fleet.observe(A);
   assert.deepEqual([lastRun?.bootId, lastRun?.cause, unresponsiveSince], [bootId, "unresponsive", null]);
+});
+
+test("a machine that hangs after each restart is left in error with the reason", async () => {
+  await using directory = await temporaryDirectory();
+  const { node } = await hanging(directory.path, HOUR_S);
+  for (let count = 0; count < RESTARTS_MAX; count += 1) {
+    const { bootId } = node.fleet.observe(A);
+    const isNew = () => node.fleet.observe(A).bootId !== bootId && node.fleet.observe(A).state === "running";
+    await until(isNew, { what: "another boot" });
+    run(node, "hang", String(HOUR_S));
+  }
+  await until(() => node.fleet.observe(A).state === "failed", { what: "its failure" });
+  const { reason } = node.fleet.observe(A);
+  assert.match(reason ?? "", /has not answered for \d+ s; it was restarted 5 times within 10 minutes of work/);
 });
 
 test("a machine that is not to be restarted ends in error with the reason", async () => {

@@ -35,7 +35,7 @@ interface WatchedMachine {
   readonly wake: () => void;
   event(event: NewEvent): void;
   changed(): void;
-  crashed(reason: string): void;
+  crashed(reason: string, silentMs: number): void;
 }
 
 export class GuestWatch {
@@ -177,11 +177,11 @@ export class GuestWatch {
 
   #hung(): void {
     const { held, wake, deps } = this.#machine;
-    const seconds = Math.round((deps.clock.now() - this.#askedAt) / 1000);
+    const silentMs = deps.clock.now() - this.#askedAt;
     held.state = "unreachable";
     this.#begin(null);
     this.#silence = null;
-    this.#machine.crashed(`the machine's agent has not answered for ${seconds} s`);
+    this.#machine.crashed(`the machine's agent has not answered for ${Math.round(silentMs / 1000)} s`, silentMs);
     wake();
   }
 }

@@ -153,11 +153,11 @@ export class Machine {
     else void this.update({ ending: { generation, kind: "failed", reason, reasonCode } });
   }
 
-  /** The machine had run, and ended without a request. */
-  crashed(reason: string): void {
+  /** The machine had run, and ended without a request. `silentMs`: how long its agent had not answered. */
+  crashed(reason: string, silentMs = 0): void {
     const { generation, ending, desired } = this.#journal;
     this.log.warn({ generation, reason }, "the machine ended unexpectedly");
-    if (desired === "running" && ending?.generation !== generation) this.#restart(reason);
+    if (desired === "running" && ending?.generation !== generation) this.#restart(reason, silentMs);
   }
 
   /** It may be replaced, and no server answers: it must not be started. */
@@ -203,16 +203,16 @@ export class Machine {
     await Promise.all([this.workload.release(), this.#file.idle()]);
   }
 
-  #restart(reason: string): void {
+  #restart(reason: string, silentMs = 0): void {
     const { generation, spec, restarts } = this.#journal;
     const failed = (text: string): void => void this.update({ ending: { generation, kind: "failed", reason: text } });
     if (spec?.restart === "never") return failed(reason);
     const now = this.deps.clock.now();
-    const before = countedAt(restarts?.at ?? [], now);
+    const before = countedAt(restarts?.at ?? [], now, silentMs);
     const restartAt = nextRestart(before, now);
     if (restartAt === null) {
       const minutes = RESTART_WINDOW_MS / 60_000;
-      const often = `it was restarted ${before.length} times within ${minutes} minutes`;
+      const often = `it was restarted ${before.length} times within ${minutes} minutes of work`;
       return failed(`${reason}; ${often} and will not be restarted again: fix the cause, then start it`);
     }
     const pauseMs = restartAt - now;

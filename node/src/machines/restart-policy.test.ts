@@ -28,3 +28,22 @@ test("what was long ago does not count, nor what a clock that was set back has l
   assert.equal(nextRestart(many, NOW + RESTART_WINDOW_MS), NOW + RESTART_WINDOW_MS);
   assert.deepEqual(countedAt([NOW * 2], NOW), []);
 });
+
+test("time in which its agent did not answer does not count, so a guest that hangs after each boot is left alone", () => {
+  const hungMs = RESTART_WINDOW_MS - 1;
+  let at: readonly number[] = [];
+  let now = NOW;
+  for (let count = 0; count < RESTARTS_MAX; count += 1) {
+    at = countedAt(at, now, hungMs);
+    const next = nextRestart(at, now);
+    assert.ok(next !== null, `after ${count} restarts`);
+    at = [...at, next];
+    now = next + hungMs + 20_000;
+  }
+  assert.equal(nextRestart(countedAt(at, now, hungMs), now), null);
+  assert.notEqual(
+    nextRestart(countedAt(at, now + RESTART_WINDOW_MS, hungMs), now + RESTART_WINDOW_MS),
+    null,
+    "it worked",
+  );
+});

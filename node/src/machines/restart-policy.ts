@@ -3,7 +3,8 @@
  *
  * The first restart is immediate, later ones follow after a pause that doubles. After RESTARTS_MAX within
  * RESTART_WINDOW_MS there is none: a machine that ends that often needs its owner, and takes processors from
- * others.
+ * others. Time in which its agent did not answer does not count: the window would be over before a guest that
+ * hangs after each boot has been restarted that often.
  */
 import { RESTART_WINDOW_MS, RESTARTS_MAX } from "@flotilla/contract/limits";
 
@@ -23,7 +24,10 @@ export function nextRestart(before: readonly number[], now: number): number | nu
   return counted.length === 0 ? now : now + PAUSE_MS * 2 ** (counted.length - 1);
 }
 
-/** The restarts in the window. If the clock was set back, none counts for longer than the window. */
-export function countedAt(before: readonly number[], now: number): readonly number[] {
-  return before.filter((at) => Math.abs(now - at) < RESTART_WINDOW_MS);
+/**
+ * The restarts in the window, moved forward by the last `silentMs`, in which its agent did not answer. If the
+ * clock was set back, none counts for longer than the window.
+ */
+export function countedAt(before: readonly number[], now: number, silentMs = 0): readonly number[] {
+  return before.map((at) => at + silentMs).filter((at) => Math.abs(now - at) < RESTART_WINDOW_MS);
 }
