@@ -58,7 +58,8 @@ test("a machine that does not read its answers has all its connections again aft
     resolve: () => Promise.reject(new Error("not asked for")),
   };
   const block = { ...blockOf(0), nameServer: ADDRESS };
-  await using server = new MachineNameServer({ block, upstream, clientAt: () => client, idleMs: 1500 });
+  const clock = { ...systemClock, sleep: () => Promise.resolve() };
+  await using server = new MachineNameServer({ block, upstream, clock, clientAt: () => client, idleMs: 1500 });
   await server.listen();
   const queries = Buffer.concat(Array.from({ length: QUERIES }, () => query()));
   const silent = await Promise.all(Array.from({ length: STREAMS }, opened));
@@ -66,6 +67,33 @@ test("a machine that does not read its answers has all its connections again aft
   for (const socket of silent) socket.pause().write(queries);
   assert.equal(await isAnswered(), false, "the machine has as many as it may");
   await until(isAnswered, { what: "a connection to be served" });
+});
+
+test("queries over a machine's connections wait for their turn, of which there are 20 at once and 20 a second", async (t) => {
+  const client = {
+    policy: { mode: "open", networks: [], hosts: [] },
+    names: null,
+    onRefused: () => undefined,
+  } as const;
+  const upstream = {
+    forward: () => Promise.resolve(Buffer.alloc(12)),
+    resolve: () => Promise.reject(new Error("not asked for")),
+  };
+  const waits: number[] = [];
+  const sleep = (ms: number): Promise<void> => Promise.resolve(void waits.push(ms));
+  const block = { ...blockOf(0), nameServer: ADDRESS };
+  const clock = { ...systemClock, monotonic: () => 0, sleep };
+  await using server = new MachineNameServer({ block, upstream, clock, clientAt: () => client });
+  await server.listen();
+  const sockets = [await opened(), await opened()];
+  t.after(() => sockets.forEach((socket) => socket.destroy()));
+  for (const socket of sockets) {
+    let bytes = 0;
+    socket.on("data", (part: Buffer) => (bytes += part.length));
+    socket.write(Buffer.concat(Array.from({ length: 15 }, () => query())));
+    await until(() => bytes === 15 * 14, { what: "its answers" });
+  }
+  assert.deepEqual(waits, [50, 100, 150, 200, 250, 300, 350, 400, 450, 500]);
 });
 
 test("a guest cannot have a name resolved that its machine may not reach, by a zero byte in it", async () => {
@@ -95,7 +123,7 @@ test("a guest cannot have a name resolved that its machine may not reach, by a z
   const names = new TrackedNames(options);
   const client = { policy, names, onRefused: () => undefined };
   const block = { ...blockOf(0), nameServer: ADDRESS };
-  await using server = new MachineNameServer({ block, upstream, clientAt: () => client });
+  await using server = new MachineNameServer({ block, upstream, clock: systemClock, clientAt: () => client });
   await server.listen();
   const socket = await opened();
   socket.write(query(["evil", "test\0", "sub", "test"]));

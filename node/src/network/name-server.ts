@@ -8,11 +8,13 @@
  *
  * Always: each machine is bounded, so a flood delays only the machine that sends it: its namespace lets a
  * number of packets a second pass; QUERIES_MAX at once, the rest is dropped like packets; STREAMS_MAX
- * connections, each closed when idle. While no agent runs nothing answers; guests retry.
+ * connections, each closed when idle, of which all queries together wait for their turn. While no agent runs
+ * nothing answers; guests retry.
  */
 import { createSocket, type Socket as DatagramSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Server, type Socket } from "node:net";
+import type { Clock } from "@flotilla/base/clock";
 import { type Block, NAME_SERVER_PORT } from "./addresses.ts";
 import { answerTo, QUERY_BYTES_MAX, type Question, questionOf, RESPONSE_CODES, TYPE_A } from "./dns-message.ts";
 import type { TrackedNames } from "./names.ts";
@@ -22,6 +24,12 @@ import { framed, type Upstream } from "./upstream.ts";
 const QUERIES_MAX = 64;
 const STREAMS_MAX = 16;
 const STREAM_IDLE_MS = 10_000;
+/**
+ * The rate of queries over connections. A packet has dozens of them, and for each the host makes a
+ * connection, which its tables keep for minutes.
+ */
+const STREAM_QUERY_MS = 50;
+const STREAM_QUERIES_AT_ONCE = 20;
 
 /** A machine that may query. */
 export interface DnsClient {
@@ -34,6 +42,8 @@ export interface DnsClient {
 interface Load {
   queries: number;
   streams: number;
+  /** The turn of the last query over a connection, of the monotonic clock. */
+  turnAt: number;
 }
 
 type Transport = "udp" | "tcp";
@@ -41,6 +51,7 @@ type Transport = "udp" | "tcp";
 export interface NameServerOptions {
   readonly block: Block;
   readonly upstream: Upstream;
+  readonly clock: Clock;
   /** The machine with this source address. */
   readonly clientAt: (address: string) => DnsClient | undefined;
   /** When a connection is closed that carries nothing; default STREAM_IDLE_MS. */
@@ -127,6 +138,7 @@ export class MachineNameServer implements AsyncDisposable {
     socket.setTimeout(this.#options.idleMs ?? STREAM_IDLE_MS, () => socket.destroy());
     try {
       for await (const query of queriesOf(socket)) {
+        await this.#turn(load, closed.signal);
         const answer = await this.#answer(client, query, "tcp");
         if (answer === null) break;
         // A client that never reads is closed as idle, after which nothing drains.
@@ -141,8 +153,15 @@ export class MachineNameServer implements AsyncDisposable {
     }
   }
 
+  async #turn(load: Load, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    const now = clock.monotonic();
+    load.turnAt = Math.max(load.turnAt, now - STREAM_QUERIES_AT_ONCE * STREAM_QUERY_MS) + STREAM_QUERY_MS;
+    if (load.turnAt > now) await clock.sleep(load.turnAt - now, signal);
+  }
+
   #loadOf(client: DnsClient): Load {
-    const load = this.#loads.get(client) ?? { queries: 0, streams: 0 };
+    const load = this.#loads.get(client) ?? { queries: 0, streams: 0, turnAt: Number.NEGATIVE_INFINITY };
     this.#loads.set(client, load);
     return load;
   }

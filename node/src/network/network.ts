@@ -117,7 +117,8 @@ export class Network implements AsyncDisposable {
     this.block = block;
     this.closed = new ClosedDestinations({ block, clock: options.clock, log: options.log });
     this.upstream = upstream;
-    this.#names = new MachineNameServer({ block, upstream, clientAt: (address) => this.#open.get(address)?.client });
+    const clientAt = (address: string): DnsClient | undefined => this.#open.get(address)?.client;
+    this.#names = new MachineNameServer({ block, upstream, clock: options.clock, clientAt });
   }
 
   async begin(): Promise<void> {
