@@ -1,10 +1,10 @@
 /**
- * The host's side of the machines' network: the node's nftables tables, its name server's address, and IP
- * forwarding.
+ * The host's side of the machines' network: the node's nftables tables, its name server's address, IP
+ * forwarding, and room for neighbours.
  *
  * Owns what belongs to the node's block on the host (see claims.ts), and the guard table. The guard table
  * stays until the host restarts, because forwarding is not turned off again either: other programs may rely
- * on it by then.
+ * on it by then. The room for neighbours stays too.
  *
  * Always:
  * - each start of the agent replaces everything in one transaction, also under running machines; their
@@ -16,6 +16,7 @@
  */
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -25,6 +26,12 @@ import { NFT, run } from "./programs.ts";
 import { closedTableOf, guardRules, hostRules } from "./rules.ts";
 
 const FORWARDING = "/proc/sys/net/ipv4/ip_forward";
+const NEIGHBOURS = "/proc/sys/net/ipv4/neigh/default";
+/**
+ * The kernel has one table of neighbours for all namespaces. Each running machine needs three, and each
+ * address of the host's network that a guest tries in vain is one for 3 s: about 5,000 of one guest.
+ */
+const NEIGHBOURS_MAX = 65_536;
 const TUN = "/dev/net/tun";
 const MACHINES_GONE_MS = 1_000;
 const POLL_MS = 20;
@@ -49,6 +56,7 @@ export async function openHostNetwork({ claimsDirectory, nodeDirectory, log }: H
     await run(NFT, hostRules(block));
     await run(["ip", "address", "replace", `${block.nameServer}/32`, "dev", "lo"]);
     await enableForwarding(log);
+    await makeRoomForNeighbours(log);
     return block;
   } catch (error) {
     throw new Error(
@@ -76,6 +84,20 @@ async function enableForwarding(log: Log): Promise<void> {
   await run(NFT, guardRules());
   await writeFile(FORWARDING, "1\n");
   log.info({}, "enabled IP forwarding on this host, for packets of machines only");
+}
+
+/** `settings`: the kernel's directory of them, which only the first network namespace has. */
+export async function makeRoomForNeighbours(log: Log, settings = NEIGHBOURS): Promise<void> {
+  // Beyond the second the kernel looks for some to remove, beyond the third it adds none.
+  const atLeast = { gc_thresh3: NEIGHBOURS_MAX, gc_thresh2: NEIGHBOURS_MAX / 2 };
+  for (const [name, least] of Object.entries(atLeast)) {
+    const path = join(settings, name);
+    const present = await readFile(path, "utf8").catch(() => null);
+    if (present === null || Number(present) >= least) continue;
+    await writeFile(path, `${least}\n`).catch((error: unknown) => {
+      log.warn({ path, reason: messageOf(error) }, "guests may fill this host's table of neighbours");
+    });
+  }
 }
 
 async function removeFromHost(block: Block): Promise<void> {
