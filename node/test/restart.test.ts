@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { RESTARTS_MAX } from "@flotilla/contract/limits";
 import type { ObservedMachine } from "@flotilla/contract/link/link";
 import { onThisHost, until } from "../../test/support/until.ts";
+import { FakeGuest } from "../src/driver/fake/guest.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
 
@@ -105,6 +106,22 @@ test("a restart that fails is retried", async () => {
     what: "the restart to be refused",
   });
   availableMemoryMb = 16_000;
+  await runsAgain(node, before);
+});
+
+test("a restart whose guest cannot be configured is retried with another boot", async (t) => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const before = await node.want(A, 1, "running");
+  const refused = t.mock.method(FakeGuest.prototype, "configure", () =>
+    Promise.reject(new Error("it cannot be configured")),
+  );
+  crash(node);
+  const isRetried = (): boolean =>
+    node.events.some(({ message }) => /it cannot be configured; the machine is restarted in 1 s/.test(message));
+  await until(() => isRetried() && node.fleet.observe(A).progress?.includes("restarted in"), { what: "the pause" });
+  assert.equal(refused.mock.callCount(), 1);
+  refused.mock.restore();
   await runsAgain(node, before);
 });
 

@@ -255,6 +255,8 @@ test("the whole life of a machine", () => {
     [{ vm: "ended", ending: { generation: 3, kind: "failed", reason: "x" } }, "cleanBoot"],
     [{ vm: null }, "failed"],
     [{ generation: 4 }, "boot"],
+    [{ vm: "up", ending: { generation: 4, kind: "crashed", reason: "x", restartAt: 0 } }, "kill"],
+    [{ vm: null }, "awaitRestart"],
     [{ ending: { generation: 4, kind: "poweredOff", reason: "x" } }, "stopped"],
     [{ desired: "running", generation: 5, ending: null }, "boot"],
     [{ vm: "configured", desired: "stopped", keepsMemory: true, generation: 6 }, "suspend"],

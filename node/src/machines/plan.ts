@@ -60,6 +60,7 @@ const hasMemory = (situation: Situation): boolean => situation.hasMemory;
  *     any          any      memory is saved               → kill
  *     lost         any                                    → adopt
  *     up, c., p'd  running  failed in this generation     → kill
+ *     up, paused   running  crashed in this generation    → kill
  *     up           running                                → configure
  *     configured   running  host goes down, may suspend   → suspend
  *     configured   running  host goes down                → shutDown
@@ -106,6 +107,13 @@ const RULES: readonly Rule[] = [
     vm: ["up", "configured", "paused"],
     desired: ["running"],
     test: endedAs("failed"),
+    next: "kill",
+  },
+  {
+    when: "it could not be started, and is restarted",
+    vm: ["up", "paused"],
+    desired: ["running"],
+    test: endedAs("crashed"),
     next: "kill",
   },
   {
