@@ -8,8 +8,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { MovedPart } from "@flotilla/contract/link/moved-parts";
 import { until } from "../../test/support/until.ts";
-import type { Vm } from "../src/driver/driver.ts";
+import type { BootRequest, Vm } from "../src/driver/driver.ts";
 import { FakeLive } from "../src/driver/fake/live.ts";
+import { FakePausedVm } from "../src/driver/fake/paused.ts";
 import { UnknownPoint } from "../src/machines/disk-changes.ts";
 import { handOver } from "../src/moves/hand-over.ts";
 import type { Journal } from "../src/machines/journal.ts";
@@ -146,6 +147,33 @@ for (const next of ["running", "stopped"] as const)
     assert.deepEqual([seen.state, seen.bootId === bootId], [next, false]);
     assert.ok(node.events.some(({ message }) => /memory of the machine was lost.*does not answer/.test(message)));
   });
+
+test("a paused machine whose guest does not answer when it continues is restarted", async (t) => {
+  await using directory = await temporaryDirectory();
+  const clock = hurriedClock(20);
+  const first = await startTestNode(directory.path, { clock });
+  const machine = await sentMachine(first);
+  for await (const _record of await handedOver(machine));
+  const { bootId } = first.fleet.observe(A);
+  await first.fleet.release();
+  // Otherwise its memory is saved before the request.
+  const requested = Promise.withResolvers<void>();
+  const adopt = FakeLive.prototype.adopt;
+  t.mock.method(FakeLive.prototype, "adopt", async function (this: FakeLive, request: BootRequest) {
+    await requested.promise;
+    return await adopt.call(this, request);
+  });
+  const node = await startTestNode(directory.path, { clock });
+  t.mock.method(FakePausedVm.prototype, "resume", (_request: unknown, onRunning: (at: number) => void) => {
+    onRunning(clock.now());
+    return Promise.reject(new Error("its guest does not answer"));
+  });
+  await node.want(A, 3, "running", { ...SERVING, waitMs: 0 });
+  requested.resolve();
+  const seen = await node.want(A, 3, "running", { ...SERVING, waitMs: 600_000 });
+  assert.deepEqual([seen.state, seen.lastRun?.bootId, seen.lastRun?.cause], ["running", bootId, "unresponsive"]);
+  assert.match(node.events.at(-1)?.message ?? "", /^its guest does not answer; the machine is restarted$/);
+});
 
 test("of two requests for the rest of a machine at the same time one is refused", async () => {
   await using directory = await temporaryDirectory();

@@ -141,15 +141,18 @@ export class Machine {
 
   /**
    * Records that the attempt to run the machine has failed. The first reason of a generation is kept: it is
-   * the nearest to the cause. The restart policy decides whether a failed restart is followed by another one.
+   * the nearest to the cause. The restart policy decides whether a failed restart is followed by another one,
+   * and whether a guest is booted that had run, here or before a move or a suspend.
    */
   fail(generation: number, reason: string, reasonCode: ImageFault | null = null): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
     this.templateRetry.end();
     // Its fence has ended it, or may have: it is tried again when a server answers.
     if (this.isCutOff) return;
-    if (this.#journal.ending?.generation === generation) return;
-    if (this.#journal.restarts?.isUnderWay === true && generation === this.#journal.generation) this.#restart(reason);
+    const { boot, ending, restarts, generation: latest } = this.#journal;
+    if (ending?.generation === generation) return;
+    const hasRun = boot !== null && (boot.runningSince !== null || (boot.guestBootId ?? null) !== null);
+    if ((hasRun || restarts?.isUnderWay === true) && generation === latest) this.#restart(reason);
     else void this.update({ ending: { generation, kind: "failed", reason, reasonCode } });
   }
 
