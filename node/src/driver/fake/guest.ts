@@ -24,6 +24,7 @@ import {
 import { NO_INPUT } from "../../guest/no-input.ts";
 import type { FakeFiles } from "./files.ts";
 import { runScript, type ScriptWorld } from "./script.ts";
+import type { FakeServers } from "./servers.ts";
 import { FakeWorkload } from "./workload.ts";
 
 /** The guest's interface to its VM. */
@@ -32,6 +33,7 @@ export interface FakeMachine {
   /** The machine's environment, with the FAKE_… variables that cause faults. */
   readonly environment: Readonly<Record<string, string>>;
   readonly files: FakeFiles;
+  readonly servers: FakeServers;
   configured(configuration: FakeConfiguration): Promise<void>;
   /** Whether to run the workload now; true once in the life of the VM. */
   startWorkload(): boolean;
@@ -168,6 +170,8 @@ export class FakeGuest implements Guest {
     pauseForDisk: (isPaused) => this.onDiskPause(isPaused),
     killForMemory: (program) => this.#killed({ program, count: 1 }),
     hang: (ms) => this.hang(ms),
+    listen: (port, status) => this.#machine.servers.listen(port, status),
+    unlisten: (port) => this.#machine.servers.unlisten(port),
   };
 
   onKilled(listener: (killed: GuestKilled) => void): void {
@@ -222,8 +226,8 @@ function without(world: ScriptWorld, skipped: Record<"stdout" | "stderr", number
   };
 }
 
-/** What a script says of its host and its kernel. */
-type Troubles = Pick<ScriptWorld, "pauseForDisk" | "killForMemory" | "hang">;
+/** What a script does to its machine as a whole. */
+type Troubles = Pick<ScriptWorld, "pauseForDisk" | "killForMemory" | "hang" | "listen" | "unlisten">;
 
 type Program = (world: ScriptWorld) => Promise<number> | number;
 

@@ -17,7 +17,7 @@
  *     FAKE_NOT_LIVE=1           moves suspend it       FAKE_IGNORE_SHUTDOWN=1   the guest ignores a shutdown request
  *     FAKE_REPLACE_FAIL=AT      its VMM cannot be replaced (next.ts)     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands       FAKE_SENT_BYTES=N   what it has sent once it runs
- *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback; other ports are closed
+ *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback     FAKE_LISTEN=80=200,…   it answers itself (servers.ts)
  *
  * Owns `vm.json` in each boot's directory: a VM runs while the file exists, whether or not a node agent
  * lives, so that adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of
@@ -61,6 +61,7 @@ import { FakeLive } from "./live.ts";
 import { FakeMemory } from "./memory.ts";
 import { FakeNextVm } from "./next.ts";
 import { FakeNetwork } from "./network.ts";
+import { FakeServers } from "./servers.ts";
 import {
   FORMAT,
   names,
@@ -420,7 +421,10 @@ class FakeVm implements Vm {
           };
     const isWatched = !isPlain && environment["FAKE_UNWATCHED"] === undefined;
     this.watchDisk = isWatched ? (boot) => this.#watchDisk(boot) : null;
-    this.network = new FakeNetwork(environment, clock, this.#gone.signal);
+    const gone = this.#gone.signal;
+    const hostname = (): string => this.#file.configuration?.hostname ?? "localhost";
+    const servers = new FakeServers(environment, clock, { hostname, gone });
+    this.network = new FakeNetwork(environment, { servers, clock, gone });
     const end = (how: "poweroff" | "crashed" | "flooded"): void => {
       const exit = { kind: how === "flooded" ? "killed" : how, detail: `the fake VM's end: ${how}` } as const;
       void this.#end(how === "flooded" ? { ...exit, excess: { cause: "output", bytes: 2 ** 20 + 1 } } : exit);
@@ -448,7 +452,10 @@ class FakeVm implements Vm {
       return isFirst;
     };
     this.guest = new FakeGuest(
-      { clock, environment, files, configured, startWorkload, end, crashesWhenConfigured: origin === "template" },
+      {
+        ...{ clock, environment, files, servers, configured, startWorkload, end },
+        crashesWhenConfigured: origin === "template",
+      },
       file.configuration,
       kept,
     );

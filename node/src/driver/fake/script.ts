@@ -10,6 +10,7 @@
  *     poweroff · crash · flood (its VMM prints without end) · full-disk SECONDS (its VMM says that it has paused the guest, which runs on)
  *     out-of-memory [NAME] (the kernel has killed a process of this name)
  *     hang SECONDS (its agent answers nothing, and the command does not end)
+ *     listen PORT [STATUS] (its port answers HTTP, with 200 unless said)  unlisten PORT
  *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
  * `python3 -` and other programs listed in the machine's FAKE_INTERPRETERS run their input like `sh -c`.
@@ -46,6 +47,9 @@ export interface ScriptWorld {
   killForMemory(program: string): void;
   /** Its agent stops, and resolves when it continues. */
   hang(ms: number): Promise<void>;
+  /** Its port answers every request with this status. */
+  listen(port: number, status: number): void;
+  unlisten(port: number): void;
   /** Ends the VM. */
   end(how: "poweroff" | "crashed" | "flooded"): void;
   /** Throws when the command has been killed. */
@@ -111,6 +115,14 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   },
   hang: async ([seconds], world) => {
     await world.hang(Number(seconds) * 1000);
+    return 0;
+  },
+  listen: ([port, status = "200"], world) => {
+    world.listen(Number(port), Number(status));
+    return 0;
+  },
+  unlisten: ([port], world) => {
+    world.unlisten(Number(port));
     return 0;
   },
   yes: async ([word = "y"], world) => {
