@@ -47,6 +47,10 @@ export const CPUS_MAX = 64;
 /** With less, the guest kernel cannot start. */
 export const MEMORY_MB_MIN = 128;
 export const MEMORY_MB_MAX = 1024 * 1024;
+/** How an app's instances are checked where its owner says nothing. */
+export const HEALTH_INTERVAL_MS_DEFAULT = 10_000;
+export const HEALTH_TIMEOUT_MS_DEFAULT = 5_000;
+export const HEALTH_RETRIES_DEFAULT = 3;
 /** 16 TiB, from the specification. */
 export const DISK_GB_MAX = 16 * 1024;
 export const PORTS_PER_MACHINE_MAX = 16;

@@ -38,6 +38,10 @@ const SPEC = {
   ports: [{ port: 80 }],
   restart: "never",
   disruption: "migrate",
+  health: {
+    ...{ type: "http", path: "/healthz?deep=1", port: 80, command: null, host: "web.example.com:8443" },
+    ...{ intervalMs: 10_000, timeoutMs: 5_000, retries: 3 },
+  },
 };
 const DESIRED = { generation: 1, state: "running", spec: SPEC };
 
@@ -49,6 +53,7 @@ test("a report that fits is read as it is", () => {
     hostPorts: [{ port: 80, hostPort: 3000 }],
     timings: { vm: "prepared", bootMs: 5 },
     reasonCode: "image_not_found",
+    health: { status: "unhealthy", since: 7, reason: "nothing listens on port 80" },
   };
   assert.deepEqual(readObservedMachine(seen), seen);
   const heartbeat = { bootId: "agent-1", isComplete: true, resources: RESOURCES, machines: [seen], events: [] };
@@ -82,9 +87,9 @@ test("a reason code that is missing or unknown is none, because other versions h
 });
 
 test("unknown fields are dropped, and a field that a version added has its default", () => {
-  const { restart: _restart, disruption: _disruption, ...older } = SPEC;
+  const { restart: _restart, disruption: _disruption, health: _health, ...older } = SPEC;
   const read = readDesiredMachine({ ...DESIRED, spec: { ...older, colour: "red" }, mood: 1 });
-  assert.deepEqual(read, { ...DESIRED, spec: { ...older, restart: "always", disruption: "restart" } });
+  assert.deepEqual(read, { ...DESIRED, spec: { ...older, restart: "always", disruption: "restart", health: null } });
   assert.equal(readNodeImage({ ...IMAGE, colour: "red" }).tenantId, null);
 });
 
@@ -124,6 +129,12 @@ test("a command, an environment or a number out of bounds is refused on the node
     { ...DESIRED, spec: { ...SPEC, env: Object.fromEntries(numbers(9).map((n) => [`A${n}`, "x".repeat(60_000)])) } },
     { ...DESIRED, spec: { ...SPEC, command: numbers(11).map(() => "x".repeat(100_000)) } },
     { ...DESIRED, spec: { ...SPEC, image: { reference: "--help", arch: null } } },
+    ...["relative", "/a b", "/a\r\nb"].map((path) => ({
+      ...DESIRED,
+      spec: { ...SPEC, health: { ...SPEC.health, path } },
+    })),
+    ...["", "a b", "a\r\nb: c"].map((host) => ({ ...DESIRED, spec: { ...SPEC, health: { ...SPEC.health, host } } })),
+    { ...DESIRED, spec: { ...SPEC, health: { ...SPEC.health, intervalMs: 0 } } },
     { ...DESIRED, spec: { ...SPEC, ports: numbers(17).map((port) => ({ port: port + 1 })) } },
   ];
   for (const body of bad)
@@ -135,6 +146,14 @@ const numbers = (length: number): number[] => Array.from({ length }, (_, index) 
 test("a variable called __proto__ is a variable", () => {
   const env = JSON.parse('{"__proto__": "x"}') as object;
   assert.deepEqual(Object.entries(readExecStart({ argv: ["env"], env }).env), [["__proto__", "x"]]);
+});
+
+test("a check that says only what it checks has the defaults", () => {
+  const spec = { ...SPEC, health: { type: "tcp", port: 80 } };
+  assert.deepEqual(readDesiredMachine({ ...DESIRED, spec }).spec?.health, {
+    ...{ type: "tcp", path: null, port: 80, command: null, host: null },
+    ...{ intervalMs: 10_000, timeoutMs: 5_000, retries: 3 },
+  });
 });
 
 test("a line of an image is read by its kind", () => {

@@ -6,6 +6,8 @@ import type { FleetFacts, FleetListener, RestartAnswer, RestartRequest } from ".
 import type {
   DesiredMachine,
   EndedRun,
+  MachineHealth,
+  MachineHealthCheck,
   MachineSpec,
   ObservedMachine,
   ReplaceAnswer,
@@ -69,6 +71,10 @@ import {
 
 const DESIRED_MACHINE_STATE = ["running", "stopped", "absent"] as const;
 const ENDED_RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "fenced", "unknown"] as const;
+const MACHINE_HEALTH_STATUS = ["unknown", "healthy", "unhealthy"] as const;
+const MACHINE_HEALTH_CHECK_TYPE = ["http", "tcp", "exec"] as const;
+const MACHINE_HEALTH_CHECK_PATH_PATTERN = /^\/[\x21-\x7e]{0,2047}$/;
+const MACHINE_HEALTH_CHECK_HOST_PATTERN = /^[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?$/;
 const MACHINE_SPEC_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const MACHINE_SPEC_HOSTNAME_PATTERN = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$/;
 const MACHINE_SPEC_IMAGE_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
@@ -211,6 +217,53 @@ export function readEndedRun(value: unknown): EndedRun {
   };
 }
 
+export function readMachineHealth(value: unknown): MachineHealth {
+  const fields = record(value, "MachineHealth");
+  return {
+    status: oneOfOr(fields["status"], MACHINE_HEALTH_STATUS, "unknown"),
+    since:
+      fields["since"] === undefined || fields["since"] === null
+        ? null
+        : measure(fields["since"], "MachineHealth.since", 8640000000000000),
+    reason:
+      fields["reason"] === undefined || fields["reason"] === null
+        ? null
+        : clipped(fields["reason"], "MachineHealth.reason", 2000),
+  };
+}
+
+export function readMachineHealthCheck(value: unknown): MachineHealthCheck {
+  const fields = record(value, "MachineHealthCheck");
+  return {
+    type: oneOf(fields["type"], "MachineHealthCheck.type", MACHINE_HEALTH_CHECK_TYPE),
+    path:
+      fields["path"] === undefined || fields["path"] === null
+        ? null
+        : matching(fields["path"], "MachineHealthCheck.path", MACHINE_HEALTH_CHECK_PATH_PATTERN),
+    port:
+      fields["port"] === undefined || fields["port"] === null
+        ? null
+        : whole(fields["port"], "MachineHealthCheck.port", 1, 65535),
+    command:
+      fields["command"] === undefined || fields["command"] === null
+        ? null
+        : bytesAtMost(
+            list(fields["command"], "MachineHealthCheck.command", 100000, (item) =>
+              text(item, "MachineHealthCheck.command", 131072),
+            ),
+            "MachineHealthCheck.command",
+            1048576,
+          ),
+    intervalMs: whole(fields["intervalMs"] ?? 10000, "MachineHealthCheck.intervalMs", 100, 86400000),
+    timeoutMs: whole(fields["timeoutMs"] ?? 5000, "MachineHealthCheck.timeoutMs", 100, 3600000),
+    retries: whole(fields["retries"] ?? 3, "MachineHealthCheck.retries", 1, 1000),
+    host:
+      fields["host"] === undefined || fields["host"] === null
+        ? null
+        : matching(fields["host"], "MachineHealthCheck.host", MACHINE_HEALTH_CHECK_HOST_PATTERN),
+  };
+}
+
 function partMachineSpecImage(value: unknown) {
   const fields = record(value, "MachineSpec.image");
   return {
@@ -277,6 +330,8 @@ export function readMachineSpec(value: unknown): MachineSpec {
     ports: list(fields["ports"], "MachineSpec.ports", 16, partMachineSpecPorts),
     restart: oneOf(fields["restart"] ?? "always", "MachineSpec.restart", MACHINE_SPEC_RESTART),
     disruption: oneOf(fields["disruption"] ?? "restart", "MachineSpec.disruption", MACHINE_SPEC_DISRUPTION),
+    health:
+      fields["health"] === undefined || fields["health"] === null ? null : readMachineHealthCheck(fields["health"]),
   };
 }
 
@@ -372,6 +427,7 @@ export function readObservedMachine(value: unknown): ObservedMachine {
         ? null
         : partObservedMachineSuspendRefusal(fields["suspendRefusal"]),
     isFenced: fields["isFenced"] === true,
+    health: fields["health"] === undefined || fields["health"] === null ? null : readMachineHealth(fields["health"]),
   };
 }
 

@@ -24,7 +24,15 @@
  * - A report carries the generation that the node acted on, so late and repeated reports are harmless.
  */
 export * from "./states.ts";
-export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendRefusalCode } from "./machines.ts";
+export type {
+  DesiredMachine,
+  EndedRun,
+  MachineHealth,
+  MachineHealthCheck,
+  MachineSpec,
+  ObservedMachine,
+  SuspendRefusalCode,
+} from "./machines.ts";
 export type {
   AbsentMachine,
   Heartbeat,

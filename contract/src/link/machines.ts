@@ -7,6 +7,9 @@ import {
   CPUS_MAX,
   DISK_GB_MAX,
   ENV_BYTES_MAX,
+  HEALTH_INTERVAL_MS_DEFAULT,
+  HEALTH_RETRIES_DEFAULT,
+  HEALTH_TIMEOUT_MS_DEFAULT,
   MEMORY_MB_MAX,
   MEMORY_MB_MIN,
   PORTS_PER_MACHINE_MAX,
@@ -50,6 +53,30 @@ export const absolutePath = () => Type.String({ maxLength: PATH_CHARACTERS_MAX, 
 export const SUSPEND_REFUSAL_CODES = ["no_space", "conflict"] as const satisfies readonly ErrorCode[];
 export type SuspendRefusalCode = (typeof SUSPEND_REFUSAL_CODES)[number];
 
+export const HEALTH_CHECK_TYPES = ["http", "tcp", "exec"] as const;
+
+/**
+ * How a node checks whether a machine does its work; see `health` of ObservedMachine. `http`: a GET is
+ * answered 2xx or 3xx. `tcp`: the port takes a connection. `exec`: the command exits with 0.
+ */
+export const MachineHealthCheck = Type.Object({
+  type: oneOf(HEALTH_CHECK_TYPES),
+  /** What `http` gets, with its query; null: `/`. */
+  path: nullable(matching(/^\/[\x21-\x7e]{0,2047}$/)),
+  /** The port of the guest; null only with `exec`. */
+  port: nullable(whole(1, 65_535)),
+  /** What `exec` runs; null otherwise. */
+  command: nullable(argv()),
+  /** From the end of a check to the beginning of the next. */
+  intervalMs: whole(100, 24 * 3_600_000, { default: HEALTH_INTERVAL_MS_DEFAULT }),
+  timeoutMs: whole(100, 3_600_000, { default: HEALTH_TIMEOUT_MS_DEFAULT }),
+  /** This many failures in a row mean that it does not do its work. */
+  retries: whole(1, 1_000, { default: HEALTH_RETRIES_DEFAULT }),
+  /** The `Host` that `http` sends, such as `web.example.com`; null: `localhost`. */
+  host: nullable(matching(/^[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?$/)),
+});
+export type MachineHealthCheck = Message<typeof MachineHealthCheck>;
+
 /** Everything a node needs to run a machine. A change needs no more than a restart. */
 export const MachineSpec = Type.Object({
   machineId: machineId(),
@@ -73,6 +100,8 @@ export const MachineSpec = Type.Object({
   restart: oneOf(RESTARTS, { default: "always" }),
   /** Whether it is suspended before its host goes down: with `migrate`. */
   disruption: oneOf(DISRUPTIONS, { default: "restart" }),
+  /** null: it is not checked. */
+  health: nullable(MachineHealthCheck),
 });
 export type MachineSpec = Message<typeof MachineSpec>;
 
@@ -156,6 +185,18 @@ const ReportedTimings = Type.Object({
   totalMs: Type.Optional(measure()),
 });
 
+/** `unknown`: no check of this boot has succeeded yet, and not enough have failed. */
+export const HEALTH_STATUSES = ["unknown", "healthy", "unhealthy"] as const;
+
+export const MachineHealth = Type.Object({
+  status: oneOfOr(HEALTH_STATUSES, "unknown"),
+  /** Epoch milliseconds since which the status is that; null while it is unknown. */
+  since: nullable(instant()),
+  /** How the last check failed; null: it is healthy, or no check has failed. */
+  reason: nullable(clipped(TEXT_CHARACTERS_MAX)),
+});
+export type MachineHealth = Message<typeof MachineHealth>;
+
 /** What a node observes of one machine. */
 export const ObservedMachine = Type.Object({
   machineId: machineId(),
@@ -199,5 +240,7 @@ export const ObservedMachine = Type.Object({
    * Its VM, if there is one, ends when no server acknowledges the node's heartbeats; none is started then.
    */
   isFenced: flag(),
+  /** Whether the running machine does its work; null: it does not run, or is not checked. */
+  health: nullable(MachineHealth),
 });
 export type ObservedMachine = Message<typeof ObservedMachine>;

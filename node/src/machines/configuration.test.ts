@@ -21,6 +21,7 @@ const spec: MachineSpec = {
   ports: [],
   restart: "always",
   disruption: "migrate",
+  health: null,
 };
 const image = { env: ["GREETING=image", "LANG=C"], workdir: "/app", user: "1000:1000", entrypoint: [], command: [] };
 const facts = {

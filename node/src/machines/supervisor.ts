@@ -249,6 +249,7 @@ export class Supervisor implements SupervisedMachine {
       isResumed: isRunning && (boot?.guestBootId ?? null) !== null,
       suspendRefusal: suspendRefusal?.generation === generation ? suspendRefusal : null,
       isFenced: isFenced(this.#machine),
+      health: null,
     };
   }
 

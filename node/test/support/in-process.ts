@@ -64,6 +64,7 @@ export function specOf(machineId: string, { spec, env, image }: Want = {}): Mach
     ports: [],
     restart: "always",
     disruption: "migrate",
+    health: null,
     ...spec,
   };
 }

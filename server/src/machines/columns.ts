@@ -52,6 +52,7 @@ const COLUMNS: Columns = {
   restart: fixed("text"),
   disruption: fixed("text"),
   nodeLabels: fixed("jsonb"),
+  health: fixed("jsonb"),
   createdBy: fixed("text"),
   createdAt: fixed("timestamptz"),
   updatedAt: fixed("timestamptz"),

@@ -13,6 +13,7 @@
 import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
+import type { MachineHealthCheck } from "@flotilla/contract/link/link";
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
 import { checkReference } from "./image-reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
@@ -44,6 +45,8 @@ export async function createMachine(
     readonly request: CreateMachineRequest;
     /** Whether another machine may replace it. */
     readonly isFenced?: boolean;
+    /** How its node checks it. */
+    readonly health?: MachineHealthCheck;
   },
 ): Promise<MachineRecord> {
   const { plansUrl } = services;
@@ -53,6 +56,7 @@ export async function createMachine(
   const secretNames = Object.keys(secretEnv);
   const description = {
     ...describe(request, ceilings, services.portsPerMachine),
+    health: options.health ?? null,
     secretNames,
     secretEnv: secretNames.length === 0 ? null : services.secrets.seal(options.id, secretEnv),
   };
@@ -151,7 +155,7 @@ function describe(
   request: CreateMachineRequest,
   ceilings: Ceilings,
   portsMax: number,
-): Omit<MachineDescription, "name" | "secretNames" | "secretEnv"> {
+): Omit<MachineDescription, "name" | "health" | "secretNames" | "secretEnv"> {
   const { source, resources } = request;
   if (source.type === "smolmachine")
     throw new Refusal("not_implemented", "packaged machines are not served yet; use a source of type image", {

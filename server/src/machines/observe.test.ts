@@ -74,6 +74,42 @@ test("a machine that runs is ready when its node says so, once, and stays so whi
   assert.equal(news(ready.next as MachineRecord, { state: "failed", reason: "it broke" }).next.readyAt, null);
 });
 
+const HEALTHY = { status: "healthy", since: NOW - 9, reason: null } as const;
+const UNHEALTHY = { status: "unhealthy", since: NOW - 5, reason: "nothing listens on port 80" } as const;
+const UNKNOWN = { status: "unknown", since: null, reason: null } as const;
+
+/** The running machine, whose boot has this health. */
+const withHealth = (health: ObservedMachine["health"]): MachineRecord =>
+  news(starting, { state: "running", bootId: "boot-1", runningSince: NOW - 10, health }).next as MachineRecord;
+
+test("the health of a boot is written when it changes, and what was known of it stays known", () => {
+  const after = (before: MachineRecord, health: ObservedMachine["health"], bootId = "boot-1") => {
+    const observation = applyObservation(before, reportOf(before, { state: "running", bootId, health }), NOW);
+    return observation.outcome === "news" ? observation.change.next.observedDetails.health : observation.outcome;
+  };
+  assert.deepEqual(after(withHealth(UNKNOWN), HEALTHY), HEALTHY);
+  assert.deepEqual(after(withHealth(HEALTHY), UNHEALTHY), UNHEALTHY);
+  assert.deepEqual(after(withHealth(UNHEALTHY), HEALTHY), HEALTHY);
+  // A new agent: it has had no result, and then its first one.
+  assert.equal(after(withHealth(HEALTHY), UNKNOWN), "same");
+  assert.equal(after(withHealth(HEALTHY), { ...HEALTHY, since: NOW - 1 }), "same");
+  assert.deepEqual(after(withHealth(UNHEALTHY), { ...UNHEALTHY, since: NOW, reason: "it answered 500" }), {
+    ...UNHEALTHY,
+    reason: "it answered 500",
+  });
+  assert.deepEqual(after(withHealth(HEALTHY), UNKNOWN, "boot-2"), UNKNOWN, "another boot has had no success");
+});
+
+test("a node's clock makes no machine healthy before it was asked for, nor in the future", () => {
+  const since = (at: number) => withHealth({ ...HEALTHY, since: at }).observedDetails.health?.since;
+  assert.deepEqual([since(5), since(NOW * 2)], [starting.desiredAt, NOW]);
+});
+
+test("a machine that does not run has no health", () => {
+  const stopped = news({ ...withHealth(HEALTHY), desiredState: "stopped", generation: 3 }, { state: "stopped" }).next;
+  assert.equal(stopped.observedDetails.health, null);
+});
+
 test("how far a start has come is not written", () => {
   assert.equal(outcome(starting, { state: "preparing", progress: "pulling layer 2 of 3, 41 %" }), "same");
   assert.equal(outcome(starting, { state: "booting", bootId: "boot-1" }), "same");

@@ -155,7 +155,11 @@ export function applyObservation(
     observedReason: reasonOf(report),
     observedReasonCode: report.state === "failed" ? report.reasonCode : null,
     // The timings of the last start stay until the next one.
-    observedDetails: { ...detailsOf(report), timings: report.timings ?? machine.observedDetails.timings },
+    observedDetails: {
+      ...detailsOf(report),
+      timings: report.timings ?? machine.observedDetails.timings,
+      health: healthOf(machine, report, now),
+    },
     readyAt: runsAsDesired ? readyAt(machine, report, now) : null,
     hasRun: machine.hasRun || runsAsDesired,
   };
@@ -195,6 +199,19 @@ const hasEnded = (machine: MutableMachine, { lastRun }: ObservedMachine): boolea
 function readyAt(machine: MutableMachine, report: ObservedMachine, now: number): number | null {
   if (machine.readyAt !== null && machine.observedBootId === report.bootId) return machine.readyAt;
   return report.readySince === null ? null : instant(machine, report.readySince, now);
+}
+
+/**
+ * What is known of a boot's health stays known: a new agent of its node knows nothing of it before its first
+ * checks, and its time begins with them.
+ */
+function healthOf(machine: MutableMachine, report: ObservedMachine, now: number): ObservedMachine["health"] {
+  const { health } = report;
+  if (health === null) return null;
+  const before = report.bootId === machine.observedBootId ? machine.observedDetails.health : null;
+  if (before !== null && health.status === "unknown") return before;
+  if (before?.status === health.status) return { ...health, since: before.since };
+  return { ...health, since: health.since === null ? null : instant(machine, health.since, now) };
 }
 
 /** Whether the node has files of the machine, and has lost the journal with its desired state. */

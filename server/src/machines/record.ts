@@ -4,7 +4,7 @@
  * Types, and the conversion to the specification for a node. Instants are epoch milliseconds.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { MachineSpec } from "@flotilla/contract/link/link";
+import type { MachineHealthCheck, MachineSpec } from "@flotilla/contract/link/link";
 import type { Disruption, MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
@@ -38,6 +38,8 @@ export interface MachineDescription {
   readonly disruption: Disruption;
   /** Labels that its node must have. */
   readonly nodeLabels: Readonly<Record<string, string>>;
+  /** How its node checks it; null: it does not, as every machine that no app owns. */
+  readonly health: MachineHealthCheck | null;
 }
 
 /** Identifies a machine for its owner: another tenant's id finds no machine. */
@@ -93,6 +95,7 @@ export function specOf(machine: MachineRecord, secrets: Pick<Secrets, "open">): 
     ports: machine.ports,
     restart: machine.restart,
     disruption: machine.disruption,
+    health: machine.health,
   };
 }
 

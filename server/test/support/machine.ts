@@ -36,6 +36,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     restart: "always",
     disruption: "migrate",
     nodeLabels: {},
+    health: null,
     fence: null,
     createdBy: "key-1",
     createdAt: NOW - 60_000,

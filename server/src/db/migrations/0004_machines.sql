@@ -60,6 +60,9 @@ CREATE TABLE machines (
   disruption text NOT NULL DEFAULT 'migrate' CHECK (disruption IN ('migrate', 'restart', 'stop')),
   -- Labels that the node on which the machine is placed must have, with their values.
   node_labels jsonb NOT NULL DEFAULT '{}',
+  -- How its node checks whether it does its work: MachineHealthCheck of contract/src/link; null: it does not.
+  -- Only machines that an app owns have one.
+  health jsonb,
   -- The id of the API key.
   created_by text,
   -- When it was created.
