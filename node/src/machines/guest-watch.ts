@@ -30,12 +30,30 @@ interface WatchedMachine {
   readonly journal: Journal;
   readonly leaving: Leaving;
   readonly replacing: Replacing | null;
+  readonly isActing: boolean;
   readonly deps: SupervisorDeps;
   readonly log: Log;
   readonly wake: () => void;
   event(event: NewEvent): void;
   changed(): void;
   crashed(reason: string, silentMs: number): void;
+}
+
+/** Why nothing is expected of its guest; null: it is to answer. */
+export function excuseOf({
+  held,
+  journal,
+  leaving,
+  replacing,
+  isActing,
+  deps,
+}: Pick<WatchedMachine, "held" | "journal" | "leaving" | "replacing" | "isActing" | "deps">): Excuse | null {
+  if (held.state !== "configured" || journal.desired !== "running" || held.isEnding) return "notRunning";
+  if (replacing !== null) return "replacing";
+  if (isActing) return "action";
+  if (leaving.isUnderWay) return "leaving";
+  if (held.diskPause.reason !== null) return "paused";
+  return deps.hostStop.isStopping ? "hostStop" : null;
 }
 
 export class GuestWatch {
@@ -78,9 +96,9 @@ export class GuestWatch {
     return () => void this.#waiting.delete(end);
   }
 
-  /** Called every LOOK_MS. `isActing`: an action of the plan runs. */
-  look(isActing: boolean): void {
-    const excuse = this.#excuse(isActing);
+  /** Called every LOOK_MS. */
+  look(): void {
+    const excuse = excuseOf(this.#machine);
     const guest = this.#machine.held.vm?.guest ?? null;
     if (excuse !== null || guest !== this.#guest) this.#begin(guest);
     else this.#count();
@@ -98,16 +116,6 @@ export class GuestWatch {
       case "hung":
         return this.#hung();
     }
-  }
-
-  #excuse(isActing: boolean): Excuse | null {
-    const { held, journal, leaving, replacing, deps } = this.#machine;
-    if (held.state !== "configured" || journal.desired !== "running" || held.isEnding) return "notRunning";
-    if (replacing !== null) return "replacing";
-    if (isActing) return "action";
-    if (leaving.isUnderWay) return "leaving";
-    if (held.diskPause.reason !== null) return "paused";
-    return deps.hostStop.isStopping ? "hostStop" : null;
   }
 
   /** It has all its time again. */

@@ -81,6 +81,7 @@ export class MachineQueue {
     const controller = new AbortController();
     const startedAt = clock.monotonic();
     this.#current = { action, controller };
+    machine.isActing = true;
     machine.changed();
     try {
       await ACTIONS[action](machine, controller.signal);
@@ -96,6 +97,7 @@ export class MachineQueue {
       if (machine.held.state !== "up") machine.releaseSlot();
       machine.progress = null;
       machine.isQueued = false;
+      machine.isActing = false;
       this.#current = null;
     }
   }

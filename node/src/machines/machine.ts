@@ -7,15 +7,17 @@
  * Always: the journal is on the disk when the promise of its `update` resolves. A crash leaves the journal as
  * it was last written; the heads of the actions say what else.
  */
+import { randomInt } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import type { Log } from "@flotilla/base/log";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
-import type { MachineSpec } from "@flotilla/contract/link/link";
+import type { MachineHealth, MachineSpec } from "@flotilla/contract/link/link";
 import type { NewEvent } from "@flotilla/contract/event-types";
 import type { VmExit } from "../driver/driver.ts";
+import { HealthWatch } from "../health/health-watch.ts";
 import { DiskChanges } from "./disk-changes.ts";
-import { GuestWatch } from "./guest-watch.ts";
+import { excuseOf, GuestWatch } from "./guest-watch.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
 import { type Journal, JournalFile, vmmIdOf } from "./journal.ts";
@@ -31,6 +33,9 @@ import type { SupervisorDeps } from "./machine-deps.ts";
 import { Watchers } from "./watchers.ts";
 import { Workload } from "./workload/workload.ts";
 
+/** How many different pauses there are between checks of its health. */
+const RANDOM_STEPS = 1_000;
+
 export class Machine {
   readonly deps: SupervisorDeps;
   /** Has the plan computed again. */
@@ -40,6 +45,7 @@ export class Machine {
   readonly disk: MachineDisk;
   readonly held: HeldVm;
   readonly guestWatch: GuestWatch;
+  readonly #healthWatch: HealthWatch;
   readonly workload: Workload;
   /** Also of a machine that is stopped. */
   readonly machineLog: MachineLog;
@@ -54,6 +60,8 @@ export class Machine {
   /** The agent shuts down: no action starts any more, and the VM continues to run. */
   isReleased = false;
   isRemoved = false;
+  /** An action of the plan runs. */
+  isActing = false;
   /** Waiting for a boot slot. */
   isQueued = false;
   /** The progress of the present action, as a text for users. */
@@ -89,6 +97,11 @@ export class Machine {
       onChange: () => this.changed(),
     });
     this.guestWatch = new GuestWatch(this);
+    this.#healthWatch = new HealthWatch({
+      clock,
+      random: () => randomInt(RANDOM_STEPS) / RANDOM_STEPS,
+      onChange: () => this.changed(),
+    });
     if (journal.boot !== null) deps.liveBoots.add(vmmIdOf(journal.boot));
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
@@ -186,8 +199,25 @@ export class Machine {
     this.replacing = null;
   }
 
+  /** Whether the running machine does its work; null: it is not checked. */
+  get health(): MachineHealth | null {
+    const { spec, boot } = this.#journal;
+    return (spec?.health ?? null) === null || boot === null ? null : this.#healthWatch.healthOf(boot.bootId);
+  }
+
+  /** Checks its health from now on, or not, as it is now. */
+  watchHealth(): void {
+    const { spec, boot } = this.#journal;
+    const { vm } = this.held;
+    const check = spec?.health ?? null;
+    const isExpected = !this.isReleased && excuseOf(this) === null && this.guestWatch.silentSince === null;
+    if (check === null || boot === null || vm === null || !isExpected) return this.#healthWatch.watch(null);
+    this.#healthWatch.watch({ bootId: boot.bootId, check, guest: vm.guest, network: vm.network });
+  }
+
   /** Something that is reported has changed. */
   changed(): void {
+    this.watchHealth();
     this.watchers.changed();
     if (!this.isReleased) this.deps.onChange(this.#journal.machineId);
   }
@@ -202,6 +232,7 @@ export class Machine {
   /** Detaches from the VM, which continues to run. Resolves when the journal is on the disk. */
   async release(): Promise<void> {
     this.isReleased = true;
+    this.watchHealth();
     this.held.release();
     await Promise.all([this.workload.release(), this.#file.idle()]);
   }

@@ -153,7 +153,8 @@ export class Supervisor implements SupervisedMachine {
 
   /** Whether its guest answers. Called regularly. */
   lookAtGuest(): void {
-    this.#machine.guestWatch.look(this.#queue.action !== null);
+    this.#machine.guestWatch.look();
+    this.#machine.watchHealth();
   }
 
   #endSave(): void {
@@ -249,7 +250,7 @@ export class Supervisor implements SupervisedMachine {
       isResumed: isRunning && (boot?.guestBootId ?? null) !== null,
       suspendRefusal: suspendRefusal?.generation === generation ? suspendRefusal : null,
       isFenced: isFenced(this.#machine),
-      health: null,
+      health: isRunning ? this.#machine.health : null,
     };
   }
 
