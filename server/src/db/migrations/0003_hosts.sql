@@ -1,12 +1,14 @@
 -- Host names, and what each leads to. A name is unique over all tenants and all kinds of things, so the
 -- ingress looks in one place, whatever has the name.
 
--- Written by triggers, in the statement that makes or deletes what has the name.
+-- Labels are written by triggers, in the statement that makes or deletes what has the name; domains by
+-- server/src/apps/store.ts.
 CREATE TABLE hosts (
-  -- The first label of a host name under the domain for machines.
+  -- The first label of a host name under the domain for machines and apps, or a whole name that an app has as
+  -- its domain.
   name text PRIMARY KEY,
   -- What kind of thing has it: HOST_KINDS of server/src/hosts/kinds.ts.
-  kind text NOT NULL CHECK (kind IN ('machine')),
+  kind text NOT NULL CHECK (kind IN ('machine', 'app')),
   -- The id of the thing.
   subject_id text NOT NULL,
   -- The tenant of the thing.

@@ -170,7 +170,7 @@ CREATE TABLE machine_owners (
   -- The machine. It has at most one owner.
   machine_id text PRIMARY KEY,
   -- What kind of thing the owner is.
-  kind text NOT NULL CHECK (kind IN ('pool')),
+  kind text NOT NULL CHECK (kind IN ('pool', 'app')),
   -- The id of the owner.
   id text NOT NULL,
   -- When the row was written.
@@ -193,11 +193,13 @@ CREATE TRIGGER machines_remove_unused_host_names AFTER UPDATE OF deleted_at ON m
 CREATE TRIGGER machines_remove_host_names AFTER DELETE ON machines
   FOR EACH ROW EXECUTE FUNCTION remove_host_names();
 
--- How many machines the tenant has.
+-- How many machines the tenant has. Instances of apps are not counted: their number is the app's.
 CREATE FUNCTION held_machines_locked(tenant text) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
-  RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND deleted_at IS NULL);
+  RETURN (
+    SELECT count(*) FROM machines m WHERE m.tenant_id = tenant AND m.deleted_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM machine_owners o WHERE o.machine_id = m.id AND o.kind = 'app'));
 END $$;
 
 -- Whether the tenant may have another active machine of this size. The plan is read here too, so that a

@@ -9,8 +9,8 @@ CREATE TABLE operations (
   -- What it is about: OPERATION_KINDS of the contract.
   kind text NOT NULL
     CHECK (kind IN (
-      'app deploy', 'app scale', 'app promote', 'app redeploy', 'app destroy', 'node drain', 'node upgrade',
-      'machine export', 'machine branch', 'machine move', 'image pull')),
+      'app deploy', 'app scale', 'app promote', 'app redeploy', 'app rollback', 'app destroy',
+      'node drain', 'node upgrade', 'machine export', 'machine branch', 'machine move', 'image pull')),
   -- Anything but running is final.
   status text NOT NULL CHECK (status IN ('running', 'succeeded', 'failed', 'canceled')),
   -- What kind of thing it works on, such as image.

@@ -4,6 +4,8 @@ INSERT INTO cluster (id) VALUES (replace(gen_random_uuid()::text, '-', ''));
 
 INSERT INTO invoice_counter (last_number) VALUES (0);
 
+INSERT INTO app_routes_version (version) VALUES (0);
+
 -- The totals are what a host can carry: 32 machines of the default size at once, and 20.
 INSERT INTO plans (id, name, is_default, max_apps, max_machines, max_concurrent_machines,
   max_cpus, max_memory_mb, max_disk_gb, max_total_cpus, max_total_memory_mb, max_total_disk_gb)
