@@ -174,6 +174,38 @@ export const EVENTS = {
     return `the workload ended with exit code ${data.exitCode}`;
   }),
 
+  "app.deployBegun": is("info", { release: number, strategy: text, why: text }, ({ release, strategy, why }) => {
+    return `release ${release} is rolled out (${strategy}): ${why}`;
+  }),
+  "app.deployed": is("info", { release: number, ...reason }, (data) => {
+    return `release ${data.release} was rolled out: ${data.reason}`;
+  }),
+  "app.rolledBack": is("error", { release: number, to: number, ...reason }, (data) => {
+    return `release ${data.release} was rolled back, and release ${data.to} serves: ${data.reason}`;
+  }),
+  "app.deployFailed": is("error", { release: number, ...reason }, (data) => {
+    return `release ${data.release} could not be rolled out, and there is none before it: ${data.reason}`;
+  }),
+  "app.superseded": is("info", { release: number, ...reason }, (data) => {
+    return `the rollout of release ${data.release} was ended: ${data.reason}`;
+  }),
+  "app.promoted": is("info", { release: number, ...reason }, (data) => {
+    return `release ${data.release} was promoted: ${data.reason}`;
+  }),
+  "app.scaled": is("info", { from: number, to: number }, (data) => {
+    return `scaled from ${data.from} to ${data.to} instances`;
+  }),
+  "app.degraded": is("warn", { serving: number, count: number, ...reason }, (data) => {
+    return `${data.serving} of ${data.count} instances serve: ${data.reason}`;
+  }),
+  "app.recovered": is("info", { count: number }, (data) => `all ${data.count} instances serve again`),
+  "app.destroyed": is("info", {}, () => "app destroyed"),
+  "instance.healthy": is("info", { appId: text }, () => "the instance is healthy"),
+  "instance.unhealthy": is("warn", { appId: text, ...reason }, (data) => {
+    return `the instance is unhealthy and gets no requests: ${data.reason}`;
+  }),
+  "instance.replaced": is("warn", { appId: text, ...reason }, (data) => `the instance is replaced: ${data.reason}`),
+
   "webhook.disabled": is("error", { webhookId: text, ...reason }, (data) => {
     return `webhook ${data.webhookId} was disabled: ${data.reason}; repair the receiver, then enable the webhook`;
   }),

@@ -83,6 +83,25 @@ export const WEBHOOK_DELIVERIES_KEPT = 1000;
 export const POOLS_MAX = 100;
 export const POOL_SIZE_MAX = 100;
 
+/** More instances of one app than a fleet of a hundred nodes runs well; ten times that are several apps. */
+export const REPLICAS_MAX = 1000;
+/** An instance of a web server; a machine of a person is larger. */
+export const APP_CPUS_DEFAULT = 1;
+export const APP_MEMORY_MB_DEFAULT = 512;
+/** Disk of an instance. Sparse: it costs what is written. */
+export const APP_DISK_GB = 8;
+/** Where images listen that name no port. */
+export const APP_PORT_DEFAULT = 8080;
+/** How long open requests of an instance that leaves may go on, and the longest that they may be given. */
+export const STOP_GRACE_SECONDS_DEFAULT = 10;
+export const STOP_GRACE_SECONDS_MAX = 3600;
+/** How long instances of a release may take to start, and then to become healthy, before it is rolled back. */
+export const PLACING_SECONDS_DEFAULT = 60;
+export const HEALTHY_SECONDS_DEFAULT = 180;
+export const DEADLINE_SECONDS_MAX = 24 * 3600;
+/** The releases that one answer lists. */
+export const RELEASES_LISTED_MAX = 100;
+
 /** How many records of volumes a tenant may have. */
 export const VOLUMES_MAX = 1000;
 

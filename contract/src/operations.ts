@@ -15,6 +15,7 @@ export const OPERATION_KINDS = [
   "app scale",
   "app promote",
   "app redeploy",
+  "app rollback",
   "app destroy",
   "node drain",
   "node upgrade",

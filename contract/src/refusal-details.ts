@@ -9,6 +9,7 @@ import { oneOf, type Static, Type } from "./schema.ts";
 /** `path`: the API has no such path. A file or a directory is one in a machine. */
 const RESOURCE_KINDS = [
   "apikey",
+  "app",
   "authority",
   "directory",
   "file",
@@ -26,6 +27,7 @@ const RESOURCE_KINDS = [
 
 /** The ceilings of a plan that refusals name. */
 const PLAN_LIMITS = [
+  "maxApps",
   "maxMachines",
   "maxConcurrentMachines",
   "maxTotalCpus",

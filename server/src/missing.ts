@@ -7,6 +7,7 @@ import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
 
 const KINDS = {
   apikey: { noun: "API key", list: "/v1/apikeys" },
+  app: { noun: "app", list: "/v1/apps" },
   authority: { noun: "authority", list: "/v1/nodes/authorities" },
   node: { noun: "node", list: "/v1/nodes" },
   plan: { noun: "plan", list: "/v1/plans" },

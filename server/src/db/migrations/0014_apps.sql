@@ -73,16 +73,18 @@ CREATE TABLE app_releases (
   number integer NOT NULL CHECK (number >= 1),
   -- The image as it was asked for.
   image text NOT NULL,
-  -- The reference with the digest that it led to, which instances are made from.
+  -- What instances are made from: the reference with its digest, or the name of a local image.
   resolved_image text NOT NULL,
+  -- What the image was when the release was made.
+  digest text NOT NULL,
   -- ReleaseSpec of server/src/apps/release.ts.
   spec jsonb NOT NULL CHECK (jsonb_typeof(spec) = 'object'),
   -- Secret variables, encrypted (server/src/secrets.ts); null: none.
   secret_env bytea,
   -- Their names, which are shown.
   secret_names text[] NOT NULL DEFAULT '{}',
-  -- The strategy that the request named: a redeployment and a rollback use it again.
-  strategy jsonb NOT NULL CHECK (jsonb_typeof(strategy) = 'object'),
+  -- Course of server/src/apps/release.ts: a redeployment and a rollback use it again.
+  course jsonb NOT NULL CHECK (jsonb_typeof(course) = 'object'),
   -- Why it was made, in a sentence.
   why text NOT NULL,
   -- The API key that made it.
@@ -143,6 +145,8 @@ CREATE TABLE app_instances (
   is_hopeless boolean NOT NULL DEFAULT false,
   -- When it was decided to remove it; null: it is wanted. Never undone.
   retired_at timestamptz,
+  -- Why, in a sentence; null: it is wanted.
+  retired_why text,
   -- When it was decided to delete its machine; null: it was not.
   removed_at timestamptz,
   -- Whether it is in the table of targets that ingresses serve.
