@@ -10,6 +10,9 @@ import type { RefusalDetails } from "@flotilla/sdk";
 /** The command for each call that the server names in details. `ID` is any one part of the path. */
 const COMMANDS: Readonly<Record<string, string>> = {
   "GET /v1/apikeys": "key ls",
+  "GET /v1/apps": "app ls",
+  "GET /v1/apps/ID/explain": "app explain ID",
+  "GET /v1/apps/ID/releases": "app releases ID",
   "GET /v1/billing/invoices": "invoice ls",
   "GET /v1/events": "events --json",
   "GET /v1/images": "image ls",

@@ -14,18 +14,6 @@ export const PENDING_ENDPOINTS = [
   "completeLease",
   "exportMachine",
   "registerPackage",
-  "listApps",
-  "deployApp",
-  "planDeploy",
-  "getApp",
-  "destroyApp",
-  "listAppLogs",
-  "promoteApp",
-  "rollbackApp",
-  "listReleases",
-  "explainApp",
-  "redeployApp",
-  "scaleApp",
 ] as const satisfies readonly EndpointName[];
 
 export type PendingEndpoint = (typeof PENDING_ENDPOINTS)[number];

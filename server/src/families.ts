@@ -17,6 +17,7 @@ import { eventFamily } from "./events/family.ts";
 import type { Family } from "./family.ts";
 import { imageFamily } from "./images/family.ts";
 import type { IngressServices } from "./ingress/admit.ts";
+import { appFamily } from "./apps/family.ts";
 import { ingressFamily } from "./ingress/family.ts";
 import { machineFamily } from "./machines/family.ts";
 import type { MachineServices } from "./machines/services.ts";
@@ -68,6 +69,7 @@ export function familiesOf({ settings, services, ...parts }: FamilyParts) {
     webhookFamily(services, { ...settings, resolve: parts.resolve, times: parts.webhookTimes }),
     machineFamily(services),
     moveFamily(services),
+    appFamily(services),
     ingressFamily(services),
     tokenFamily(context, fleet),
     volumeFamily(context),

@@ -47,6 +47,12 @@ export class MachineAddresses {
     return `${protocol}//${hostName}.${host}/`;
   }
 
+  /** Whether the host name is this server's, or below the domain for machines and apps: no app's domain may be. */
+  isOwnHost(host: string): boolean {
+    const domain = this.#machines?.hostname ?? "localhost";
+    return host === this.#server.hostname || host === domain || host.endsWith(`.${domain}`);
+  }
+
   /** undefined: the request is not for a machine. */
   routeOf(host: string | undefined, url: string): Route | undefined {
     const name = this.#hostNameOf(host ?? "");

@@ -47,6 +47,8 @@ export async function createMachine(
     readonly isFenced?: boolean;
     /** How its node checks it. */
     readonly health?: MachineHealthCheck;
+    /** An app owns it: it does not count against the number of machines. */
+    readonly isInstance?: boolean;
   },
 ): Promise<MachineRecord> {
   const { plansUrl } = services;
@@ -103,7 +105,7 @@ const sizeOf = (resources: CreateMachineRequest["resources"], ceilings: Ceilings
 
 async function insert(
   { context, cache }: Pick<MachineServices, "context" | "cache">,
-  { id, tenantId, keyId, isFenced }: Parameters<typeof createMachine>[1],
+  { id, tenantId, keyId, isFenced, isInstance }: Parameters<typeof createMachine>[1],
   description: MachineDescription,
   ceilings: Ceilings,
 ): Promise<{ readonly outcome: Insertion; readonly machine: MachineRecord }> {
@@ -122,7 +124,7 @@ async function insert(
   };
   let outcome: Insertion = "overCount";
   await cache.keep([machine.id], async () => {
-    outcome = await insertMachine(context, machine, ceilings.maxMachines);
+    outcome = await insertMachine(context, machine, isInstance === true ? null : ceilings.maxMachines);
     return outcome === "inserted" ? [machine] : [];
   });
   return { outcome, machine };

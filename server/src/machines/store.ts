@@ -155,7 +155,7 @@ export interface ListQuery {
 /** The columns that show whether a cached machine is current. */
 export type ListedMachine = Pick<MachineRecord, "id" | "revision" | "lastActivityAt" | "nodeStatus" | "nodeAddress">;
 
-/** Newest first. The full rows are much larger, and mostly cached. */
+/** Newest first, without instances of apps. The full rows are much larger, and mostly cached. */
 export const listMachines = (
   db: Queryable,
   { tenantId, labels, after, limit }: ListQuery,
@@ -165,6 +165,7 @@ export const listMachines = (
       n.address AS "nodeAddress"
     FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
     WHERE m.tenant_id = ${tenantId} AND m.deleted_at IS NULL AND m.labels @> ${JSON.stringify(labels)}::jsonb
+      AND NOT EXISTS (SELECT 1 FROM machine_owners o WHERE o.machine_id = m.id AND o.kind = 'app')
       AND (${after?.id ?? null}::text IS NULL
            OR (m.created_at, m.id) < (${instantOf(after?.createdAt)}::timestamptz, ${after?.id ?? null}::text))
     ORDER BY m.created_at DESC, m.id DESC LIMIT ${limit}`);
@@ -184,13 +185,17 @@ export async function findMachines(
 export type Insertion = "inserted" | "overCount" | "overDisk" | "nameTaken";
 
 /**
- * Inserts a machine that has never been started, unless its tenant has `maxMachines` already or uses all the
- * disk of its plan. One round trip.
+ * Inserts a machine that has never been started, unless its tenant has `maxMachines` already (null: it is not
+ * counted) or uses all the disk of its plan. One round trip.
  */
-export async function insertMachine(context: Context, machine: MachineRecord, maxMachines: number): Promise<Insertion> {
+export async function insertMachine(
+  context: Context,
+  machine: MachineRecord,
+  maxMachines: number | null,
+): Promise<Insertion> {
   const row = await context.db.queryOne<{ isPermitted: boolean; hasDisk: boolean; id: string | null }>(sql`
     WITH permitted AS (
-      SELECT held_machines_locked(${machine.tenantId}) < ${maxMachines} AS yes,
+      SELECT coalesce(held_machines_locked(${machine.tenantId}) < ${maxMachines}::int, true) AS yes,
         totals_allow_disk_locked(${machine.tenantId}, ${machine.diskGb}::int) AS has_disk),
     inserted AS (
       INSERT INTO machines (${NAMES})

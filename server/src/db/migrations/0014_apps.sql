@@ -40,8 +40,8 @@ CREATE TABLE apps (
   failure text,
   -- Fewer instances serve than are asked, after as many had served.
   is_degraded boolean NOT NULL DEFAULT false,
-  -- app_routes_version when its table of targets last changed, or it was made or destroyed.
-  route_version bigint NOT NULL DEFAULT 0 CHECK (route_version >= 0)
+  -- app_routes_version when its table of targets or its domain last changed, or it was made or destroyed.
+  route_version bigint NOT NULL CHECK (route_version >= 0)
 );
 CREATE UNIQUE INDEX apps_name ON apps (tenant_id, name) WHERE deleted_at IS NULL;
 CREATE INDEX apps_deleted ON apps (deleted_at) WHERE deleted_at IS NOT NULL;
