@@ -189,7 +189,7 @@ export const DeployRequest = Type.Object({
   stopGraceSecs: optional(
     int64({
       maximum: STOP_GRACE_SECONDS_MAX,
-      description: `how long open requests of an instance that leaves may go on; default: ${STOP_GRACE_SECONDS_DEFAULT}`,
+      description: `how long open requests of an instance that leaves may continue; default: ${STOP_GRACE_SECONDS_DEFAULT}`,
     }),
   ),
   strategy: optional(DeployStrategy),

@@ -92,10 +92,12 @@ export const APP_MEMORY_MB_DEFAULT = 512;
 export const APP_DISK_GB = 8;
 /** Where images listen that name no port. */
 export const APP_PORT_DEFAULT = 8080;
-/** How long open requests of an instance that leaves may go on, and the longest that they may be given. */
+/** How long open requests of an instance that leaves may continue, and the longest time for that. */
 export const STOP_GRACE_SECONDS_DEFAULT = 10;
 export const STOP_GRACE_SECONDS_MAX = 3600;
-/** How long instances of a release may take to start, and then to become healthy, before it is rolled back. */
+/**
+ * How long instances of a release may take to start, and then to become healthy, before it is rolled back.
+ */
 export const PLACING_SECONDS_DEFAULT = 60;
 export const HEALTHY_SECONDS_DEFAULT = 180;
 export const DEADLINE_SECONDS_MAX = 24 * 3600;

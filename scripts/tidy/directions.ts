@@ -114,7 +114,10 @@ function packageRefusal(source: Source, edge: ImportEdge, member: string, tree: 
 /** Pure files: planners, state machines, the rules of placement, views. */
 function isPure(path: string): boolean {
   if (isTest(path)) return false;
-  return /^(server|node)\/src\/.*\/(plan|state|view|place)\.ts$/.test(path);
+  return (
+    /^(server|node)\/src\/.*\/(plan|state|view|place)\.ts$/.test(path) ||
+    /^server\/src\/apps\/(rollout\/[a-z-]+|facts-of|instances)\.ts$/.test(path)
+  );
 }
 
 function isPureModule(specifier: string): boolean {

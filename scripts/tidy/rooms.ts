@@ -64,7 +64,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "usage",
       ],
       moves: ["api", "auth", "family.ts", "link", "machines", "operations", "placement"],
-      apps: ["api", "auth", "family.ts", "link", "machines", "operations", "services.ts", "usage"],
+      apps: ["api", "auth", "family.ts", "link", "machines", "operations", "usage"],
       ingress: ["api", "auth", "family.ts", "hosts", "http", "link", "machines", "status"],
       tokens: ["api", "family.ts", "link"],
       volumes: ["api", "family.ts"],

@@ -10,6 +10,7 @@ import { RELEASE } from "@flotilla/contract/release";
 import type { FindTarget } from "./api/exchange.ts";
 import type { AnyHandlers } from "./api/handler.ts";
 import { AuditRecorder } from "./audit/recorder.ts";
+import { countApps } from "./apps/store.ts";
 import type { NodeAuthenticator } from "./auth/authenticate.ts";
 import type { KeyCache } from "./auth/key-cache.ts";
 import type { ServerSettings } from "./config.ts";
@@ -125,8 +126,8 @@ function targetFinder(machines: MachineServices): FindTarget {
 function nodesForHealth({ db, clock }: Context, { expectsNode }: ServerSettings) {
   const startedAt = clock.now();
   const count = async () => {
-    const [nodes, poolsTotal] = await Promise.all([countNodes(db), countPools(db)]);
-    return { ...nodes, poolsTotal };
+    const [nodes, poolsTotal, appsTotal] = await Promise.all([countNodes(db), countPools(db), countApps(db)]);
+    return { ...nodes, poolsTotal, appsTotal };
   };
   return { count, hasNode: expectsNode ? () => hasReported(db, startedAt) : null };
 }

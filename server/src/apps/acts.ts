@@ -3,7 +3,7 @@
  *
  * Always: an act may be repeated, also by two servers at once: a machine is made once for its id, and stopped
  * and deleted once. What refuses a machine is written into its instance's row, and the next plan knows it.
- * A machine that runs is told to stop, and deleted when it has stopped or its time is over.
+ * A machine that runs is stopped, and deleted when it has stopped or its time is over.
  */
 import { mapAtMost } from "@flotilla/base/concurrency";
 import { ownMessageOf } from "@flotilla/base/errors";

@@ -1,5 +1,6 @@
 /**
- * Steps every app that has something to do (step.ts), and makes and deletes machines as its rows say (acts.ts).
+ * Steps every app that has something to do (step.ts), and makes and deletes machines as its rows say
+ * (acts.ts).
  *
  * Always: two servers may step the same app: they do it one after the other, by the lock of its row. What a
  * dead server has written and not done is done by the next activation of any server.

@@ -56,7 +56,7 @@ export interface ChangeInput {
   readonly count?: number;
 }
 
-/** Lets the rollout whose canaries serve go on. */
+/** Continues the rollout whose canaries serve. */
 export async function promoteApp(services: MachineServices, name: AppName, asked: Asked): Promise<AppReading> {
   await changeUnderLock(services, "promote", name, asked, async ({ app, rollout, db, now }) => {
     if (rollout === undefined) throw new Error("a promotion is accepted while a rollout waits for it");

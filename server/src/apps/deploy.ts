@@ -2,8 +2,8 @@
  * Deploys, redeploys and rolls back: from a request to a frozen release and a rollout of it, as rows.
  *
  * Always:
- * - The image's digest is known, and the change fits, before anything is written. Then everything is written in
- *   one transaction under the lock of the app's row, or nothing is.
+ * - The image's digest is known, and the change fits, before anything is written. Then everything is written
+ *   in one transaction under the lock of the app's row, or nothing is.
  * - A deploy of the inputs that the app has, or that are being rolled out, begins no rollout.
  * - A repetition under an idempotency key has the same operation, and finds the rollout that it began.
  */
@@ -54,7 +54,7 @@ import {
 } from "./store.ts";
 import type { AppReading } from "./view.ts";
 
-/** Who asks, and the ids that a repetition has too. */
+/** The caller, and the ids that a repetition has too. */
 export interface Asked {
   readonly tenantId: string;
   readonly keyId: string;
@@ -70,11 +70,14 @@ const OPERATIONS: Readonly<Record<Kind, OperationKind>> = {
   rollback: "app rollback",
 };
 
-/** An operation ends when its rollout does, or waits for a person. Each batch of instances has its own deadline. */
+/**
+ * An operation ends when its rollout does, or waits for a person. Each batch of instances has its own
+ * deadline.
+ */
 export const APP_OPERATION_MS_MAX = 7 * 24 * 3600_000;
 
 /** What a request wants: a release, and what of the app itself it names; undefined: as before. */
-export interface Wish {
+export interface Deployment {
   readonly inputs: Inputs;
   readonly resolvedImage: string;
   readonly course: Course;
@@ -92,15 +95,17 @@ export async function deployApp(services: MachineServices, request: DeployReques
   const name = { tenantId: asked.tenantId, name: checkName(request.name) };
   const repeated = await findRepeated(services, asked);
   if (repeated !== undefined) return repeated;
-  return await rollOut(services, "deploy", { asked, name, wish: await wishOf(services, request, asked) });
+  return await rollOut(services, "deploy", { asked, name, deployment: await deploymentOf(services, request, asked) });
 }
 
-/** The release and the rest that a request names. Throws Refusals that name the field, and those of its image. */
-export async function wishOf(
+/**
+ * The release and the rest that a request names. Throws Refusals that name the field, and those of its image.
+ */
+export async function deploymentOf(
   services: MachineServices,
   request: DeployRequest,
   { tenantId, signal }: Pick<Asked, "tenantId" | "signal">,
-): Promise<Wish> {
+): Promise<Deployment> {
   const { image } = request;
   const spec = specOf(request);
   const secretEnv = secretsOf(request);
@@ -136,8 +141,8 @@ export async function redeployApp(services: MachineServices, name: AppName, aske
   });
   const inputs = { ...inputsOf(services, present), digest };
   const why = `release ${present.number} was redeployed`;
-  const wish = { inputs, resolvedImage: reference, course: present.course, why, isForced: true };
-  return await rollOut(services, "redeploy", { asked, name, wish });
+  const deployment = { inputs, resolvedImage: reference, course: present.course, why, isForced: true };
+  return await rollOut(services, "redeploy", { asked, name, deployment });
 }
 
 async function lastRelease(db: Queryable, app: AppRecord): Promise<ReleaseRecord> {
@@ -146,7 +151,9 @@ async function lastRelease(db: Queryable, app: AppRecord): Promise<ReleaseRecord
   return last;
 }
 
-/** Makes a new release from the inputs of an earlier one. `number`: null: the good one before the present one. */
+/**
+ * Makes a new release from the inputs of an earlier one. `number`: null: the good one before the present one.
+ */
 export async function rollBackApp(
   services: MachineServices,
   name: AppName,
@@ -160,8 +167,8 @@ export async function rollBackApp(
   if (target === undefined) throw noRelease(app, number);
   const inputs = inputsOf(services, target);
   const why = `rolled back to the inputs of release ${target.number}`;
-  const wish = { inputs, resolvedImage: target.resolvedImage, course: target.course, why, isForced: true };
-  return await rollOut(services, "rollback", { asked, name, wish });
+  const deployment = { inputs, resolvedImage: target.resolvedImage, course: target.course, why, isForced: true };
+  return await rollOut(services, "rollback", { asked, name, deployment });
 }
 
 function noRelease({ name }: AppRecord, number: number | null): Refusal {
@@ -213,14 +220,14 @@ async function findRepeated(
 interface RollingOut {
   readonly asked: Asked;
   readonly name: AppName;
-  readonly wish: Wish;
+  readonly deployment: Deployment;
 }
 
 async function rollOut(services: MachineServices, kind: Kind, out: RollingOut): Promise<AppReading> {
   const { context } = services;
   const { db } = context;
-  await refuseWish(services, out);
-  const written = await db.transaction((transaction) => writeWish(services, transaction, kind, out));
+  await refuseDeployment(services, out);
+  const written = await db.transaction((transaction) => writeDeployment(services, transaction, kind, out));
   if (written.superseded !== null)
     await requestCancel(context, { tenantId: out.name.tenantId, id: written.superseded });
   if (written.hasBegun) await db.notify("operations", out.asked.operationId);
@@ -231,10 +238,10 @@ async function rollOut(services: MachineServices, kind: Kind, out: RollingOut): 
 }
 
 /** Whether the inputs differ from those that the app has, or it has none. */
-export async function isNews(
+async function isNews(
   services: Pick<MachineServices, "context" | "secrets">,
   app: AppRecord | undefined,
-  { inputs, isForced }: Wish,
+  { inputs, isForced }: Deployment,
 ): Promise<boolean> {
   if (app === undefined || isForced) return true;
   const { db } = services.context;
@@ -242,11 +249,14 @@ export async function isNews(
   return present === undefined || differences(inputsOf(services, present), inputs).length > 0;
 }
 
-export async function refuseWish(services: MachineServices, { name, wish }: Omit<RollingOut, "asked">): Promise<void> {
+export async function refuseDeployment(
+  services: MachineServices,
+  { name, deployment }: Omit<RollingOut, "asked">,
+): Promise<void> {
   const app = await findApp(services.context.db, name);
-  const count = wish.count ?? app?.count ?? 1;
-  const surge = (await isNews(services, app, wish)) ? surgeOf(wish.course.strategy, count) : 0;
-  const { inputs, resolvedImage: image } = wish;
+  const count = deployment.count ?? app?.count ?? 1;
+  const surge = (await isNews(services, app, deployment)) ? surgeOf(deployment.course.strategy, count) : 0;
+  const { inputs, resolvedImage: image } = deployment;
   await refuseUnfit(services, {
     tenantId: name.tenantId,
     appId: app?.id ?? null,
@@ -264,8 +274,13 @@ interface Written {
   readonly hasBegun: boolean;
 }
 
-async function writeWish(services: MachineServices, db: Queryable, kind: Kind, out: RollingOut): Promise<Written> {
-  const { asked, name, wish } = out;
+async function writeDeployment(
+  services: MachineServices,
+  db: Queryable,
+  kind: Kind,
+  out: RollingOut,
+): Promise<Written> {
+  const { asked, name, deployment } = out;
   const now = services.context.clock.now();
   const known = await lockAppByName(db, name);
   if (known === undefined && kind !== "deploy") throw notFound("app", name.name);
@@ -273,35 +288,39 @@ async function writeWish(services: MachineServices, db: Queryable, kind: Kind, o
   const rollout = await findActiveRollout(db, app.id);
   const { effect, why: reason } = DECISIONS[kind][situationOf(known, rollout)];
   if (effect === "refuse") throw new Refusal("conflict", `app ${app.name} cannot be changed: ${reason}`);
-  if (wish.domain !== undefined && wish.domain !== app.domain && !(await takeDomain(db, app, wish.domain)))
-    throw new Refusal("conflict", `domain ${wish.domain} is taken; choose another one`, { field: "domain" });
+  if (
+    deployment.domain !== undefined &&
+    deployment.domain !== app.domain &&
+    !(await takeDomain(db, app, deployment.domain))
+  )
+    throw new Refusal("conflict", `domain ${deployment.domain} is taken; choose another one`, { field: "domain" });
   const present = await presentRelease(db, app, rollout);
-  const changed = present === undefined ? [] : differences(inputsOf(services, present), wish.inputs);
+  const changed = present === undefined ? [] : differences(inputsOf(services, present), deployment.inputs);
   const change = {
-    ...(wish.count === undefined ? {} : { count: wish.count }),
-    ...(wish.isPublic === undefined ? {} : { isPublic: wish.isPublic }),
-    ...(wish.coLocateWith === undefined ? {} : { coLocateWith: wish.coLocateWith }),
+    ...(deployment.count === undefined ? {} : { count: deployment.count }),
+    ...(deployment.isPublic === undefined ? {} : { isPublic: deployment.isPublic }),
+    ...(deployment.coLocateWith === undefined ? {} : { coLocateWith: deployment.coLocateWith }),
     keyId: asked.keyId,
     waitingFor: "its instances to be made",
   };
   await changeApp(db, app, change, now);
-  if (present !== undefined && changed.length === 0 && !wish.isForced)
+  if (present !== undefined && changed.length === 0 && !deployment.isForced)
     return { appId: app.id, superseded: null, hasBegun: false };
-  const to = await freeze(services, db, app, { asked, wish, changed, now });
+  const to = await freeze(services, db, app, { asked, deployment, changed, now });
   if (rollout !== undefined) await supersede(db, app, rollout, { by: `release ${to} was requested`, now });
-  await begin(services, db, { app, kind, asked, course: wish.course, to, now });
+  await begin(services, db, { app, kind, asked, course: deployment.course, to, now });
   return { appId: app.id, superseded: rollout?.id ?? null, hasBegun: true };
 }
 
-async function makeApp(db: Queryable, { asked, name, wish }: RollingOut, now: number): Promise<AppRecord> {
+async function makeApp(db: Queryable, { asked, name, deployment }: RollingOut, now: number): Promise<AppRecord> {
   const { appId: id, keyId } = asked;
   const app = {
     id,
     ...name,
-    count: wish.count ?? 1,
+    count: deployment.count ?? 1,
     domain: null,
-    coLocateWith: wish.coLocateWith ?? null,
-    isPublic: wish.isPublic ?? true,
+    coLocateWith: deployment.coLocateWith ?? null,
+    isPublic: deployment.isPublic ?? true,
     createdBy: keyId,
   };
   const outcome = await insertApp(db, app, now);
@@ -318,7 +337,7 @@ async function makeApp(db: Queryable, { asked, name, wish }: RollingOut, now: nu
 
 interface Freezing {
   readonly asked: Asked;
-  readonly wish: Wish;
+  readonly deployment: Deployment;
   /** In what its inputs differ from those before. */
   readonly changed: readonly string[];
   readonly now: number;
@@ -329,9 +348,9 @@ async function freeze(
   { secrets }: Pick<MachineServices, "secrets">,
   db: Queryable,
   app: AppRecord,
-  { asked, wish, changed, now }: Freezing,
+  { asked, deployment, changed, now }: Freezing,
 ): Promise<number> {
-  const { inputs, resolvedImage, course, why } = wish;
+  const { inputs, resolvedImage, course, why } = deployment;
   const number = app.lastRelease + 1;
   const secretNames = Object.keys(inputs.secretEnv).toSorted();
   await insertRelease(db, {

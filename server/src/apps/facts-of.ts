@@ -14,7 +14,7 @@ export interface AppRows {
   readonly app: AppRecord;
   /** The rollout that is under way. */
   readonly rollout: RolloutRecord | undefined;
-  /** Those of its instances. */
+  /** The releases of its instances. */
   readonly releases: ReadonlyMap<number, Pick<ReleaseRecord, "spec" | "course">>;
   readonly rows: readonly InstanceRow[];
   readonly leases: readonly Lease[];

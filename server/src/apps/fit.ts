@@ -1,5 +1,6 @@
 /**
- * Refuses a change of an app that cannot fit: its plan forbids it, or the nodes have no room, with the numbers.
+ * Refuses a change of an app that cannot fit: its plan forbids it, or the nodes have no room, with the
+ * numbers.
  *
  * Always: an early refusal only. The statement that starts a machine decides (machines/store.ts).
  */
@@ -46,7 +47,7 @@ interface More extends Fitting {
 }
 
 /** undefined: the plan allows it. Pure. */
-export function overPlan(held: Totals, ceilings: Ceilings, { more, active, count, spec }: More): Refusal | undefined {
+function overPlan(held: Totals, ceilings: Ceilings, { more, active, count, spec }: More): Refusal | undefined {
   const surge = Math.max(0, more + active - count);
   const needs = `${count} instances${surge === 0 ? "" : ` and ${surge} more while they are replaced`}`;
   const sums = [

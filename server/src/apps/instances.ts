@@ -1,7 +1,8 @@
 /**
  * What a plan knows of an instance, from its row, its machine's and the ingresses' leases. Pure.
  *
- * Always: an instance whose row says that it could not be made or started has failed, whatever its machine is.
+ * Always: an instance whose row says that it could not be made or started has failed, whatever its machine
+ * is.
  */
 import { IMAGE_FAULTS, type ErrorCode } from "@flotilla/contract/errors";
 import { includes, type MachineFacts, OBSERVED_ACTIVE, phaseOf } from "../machines/state.ts";
@@ -56,7 +57,6 @@ export interface Lease {
 
 /** The id of the instance that a machine is. */
 export const instanceId = (machineId: string): string => machineId.replace(/^mach-/, "inst-");
-export const machineIdOf = (id: string): string => id.replace(/^inst-/, "mach-");
 
 /** Refusals of a create or a start that each other instance of the release gets too. */
 const HOPELESS: ReadonlySet<ErrorCode> = new Set([...IMAGE_FAULTS, "invalid_request", "not_implemented"]);
@@ -117,7 +117,7 @@ function stateOf({ machine, error, isHopeless, isNodeLost, removedAt }: Instance
     case "running":
       return is("running");
     case "stopping":
-      // A machine that is told to stop ends its requests meanwhile.
+      // A machine that was asked to stop still uses its node.
       return is(removedAt === null ? "failed" : "running", "its machine was stopped");
     case "failed": {
       const isImage = (IMAGE_FAULTS as readonly string[]).includes(machine.observedReasonCode ?? "");

@@ -2,8 +2,9 @@
  * The log of an app: the lines of all its instances, each with the instance it is of.
  *
  * Always:
- * - What there is comes in the order of its instants, at most `tail` lines together. A follower then gets each
- *   new line once, also of instances that are made later, until the app is destroyed or the caller disconnects.
+ * - What there is comes in the order of its instants, at most `tail` lines together. A follower then gets
+ *   each new line once, also of instances that are made later, until the app is destroyed or the caller
+ *   disconnects.
  * - An instance whose node cannot be asked is named in a line of the control plane's own, and a follower gets
  *   its lines when the node is back. A rollout ends nothing.
  */
@@ -48,8 +49,10 @@ export async function logsOf(services: LogServices, name: AppName, options: LogO
   return reading.answer;
 }
 
-/** A line in the caller's format. Each part between carriage returns is a line to readers of event streams. */
-export function appLogEvent(id: string, { at, source, text }: LogLine, format: LogFormat): string {
+/**
+ * A line in the caller's format. Each part between carriage returns is a line to readers of event streams.
+ */
+function appLogEvent(id: string, { at, source, text }: LogLine, format: LogFormat): string {
   if (format === "json") {
     const record = { timestamp: new Date(at).toISOString(), level: "info", instanceId: id, message: text, source };
     return `data: ${JSON.stringify(record)}\n\n`;
@@ -132,7 +135,7 @@ class AppLog {
       machines = await this.#machines();
       if (machines.length === 0 && ((await findAnyApp(db, this.#app.id))?.isDestroyed ?? true)) return false;
     } catch {
-      // The database is away for a while; what is followed goes on.
+      // The database is away for a while; what is followed continues.
       return true;
     }
     for (const machineId of machines) {

@@ -3,7 +3,15 @@
  */
 import type { AppExplanation, DeployPlan, DeployRequest } from "@flotilla/contract/apps";
 import type { MachineServices } from "../machines/services.ts";
-import { type Asked, inputsOf, presentRelease, refuseWish, situationOf, type Wish, wishOf } from "./deploy.ts";
+import {
+  type Asked,
+  inputsOf,
+  presentRelease,
+  refuseDeployment,
+  situationOf,
+  type Deployment,
+  deploymentOf,
+} from "./deploy.ts";
 import { factsOf, SETTLED_SURGE } from "./facts-of.ts";
 import { instanceId } from "./instances.ts";
 import { readApp } from "./reading.ts";
@@ -24,14 +32,14 @@ export async function planDeploy(
 ): Promise<DeployPlan> {
   const { db, clock } = services.context;
   const name = { tenantId, name: checkName(request.name) };
-  const wish = await wishOf(services, request, { tenantId, signal });
-  await refuseWish(services, { name, wish });
+  const deployment = await deploymentOf(services, request, { tenantId, signal });
+  await refuseDeployment(services, { name, deployment });
   const app = await findApp(db, name);
   const rollout = app && (await findActiveRollout(db, app.id));
   const present = app && (await presentRelease(db, app, rollout));
   const { effect, why } = DECISIONS.deploy[situationOf(app, rollout)];
-  const changed = present === undefined ? [] : differences(inputsOf(services, present), wish.inputs);
-  const count = wish.count ?? app?.count ?? 1;
+  const changed = present === undefined ? [] : differences(inputsOf(services, present), deployment.inputs);
+  const count = deployment.count ?? app?.count ?? 1;
   const known = app === undefined ? newFacts(count) : { ...factsOf(await rowsOf(db, app)), count };
   if (present !== undefined && changed.length === 0) {
     const sentences = sentencesOf(plan(known, clock.now()));
@@ -44,12 +52,12 @@ export async function planDeploy(
     };
   }
   const release = (app?.lastRelease ?? 0) + 1;
-  const steps = rehearse({ ...known, rollout: rolloutOf(wish, release) }, clock.now());
+  const steps = rehearse({ ...known, rollout: rolloutOf(deployment, release) }, clock.now());
   const isNew = effect === "create" || effect === "begin" || effect === "supersede";
   return { effect: isNew ? effect : "begin", why, release, differences: [...changed], steps: [...steps] };
 }
 
-const rolloutOf = ({ course }: Wish, to: number): AppFacts["rollout"] => ({
+const rolloutOf = ({ course }: Deployment, to: number): AppFacts["rollout"] => ({
   to,
   strategy: course.strategy,
   isPromoted: false,

@@ -2,7 +2,7 @@
  * What a release is: the inputs of instances, from a request, and in what two of them differ. Pure.
  *
  * Always: equal inputs make equal instances, so a deploy of the same inputs begins no rollout. How a release
- * is rolled out (its course) is no input.
+ * is rolled out (its course) is not an input.
  */
 import { isIP } from "node:net";
 import type { DeployRequest, DeployStrategy, HealthCheck } from "@flotilla/contract/apps";
@@ -39,7 +39,7 @@ export interface ReleaseSpec {
   readonly port: number;
   readonly env: Readonly<Record<string, string>>;
   readonly hasNetwork: boolean;
-  /** How long open requests of an instance that leaves may go on. */
+  /** How long open requests of an instance that leaves may continue. */
   readonly graceMs: number;
   /** null: an instance is healthy once its port accepts connections. */
   readonly health: HealthSpec | null;

@@ -28,7 +28,7 @@ export type Situation = (typeof SITUATIONS)[number];
 
 /**
  * `create`: a new app with its first rollout. `begin`: a rollout. `supersede`: the one under way ends, and
- * another begins. `resize`: the number changes, also for a rollout under way. `promote`: it goes on.
+ * another begins. `resize`: the number changes, also for a rollout under way. `promote`: it continues.
  * `destroy`: a rollout under way ends, and every instance goes. `refuse`: 404 for `none`, else 409.
  */
 export type Effect = "create" | "begin" | "supersede" | "resize" | "promote" | "destroy" | "refuse";
@@ -46,7 +46,7 @@ const SUPERSEDES = is(
   "supersede",
   "the last request wins: instances of the rollout before serve until it replaces them",
 );
-const RESIZES = is("resize", "the number of instances is no part of a release");
+const RESIZES = is("resize", "a release does not say how many instances there are");
 const DESTROYS = is("destroy", "a deletion always wins");
 const NOTHING_TO_PROMOTE = is("refuse", "no rollout waits for a promotion");
 const NOT_YET = is("refuse", "its new instances do not all serve yet");

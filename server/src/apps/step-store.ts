@@ -1,9 +1,9 @@
 /**
  * The SQL statements that a step of an app writes, under the lock of its row.
  *
- * Always: an instance's row is written before its machine is made, with a row of machine_owners. Who changes a
- * table of targets takes the next version, last, and holds it until the commit, so that ingresses see versions
- * in their order.
+ * Always: an instance's row is written before its machine is made, with a row of machine_owners. Who changes
+ * a table of targets takes the next version, last, and holds it until the commit, so that ingresses see
+ * versions in their order.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";

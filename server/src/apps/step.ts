@@ -43,7 +43,7 @@ const BACKOFF_MS = 1_000;
 const BACKOFF_MS_MAX = 5 * 60_000;
 /**
  * The row of an instance whose machine was never made is kept this long after its removal: a server that was
- * making it may still do so, and the machine would belong to nobody.
+ * making it may still do so, and nothing would own the machine.
  */
 const UNMADE_MS = 2 * 60_000;
 

@@ -116,7 +116,7 @@ export const countApps = async (db: Queryable): Promise<number> =>
 
 /**
  * Locks an app until the end of the transaction, and reads it as it is then. A statement that waited for the
- * lock reads the row anew.
+ * lock reads the row again.
  */
 export async function lockApp(db: Queryable, id: string): Promise<AppRecord | undefined> {
   await db.execute(sql`SELECT 1 FROM apps WHERE id = ${id} FOR NO KEY UPDATE`);
@@ -232,7 +232,7 @@ export async function insertRelease(db: Queryable, release: ReleaseRecord): Prom
 export const findRelease = (db: Queryable, appId: string, number: number): Promise<ReleaseRecord | undefined> =>
   db.queryOne(sql`SELECT ${RELEASE} FROM app_releases r WHERE r.app_id = ${appId} AND r.number = ${number}`);
 
-/** Those of the releases with these numbers that there are, in any order. */
+/** The releases with these numbers, as far as there are any, in any order. */
 export const findReleases = (
   db: Queryable,
   appId: string,
@@ -339,7 +339,9 @@ export const countActive = async (db: Queryable, appId: string): Promise<number>
       WHERE i.app_id = ${appId} AND m.is_active`)
   )?.count ?? 0;
 
-/** Apps that have something to do, after `after` in the order of their ids. Those of suspended tenants wait. */
+/**
+ * Apps that have something to do, after `after` in the order of their ids. Those of suspended tenants wait.
+ */
 export const listDueApps = async (
   db: Queryable,
   { now, after, limit }: { readonly now: number; readonly after: string; readonly limit: number },

@@ -23,10 +23,7 @@ export interface AppReading {
 type Addresses = Pick<MachineAddresses, "urlOf">;
 
 /** The address that people use: its domain, or its name below the domain for machines and apps. */
-export function urlOf(
-  addresses: Addresses,
-  { id, hostName, domain }: Pick<AppRecord, "id" | "hostName" | "domain">,
-): string {
+function urlOf(addresses: Addresses, { id, hostName, domain }: Pick<AppRecord, "id" | "hostName" | "domain">): string {
   const url = new URL(addresses.urlOf({ id, hostName }));
   // Without a domain for machines and apps there is a path for a machine; apps are below localhost then.
   if (domain !== null) url.hostname = domain;
@@ -117,7 +114,7 @@ function instanceStatus({ state, health, retiredAt }: Instance): InstanceStatus 
 }
 
 /** null: it ended well, or another request ended it. */
-export function rolloutInfo(app: AppRecord, rollout: RolloutRecord): RolloutInfo | null {
+function rolloutInfo(app: AppRecord, rollout: RolloutRecord): RolloutInfo | null {
   const { progress, endedAt, outcome, from, to, strategy, why } = rollout;
   if (endedAt !== null && outcome !== "failed") return null;
   const deadline = endedAt === null ? deadlineOf(rollout) : null;

@@ -15,7 +15,7 @@ const CANCEL_MS = 10_000;
 
 type Services = Pick<MachineServices, "context">;
 
-/** What a watched thing came to; null: it goes on, and `says` is what it waits for. */
+/** What a watched thing came to; null: it continues, and `says` is what it waits for. */
 type Look = { readonly isOver: true; readonly says: string } | { readonly isOver: false; readonly says: string };
 
 const over = (says: string): Look => ({ isOver: true, says });
@@ -59,7 +59,7 @@ async function watch(
   });
 }
 
-/** `isUpToPerson`: it is over, too, when a person has to promote it: that is an operation of its own. */
+/** `isUpToPerson`: it is over, too, when a person has to promote it: that is another operation. */
 async function lookAtRollout(
   { context: { db, clock } }: Services,
   { signal }: OperationRun,
@@ -77,7 +77,7 @@ async function lookAtRollout(
     case "failed":
       throw new Refusal("conflict", `release ${rollout.to} was rolled back: ${why}`);
     case "superseded":
-      // Whoever superseded it cancels this operation; a server that died in between did not.
+      // The request that superseded it cancels this operation, unless its server died in between.
       await clock.sleep(CANCEL_MS, signal);
       signal.throwIfAborted();
       throw new Refusal("conflict", `the rollout of release ${rollout.to} was superseded: ${why}`);
@@ -96,7 +96,7 @@ async function lookAtCount({ context: { db } }: Services, { appId, count }: Chan
 
 async function lookAtEnd({ context: { db } }: Services, { appId }: ChangeInput): Promise<Look> {
   const rows = await listInstances(db, [appId]);
-  // Those of lost nodes end when their node is back.
+  // Instances of lost nodes end when their node is back.
   const left = rows.filter(({ isNodeLost, machine }) => !isNodeLost && machine !== null && machine.deletedAt === null);
   return left.length === 0 ? over("its instances have ended") : on(`${left.length} instances to end`);
 }

@@ -100,8 +100,8 @@ export interface Database extends Queryable {
  * `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to
  * claim. `pools`: id of one that changed. `rates`: what a server has admitted (fairness/shared-rates.ts).
  * `webhooks`: id of one with something to deliver. `fleet`: an authority or a node listener has changed.
- * `clocks`: id of a tenant whose test clock was moved. `apps`: id of one that has something to do. `routes`: the
- * version of the tables of targets of apps.
+ * `clocks`: id of a tenant whose test clock was moved. `apps`: id of one that has something to do. `routes`:
+ * the version of the tables of targets of apps.
  */
 export const CHANNELS = [
   "keys",

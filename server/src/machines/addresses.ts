@@ -47,7 +47,10 @@ export class MachineAddresses {
     return `${protocol}//${hostName}.${host}/`;
   }
 
-  /** Whether the host name is this server's, or below the domain for machines and apps: no app's domain may be. */
+  /**
+   * Whether the host name is this server's, or below the domain for machines and apps: no app's domain may
+   * be.
+   */
   isOwnHost(host: string): boolean {
     const domain = this.#machines?.hostname ?? "localhost";
     return host === this.#server.hostname || host === domain || host.endsWith(`.${domain}`);

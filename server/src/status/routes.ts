@@ -16,6 +16,7 @@ import { inTime, singleFlight, readiness, type ReadyOptions } from "./ready.ts";
 import { getClusterId } from "./store.ts";
 
 export interface ClusterCounts {
+  readonly appsTotal: number;
   readonly poolsTotal: number;
   readonly nodesTotal: number;
   readonly nodesReady: number;
@@ -34,7 +35,7 @@ export function statusHandlers(
   options: HealthOptions,
 ): HandlersOf<"getHealth" | "getLiveness" | "getReadiness" | "getMetrics" | "getOpenapi"> {
   const startedAt = context.clock.monotonic();
-  const known = { clusterId: "", nodesTotal: 0, nodesReady: 0, poolsTotal: 0 };
+  const known = { clusterId: "", nodesTotal: 0, nodesReady: 0, appsTotal: 0, poolsTotal: 0 };
   // One buffer for all answers: a caller that asks again and again must not make the server serialize or copy
   // it each time.
   const openapi = Buffer.from(JSON.stringify(options.openapi));
@@ -47,7 +48,7 @@ export function statusHandlers(
     getHealth: async () => {
       const databaseUp = await inTime(context, count()).catch(() => false);
       const uptimeSecs = Math.floor((context.clock.monotonic() - startedAt) / 1000);
-      const body = { ...known, version: options.version, appsTotal: 0, uptimeSecs, databaseUp };
+      const body = { ...known, version: options.version, uptimeSecs, databaseUp };
       return { status: 200, body };
     },
     getLiveness: async () => ({ status: 200 }),

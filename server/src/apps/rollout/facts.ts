@@ -5,8 +5,8 @@
  */
 
 /**
- * `unmade`: its machine is not made yet. `starting`: it does not run yet. `failed`: it cannot run. `lost`: its
- * node is, so nothing is known of it. `gone`: nothing is left of it.
+ * `unmade`: its machine is not made yet. `starting`: it does not run yet. `failed`: it cannot run. `lost`:
+ * its node is, so nothing is known of it. `gone`: nothing is left of it.
  */
 export type InstanceState = "unmade" | "starting" | "running" | "failed" | "lost" | "gone";
 
@@ -65,10 +65,10 @@ export type Strategy = Rolling | Canary | BlueGreen;
  * `routing`: ingresses confirm the table. `pausing`: between batches. `awaitingPromotion`: a person decides.
  * `retiring`: what was replaced ends its requests.
  */
-export const PHASES = ["placing", "checking", "routing", "pausing", "awaitingPromotion", "retiring"] as const;
+const PHASES = ["placing", "checking", "routing", "pausing", "awaitingPromotion", "retiring"] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** How far a rollout is, and since when: its clocks start anew when either changes. */
+/** How far a rollout is, and since when: its clocks start again when either changes. */
 export interface Progress {
   readonly phase: Phase;
   readonly phaseSince: number;
@@ -98,11 +98,11 @@ export interface AppFacts {
   readonly current: number | null;
   /** null: none is under way. */
   readonly rollout: Rollout | null;
-  /** Those that are gone need not be among them. */
+  /** Instances that are gone need not be among them. */
   readonly instances: readonly Instance[];
   /** How many instances more than `count` may run while instances are replaced without a rollout. */
   readonly surge: number;
-  /** How long requests of an instance that was taken out of the table may go on. */
+  /** How long requests of an instance that was taken out of the table may continue. */
   readonly graceMs: number;
   /** An instance that stays unhealthy this long is replaced. */
   readonly unhealthyMs: number;
@@ -143,7 +143,7 @@ export interface Plan {
   readonly retire: readonly (Because & { readonly id: string; readonly hasFailed: boolean })[];
   /** The new table of targets; null: it stays. */
   readonly route: (Because & { readonly ids: readonly string[] }) | null;
-  /** Instances that nothing is sent to any more: they are told to stop, and removed. */
+  /** Instances that nothing is sent to any more: they are stopped and removed. */
   readonly remove: readonly (Because & { readonly id: string })[];
   readonly promote: Because | null;
   /** To store; null: no rollout is under way. */

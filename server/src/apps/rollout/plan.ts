@@ -1,18 +1,18 @@
 /**
- * What an app does next: from what is wanted and what there is to a list of changes, each with a sentence that
- * says why, and what has to happen before the next ones.
+ * What an app does next: from the desired and the present state to a list of changes, each with a sentence
+ * that says why, and what has to happen before the next ones.
  *
- * Pure: no clock, no database, no nodes. Whoever carries a plan out asks again after each change.
+ * Pure: no clock, no database, no nodes. A plan is made again after each change.
  *
  * Invariants, which properties.test.ts checks under random health, crashes, lost nodes and requests:
- * 1. An instance is told to stop only when every ingress has confirmed a table without it, and its requests
+ * 1. An instance is stopped only when every ingress has confirmed a table without it, and its requests
  *    have ended or had their time.
  * 2. No instance that serves is retired while fewer serve than are asked, unless as many are left.
  * 3. No more instances use nodes than are asked, and as many more as the strategy allows.
  * 4. A rollout that fails before its promotion has retired no instance of another release but those for which
- *    one of its own served.
- * 5. Once what is wanted and what there is stay as they are, plans end: with nothing to do and nothing to wait
- *    for, or with the reason why not.
+ *    an instance of the new one served.
+ * 5. Once the desired and the present state stay as they are, plans end: with nothing to do and nothing to
+ *    wait for, or with the reason why not.
  */
 import { blueGreen } from "./blue-green.ts";
 import { canary } from "./canary.ts";
@@ -141,7 +141,7 @@ function addedOf({ current }: AppFacts, { sides, goal, release }: Intent): Plan[
 const repeated = <Item>(times: number, item: Item): readonly Item[] =>
   Array.from({ length: Math.max(0, times) }, () => item);
 
-/** Those of which there are more than the goal has, the least useful first. */
+/** Instances of which there are more than the goal has, the least useful first. */
 function surplusOf(facts: AppFacts, { sides, goal, release }: Intent): Plan["retire"] {
   const over = (wanted: readonly Instance[], most: number, why: string) =>
     leastUseful(wanted, facts.current)
@@ -219,7 +219,7 @@ function progressOf({ progress }: Rollout, { phase }: Goal, { to }: Sides, now: 
   };
 }
 
-/** Why the rollout cannot go on; null: it can. */
+/** Why the rollout cannot continue; null: it can. */
 function failureOf(
   { to, placingMs, checkingMs }: Rollout,
   { phase, phaseSince, servedSince }: Progress,
@@ -253,7 +253,7 @@ function waitingOf(
   const isSettled = to.serving === count && to.wanted.length === count;
   if (isHeld && retryAt !== null)
     return `${goal.waitingFor}; the next instance is made at ${new Date(retryAt).toISOString()}, because others failed`;
-  // Those of lost nodes end when their node is back; nothing waits for them.
+  // Instances of lost nodes end when their node is back; nothing waits for them.
   const isLeft = instances.some(({ retiredAt, state }) => retiredAt !== null && state !== "gone" && state !== "lost");
   const isOver = isSettled && others.wanted.length === 0 && !isLeft;
   return (rollout === null || isDestroyed) && isOver ? null : goal.waitingFor;

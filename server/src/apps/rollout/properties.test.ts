@@ -241,7 +241,7 @@ function settle(world: World): void {
   );
 }
 
-test("the invariants hold whatever happens, and an app whose wish stops changing settles", () => {
+test("the invariants hold whatever happens, and an app whose desired state stops changing settles", () => {
   fc.assert(
     fc.property(EVENTS, (events) => {
       const world = new World();

@@ -3,7 +3,7 @@
  */
 import type { Instance } from "./facts.ts";
 
-/** Instances that are wanted, and what is left of those that are not. */
+/** Instances that are to stay, and what is left of the others. */
 export interface Side {
   /** Not retired, and neither failed nor lost. */
   readonly wanted: readonly Instance[];
@@ -24,7 +24,7 @@ export const serves = (instance: Instance): boolean =>
   isHealthy(instance) && instance.isRouted && instance.isConfirmed && instance.retiredAt === null;
 
 /** It uses its node for some time yet. */
-export const isLeaving = ({ retiredAt, state }: Instance): boolean =>
+const isLeaving = ({ retiredAt, state }: Instance): boolean =>
   retiredAt !== null && (state === "starting" || state === "running");
 
 export function sideOf(instances: readonly Instance[]): Side {

@@ -50,7 +50,8 @@ CREATE INDEX apps_by_route_version ON apps (route_version);
 CREATE INDEX apps_waiting ON apps (id) WHERE waiting_for IS NOT NULL;
 CREATE INDEX apps_wake ON apps (wake_at) WHERE wake_at IS NOT NULL;
 
--- An app has its host name while it is not destroyed. Its domain is taken and freed in server/src/apps/store.ts.
+-- An app has its host name while it is not destroyed. Its domain is taken and freed in
+-- server/src/apps/store.ts.
 CREATE TRIGGER apps_take_host_name AFTER INSERT ON apps
   FOR EACH ROW WHEN (new.deleted_at IS NULL) EXECUTE FUNCTION take_host_name('app');
 CREATE TRIGGER apps_free_host_names AFTER UPDATE OF deleted_at ON apps
