@@ -1103,10 +1103,22 @@ export abstract class Methods {
    * Deploy an app, or update the existing one with its strategy.
    *
    * `POST /v1/apps`; needs scope app:write.
-   * Refuses with invalid_json, invalid_request, invalid_body, conflict, quota_exceeded.
+   * Refuses with invalid_json, invalid_request, invalid_body, conflict, name_taken, quota_exceeded, image_not_found,
+   * image_refused, image_not_allowed, image_wrong_platform, image_not_cached, no_capacity, unavailable, no_space.
    */
   deployApp(body: DeployRequest, options: CallOptions = {}): Promise<AppInfo> {
     return this.call({ method: "POST", path: "/v1/apps", json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Say what a deploy would do, without doing it.
+   *
+   * `POST /v1/apps/plan`; needs scope app:write.
+   * Refuses with invalid_json, invalid_request, invalid_body, conflict, name_taken, quota_exceeded, image_not_found,
+   * image_refused, image_not_allowed, image_wrong_platform, image_not_cached, no_capacity, unavailable, no_space.
+   */
+  planDeploy(body: DeployRequest, options: CallOptions = {}): Promise<DeployPlan> {
+    return this.call({ method: "POST", path: "/v1/apps/plan", json: body, answer: "json" }, options);
   }
 
   /**
@@ -1133,7 +1145,7 @@ export abstract class Methods {
    * Stream the instances' log lines.
    *
    * `GET /v1/apps/{name}/logs`; needs any key.
-   * Refuses with not_found.
+   * Refuses with invalid_body, invalid_request, not_found, unavailable.
    */
   listAppLogs(name: string, options: CallOptions<ListAppLogsQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/apps/${segment(name)}/logs`, answer: "stream" }, options);
@@ -1150,10 +1162,44 @@ export abstract class Methods {
   }
 
   /**
+   * Deploy the inputs of an earlier release again, as a new one.
+   *
+   * `POST /v1/apps/{name}/rollback`; needs scope app:write.
+   * Refuses with not_found, conflict, invalid_json, invalid_body, quota_exceeded, no_capacity, unavailable.
+   */
+  rollbackApp(name: string, body?: RollbackRequest, options: CallOptions = {}): Promise<AppInfo> {
+    return this.call(
+      { method: "POST", path: `/v1/apps/${segment(name)}/rollback`, json: body, answer: "json" },
+      options,
+    );
+  }
+
+  /**
+   * List an app's releases, newest first.
+   *
+   * `GET /v1/apps/{name}/releases`; needs scope app:read or app:write.
+   * Refuses with not_found.
+   */
+  listReleases(name: string, options: CallOptions = {}): Promise<readonly ReleaseInfo[]> {
+    return this.call({ method: "GET", path: `/v1/apps/${segment(name)}/releases`, answer: "json" }, options);
+  }
+
+  /**
+   * Say why an app is as it is, and what it waits for.
+   *
+   * `GET /v1/apps/{name}/explain`; needs any key.
+   * Refuses with not_found.
+   */
+  explainApp(name: string, options: CallOptions = {}): Promise<AppExplanation> {
+    return this.call({ method: "GET", path: `/v1/apps/${segment(name)}/explain`, answer: "json" }, options);
+  }
+
+  /**
    * Replace all instances with the same specification.
    *
    * `POST /v1/apps/{name}/redeploy`; needs scope app:write.
-   * Refuses with not_found, conflict.
+   * Refuses with not_found, conflict, quota_exceeded, image_not_found, image_refused, image_not_allowed,
+   * image_wrong_platform, image_not_cached, no_capacity, unavailable, no_space.
    */
   redeployApp(name: string, options: CallOptions = {}): Promise<AppInfo> {
     return this.call({ method: "POST", path: `/v1/apps/${segment(name)}/redeploy`, answer: "json" }, options);
@@ -1163,7 +1209,7 @@ export abstract class Methods {
    * Set the number of replicas.
    *
    * `POST /v1/apps/{name}/scale`; needs scope app:write.
-   * Refuses with invalid_json, invalid_body, not_found, conflict, quota_exceeded.
+   * Refuses with invalid_json, invalid_body, not_found, conflict, quota_exceeded, no_capacity.
    */
   scaleApp(name: string, body: ScaleRequest, options: CallOptions = {}): Promise<AppInfo> {
     return this.call({ method: "POST", path: `/v1/apps/${segment(name)}/scale`, json: body, answer: "json" }, options);
@@ -1777,10 +1823,28 @@ export interface ApiKeyInfo {
   createdBy: string | null;
 }
 
+export interface AppExplanation {
+  status: "deploying" | "running" | "awaitingPromotion" | "degraded" | "failed" | "stopped";
+  waitingFor: string | null;
+  /** what would be done now, each with its reason */
+  next: readonly string[];
+  instances: readonly {
+    id: string;
+    /** what it is, and why */
+    sentence: string;
+  }[];
+  /** instances that failed in a row */
+  failures: number;
+  /** before then no instance is made, because others failed */
+  retryAt: string | null;
+  lastFailure: string | null;
+}
+
 export interface AppInfo {
   id: string;
   name: string;
   image: string;
+  /** how many instances are asked */
   replicas: number;
   status: "deploying" | "running" | "awaitingPromotion" | "degraded" | "failed" | "stopped";
   port: number;
@@ -1790,6 +1854,12 @@ export interface AppInfo {
   createdAt: string;
   /** RFC 3339, UTC, with milliseconds */
   updatedAt: string;
+  url: string;
+  /** the release that was rolled out last; null: none was */
+  release: number | null;
+  /** why it is as it is, where that is not obvious */
+  message: string | null;
+  rollout: RolloutInfo | null;
 }
 
 export interface AssignRequest {
@@ -1930,6 +2000,7 @@ export interface CanaryStrategy {
   type: "canary";
   /** default: 1 */
   canaryCount?: number | null | undefined;
+  /** default: true; false: once the canaries serve, a promotion is awaited */
   autoPromote?: boolean | null | undefined;
 }
 
@@ -2219,21 +2290,50 @@ export interface DeleteMachineQuery {
   includeUsage?: boolean | undefined;
 }
 
+export interface DeployPlan {
+  /** what the request would do; `none`: no input differs */
+  effect: "create" | "begin" | "supersede" | "none";
+  why: string;
+  /** the number that its release would get */
+  release: number | null;
+  /** the inputs that differ from the present release */
+  differences: readonly string[];
+  /** what would happen, one sentence after the other */
+  steps: readonly string[];
+}
+
 export interface DeployRequest {
+  /** a host label, unique in the tenant */
   name: string;
   image: string;
+  /** how many instances serve; default: as before, 1 for a new app */
+  replicas?: number | null | undefined;
+  /** default: 1 */
   cpus?: number | null | undefined;
+  /** default: 512 */
   memoryMb?: number | null | undefined;
+  /** where instances listen; default: 8080 */
   port?: number | null | undefined;
+  /** a host name to serve besides its own; default: as before */
   domain?: string | null | undefined;
   env?: readonly EnvVar[] | null | undefined;
+  /** as `env`, but encrypted at rest and shown nowhere */
+  secretEnv?: readonly EnvVar[] | null | undefined;
   health?: HealthCheck | null | undefined;
+  /** whether instances reach the network; default: true */
   network?: boolean | null | undefined;
+  /** how long open requests of an instance that leaves may continue; default: 10 */
   stopGraceSecs?: number | null | undefined;
   strategy?: DeployStrategy | null | undefined;
   volume?: VolumeMount | null | undefined;
+  /** the app beside whose instances its own are placed */
   coLocateWith?: string | null | undefined;
+  /** whether its address needs no key; default: as before, true for a new app */
   publicIngress?: boolean | null | undefined;
+  /** how long instances may take to start before it is rolled back; default: 60 */
+  placingDeadlineSecs?: number | null | undefined;
+  /** how long they may then take to become healthy before it is rolled back; default: 180 */
+  healthDeadlineSecs?: number | null | undefined;
 }
 
 export type DeployStrategy = RollingStrategy | CanaryStrategy | BlueGreenStrategy;
@@ -2527,10 +2627,17 @@ export interface GetUsageQuery {
 
 export interface HealthCheck {
   type: HealthCheckType;
+  /** of http: what is asked for; default: / */
   path?: string | null | undefined;
+  /** default: the app's port */
   port?: number | null | undefined;
+  /** of exec: healthy if it exits with 0 */
+  command?: readonly string[] | null | undefined;
+  /** default: 10 */
   intervalSecs?: number | null | undefined;
+  /** default: 5 */
   timeoutSecs?: number | null | undefined;
+  /** failures in a row after which an instance is unhealthy; default: 3 */
   retries?: number | null | undefined;
 }
 
@@ -2580,10 +2687,20 @@ export interface ImportImageQuery {
 
 export interface InstanceInfo {
   id: string;
+  /** empty until it is placed */
   nodeId: string;
   status: "starting" | "healthy" | "unhealthy" | "draining" | "stopped" | "failed" | "lost";
+  /** the number of its release */
   generation: number;
   hostPort: number | null;
+  /** the machine that it is; GET /v1/machines/{id} finds it */
+  machineId: string;
+  /** it is in the table of targets, and every ingress knows it */
+  isServing: boolean;
+  /** of an instance that leaves */
+  openRequests: number;
+  /** why it failed, is unhealthy or leaves */
+  reason: string | null;
 }
 
 export interface Invoice {
@@ -3240,6 +3357,7 @@ export interface Operation {
     | "app scale"
     | "app promote"
     | "app redeploy"
+    | "app rollback"
     | "app destroy"
     | "node drain"
     | "node upgrade"
@@ -3512,6 +3630,7 @@ export interface RefusalDetails {
     | {
         kind:
           | "apikey"
+          | "app"
           | "authority"
           | "directory"
           | "file"
@@ -3538,6 +3657,7 @@ export interface RefusalLimit {
     | "value"
     | "characters"
     | "entries"
+    | "maxApps"
     | "maxMachines"
     | "maxConcurrentMachines"
     | "maxTotalCpus"
@@ -3666,6 +3786,25 @@ export interface RegisteredNode {
   link: LinkVersions;
 }
 
+export interface ReleaseInfo {
+  number: number;
+  image: string;
+  digest: string;
+  /** why it was made, in a sentence */
+  why: string;
+  /** of its rollout; null: it is under way */
+  outcome: "succeeded" | "failed" | "superseded" | null;
+  outcomeReason: string | null;
+  isCurrent: boolean;
+  env: readonly EnvVar[];
+  secretEnvNames: readonly string[];
+  cpus: number;
+  memoryMb: number;
+  port: number;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+}
+
 export interface ReplaceLostNodesRequest {
   nodeIds?: readonly string[] | null | undefined;
 }
@@ -3684,13 +3823,36 @@ export interface ResourcesRequest {
   diskGb?: number | null | undefined;
 }
 
+export interface RollbackRequest {
+  /** whose inputs are deployed again; default: the one before the present one */
+  release?: number | null | undefined;
+}
+
 export interface RollingStrategy {
   type: "rolling";
   /** default: 1 */
   batchSize?: number | null | undefined;
+  /** default: true; false: an instance serves once its port accepts connections */
   useHealthCheck?: boolean | null | undefined;
-  /** default: 5 */
+  /** default: 5; between batches without the health check */
   waitSeconds?: number | null | undefined;
+}
+
+export interface RolloutInfo {
+  phase: "placing" | "checking" | "routing" | "pausing" | "awaitingPromotion" | "retiring" | "failed";
+  strategy: "rolling" | "canary" | "blueGreen";
+  /** the release that is replaced; null: the first one is rolled out */
+  from: number | null;
+  to: number;
+  /** what happens, or why it failed, in a sentence */
+  message: string;
+  /** what has to happen next */
+  waitingFor: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  startedAt: string;
+  /** when it is rolled back unless something happens; null: it has no deadline now */
+  deadline: string | null;
+  operationId: string;
 }
 
 export interface RotateSecretRequest {
@@ -3699,6 +3861,7 @@ export interface RotateSecretRequest {
 }
 
 export interface ScaleRequest {
+  /** 0: none serves */
   count: number;
 }
 

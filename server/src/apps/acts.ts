@@ -53,10 +53,9 @@ interface Making {
 async function makeInstance(services: MachineServices, { app, release, machineId: id, signal }: Making): Promise<void> {
   const { tenantId, createdBy: keyId } = app;
   const { health } = release.spec;
-  const host = hostOf(services.addresses, app);
   try {
     const request = requestOf(services, { app, release, machineId: id });
-    const checked = health === null ? {} : { health: { ...health, host } };
+    const checked = health === null ? {} : { health: { ...health, host: hostOf(services.addresses, app) } };
     await createMachine(services, { id, tenantId, keyId, request, isInstance: true, ...checked });
     await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached: true, signal });
   } catch (error) {
@@ -66,7 +65,8 @@ async function makeInstance(services: MachineServices, { app, release, machineId
       throw error;
     }
     const refusal = { error: ownMessageOf(error), isHopeless: isHopelessCode(error.code) };
-    await noteInstanceError(services.context.db, { machineId: id, appId: app.id }, refusal);
+    await noteInstanceError(services.context.db, id, refusal);
+    await services.context.db.notify("apps", app.id);
   }
 }
 

@@ -89,17 +89,15 @@ export async function noteSeen(
     WHERE i.machine_id = u.id AND (i.seen IS DISTINCT FROM u.seen OR i.was_unhealthy <> u.is_unhealthy)`);
 }
 
-/** Notes why an instance's machine could not be made or started, and has its app looked at. */
+/** Notes why an instance's machine could not be made or started. Its app is due then. */
 export async function noteInstanceError(
   db: Queryable,
-  { machineId, appId }: { readonly machineId: string; readonly appId: string },
+  machineId: string,
   { error, isHopeless }: { readonly error: string; readonly isHopeless: boolean },
 ): Promise<void> {
   await db.execute(sql`
-    WITH failed AS (
-      UPDATE app_instances SET error = ${error}, is_hopeless = ${isHopeless}, seen = NULL
-      WHERE machine_id = ${machineId} AND error IS NULL)
-    UPDATE apps SET wake_at = now() WHERE id = ${appId}`);
+    UPDATE app_instances SET error = ${error}, is_hopeless = ${isHopeless}, seen = NULL
+    WHERE machine_id = ${machineId} AND error IS NULL`);
 }
 
 export async function saveProgress(db: Queryable, rolloutId: string, progress: Progress): Promise<void> {

@@ -171,7 +171,6 @@ function nextApp({ rows, facts, planned, now }: Writing): Parameters<typeof save
   const wakes = [...(planned.wakeAt === null ? [] : [planned.wakeAt]), ...unmade];
   const succeeded = planned.end?.outcome === "succeeded" && rollout !== undefined;
   const isWanted = facts.current !== null && !facts.isDestroyed && rollout === undefined;
-  const hasServed = app.isDegraded || (app.waitingFor === null && app.failures === 0);
   return {
     id: app.id,
     currentRelease: succeeded ? rollout.to : app.currentRelease,
@@ -181,7 +180,7 @@ function nextApp({ rows, facts, planned, now }: Writing): Parameters<typeof save
     failures,
     retryAt: failed.length > 0 ? now + waitMs : app.retryAt,
     failure: failed.at(-1)?.why ?? (isSettled ? null : app.failure),
-    isDegraded: isWanted && serving < app.count && (hasServed || app.isDegraded),
+    isDegraded: isWanted && serving < app.count && (app.isDegraded || app.waitingFor === null),
     isChanged: planned.end !== null || planned.promote !== null || planned.add.length + planned.retire.length > 0,
   };
 }
