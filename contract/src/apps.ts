@@ -280,8 +280,8 @@ export const appEndpoints = {
   }),
   planDeploy: endpoint({
     method: "POST",
-    path: "/v1/apps/plan",
-    aliases: ["/v1/groups/plan"],
+    path: "/v1/apps/-/plan",
+    aliases: ["/v1/groups/-/plan"],
     family: "apps",
     summary: "Say what a deploy would do, without doing it",
     access: ["app:write"],

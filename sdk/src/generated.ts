@@ -1113,12 +1113,12 @@ export abstract class Methods {
   /**
    * Say what a deploy would do, without doing it.
    *
-   * `POST /v1/apps/plan`; needs scope app:write.
+   * `POST /v1/apps/-/plan`; needs scope app:write.
    * Refuses with invalid_json, invalid_request, invalid_body, conflict, name_taken, quota_exceeded, image_not_found,
    * image_refused, image_not_allowed, image_wrong_platform, image_not_cached, no_capacity, unavailable, no_space.
    */
   planDeploy(body: DeployRequest, options: CallOptions = {}): Promise<DeployPlan> {
-    return this.call({ method: "POST", path: "/v1/apps/plan", json: body, answer: "json" }, options);
+    return this.call({ method: "POST", path: "/v1/apps/-/plan", json: body, answer: "json" }, options);
   }
 
   /**

@@ -126,7 +126,7 @@ test("equal inputs begin no rollout; each other input, a redeployment and a roll
     [],
   );
   const same = await deployed("web", { env: env({ COLOUR: "green" }), secretEnv: [{ key: "TOKEN", value: "s3cret" }] });
-  assert.equal(same.rollout, null, "a secret that stays is no change");
+  assert.equal(same.rollout, null, "a secret that stays changes nothing");
   assert.equal((await client.post("/v1/apps/web/redeploy")).status, 200);
   assert.equal((await settled("web")).release, 3);
   const rolledBack = await client.post("/v1/apps/web/rollback", { release: 1 });
@@ -365,7 +365,7 @@ test("an instance whose machine was stopped or deleted is replaced", async () =>
 });
 
 test("a plan of a deploy says what would happen and does nothing; an explanation says what is", async () => {
-  const planned = await client.post("/v1/apps/plan", { name: "plan", image: IMAGE, env: env(), replicas: 2 });
+  const planned = await client.post("/v1/apps/-/plan", { name: "plan", image: IMAGE, env: env(), replicas: 2 });
   assert.equal(planned.status, 200, planned.text);
   const plan = planned.json as DeployPlan;
   assert.deepEqual([plan.effect, plan.release], ["create", 1]);
@@ -377,9 +377,9 @@ test("a plan of a deploy says what would happen and does nothing; an explanation
   assert.equal((await client.get("/v1/apps/plan")).status, 404);
   await deployed("plan", { replicas: 2 });
   await settled("plan");
-  const none = (await client.post("/v1/apps/plan", { name: "plan", image: IMAGE, env: env() })).json as DeployPlan;
+  const none = (await client.post("/v1/apps/-/plan", { name: "plan", image: IMAGE, env: env() })).json as DeployPlan;
   assert.deepEqual([none.effect, none.differences, none.steps], ["none", [], []]);
-  const next = (await client.post("/v1/apps/plan", { name: "plan", image: IMAGE, env: env({ A: "1" }) }))
+  const next = (await client.post("/v1/apps/-/plan", { name: "plan", image: IMAGE, env: env({ A: "1" }) }))
     .json as DeployPlan;
   assert.deepEqual([next.effect, next.differences], ["begin", ["env A"]]);
   const explained = (await client.get("/v1/apps/plan/explain")).json;

@@ -36,6 +36,7 @@ const RESOURCES: Readonly<Record<string, keyof Resources>> = {
   "/v1/tenants/": "tenant",
   "/v1/volumes/": "volume",
   "/v1/pools/": "pool",
+  "/v1/apps/": "app",
 };
 /** Months, which every tenant has. */
 const OF_EVERY_TENANT = ["/v1/billing/invoices/"];
@@ -57,6 +58,8 @@ interface Resources {
   readonly webhook: string;
   readonly volume: string;
   readonly pool: string;
+  /** Its name. */
+  readonly app: string;
   readonly event: string;
   readonly session: string;
 }
@@ -70,6 +73,7 @@ const NOTHING: Resources = {
   webhook: `hook-${"0".repeat(32)}`,
   volume: `vol-${"0".repeat(32)}`,
   pool: `pool-${"0".repeat(32)}`,
+  app: "app-that-no-tenant-has",
   event: "9".repeat(15),
   session: `sess-${"0".repeat(32)}`,
 };
@@ -109,11 +113,14 @@ async function tenantWithEverything(name: string): Promise<Tenant> {
   assert.equal(volume.status, 200, volume.text);
   const pool = await client.post("/v1/pools", { image: "local/busybox", targetSize: 0 });
   assert.equal(pool.status, 200, pool.text);
+  const app = await client.post("/v1/apps", { name: `app-that-is-of-${name}`, image: "local/busybox", replicas: 0 });
+  assert.equal(app.status, 200, app.text);
   const resources = {
     ...{ tenant, machine, apiKey: keyId, session: session.json.id as string },
     ...{ operation: operations[0].id as string, webhook: webhook.json.id as string },
     volume: volume.json.id as string,
     pool: pool.json.id as string,
+    app: app.json.name as string,
     event: String(events[0]?.id),
   };
   for (const [kind, id] of Object.entries(resources)) assert.ok(id, `${name} has no ${kind}`);
@@ -213,6 +220,7 @@ async function rowsOf({ tenant }: Resources): Promise<readonly string[]> {
     UNION ALL SELECT s::text FROM machine_sessions s WHERE machine_id IN (SELECT id FROM own)
     UNION ALL SELECT v::text FROM volumes v WHERE tenant_id = ${tenant}
     UNION ALL SELECT p::text FROM pools p WHERE tenant_id = ${tenant}
+    UNION ALL SELECT concat_ws(' ', id, name, count, last_release, is_public, deleted_at) FROM apps WHERE tenant_id = ${tenant}
     UNION ALL SELECT concat_ws(' ', id, url, is_enabled, secret, previous_until) FROM webhooks WHERE tenant_id = ${tenant}
     UNION ALL SELECT concat_ws(' ', id, cancel_requested_at) FROM operations WHERE tenant_id = ${tenant}
     ORDER BY row`);

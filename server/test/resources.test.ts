@@ -102,6 +102,7 @@ const OUTPUT = { command: "yes" };
 const HOLDS: Partial<Record<EndpointName, Hold | null>> = {
   getMetrics: null,
   listMachineLogs: { path: "/logs?follow=true" },
+  listAppLogs: { path: "/v1/apps/held/logs?follow=true" },
   listEvents: { path: "/v1/events?follow=true" },
   exec: { path: "/exec", json: { ...OUTPUT, stream: true } },
   execStream: { path: "/exec/stream", json: OUTPUT },
@@ -166,6 +167,8 @@ test("no connection that is held open, not read or abandoned keeps memory or des
   });
   const { client, adminKey } = server;
   const id = await machineWithPorts(client, { 80: guest.port });
+  const app = await client.post("/v1/apps", { name: "held", image: "local/busybox", replicas: 0 });
+  assert.equal(app.status, 200, app.text);
   const large = new Uint8Array(24 * MIB);
   await client.post(`/v1/machines/${id}/files?path=/workspace/large`, undefined, { raw: large });
   const sessions: string[] = [];

@@ -44,10 +44,14 @@ export async function resolveImage(
   const placement = await nodes.place(request);
   const node = placement.nodeId === null ? undefined : await nodes.find(placement.nodeId);
   if (node === undefined) {
+    const isNever = placement.nodeId === null && placement.canNever;
     const why = placement.nodeId === null ? placement.reason : "it has just left";
+    const advice = isNever
+      ? "ask for smaller instances, or the operator for a larger node"
+      : "try again, or add a node";
     throw new Refusal(
-      "no_capacity",
-      `no node has room for an instance of ${image}: ${why}; ask the operator to add one`,
+      isNever ? "no_capacity" : "unavailable",
+      `no node has room for an instance of ${image}, to ask for its image: ${why}; ${advice}`,
     );
   }
   const pull = async (reference: string): Promise<string> => {
