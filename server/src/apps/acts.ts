@@ -31,10 +31,10 @@ const APP_LABEL = "app";
 const RELEASE_LABEL = "flotilla-release";
 
 export async function act(services: MachineServices, { app, make, remove }: Acts, signal: AbortSignal): Promise<void> {
+  const numbers = new Set(make.map(({ release }) => release));
+  const names = [...numbers].map((number) => ({ appId: app.id, number }));
   const releases = new Map(
-    (await findReleases(services.context.db, app.id, [...new Set(make.map(({ release }) => release))])).map(
-      (release) => [release.number, release],
-    ),
+    (names.length === 0 ? [] : await findReleases(services.context.db, names)).map((each) => [each.number, each]),
   );
   await mapAtMost(AT_A_TIME, make, async ({ machineId, release: number }) => {
     const release = releases.get(number);

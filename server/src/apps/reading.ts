@@ -43,18 +43,19 @@ async function readAll(db: Queryable, apps: readonly AppRecord[]): Promise<reado
     listInstances(db, ids),
     listLeases(db),
   ]);
-  return await Promise.all(
-    apps.map(async (app) => {
-      const rollout = rollouts.find(({ appId }) => appId === app.id);
-      const own = rows.filter(({ appId }) => appId === app.id);
-      const numbers = new Set([
-        ...own.map(({ release }) => release),
-        rollout?.to ?? 0,
-        app.currentRelease ?? 0,
-        app.lastRelease,
-      ]);
-      const releases = await findReleases(db, app.id, [...numbers]);
-      return { app, rollout, rows: own, leases, releases: new Map(releases.map((each) => [each.number, each])) };
-    }),
-  );
+  const rolloutOf = new Map(rollouts.map((rollout) => [rollout.appId, rollout]));
+  const rowsOf = Map.groupBy(rows, ({ appId }) => appId);
+  const known = apps.map((app) => {
+    return { app, rollout: rolloutOf.get(app.id), rows: rowsOf.get(app.id) ?? [], leases };
+  });
+  const names = known.flatMap(({ app, rollout, rows: own }) => {
+    const shown = [rollout?.to ?? 0, app.currentRelease ?? 0, app.lastRelease];
+    const numbers = new Set([...own.map(({ release }) => release), ...shown]);
+    return [...numbers].map((number) => ({ appId: app.id, number }));
+  });
+  const releases = Map.groupBy(await findReleases(db, names), ({ appId }) => appId);
+  return known.map((each) => {
+    const own = releases.get(each.app.id) ?? [];
+    return { ...each, releases: new Map(own.map((release) => [release.number, release])) };
+  });
 }

@@ -5,10 +5,10 @@
 import type { AppFacts, Instance, Plan } from "./rollout/facts.ts";
 import { plan } from "./rollout/plan.ts";
 
-/** A rollout of the largest app is over before. */
-const TURNS_MAX = 20_000;
+/** The rollout of an app of some hundred instances has more turns than people read. */
+const TURNS_MAX = 1_000;
 const TURN_MS = 1_000;
-const SENTENCES_MAX = 200;
+const SENTENCES_MAX = 100;
 
 type World = { -readonly [Key in keyof AppFacts]: AppFacts[Key] };
 
@@ -16,7 +16,7 @@ export function rehearse(facts: AppFacts, now: number): readonly string[] {
   const world: World = { ...facts };
   const sentences: string[] = [];
   const say = (sentence: string): void => {
-    if (sentences.length < SENTENCES_MAX && sentences.at(-1) !== sentence) sentences.push(sentence);
+    if (sentences.at(-1) !== sentence) sentences.push(sentence);
   };
   for (let turn = 0; turn < TURNS_MAX; turn += 1) {
     const at = now + turn * TURN_MS;
@@ -28,9 +28,10 @@ export function rehearse(facts: AppFacts, now: number): readonly string[] {
       say(`then it waits: ${planned.waitingFor ?? "for a person to promote it"}`);
       return sentences;
     }
+    if (sentences.length > SENTENCES_MAX) break;
     pass(world, at);
   }
-  return sentences;
+  return [...sentences.slice(0, SENTENCES_MAX), `and so on: ${world.count} instances are to serve`];
 }
 
 /** What a plan does, each with its reason. */

@@ -94,7 +94,8 @@ export async function rowsOf(db: Queryable, app: AppRecord): Promise<AppRows> {
   const rows = await listInstances(db, [app.id]);
   const leases = await listLeases(db);
   const numbers = new Set([...rows.map(({ release }) => release), app.currentRelease ?? 0, rollout?.to ?? 0]);
-  const releases = await findReleases(db, app.id, [...numbers]);
+  const names = [...numbers].map((number) => ({ appId: app.id, number }));
+  const releases = await findReleases(db, names);
   return { app, rollout, rows, leases, releases: new Map(releases.map((release) => [release.number, release])) };
 }
 

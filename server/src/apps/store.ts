@@ -232,15 +232,15 @@ export async function insertRelease(db: Queryable, release: ReleaseRecord): Prom
 export const findRelease = (db: Queryable, appId: string, number: number): Promise<ReleaseRecord | undefined> =>
   db.queryOne(sql`SELECT ${RELEASE} FROM app_releases r WHERE r.app_id = ${appId} AND r.number = ${number}`);
 
-/** The releases with these numbers, as far as there are any, in any order. */
-export const findReleases = (
-  db: Queryable,
-  appId: string,
-  numbers: readonly number[],
-): Promise<readonly ReleaseRecord[]> =>
-  db.query(
-    sql`SELECT ${RELEASE} FROM app_releases r WHERE r.app_id = ${appId} AND r.number = ANY(${[...numbers]}::int[])`,
-  );
+/** Names releases: an app and a number. */
+export type ReleaseName = Pick<ReleaseRecord, "appId" | "number">;
+
+/** The releases with these names, as far as there are any, in any order. */
+export const findReleases = (db: Queryable, names: readonly ReleaseName[]): Promise<readonly ReleaseRecord[]> =>
+  db.query(sql`
+    SELECT ${RELEASE} FROM app_releases r
+    JOIN unnest(${names.map(({ appId }) => appId)}::text[], ${names.map(({ number }) => number)}::int[]) AS u(app_id, number)
+      ON u.app_id = r.app_id AND u.number = r.number`);
 
 export type ListedRelease = ReleaseRecord & Pick<RolloutRecord, "outcome"> & { readonly outcomeReason: string | null };
 
