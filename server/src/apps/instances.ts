@@ -44,6 +44,8 @@ export interface InstanceRow {
   readonly machine: InstanceMachine | null;
   /** Its node does not report, and counts as lost. */
   readonly isNodeLost: boolean;
+  /** Its node is being drained, or was. */
+  readonly isNodeDrained: boolean;
   /** What `seen` of app_instances is to be after a plan that knows this row. */
   readonly seen: string;
 }
@@ -54,6 +56,12 @@ export interface Lease {
   /** Open requests of machines that left the table. */
   readonly open: Readonly<Record<string, number>>;
 }
+
+/**
+ * No release has this number: instances of nodes that are drained are replaced like those of another release,
+ * one after the other, and serve until then.
+ */
+const REPLACED = 0;
 
 /** The id of the instance that a machine is. */
 export const instanceId = (machineId: string): string => machineId.replace(/^mach-/, "inst-");
@@ -72,7 +80,7 @@ export function instanceOf(row: InstanceRow, leases: readonly Lease[], checks: b
   const health = healthOf(machine, checks);
   return {
     id: row.machineId,
-    release: row.release,
+    release: row.isNodeDrained ? REPLACED : row.release,
     nodeId: machine?.nodeId ?? null,
     state: reported.state,
     ...health,

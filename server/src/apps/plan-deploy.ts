@@ -13,7 +13,7 @@ import {
   deploymentOf,
 } from "./deploy.ts";
 import { factsOf, SETTLED_SURGE } from "./facts-of.ts";
-import { instanceId } from "./instances.ts";
+import { instanceId, type InstanceRow } from "./instances.ts";
 import { readApp } from "./reading.ts";
 import { rehearse, sentencesOf } from "./rehearse.ts";
 import { checkName, differences } from "./release.ts";
@@ -86,26 +86,26 @@ export async function explainApp(
   const { app, rows } = reading;
   const facts = readingFacts(reading);
   const planned = plan(facts, context.clock.now());
-  const why = new Map(rows.map(({ machineId, retiredWhy }) => [machineId, retiredWhy]));
+  const rowOf = new Map(rows.map((row) => [row.machineId, row]));
   return {
     status: statusOf(app, facts),
     waitingFor: planned.waitingFor,
     next: [...sentencesOf(planned)],
-    instances: facts.instances
-      .filter(({ state }) => state !== "gone")
-      .map((instance) => ({
-        id: instanceId(instance.id),
-        sentence: sentenceOf(instance, why.get(instance.id) ?? null),
-      })),
+    instances: facts.instances.flatMap((instance) => {
+      const row = rowOf.get(instance.id);
+      if (row === undefined || instance.state === "gone") return [];
+      return [{ id: instanceId(instance.id), sentence: sentenceOf(instance, row) }];
+    }),
     failures: app.failures,
     retryAt: app.retryAt === null ? null : new Date(app.retryAt).toISOString(),
     lastFailure: app.failure,
   };
 }
 
-function sentenceOf(instance: Instance, retiredWhy: string | null): string {
-  const { release, state, health, isRouted, isConfirmed, openRequests, nodeId, reason } = instance;
-  const where = nodeId === null ? "on no node yet" : `on node ${nodeId}`;
+function sentenceOf(instance: Instance, { release, retiredWhy, isNodeDrained }: InstanceRow): string {
+  const { state, health, isRouted, isConfirmed, openRequests, nodeId, reason } = instance;
+  const drained = isNodeDrained ? ", which is drained" : "";
+  const where = nodeId === null ? "on no node yet" : `on node ${nodeId}${drained}`;
   const traffic = isRouted
     ? `it gets requests${isConfirmed ? "" : " once every ingress knows it"}`
     : `it gets no requests${isConfirmed ? "" : " once every ingress knows it"}`;

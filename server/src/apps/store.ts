@@ -92,8 +92,11 @@ const ROLLOUT = sql`
 /** Whether the node `n` of a machine is lost: what runs there may run, and nothing is known of it. */
 const IS_NODE_LOST = sql`coalesce(n.status = 'revoked' OR n.status = 'unreachable' AND n.lost_at IS NOT NULL, false)`;
 
+/** Whether the node `n` of a machine is to lose its machines. */
+const IS_NODE_DRAINED = sql`coalesce(n.status IN ('draining', 'drained'), false)`;
+
 /** What a plan has to know of an instance's machine `m`: another value means that its app is looked at. */
-const SEEN = sql`(coalesce(m.revision, 0)::text || CASE WHEN ${IS_NODE_LOST} THEN ' lost' ELSE '' END)`;
+const SEEN = sql`(coalesce(m.revision, 0)::text || CASE WHEN ${IS_NODE_LOST} THEN ' lost' WHEN ${IS_NODE_DRAINED} THEN ' drained' ELSE '' END)`;
 
 /** An app that is not destroyed. */
 export const findApp = (db: Queryable, { tenantId, name }: AppName): Promise<AppRecord | undefined> =>
@@ -315,7 +318,8 @@ export const listInstances = (db: Queryable, appIds: readonly string[]): Promise
     SELECT i.app_id AS "appId", i.machine_id AS "machineId", i.release, ms(i.made_at) AS "madeAt", i.error,
       i.is_hopeless AS "isHopeless", ms(i.retired_at) AS "retiredAt", i.retired_why AS "retiredWhy",
       ms(i.removed_at) AS "removedAt", i.is_routed AS "isRouted", i.route_version AS "routeVersion",
-      ms(i.unrouted_at) AS "unroutedAt", i.was_unhealthy AS "wasUnhealthy", ${IS_NODE_LOST} AS "isNodeLost", ${SEEN} AS seen,
+      ms(i.unrouted_at) AS "unroutedAt", i.was_unhealthy AS "wasUnhealthy", ${IS_NODE_LOST} AS "isNodeLost",
+      ${IS_NODE_DRAINED} AS "isNodeDrained", ${SEEN} AS seen,
       CASE WHEN m.id IS NOT NULL THEN jsonb_build_object(
         'desiredState', m.desired_state, 'generation', m.generation, 'nodeId', m.node_id, 'moveId', m.move_id,
         'moveStops', m.move_stops, 'error', m.error, 'observedState', m.observed_state,

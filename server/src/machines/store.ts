@@ -121,6 +121,13 @@ export const listDisksOfNode = (
     SELECT m.id, m.name, m.tenant_id AS "tenantId" FROM machines m
     WHERE m.node_id = ${nodeId} AND ${MAY_BE_THERE} AND m.deleted_at IS NULL ORDER BY m.id`);
 
+/** Machines of a node that apps own: their apps make others elsewhere, instead of a move. */
+export const listInstancesOfNode = async (db: Queryable, nodeId: string): Promise<ReadonlySet<string>> => {
+  const rows = await db.query<{ id: string }>(sql`
+    SELECT m.id FROM machines m JOIN machine_owners o ON o.machine_id = m.id AND o.kind = 'app' WHERE m.node_id = ${nodeId}`);
+  return new Set(rows.map(({ id }) => id));
+};
+
 /** Settles the deleted machines of a node that leaves: they do not refer to it any more and need no work. */
 export async function releaseDeletedMachines(db: Queryable, nodeId: string): Promise<void> {
   await db.execute(sql`

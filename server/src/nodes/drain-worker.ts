@@ -6,6 +6,7 @@
  * Always:
  * - A drain that succeeds leaves the node `drained`, until its agent registers again (after the host's
  *   maintenance). Its last step says which disks the node still has, and why.
+ * - Instances of apps are not moved: their apps make others on other nodes, and they stay until those serve.
  * - A drain that fails or is canceled ends its moves, and leaves the node `ready`. Machines that have moved
  *   stay where they are.
  * - What is done next follows from the rows of machines and moves, so another server continues the operation
@@ -18,10 +19,11 @@ import type { MachineRecord } from "../machines/record.ts";
 import type { ConvergeServices, MachineServices } from "../machines/services.ts";
 import { isActive } from "../machines/state.ts";
 import { stopMachine } from "../machines/stop.ts";
-import { listMachinesOfNode } from "../machines/store.ts";
+import { listInstancesOfNode, listMachinesOfNode } from "../machines/store.ts";
 import { MOVE_SECONDS_MAX, requestMove } from "../moves/move.ts";
 import { hasArriving, listChildMoves, MOVES_PER_NODE_MAX } from "../moves/store.ts";
 import { targetRequest } from "../moves/target.ts";
+import type { Placement } from "../placement/place.ts";
 import type { OperationRun, OperationWorker } from "../family.ts";
 import { cancelChildren } from "../operations/store.ts";
 import { counted, type DrainView, emptiedText, inTurns, progressText, restText, viewDrain } from "./drain-plan.ts";
@@ -71,6 +73,13 @@ export function nodeDrainWorker(services: DrainServices): OperationWorker {
     },
   };
 }
+
+/** An instance of an app is not moved: it goes once another one serves elsewhere. */
+const REPLACED = {
+  nodeId: null,
+  canNever: false,
+  reason: "its app replaces it by an instance on another node",
+} as const;
 
 /** A machine of the node that was not deleted. */
 type Machine = Pick<MachineRecord, "id" | "name" | "tenantId"> & {
@@ -149,10 +158,17 @@ class Drain {
     const requests = await Promise.all(toPlace.map(({ record }) => targetRequest(this.#services, record, 0)));
     const leaving = requests.map((request, index) => ({ request, isActive: toPlace[index]?.isActive ?? false }));
     const placed = await nodes.planElsewhere(this.#nodeId, leaving);
+    const instances = await listInstancesOfNode(context.db, this.#nodeId);
+    const placementOf = (id: string, placement: Placement): Placement => (instances.has(id) ? REPLACED : placement);
     const now = context.clock.now();
     const view = viewDrain<Machine>({
       machines: kept,
-      placements: new Map(placed.map((placement, index) => [toPlace[index]?.id ?? "", placement])),
+      placements: new Map(
+        placed.map((placement, index) => {
+          const id = toPlace[index]?.id ?? "";
+          return [id, placementOf(id, placement)];
+        }),
+      ),
       moves,
       refusals: new Map([...this.#refused].flatMap(([id, { reason, until }]) => (until > now ? [[id, reason]] : []))),
       now,
