@@ -10,11 +10,13 @@ import { sql } from "../src/db/database.ts";
 import type { Answer, Client } from "./support/client.ts";
 import { httpGuest } from "./support/guest.ts";
 import { startMachineServer } from "./support/machine-server.ts";
+import { startTestNode } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
-const { client, server, context } = await startMachineServer();
+const { client, server, context, node } = await startMachineServer();
+const other = await startTestNode(server, "node-b");
 // Two servers step the same apps.
-await startTestServer({ databaseUrl: server.databaseUrl });
+await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
 const guest = await httpGuest((_, response) => response.end("ok"));
 const IMAGE = "local/busybox";
 /** A port on which nothing listens: the guest never accepts. */
@@ -78,6 +80,8 @@ const eventsOf = async (id: string): Promise<readonly string[]> =>
   ((await client.get("/v1/events?limit=1000")).json as { type: string; subject: { id: string } }[])
     .filter(({ subject }) => subject.id === id)
     .map(({ type }) => type);
+const nodeStatus = async (id: string): Promise<string | undefined> =>
+  ((await client.get("/v1/nodes")).json as { id: string; status: string }[]).find((each) => each.id === id)?.status;
 const operationOf = async (id: string) => (await client.get(`/v1/operations/${id}`)).json;
 
 async function destroy(name: string, by: Client = client): Promise<void> {
@@ -211,15 +215,17 @@ test("blue-green switches at once: no instance of the new release serves before 
   await deployed("switch", { replicas: 3 });
   await settled("switch");
   await deployed("switch", { env: env({ RELEASE: "2" }), strategy: { type: "blueGreen" } });
+  const mixed: string[] = [];
   await untilApp(
     "switch",
     ({ instances, release }) => {
-      const routed = instances.filter(({ isServing }) => isServing);
-      assert.ok(new Set(routed.map(({ generation }) => generation)).size <= 1, JSON.stringify(routed));
+      const serving = instances.filter(({ isServing }) => isServing);
+      if (new Set(serving.map(({ generation }) => generation)).size > 1) mixed.push(JSON.stringify(serving));
       return release === 2;
     },
     "switched",
   );
+  assert.deepEqual(mixed, []);
   assert.equal((await settled("switch")).release, 2);
   await destroy("switch");
 });
@@ -280,7 +286,7 @@ test("what cannot be is refused at once, with the field or the numbers, and leav
     [{ image: "local/missing" }, 422, /missing/],
     [{ replicas: -1 }, 422, /replicas/],
     [{ replicas: 1e9 }, 422, /replicas/],
-    [{ replicas: 1000 }, 422, /1000 instances do not fit: .* vCPUs/],
+    [{ replicas: 900 }, 422, /900 instances do not fit: .* vCPUs/],
     [{ port: 0 }, 422, /port/],
     [{ port: 70_000 }, 422, /port/],
     [{ domain: "x" }, 400, /domain/],
@@ -407,6 +413,29 @@ test("a volume is accepted, and the answer says that it has no storage", async (
   const answer = await deploy("disk", { volume: { name: "data", mountPath: "/data" } });
   assert.deepEqual([answer.status, answer.headers.get("x-unsupported")], [200, "volumes"]);
   await destroy("disk");
+});
+
+test("a drain replaces the instances of its node on another one before they stop, and moves none", async () => {
+  await deployed("drained", { replicas: 4 });
+  const before = await settled("drained");
+  const drain = await client.post(`/v1/nodes/${node.id}/drain`);
+  assert.ok(drain.status < 300, drain.text);
+  const fewer: string[] = [];
+  const after = await untilApp(
+    "drained",
+    ({ instances }) => {
+      if (instances.filter(({ isServing }) => isServing).length < 4) fewer.push(JSON.stringify(instances));
+      return instances.length === 4 && instances.every(({ nodeId }) => nodeId === other.id);
+    },
+    "on the other node",
+  );
+  assert.deepEqual(fewer, []);
+  const stayed = before.instances.filter(({ nodeId }) => nodeId === other.id).map(({ id }) => id);
+  for (const id of stayed) assert.ok(ids(after).includes(id), "instances of other nodes stay");
+  await until(async () => (await nodeStatus(node.id)) === "drained", {
+    what: "the node to be drained",
+  });
+  await destroy("drained");
 });
 
 test("when every app is destroyed, no instance, no owner and no machine is left", async () => {

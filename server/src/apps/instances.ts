@@ -110,7 +110,7 @@ const is = (state: InstanceState, reason: string | null = null, isHopeless = fal
 
 function stateOf({ machine, error, isHopeless, isNodeLost, removedAt }: InstanceRow): Reported {
   if (machine === null) {
-    if (removedAt !== null) return is("gone");
+    if (removedAt !== null) return is("gone", error);
     return error === null ? is("unmade") : is("failed", error, isHopeless);
   }
   if (isNodeLost && machine.nodeId !== null) return is("lost");

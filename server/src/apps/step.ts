@@ -75,11 +75,18 @@ export function stepApp(
     if (rows === undefined) return undefined;
     const now = clock.now();
     const facts = factsOf(rows);
-    const planned = plan(facts, now);
+    const planned = withReason(plan(facts, now), rows.app);
     const added = planned.add.map(({ release }) => ({ machineId: ids.make("machine"), release }));
     const routeVersion = await write(transaction, { rows, facts, planned, added, now });
     return { acts: actsOf(rows, facts, planned, added), planned, hasChanged: changes(planned), routeVersion };
   });
+}
+
+/** A rollout that failed names why its last instance did, also when nothing is left of that. */
+function withReason(planned: Plan, { failure }: AppRecord): Plan {
+  const { end } = planned;
+  if (end?.outcome !== "failed" || failure === null || end.why.includes(failure)) return planned;
+  return { ...planned, end: { ...end, why: `${end.why}; the last instance that was replaced: ${failure}` } };
 }
 
 /** As they are in this transaction; the app is locked until its end. */
