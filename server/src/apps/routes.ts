@@ -32,12 +32,12 @@ type Names =
 /** The part of a request that every change of an app needs. */
 type Changing = Pick<Request, "signal" | "newId"> & { readonly caller: Caller };
 
-const askedBy = ({ caller, signal, newId }: Changing): Asked => ({
-  tenantId: caller.tenantId,
-  keyId: caller.keyId,
-  appId: newId("app"),
-  operationId: newId("operation"),
-  signal,
+const askedBy = (request: Changing): Asked => ({
+  tenantId: request.caller.tenantId,
+  keyId: request.caller.keyId,
+  appId: request.newId("app"),
+  operationId: request.newId("operation"),
+  signal: request.signal,
 });
 
 const nameOf = ({
