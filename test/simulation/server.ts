@@ -26,6 +26,7 @@ const NO_METRICS: Metrics = {
   setDatabaseUp: () => undefined,
   observeRequest: () => undefined,
   add: () => undefined,
+  addText: () => undefined,
   text: () => Promise.resolve(""),
   close: () => undefined,
 };

@@ -50,6 +50,10 @@ export interface OpenRequest extends Incoming {
   node: NodeCaller | undefined;
   /** What its body holds of the memory, until its end. */
   share: BodyShare | undefined;
+  /** What the log says of it besides. */
+  details: Readonly<Record<string, string | number>>;
+  /** Called once, when it was answered. */
+  onAnswered: ((seen: { readonly status: number; readonly seconds: number }) => void) | undefined;
   /** Ends its place among the open requests. */
   close: (() => void) | undefined;
   /** Ends its place among the requests at work. */
@@ -72,6 +76,8 @@ export function openRequest({ context, requestIds }: RequestParts, incoming: Inc
     key: undefined,
     node: undefined,
     share: undefined,
+    details: {},
+    onAnswered: undefined,
     close: undefined,
     endWork: undefined,
   };
@@ -232,6 +238,8 @@ function log(
   { name, status }: { readonly name: string; readonly status: number },
 ): void {
   const elapsedMs = context.clock.monotonic() - request.startedAt;
-  observe({ name, status, seconds: elapsedMs / 1000 });
+  const seconds = elapsedMs / 1000;
+  observe({ name, status, seconds });
+  request.onAnswered?.({ status, seconds });
   logAnswered(context.log, { ...request, name, status, elapsedMs });
 }

@@ -12,6 +12,8 @@ export interface Metrics {
   observeRequest(seen: RequestSeen): void;
   /** Adds metrics of families. */
   add(measures: readonly Measure[]): void;
+  /** Adds the text of metrics that are printed elsewhere; it ends with a line break. */
+  addText(read: () => string): void;
   /** The text of all metrics. */
   text(): Promise<string>;
   /** Stops collecting in the background. */
@@ -34,12 +36,14 @@ export function createMetrics(): Metrics {
     registers: [registry],
   });
   const requests = new RequestCounts();
+  const texts = [() => requests.text()];
   return {
     contentType: registry.contentType,
     setDatabaseUp: (isUp) => database.set(isUp ? 1 : 0),
     observeRequest: (seen) => requests.observe(seen),
     add: (measures) => measures.forEach((measure) => register(registry, measure)),
-    text: async () => `${await registry.metrics()}\n${requests.text()}`,
+    addText: (read) => void texts.push(read),
+    text: async () => `${await registry.metrics()}\n${texts.map((read) => read()).join("\n")}`,
     close: () => registry.clear(),
   };
 }
