@@ -68,3 +68,32 @@ test("one label below the domain is a machine's, in any spelling, and the server
   ])
     assert.equal(nameOf(host), undefined, host);
 });
+
+test("without a domain, one label below localhost is a machine's or an app's, whatever the port", () => {
+  const addresses = new MachineAddresses({ machinesUrl: null, publicUrl: null });
+  addresses.listensAt("http://127.0.0.1:8080");
+  const nameOf = (host: string): string | undefined => addresses.routeOf(host, "/")?.name;
+  for (const host of ["web.localhost", "WEB.localhost:8080", "web.localhost."]) assert.equal(nameOf(host), "web", host);
+  for (const host of ["localhost", "localhost:8080", "127.0.0.1:8080", "a.b.localhost", "web.example", "xlocalhost"])
+    assert.equal(nameOf(host), undefined, host);
+  const elsewhere = new MachineAddresses({ machinesUrl: "http://machines.example", publicUrl: null });
+  assert.equal(elsewhere.routeOf("web.localhost", "/"), undefined);
+});
+
+test("a domain of an app leads to it, but not the server's own host or one below the domain for machines", () => {
+  const addresses = new MachineAddresses({
+    machinesUrl: "https://machines.example",
+    publicUrl: "https://api.example:8443",
+  });
+  const nameOf = (host: string | undefined): string | undefined => addresses.routeOfDomain(host, () => true)?.name;
+  assert.equal(nameOf("Shop.Example.:443"), "shop.example");
+  assert.equal(addresses.routeOfDomain("shop.example", () => true)?.isEncrypted, true);
+  assert.equal(
+    addresses.routeOfDomain("shop.example", (name) => name !== "shop.example"),
+    undefined,
+  );
+  for (const host of ["api.example", "API.example:1", "machines.example", "a.b.machines.example"]) {
+    assert.equal(nameOf(host), undefined, host);
+    assert.equal(addresses.isOwnHost(host), true, host);
+  }
+});

@@ -1,16 +1,21 @@
 /**
- * The public addresses of machines: a host name below the domain for machines, if one is configured, and
- * always a path of this server. Pure, except for the address of this server, which is known when it listens.
+ * The public addresses of machines and apps: a host name below the domain for them, a domain of an app, and
+ * always a path of this server for a machine. Pure, except for the address of this server, which is known
+ * when it listens.
+ *
+ * Always: without a configured domain, names below `localhost` are served, which browsers resolve to their
+ * own host; machines show their path then.
  */
 import type { MachineRecord } from "./record.ts";
 
 const HOST_NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const LOCAL_DOMAIN = "localhost";
 const PROXY_PATH = /^\/proxy\/(mach-[0-9a-f]{32})(?=[/?]|$)/;
 
-/** The machine that a request is for, and the address that its caller used. */
+/** What a request is for, and the address that its caller used. */
 export interface Route {
   readonly by: "host" | "path";
-  /** A host name, or an id. */
+  /** The first label of a host name, a domain of an app, or an id. */
   readonly name: string;
   /** The path of the guest's root; empty for a host name. */
   readonly prefix: string;
@@ -52,11 +57,19 @@ export class MachineAddresses {
    * be.
    */
   isOwnHost(host: string): boolean {
-    const domain = this.#machines?.hostname ?? "localhost";
-    return host === this.#server.hostname || host === domain || host.endsWith(`.${domain}`);
+    const name = nameOf(host);
+    const domain = this.#domain();
+    return name === this.#server.hostname || name === domain || name.endsWith(`.${domain}`);
   }
 
-  /** undefined: the request is not for a machine. */
+  /** undefined: no app has the host as its domain. */
+  routeOfDomain(host: string | undefined, isDomain: (name: string) => boolean): Route | undefined {
+    const name = nameOf(host ?? "");
+    if (!isDomain(name) || this.isOwnHost(name)) return undefined;
+    return { by: "host", name, prefix: "", isEncrypted: this.#machines?.protocol === "https:" };
+  }
+
+  /** undefined: the request is neither for a machine nor for an app. */
   routeOf(host: string | undefined, url: string): Route | undefined {
     const name = this.#hostNameOf(host ?? "");
     if (name !== undefined) return { by: "host", name, prefix: "", isEncrypted: this.#machines?.protocol === "https:" };
@@ -66,11 +79,17 @@ export class MachineAddresses {
   }
 
   #hostNameOf(host: string): string | undefined {
-    if (this.#machines === null) return undefined;
-    const full = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
-    const suffix = `.${this.#machines.hostname}`;
+    const full = nameOf(host);
+    const suffix = `.${this.#domain()}`;
     if (!full.endsWith(suffix) || full === this.#server.hostname) return undefined;
     const name = full.slice(0, -suffix.length);
     return HOST_NAME.test(name) ? name : undefined;
   }
+
+  #domain(): string {
+    return this.#machines?.hostname ?? LOCAL_DOMAIN;
+  }
 }
+
+/** A host's name without its port, in lower case. */
+const nameOf = (host: string): string => host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
