@@ -21,6 +21,8 @@ import type { Family } from "./family.ts";
 import { HostTable } from "./hosts/table.ts";
 import { AccessTable } from "./ingress/access.ts";
 import type { IngressServices } from "./ingress/admit.ts";
+import { AppCounts } from "./ingress/apps/app-counts.ts";
+import { AppRoutes } from "./ingress/apps/app-routes.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
 import type { LargeJson } from "./json/large-json.ts";
@@ -81,14 +83,17 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const hosts = new HostTable(context.db);
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
+  const apps = new AppRoutes(context);
+  const appCounts = new AppCounts();
   const families: readonly Family[] = familiesOf({
     ...{ settings, keys, operations, loops },
     ...{ resolve: options.resolve, webhookTimes: options.webhookTimes },
-    services: { ...machines, access, idle },
+    services: { ...machines, access, apps, idle },
     health: { ...options, ...nodesForHealth(context, settings) },
     server: thisServer(context),
   });
   options.metrics.add(families.flatMap(({ measures = [] }) => measures));
+  options.metrics.addText(() => appCounts.text((id) => apps.has(id), apps.open.byApp()));
   operations.add(families.flatMap(({ workers = [] }) => workers));
   loops.add(families.flatMap((family) => family.loops ?? []));
   const purges = families.flatMap((family) => Object.entries(family.purges ?? {}));
@@ -96,7 +101,10 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   return {
     handlers: handlersOf(families),
     nodes: nodeAuthenticator(context, settings.joinToken),
-    ingress: { ...machines, hosts, access, idle, connectTokens: connectTokenAuthenticator(context) },
+    ingress: {
+      ...{ ...machines, hosts, access, apps, appCounts, idle },
+      connectTokens: connectTokenAuthenticator(context),
+    },
     semaphore,
     audit,
     fleet: services.fleet,

@@ -41,7 +41,7 @@ import { webhookFamily } from "./webhooks/family.ts";
 
 export interface FamilyParts {
   readonly settings: ServerSettings;
-  readonly services: MachineServices & Pick<IngressServices, "access" | "idle">;
+  readonly services: MachineServices & Pick<IngressServices, "access" | "apps" | "idle">;
   readonly keys: KeyCache;
   readonly health: HealthOptions;
   readonly server: ServerIdentity;

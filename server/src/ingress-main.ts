@@ -1,6 +1,6 @@
 /**
- * The ingress as its own process: the addresses of machines, share links and the connect bridge, beside
- * servers on the same database. Starts and stops it; everything else is in ingress/.
+ * The ingress as its own process: the addresses of machines and apps, share links and the connect bridge,
+ * beside servers on the same database. Starts and stops it; everything else is in ingress/.
  *
  * Run as a program it reads settings, starts, and prints `{"url":…}` as one line of JSON on standard output
  * when it serves. SIGTERM, SIGINT and SIGHUP stop it: after the configured delay requests have
@@ -12,8 +12,8 @@
  * - with FLOTILLA_NODE_LISTEN nodes on other hosts park connections here, on which it can open ports of
  *   machines and do nothing else;
  * - it migrates nothing: servers do; until the schema exists it answers 503;
- * - what it writes is activity of machines and the last use of keys. A crash loses the last seconds of both,
- *   and every open connection.
+ * - what it writes is activity of machines, the last use of keys, and its lease for apps. A crash loses the
+ *   last seconds of the first two and every open connection, and leaves the lease for seconds.
  */
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
@@ -38,6 +38,8 @@ import { requestIds } from "./http/request-id.ts";
 import { startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { AccessTable } from "./ingress/access.ts";
+import { AppCounts } from "./ingress/apps/app-counts.ts";
+import { AppRoutes } from "./ingress/apps/app-routes.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
 import { probeService } from "./ingress/probes.ts";
@@ -87,7 +89,7 @@ export async function startIngress(settings: IngressOptions): Promise<RunningIng
     addresses.listensAt(url);
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
     undo.push(({ delayMs = 0, hurry }) => http.delayStop({ ms: delayMs, hurry }));
-    log.info({ url }, "serving machines");
+    log.info({ url }, "serving machines and apps");
     return { url, stop: (options) => undo.run(options) };
   } catch (error) {
     await undo.run();
@@ -137,8 +139,13 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
     isDatabaseUp: () => db.isListening(),
     checkReady: readiness(context, ready),
   });
+  const apps = new AppRoutes(context);
+  undo.push(() => apps.stop());
+  const appCounts = new AppCounts();
+  metrics.addText(() => appCounts.text((id) => apps.has(id), apps.open.byApp()));
+  await apps.start();
   const ways = {
-    addresses,
+    ...{ addresses, apps, appCounts },
     hosts: new HostTable(db),
     access: new AccessTable(context),
     connectTokens: connectTokenAuthenticator(context),

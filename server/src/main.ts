@@ -139,6 +139,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       idleConnectionsMax: bounds.idleToGuests,
     });
     undo.push(() => assembly.stop());
+    await assembly.ingress.apps.start();
     const http = await serve(options, { context, keys, access, lastUsed, metrics, assembly, bounds });
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
     const forNodes = await whileUnavailable(() => listenForNodes(options, context, assembly, http), patience);

@@ -101,7 +101,7 @@ export interface Database extends Queryable {
  * claim. `pools`: id of one that changed. `rates`: what a server has admitted (fairness/shared-rates.ts).
  * `webhooks`: id of one with something to deliver. `fleet`: an authority or a node listener has changed.
  * `clocks`: id of a tenant whose test clock was moved. `apps`: id of one that has something to do. `routes`:
- * the version of the tables of targets of apps.
+ * id of an app whose table of targets, domain or access changed.
  */
 export const CHANNELS = [
   "keys",

@@ -8,6 +8,7 @@
 /** Each kind, and the form of its ids. The table `hosts` knows the same kinds. */
 export const HOST_KINDS = {
   machine: /^mach-[0-9a-f]{32}$/,
+  app: /^app-[0-9a-f]{32}$/,
 } as const satisfies Readonly<Record<string, RegExp>>;
 
 export type HostKind = keyof typeof HOST_KINDS;

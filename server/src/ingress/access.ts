@@ -60,18 +60,19 @@ export class AccessTable {
   constructor({ db, clock }: { readonly db: Database; readonly clock: AccessClock }) {
     this.#db = db;
     this.#clock = clock;
-    const ofMachine = ({ access }: Entry, payload: string): boolean => access.id === payload.split(":", 1)[0];
+    const ofSubject = ({ access }: Entry, payload: string): boolean => access.id === payload.split(":", 1)[0];
     this.#known = new NotifiedCache(db, {
       entriesMax: ENTRIES_MAX,
       changes: [
-        { channel: "machines", concerns: ofMachine },
-        { channel: "shares", concerns: ofMachine },
+        { channel: "machines", concerns: ofSubject },
+        { channel: "shares", concerns: ofSubject },
+        { channel: "routes", concerns: ofSubject },
         // A change of a plan names the plan, not its tenants.
         { channel: "tenants" },
       ],
     });
     const forget = (): void => this.#queries.clear();
-    this.#unlisten = (["machines", "shares", "tenants"] as const).map((channel) =>
+    this.#unlisten = (["machines", "shares", "routes", "tenants"] as const).map((channel) =>
       db.listen(channel, { onPayload: forget, onGap: forget }),
     );
   }

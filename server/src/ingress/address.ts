@@ -1,13 +1,14 @@
 /**
- * Requests to machines by their public address, mostly from browsers: decides who has access, then forwards
- * like bridge.ts.
+ * Requests to machines and apps by their public address, mostly from browsers: decides who has access, then
+ * forwards like bridge.ts, or to an instance of the app.
  *
- * A public machine is open to everyone. Any other needs its share link, which is immediately exchanged for a
- * cookie so that the token is in no history and no `Referer`, or a key of its tenant with `machine:exec`.
+ * What is public is open to everyone. Anything else needs its share link, which is immediately exchanged for
+ * a cookie so that the token is in no history and no `Referer`, or a key of its tenant with `machine:exec`.
+ * Apps have no share links.
  *
  * Always:
- * - a caller without access learns nothing, not even whether the machine exists: 401, or 404 with a key of
- *   another tenant;
+ * - a caller without access learns nothing, not even whether anything has the address: 401, or 404 with a key
+ *   of another tenant;
  * - access is checked for every request (access.ts limits how old it may be); a revoked link opens nothing,
  *   and what it opened ends;
  * - the cookie of a share link opens nothing for pages of other hosts (page-origin.ts), except by a link that
@@ -21,16 +22,17 @@ import { authenticateKey, bearerOf } from "../auth/authenticate.ts";
 import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../auth/keys.ts";
 import { forHolder } from "../db/holder.ts";
 import { addressCaller } from "../fairness/semaphore.ts";
-import { type Outgoing, passOn } from "../http/answer.ts";
+import { type Outgoing, passOn, type PassedReply } from "../http/answer.ts";
 import { beginWork, callerOf, guardOf, type OpenRequest, rawOf, searchOf } from "../http/request.ts";
+import type { HostKind, HostSubject } from "../hosts/kinds.ts";
 import type { Route } from "../machines/addresses.ts";
 import type { Access } from "./access-store.ts";
 import { shareCookie, shareCookies } from "./cookies.ts";
-import { forward } from "./forward.ts";
+import { forwardToApp } from "./apps/forward.ts";
+import { forward, type ForwardOptions } from "./forward.ts";
 import { withoutCredential } from "./head.ts";
 import { isFromOtherPage } from "./page-origin.ts";
 import { admit, type IngressParts, takeRequest } from "./admit.ts";
-import { targetsOf } from "./target.ts";
 
 /** The parameter that holds a share token, and the one that holds a key on a WebSocket handshake. */
 const SHARE_PARAMETER = "t";
@@ -39,7 +41,7 @@ const KEY_PARAMETER = "access_token";
 const OTHER_PAGE =
   "a page of another host sent this request, and the cookie of a share link gives access only to its own host's pages; open the machine's address in a tab, or send a key with machine:exec";
 
-/** The credential that gave access; all null for a public machine. */
+/** The credential that gave access; all null for what is public. */
 type Credential = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
 
 /** The share tokens of a request: `token` is the query's, `links` are all. */
@@ -84,7 +86,7 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
   const access = known(parts, route.name, links) ?? (await find(parts, request, { name: route.name, links }));
   const { method = "GET" } = message;
   const isPage = (method === "GET" || method === "HEAD") && upgrade === undefined;
-  // A public machine needs no link, so one that has ended does no harm.
+  // What is public needs no link, so one that has ended does no harm.
   if (token !== undefined && isPage && !(access?.isPublic === true && !opens(access, token))) {
     const redirected = exchanged({ access, route, path, token });
     refund();
@@ -93,25 +95,61 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
   const credential = await credentialOf(parts, request, { access, route, token, links });
   if (access === undefined) throw new Refusal("missing_key", "");
   refund();
-  if (access.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
+  if (access.isSuspended) throw new Refusal("payment_required", `the tenant of this ${access.kind} is suspended`);
+  if (access.kind === "app") countForApp(parts, request, access.id);
   const side = request.key === undefined ? "ingress" : "api";
   await takeRequest(parts, request, { owner: request.key ?? access, side });
-  const { tenantId, id: machineId } = access;
+  const { tenantId } = access;
+  const machineId = access.kind === "machine" ? access.id : null;
   const right = { ...credential, what: "the connection", tenantId, machineId };
   await admit(parts, request, { right, owner: access, side });
-  const reply = await forward(parts, {
-    targets: targetsOf(access),
+  const options = {
     raw: rawOf(parts, request),
     path: withoutCredential(withoutCredential(path, SHARE_PARAMETER), KEY_PARAMETER),
     prefix: route.prefix,
     signal: request.presence.signal,
-  });
-  return passOn(reply);
+  };
+  return passOn(await FORWARDS[access.kind](parts, request, { access, options }));
+}
+
+interface Forwarding {
+  readonly access: Access;
+  readonly options: Omit<ForwardOptions, "target">;
+}
+
+type Forward = (parts: IngressParts, request: OpenRequest, forwarding: Forwarding) => Promise<PassedReply>;
+
+/** Forwards to what has the address, by its kind. */
+const FORWARDS: Readonly<Record<HostKind, Forward>> = {
+  machine: (parts, _, { access: { tenantId, id }, options }) =>
+    forward(parts, { ...options, target: { machine: { tenantId, id }, port: null } }),
+  app(parts, request, { access: { id: appId }, options }) {
+    let attempts = 0;
+    const onAttempt = (machineId: string): void => {
+      attempts += 1;
+      request.details = { appId, machineId, ...(attempts === 1 ? {} : { attempts }) };
+      if (attempts === 2) parts.appCounts.retried(appId);
+    };
+    return forwardToApp(parts, { ...options, appId, onAttempt });
+  },
+};
+
+/** The request is the app's in the log and in metrics. */
+function countForApp({ appCounts }: IngressParts, request: OpenRequest, appId: string): void {
+  request.details = { appId };
+  request.onAnswered = ({ status, seconds }) => appCounts.observe(appId, status, seconds);
+}
+
+/** A domain of an app, from the table of targets; undefined: the name is a label, or nothing has it. */
+function subjectOfDomain({ apps }: IngressParts, name: string): HostSubject | undefined {
+  const id = apps.appOf(name);
+  return id === undefined ? undefined : { kind: "app", id };
 }
 
 /** undefined: the database is to be asked. */
-function known({ hosts, access: table }: IngressParts, name: string, links: readonly string[]): Access | undefined {
-  const subject = hosts.known(name);
+function known(parts: IngressParts, name: string, links: readonly string[]): Access | undefined {
+  const { hosts, access: table } = parts;
+  const subject = subjectOfDomain(parts, name) ?? hosts.known(name);
   const access = subject && table.known(subject);
   return access === undefined || mayBeOld(access, links) ? undefined : access;
 }
@@ -128,7 +166,13 @@ async function find(
 }
 
 /** undefined: the name leads to nothing. */
-async function resolve({ hosts, access: table }: IngressParts, name: string): Promise<Access | undefined> {
+async function resolve(parts: IngressParts, name: string): Promise<Access | undefined> {
+  const { hosts, access: table } = parts;
+  // A domain may change its app, so it is never kept with the names.
+  if (name.includes(".")) {
+    const subject = subjectOfDomain(parts, name);
+    return subject && (await table.find(subject));
+  }
   const subject = await hosts.find(name);
   if (subject === undefined) return undefined;
   const access = await table.find(subject);
@@ -162,9 +206,9 @@ async function credentialOf(
   const key = await authenticateKey(parts, bearer, guardOf(parts, request));
   request.key = key;
   if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
-  // The same answer for another tenant's machine and for none, so that callers cannot tell which machines
-  // exist.
-  if (access?.tenantId !== key.tenantId) throw new Refusal("not_found", "your tenant has no machine at this address");
+  // The same answer for what another tenant has and for nothing, so that callers cannot tell what exists.
+  if (access?.tenantId !== key.tenantId)
+    throw new Refusal("not_found", "your tenant has no machine and no app at this address");
   return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
 }
 

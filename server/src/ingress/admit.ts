@@ -1,5 +1,5 @@
 /**
- * Counts requests for machines against the limits of whose they are.
+ * Counts requests for machines and apps against the limits of whose they are.
  */
 import type { AccessWatch, Right } from "../auth/access-watch.ts";
 import type { ConnectTokenAuthenticator } from "../auth/authenticate.ts";
@@ -13,11 +13,13 @@ import type { HostTable } from "../hosts/table.ts";
 import { beginWork, type OpenRequest, type RequestParts } from "../http/request.ts";
 import type { MachineAddresses } from "../machines/addresses.ts";
 import type { AccessTable } from "./access.ts";
-import type { ForwardServices } from "./forward.ts";
+import type { AppCounts } from "./apps/app-counts.ts";
+import type { AppForwardServices } from "./apps/forward.ts";
 
 /** What the ways to a machine need. */
-export interface IngressServices extends ForwardServices {
-  readonly addresses: Pick<MachineAddresses, "routeOf">;
+export interface IngressServices extends AppForwardServices {
+  readonly appCounts: AppCounts;
+  readonly addresses: Pick<MachineAddresses, "routeOf" | "routeOfDomain">;
   readonly hosts: HostTable;
   readonly access: AccessTable;
   readonly connectTokens: ConnectTokenAuthenticator;

@@ -67,7 +67,7 @@ export async function answerBridge(
   const right = { what: "the connection", keyId, expiresAt, tenantId, machineId: id, shareHash: null };
   await admit(parts, request, { right, owner: key, side: "api" });
   const target: ForwardOptions = {
-    targets: [{ machine: { id, tenantId }, port: portOf(id, port) }],
+    target: { machine: { id, tenantId }, port: portOf(id, port) },
     raw: rawOf(parts, request),
     path: withoutCredential(path, KEY_PARAMETER),
     prefix: `/v1/machines/${id}/connect/${port}`,

@@ -1,6 +1,6 @@
 /**
- * Forwards one request to one of a set of ports of machines and returns the guest's answer: the core of the
- * connect bridge and of the ingress.
+ * Forwards one request to a port of a machine and returns the guest's answer: the core of the connect bridge
+ * and of the ingress. Requests for apps are forwarded by apps/forward.ts, which tries several instances.
  *
  * Always:
  * - bodies are streamed, and neither side is read faster than the other reads;
@@ -25,11 +25,11 @@ import type { MachineCache } from "../machines/machine-cache.ts";
 import { nodeOf } from "../machines/record.ts";
 import { connectToGuest, type GuestConnection } from "./guest-connection.ts";
 import { type GuestPort, withGuestPort } from "./guest-port.ts";
-import { ask, isRepeatable, Unanswered } from "./guest-request.ts";
+import { ask, mayReuse, Unanswered } from "./guest-request.ts";
 import { answerHead } from "./head.ts";
 import type { IdleConnections } from "./idle-connections.ts";
 import { splice } from "./splice.ts";
-import { chooseTarget, type TargetSet } from "./target.ts";
+import type { TargetPort } from "./target.ts";
 
 /** What forwarding works with. */
 export interface ForwardServices {
@@ -41,7 +41,7 @@ export interface ForwardServices {
 }
 
 export interface ForwardOptions {
-  readonly targets: TargetSet;
+  readonly target: TargetPort;
   readonly raw: RawRequest;
   /** Path and query for the guest. */
   readonly path: string;
@@ -50,40 +50,71 @@ export interface ForwardOptions {
   readonly signal: AbortSignal;
 }
 
+/** One of several attempts to forward a request. */
+export interface Attempt {
+  /** Cancels connecting. */
+  readonly connecting: AbortSignal;
+  /** Holds the request open until the function that is returned is called: for its connection. */
+  readonly hold: () => () => void;
+  /** Whether a guest may have acted upon the request; set by the attempt. */
+  isSent: boolean;
+}
+
 /** Resolves when the head of the guest's answer has arrived. Throws a Refusal when none does. */
 export async function forward(services: ForwardServices, options: ForwardOptions): Promise<PassedReply> {
+  const only = { connecting: options.signal, hold: () => () => undefined, isSent: false };
   try {
-    const { cache, context, activity } = services;
-    const { machine, port } = chooseTarget(options.targets, (machineId) => activity.openIn(machineId));
-    const request = { machine, port, signal: options.signal };
-    return await withGuestPort({ cache, clock: context.clock }, request, (found) =>
-      throughPort(services, options, found),
-    );
+    return await forwardOnce(services, options, only);
   } catch (error) {
     options.raw.message.resume();
     throw error;
   }
 }
 
-async function throughPort(services: ForwardServices, options: ForwardOptions, port: GuestPort): Promise<PassedReply> {
-  const waiting = isRepeatable(options.raw) ? services.idle.take(port) : undefined;
+/** As `forward`, but leaves the body of a request unread while nothing was sent, for another attempt. */
+export function forwardOnce(
+  services: ForwardServices,
+  options: ForwardOptions,
+  attempt: Attempt,
+): Promise<PassedReply> {
+  const { cache, context } = services;
+  const request = { ...options.target, signal: attempt.connecting };
+  return withGuestPort({ cache, clock: context.clock }, request, (port) =>
+    throughPort(services, options, { port, attempt }),
+  );
+}
+
+interface Reached {
+  readonly port: GuestPort;
+  readonly attempt: Attempt;
+}
+
+async function throughPort(
+  services: ForwardServices,
+  options: ForwardOptions,
+  { port, attempt }: Reached,
+): Promise<PassedReply> {
+  const waiting = mayReuse(options.raw) ? services.idle.take(port) : undefined;
   if (waiting !== undefined) {
     try {
-      return await exchange(services, options, { port, connection: waiting });
+      return await exchange(services, options, { port, attempt, connection: waiting });
     } catch (error) {
       if (!(error instanceof Unanswered) || options.signal.aborted) throw error;
+      attempt.isSent = false;
     }
   }
   const { randomBytes } = services.context;
   const lasting = lasts(options.raw) ? { locate: port.locate, randomBytes } : null;
-  const connection = await connectToGuest(services.link, port, { signal: options.signal, lasting });
+  const connection = await connectToGuest(services.link, port, { signal: attempt.connecting, lasting });
   const answered = services.idle.waits(port);
   try {
-    return await exchange(services, options, { port, connection });
+    return await exchange(services, options, { port, attempt, connection });
   } catch (error) {
     // A repeatable request, of whose answer nothing has come.
-    if (error instanceof Unanswered && !options.signal.aborted && (await hasLeft(services, port)))
+    if (error instanceof Unanswered && !options.signal.aborted && (await hasLeft(services, port))) {
+      attempt.isSent = false;
       throw new NotRunning("the machine left its node while it was asked");
+    }
     throw error;
   } finally {
     answered();
@@ -103,19 +134,23 @@ async function hasLeft({ cache }: ForwardServices, { tenantId, machineId, node }
 const lasts = ({ upgrade, message }: RawRequest): boolean =>
   upgrade !== undefined || (message.headers.accept ?? "").includes("text/event-stream");
 
-interface Dialed {
-  readonly port: GuestPort;
+interface Dialed extends Reached {
   readonly connection: GuestConnection;
 }
 
 async function exchange(
   services: ForwardServices,
   { raw, path, prefix, signal }: ForwardOptions,
-  { port, connection }: Dialed,
+  { port, attempt, connection }: Dialed,
 ): Promise<PassedReply> {
   const { socket } = connection;
   const end = (): void => void socket.destroy();
-  const isInUse = useOf(services, { port, connection }, () => signal.removeEventListener("abort", end));
+  const release = attempt.hold();
+  const isInUse = useOf(services, { port, connection }, () => {
+    signal.removeEventListener("abort", end);
+    release();
+  });
+  attempt.isSent = true;
   signal.addEventListener("abort", end, { once: true });
   if (signal.aborted) end();
   try {
@@ -135,7 +170,11 @@ async function exchange(
  * Counts the machine as used until the connection is closed or free for another request. The result says
  * whether it is in use.
  */
-function useOf({ activity, idle }: ForwardServices, { port, connection }: Dialed, onOver: () => void): () => boolean {
+function useOf(
+  { activity, idle }: ForwardServices,
+  { port, connection }: Omit<Dialed, "attempt">,
+  onOver: () => void,
+): () => boolean {
   const { socket } = connection;
   const closed = activity.opened(port.machineId);
   let isInUse = true;

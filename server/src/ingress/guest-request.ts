@@ -44,12 +44,17 @@ export interface GuestAnswer {
  */
 export class Unanswered extends Refusal {}
 
+const REPEATABLE_METHODS: ReadonlySet<string | undefined> = new Set(["GET", "HEAD", "OPTIONS"]);
+
+/** Whether a request may be sent a second time: a safe method without a body (RFC 9110, 9.2.1). */
+const isRepeatable = ({ message, upgrade }: RawRequest): boolean =>
+  upgrade === undefined && !hasBody(message) && REPEATABLE_METHODS.has(message.method);
+
 /**
- * Whether a request may be sent a second time, and so on a connection that the guest may be closing: a safe
- * method without a body (RFC 9110, 9.2.1).
+ * Whether it may be sent on a connection that waited and that the guest may be closing, and leaves its own
+ * for another request. Where the answer to HEAD ends is not certain (answer-frame.ts).
  */
-export const isRepeatable = ({ message, upgrade }: RawRequest): boolean =>
-  upgrade === undefined && !hasBody(message) && (message.method === "GET" || message.method === "OPTIONS");
+export const mayReuse = (raw: RawRequest): boolean => isRepeatable(raw) && raw.message.method !== "HEAD";
 
 /** Throws a Refusal; Unanswered only for a request that is repeatable. */
 export async function ask(
@@ -123,7 +128,7 @@ function open({ socket, frame, isReused }: GuestConnection, { raw, path, prefix 
   const { message, upgrade, isFromProxy } = raw;
   const { method = "GET", socket: caller } = message;
   const upgradeTo = upgrade === undefined ? null : (message.headers.upgrade ?? null);
-  const isKept = isRepeatable(raw);
+  const isKept = mayReuse(raw);
   const remoteAddress = caller.remoteAddress ?? "";
   const facts = { prefix, remoteAddress, isFromProxy, isEncrypted: "encrypted" in caller, upgradeTo, isKept };
   const request = httpRequest({
@@ -137,9 +142,9 @@ function open({ socket, frame, isReused }: GuestConnection, { raw, path, prefix 
     insecureHTTPParser: true,
     setHost: false,
   });
-  if (!isKept) return request;
+  if (!isRepeatable(raw)) return request;
   // The client then emits `free` on the connection instead of closing it.
-  request.shouldKeepAlive = true;
+  request.shouldKeepAlive = isKept;
   frame.begin(method);
   // After the client has attached its listener: an earlier one would consume bytes that have arrived already.
   if (!isReused) request.once("socket", () => socket.on("data", (chunk: Buffer) => frame.take(chunk)));

@@ -1,6 +1,7 @@
 /**
- * What happens to every request for a machine, in this order: request id → host, transfer coding → way in →
- * rate of the address or the key → access → rate and open requests of the owner → turn → forward → log.
+ * What happens to every request for a machine or an app, in this order: request id → host, transfer coding →
+ * way in → rate of the address or the key → access → rate and open requests of the owner → turn → forward →
+ * log.
  *
  * Always:
  * - There are two ways in: a public address (address.ts), and the bridge of the API, for callers with a key
@@ -17,11 +18,13 @@ import { answerBridge, type BridgeRoute, bridgeRouteOf } from "./bridge.ts";
 
 type Way = { readonly address: Route; readonly target: string } | { readonly bridge: BridgeRoute };
 
-/** Serves requests for machines; `rest` serves the others, and those of nodes. */
+/** Serves requests for machines and apps; `rest` serves the others, and those of nodes. */
 export function ingressService(parts: IngressParts, rest: HttpService): HttpService {
   const wayOf = ({ headers, url = "" }: IncomingMessage): Way | undefined => {
     const target = targetOf(url);
-    const address = parts.addresses.routeOf(headers.host, target);
+    const { addresses, apps } = parts;
+    const domain = addresses.routeOfDomain(headers.host, (name) => apps.appOf(name) !== undefined);
+    const address = domain ?? addresses.routeOf(headers.host, target);
     if (address !== undefined) return { address, target };
     const bridge = bridgeRouteOf(target);
     return bridge && { bridge };

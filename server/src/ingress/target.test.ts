@@ -3,45 +3,78 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chooseTarget, type TargetPort, type TargetSet, targetsOf } from "./target.ts";
+import { isPassedOver, NO_FAILURES, PASSED_OVER_MS, withFailure, withoutFailure } from "./apps/failures.ts";
+import { type Choice, chooseTarget, type TargetPort } from "./target.ts";
 
 const target = (id: string): TargetPort => ({ machine: { tenantId: "tenant-1", id }, port: 80 });
+const three = [target("a"), target("b"), target("c")];
 
-test("a set of one is its port, whatever is open there", () => {
-  const one: TargetSet = [target("a")];
-  assert.equal(
-    chooseTarget(one, () => 1_000),
-    one[0],
-  );
+const chosenOf = (choice: Partial<Choice>, targets = three): string | undefined =>
+  chooseTarget(targets, { openIn: () => 0, isPassedOver: () => false, tried: new Set(), turn: 0, ...choice })?.machine
+    .id;
+
+test("a set of one is its port, whatever is open there, also if it refused; once", () => {
+  const one = [target("a")];
+  assert.equal(chosenOf({ openIn: () => 1_000, isPassedOver: () => true }, one), "a");
+  assert.equal(chosenOf({ tried: new Set("a") }, one), undefined);
+  assert.equal(chosenOf({}, []), undefined);
 });
 
-test("of several ports the least busy one is chosen, of equals the first", () => {
-  const three: TargetSet = [target("a"), target("b"), target("c")];
-  for (const [open, chosen] of [
-    [{ a: 0, b: 0, c: 0 }, "a"],
-    [{ a: 1, b: 0, c: 0 }, "b"],
-    [{ a: 2, b: 2, c: 1 }, "c"],
-    [{ a: 1, b: 2, c: 1 }, "a"],
-    [{ a: 5, b: 4, c: 3 }, "c"],
+test("of several ports the least busy one is chosen, and of equals they take turns", () => {
+  for (const [open, turn, chosen] of [
+    [{ a: 0, b: 0, c: 0 }, 0, "a"],
+    [{ a: 0, b: 0, c: 0 }, 1, "b"],
+    [{ a: 0, b: 0, c: 0 }, 5, "c"],
+    [{ a: 1, b: 0, c: 0 }, 0, "b"],
+    [{ a: 1, b: 0, c: 0 }, 2, "c"],
+    [{ a: 2, b: 2, c: 1 }, 0, "c"],
+    [{ a: 1, b: 2, c: 1 }, 1, "c"],
+    [{ a: 5, b: 4, c: 3 }, 1, "c"],
   ] as const)
-    assert.equal(chooseTarget(three, (id) => open[id as "a"]).machine.id, chosen, JSON.stringify(open));
+    assert.equal(chosenOf({ openIn: (id) => open[id as "a"], turn }), chosen, `${JSON.stringify(open)} ${turn}`);
 });
 
-test("requests that stay open are spread evenly over the ports", () => {
-  const two: TargetSet = [target("a"), target("b")];
-  const open = new Map<string, number>();
-  for (let request = 0; request < 10; request += 1) {
-    const { machine } = chooseTarget(two, (id) => open.get(id) ?? 0);
-    open.set(machine.id, (open.get(machine.id) ?? 0) + 1);
+test("requests one after the other, and requests that stay open, are spread evenly", () => {
+  const counted = new Map<string, number>();
+  for (let turn = 0; turn < 9; turn += 1) {
+    const id = chosenOf({ turn }) ?? "";
+    counted.set(id, (counted.get(id) ?? 0) + 1);
   }
-  assert.deepEqual(Object.fromEntries(open), { a: 5, b: 5 });
+  assert.deepEqual(Object.fromEntries(counted), { a: 3, b: 3, c: 3 });
+  const open = new Map<string, number>();
+  for (let turn = 0; turn < 9; turn += 1) {
+    const id = chosenOf({ openIn: (each) => open.get(each) ?? 0, turn: turn * 3 }) ?? "";
+    open.set(id, (open.get(id) ?? 0) + 1);
+  }
+  assert.deepEqual(Object.fromEntries(open), { a: 3, b: 3, c: 3 });
 });
 
-test("a machine's host name leads to its first published port", () => {
-  const access = { kind: "machine", id: "mach-1", tenantId: "tenant-1", isPublic: true, isSuspended: false } as const;
-  const targets = targetsOf({ ...access, shareHash: null, requestsPerSecond: 1, burst: 1 });
-  assert.deepEqual(
-    targets.map(({ machine: { tenantId, id }, port }) => ({ tenantId, id, port })),
-    [{ tenantId: "tenant-1", id: "mach-1", port: null }],
-  );
+test("what was tried is not chosen again, and what refused only if nothing else is left", () => {
+  const refused = (...ids: readonly string[]) => ({ isPassedOver: (id: string) => ids.includes(id) });
+  for (const [choice, chosen] of [
+    [{ ...refused("a") }, "b"],
+    [{ ...refused("a", "b"), openIn: (id: string) => (id === "c" ? 9 : 0) }, "c"],
+    [{ ...refused("a", "b", "c") }, "a"],
+    [{ tried: new Set("a") }, "b"],
+    [{ tried: new Set(["a", "b"]), ...refused("c") }, "c"],
+    [{ tried: new Set(["a"]), ...refused("b") }, "c"],
+    [{ tried: new Set(["a", "b", "c"]) }, undefined],
+  ] as const)
+    assert.equal(chosenOf(choice), chosen);
+});
+
+test("a target that refused is passed over for a second, or until it accepts", () => {
+  const one = withFailure(NO_FAILURES, "a", 1_000);
+  for (const [now, isOver] of [
+    [1_000, true],
+    [1_000 + PASSED_OVER_MS - 1, true],
+    [1_000 + PASSED_OVER_MS, false],
+  ] as const)
+    assert.equal(isPassedOver(one, "a", now), isOver);
+  assert.equal(isPassedOver(one, "b", 1_000), false);
+  assert.equal(isPassedOver(withoutFailure(one, "a"), "a", 1_000), false);
+  assert.equal(withoutFailure(one, "b"), one);
+  const again = withFailure(one, "a", 1_500);
+  assert.equal(isPassedOver(again, "a", 1_000 + PASSED_OVER_MS), true);
+  assert.deepEqual([...withFailure(again, "b", 9_000).keys()], ["b"], "what has passed is dropped");
 });

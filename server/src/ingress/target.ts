@@ -1,9 +1,7 @@
 /**
- * Where a request may be forwarded to: a set of ports of machines, each of which can answer it. Pure.
+ * Where a request may be forwarded to, and which of several ports gets it. Pure.
  */
-import type { HostKind } from "../hosts/kinds.ts";
 import type { MachineName } from "../machines/record.ts";
-import type { Access } from "./access-store.ts";
 
 export interface TargetPort {
   readonly machine: MachineName;
@@ -11,27 +9,33 @@ export interface TargetPort {
   readonly port: number | null;
 }
 
-/** Not empty. */
-export type TargetSet = readonly [TargetPort, ...TargetPort[]];
-
-const TARGETS: Readonly<Record<HostKind, (access: Access) => TargetSet>> = {
-  machine: (machine) => [{ machine, port: null }],
-};
-
-/** What the host name of the subject leads to. */
-export const targetsOf = (access: Access): TargetSet => TARGETS[access.kind](access);
+/** What a target is chosen by. */
+export interface Choice {
+  /** How many requests are open there. */
+  readonly openIn: (machineId: string) => number;
+  /** Whether it refused a moment ago. */
+  readonly isPassedOver: (machineId: string) => boolean;
+  /** Machines that this request was tried on. */
+  readonly tried: ReadonlySet<string>;
+  /** Counts requests: the next one begins with the next of those that are equal. */
+  readonly turn: number;
+}
 
 /**
- * The target whose machine has the fewest commands and connections open; of equals the first, so that
- * requests one after the other meet its idle connections.
+ * The target with the fewest open requests, of those that were not tried and did not refuse lately; of
+ * equals, they take turns. Those that refused are chosen only if nothing else is left. null: all were tried.
  */
-export function chooseTarget(targets: TargetSet, openIn: (machineId: string) => number): TargetPort {
-  let [chosen] = targets;
-  if (targets.length === 1) return chosen;
+export function chooseTarget(targets: readonly TargetPort[], choice: Choice): TargetPort | null {
+  const { openIn, isPassedOver, tried, turn } = choice;
+  const left = targets.filter(({ machine }) => !tried.has(machine.id));
+  const accepting = left.filter(({ machine }) => !isPassedOver(machine.id));
+  const among = accepting.length > 0 ? accepting : left;
+  let chosen: TargetPort | null = null;
   let fewest = Infinity;
-  for (const target of targets) {
-    const open = openIn(target.machine.id);
-    if (open < fewest) [chosen, fewest] = [target, open];
+  for (let step = 0; step < among.length; step += 1) {
+    const target = among[(turn + step) % among.length];
+    const open = target === undefined ? Infinity : openIn(target.machine.id);
+    if (target !== undefined && open < fewest) [chosen, fewest] = [target, open];
   }
   return chosen;
 }
