@@ -2,14 +2,13 @@
  * The ingress for a test file, in its process, beside a server on the same database.
  */
 import { after } from "node:test";
-import type { Clock } from "@flotilla/base/clock";
-import { type RunningIngress, startIngress } from "../../src/ingress-main.ts";
+import { type IngressOptions, type RunningIngress, startIngress } from "../../src/ingress-main.ts";
 import type { TestServer } from "./server.ts";
 
 /** Stopped after the tests of the file. Call it after startTestServer. */
 export async function startTestIngress(
   { databaseUrl }: TestServer,
-  options: { readonly clock?: Clock } = {},
+  options: Partial<IngressOptions> = {},
 ): Promise<RunningIngress> {
   const ingress = await startIngress({
     listen: { host: "127.0.0.1", port: 0 },
