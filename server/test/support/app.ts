@@ -3,17 +3,29 @@
  * rollout would.
  */
 import { randomBytes } from "node:crypto";
+import type { Course, ReleaseSpec } from "../../src/apps/release.ts";
 import { type Database, type Queryable, sql } from "../../src/db/database.ts";
 import { until } from "../../../test/support/until.ts";
 
 export interface NewTestApp {
   readonly tenantId: string;
   readonly name: string;
-  /** Its instances. None is in the table of targets yet. */
+  /**
+   * Its instances. None is in the table of targets yet, and they leave the apps that had them before.
+   */
   readonly machineIds?: readonly string[];
   readonly domain?: string | null;
   readonly isPublic?: boolean;
 }
+
+const SPEC: ReleaseSpec = {
+  ...{ cpus: 1, memoryMb: 256, port: 80, env: {}, hasNetwork: true },
+  ...{ graceMs: 10_000, health: null },
+};
+const COURSE: Course = {
+  strategy: { type: "rolling", batchSize: 1, waitMs: 0 },
+  ...{ usesHealthCheck: false, placingMs: 60_000, checkingMs: 180_000 },
+};
 
 const nextVersion = async (db: Queryable): Promise<number> => {
   const next = sql`UPDATE app_routes_version SET version = version + 1 RETURNING version`;
@@ -27,13 +39,17 @@ export async function insertTestApp(db: Database, app: NewTestApp): Promise<stri
   await db.transaction(async (transaction) => {
     const made = await nextVersion(transaction);
     await transaction.execute(sql`
+      WITH freed AS (DELETE FROM app_instances WHERE machine_id = ANY(${[...machineIds]}::text[]) RETURNING app_id)
+      UPDATE apps SET route_version = ${made} WHERE id IN (SELECT app_id FROM freed)`);
+    await transaction.execute(sql`
       INSERT INTO apps (id, tenant_id, name, count, current_release, last_release, domain, is_public, created_by, created_at,
         updated_at, route_version)
       VALUES (${id}, ${tenantId}, ${name}, ${machineIds.length}, 1, 1, ${domain}, ${isPublic}, 'key-test', now(), now(), ${made})`);
     await transaction.execute(sql`
       INSERT INTO app_releases (app_id, number, image, resolved_image, digest, spec, course, why, made_by, made_at)
-      VALUES (${id}, 1, 'local/busybox', 'local/busybox', 'sha256:0', '{}', '{}', 'a test made it', 'key-test', now())`);
-    // A plan that knows the machines as they are has nothing to do.
+      VALUES (${id}, 1, 'local/busybox', 'local/busybox', 'sha256:0', ${JSON.stringify(SPEC)}::jsonb,
+        ${JSON.stringify(COURSE)}::jsonb, 'a test made it', 'key-test', now())`);
+    // No plan is made while its machines stay as they are here.
     await transaction.execute(sql`
       INSERT INTO app_instances (machine_id, app_id, release, made_at, seen)
       SELECT m.id, ${id}, 1, now(), m.revision::text FROM machines m WHERE m.id = ANY(${[...machineIds]}::text[])`);

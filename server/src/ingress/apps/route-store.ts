@@ -29,7 +29,7 @@ export async function listRouteChanges(db: Queryable, known: number): Promise<Ro
         SELECT i.machine_id FROM app_instances i WHERE i.app_id = a.id AND i.is_routed ORDER BY i.made_at, i.machine_id
       ) AS "machineIds"
     FROM app_routes_version v
-    LEFT JOIN apps a ON a.route_version > ${known} AND (a.deleted_at IS NULL OR ${known} > ${VERSION_OF_NOTHING})`);
+    LEFT JOIN apps a ON a.route_version > ${known} AND (a.deleted_at IS NULL OR ${known > VERSION_OF_NOTHING}::boolean)`);
   const changes = rows.flatMap((row) => (row.id === null ? [] : [changeOf(row)]));
   return { version: rows[0]?.latest ?? VERSION_OF_NOTHING, changes };
 }
