@@ -17,7 +17,7 @@ import { startMachineServer } from "./support/machine-server.ts";
 import { startTestNode } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
-const { client, server, context, node } = await startMachineServer();
+const { client, server, context, node } = await startMachineServer({ publicUrl: "http://fleet.example.net:8080" });
 const other = await startTestNode(server, "node-b");
 const second = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
 const ingress = await startTestIngress(server);

@@ -13,10 +13,10 @@ import { startMachineServer } from "./support/machine-server.ts";
 import { startTestNode } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
-const { client, server, context, node } = await startMachineServer();
+const { client, server, context, node } = await startMachineServer({ publicUrl: "http://fleet.example.net:8080" });
 const other = await startTestNode(server, "node-b");
 // Two servers step the same apps.
-await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
+const unnamed = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
 const guest = await httpGuest((_, response) => response.end("ok"));
 const IMAGE = "local/busybox";
 /** A port on which nothing listens: the guest never accepts. */
@@ -304,6 +304,11 @@ test("what cannot be is refused at once, with the field or the numbers, and leav
     assert.equal(refused.status, status, `${JSON.stringify(fields)}: ${refused.text}`);
     assert.match(refused.text, text);
   }
+  for (const host of ["fleet.example.net", "FLEET.example.net."])
+    assert.match((await deploy("never", { domain: host })).text, /one of this fleet/);
+  const unknown = await deploy("never", { domain: "shop.example.com" }, { by: unnamed.client });
+  assert.equal(unknown.status, 409, unknown.text);
+  assert.match(unknown.text, /FLOTILLA_PUBLIC_URL/);
   assert.equal((await client.get("/v1/apps/never")).status, 404);
   for (const [method, path] of [
     ["POST", "/promote"],

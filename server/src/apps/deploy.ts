@@ -109,8 +109,7 @@ export async function deploymentOf(
   const { image } = request;
   const spec = specOf(request);
   const secretEnv = secretsOf(request);
-  const { addresses } = services;
-  const domain = request.domain ? checkDomain(request.domain, (host) => addresses.isOwnHost(host)) : undefined;
+  const domain = request.domain ? checkDomain(request.domain, services.addresses) : undefined;
   const { digest, reference } = await resolveImage(services, { tenantId, image, spec, signal });
   return {
     inputs: { image, digest, spec, secretEnv },

@@ -57,8 +57,8 @@ test("a name is a host label, and not an id", () => {
 });
 
 test("a domain is a host name that is not the fleet's own", () => {
-  const isOurs = (host: string): boolean => host.endsWith(".fleet.example");
-  assert.equal(checkDomain("Shop.Example.COM.", isOurs), "shop.example.com");
+  const fleet = { isNamed: true, isOwnHost: (host: string): boolean => host.endsWith(".fleet.example") };
+  assert.equal(checkDomain("Shop.Example.COM.", fleet), "shop.example.com");
   for (const domain of [
     "shop",
     "a..b",
@@ -68,7 +68,9 @@ test("a domain is a host name that is not the fleet's own", () => {
     "a.fleet.example",
     `${"a.".repeat(130)}b`,
   ])
-    refused(() => checkDomain(domain, isOurs), "domain");
+    refused(() => checkDomain(domain, fleet), "domain");
+  const unnamed = { ...fleet, isNamed: false };
+  refused(() => checkDomain("shop.example.com", unnamed), "domain");
 });
 
 test("what an environment and a check cannot be is refused with its field", () => {

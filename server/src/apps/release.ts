@@ -18,6 +18,7 @@ import {
   PLACING_SECONDS_DEFAULT,
   STOP_GRACE_SECONDS_DEFAULT,
 } from "@flotilla/contract/limits";
+import type { MachineAddresses } from "../machines/addresses.ts";
 import { checkArguments, checkEnvironment } from "../machines/environment.ts";
 import type { Strategy } from "./rollout/facts.ts";
 
@@ -80,15 +81,21 @@ export function checkName(name: string): string {
     : refuse("name", `name ${shown} is not a host label: up to 63 lower-case letters, digits and "-" between them`);
 }
 
-/** A domain in lower case. `isOurs`: whether the host is one of the fleet's own. */
-export function checkDomain(domain: string, isOurs: (host: string) => boolean): string {
+/**
+ * A domain in lower case. No app may have a host of the fleet itself: it would get the keys of its tenants.
+ */
+export function checkDomain(domain: string, fleet: Pick<MachineAddresses, "isNamed" | "isOwnHost">): string {
   const host = domain.toLowerCase().replace(/\.$/, "");
   const labels = host.split(".");
   const isGood = labels.length > 1 && labels.every((label) => LABEL.test(label)) && isIP(host) === 0;
   if (!isGood || host.length > 253)
     return refuse("domain", `domain ${JSON.stringify(domain)} is not a host name such as shop.example.com`);
-  if (isOurs(host))
+  if (fleet.isOwnHost(host))
     return refuse("domain", `domain ${host} is one of this fleet; leave it out, and the app has a name below it`);
+  if (!fleet.isNamed) {
+    const text = `domain ${host} might be one of this fleet, which does not know its own: its operator sets FLOTILLA_PUBLIC_URL`;
+    throw new Refusal("conflict", text, { field: "domain" });
+  }
   return host;
 }
 

@@ -23,6 +23,8 @@ export interface Route {
 }
 
 export class MachineAddresses {
+  /** Whether the names of this server are known: an app may not have one of them as its domain. */
+  readonly isNamed: boolean;
   readonly #machines: URL | null;
   #server: URL;
 
@@ -33,7 +35,8 @@ export class MachineAddresses {
   constructor({ machinesUrl, publicUrl }: { readonly machinesUrl: string | null; readonly publicUrl: string | null }) {
     this.#machines = machinesUrl === null ? null : new URL(machinesUrl);
     this.#server = new URL(publicUrl ?? "http://127.0.0.1");
-    if (publicUrl !== null) this.listensAt = () => undefined;
+    this.isNamed = publicUrl !== null;
+    if (this.isNamed) this.listensAt = () => undefined;
   }
 
   /** Sets where the server listens, which is its address unless `publicUrl` is configured. */
