@@ -82,9 +82,11 @@ export function pair(text: string, before: Readonly<Record<string, string>> = {}
 /** Collects repeated values. */
 export const collect = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
 
-/** Collects port numbers. */
-export function ports(text: string, before: readonly number[] = []): readonly number[] {
-  const port = count(text);
-  if (port > 65_535) throw new InvalidArgumentError("Expected a port from 1 to 65535.");
-  return [...before, port];
+export function port(text: string): number {
+  const number = count(text);
+  if (number > 65_535) throw new InvalidArgumentError("Expected a port from 1 to 65535.");
+  return number;
 }
+
+/** Collects port numbers. */
+export const ports = (text: string, before: readonly number[] = []): readonly number[] => [...before, port(text)];

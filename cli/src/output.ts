@@ -138,9 +138,48 @@ export class Output {
     return this.#streams.errors.isTTY === true && !this.isJson;
   }
 
+  /** Lines that replace the ones before on a terminal; elsewhere the first line, whenever it is another. */
+  live(): Live {
+    return new Live(this.#streams.errors, this.isWatched ? "terminal" : this.isJson ? "nothing" : "changes");
+  }
+
   /** A progress line during long work; nothing without a terminal. */
   progress(text: string): Progress {
     return new Progress(this.#streams.errors, this.#clock, this.isWatched ? text : null);
+  }
+}
+
+class Live {
+  readonly #stream: NodeJS.WriteStream;
+  readonly #to: "terminal" | "changes" | "nothing";
+  /** How many lines there are to replace. */
+  #shown = 0;
+  #last = "";
+
+  constructor(stream: NodeJS.WriteStream, to: "terminal" | "changes" | "nothing") {
+    this.#stream = stream;
+    this.#to = to;
+  }
+
+  show(lines: readonly string[]): void {
+    const [first = ""] = lines;
+    if (this.#to === "changes" && first !== this.#last) this.#stream.write(`${clean(first)}\n`);
+    if (this.#to === "terminal") this.#replace(lines);
+    this.#last = first;
+  }
+
+  #replace(lines: readonly string[]): void {
+    const [columns, rows] = [this.#stream.columns || 80, this.#stream.rows || 24];
+    // What is above the top of the terminal cannot be replaced, nor what it broke into two lines.
+    const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), `… ${lines.length - rows + 2} more`];
+    const drawn = fitting.map((line) => `${clean(line).slice(0, columns - 1)}\x1b[K\n`).join("");
+    this.#stream.write(`${this.#shown === 0 ? "" : `\x1b[${this.#shown}A\r`}${drawn}\x1b[J`);
+    this.#shown = fitting.length;
+  }
+
+  /** What was shown last stays. */
+  [Symbol.dispose](): void {
+    this.#shown = 0;
   }
 }
 

@@ -6,6 +6,7 @@
 import { type Setting, settings, type Program } from "@flotilla/contract/settings";
 import { Command, CommanderError, Option } from "commander";
 import { addAccountCommands } from "./account/commands.ts";
+import { addAppCommands } from "./app/commands.ts";
 import { addAuditCommands } from "./audit/commands.ts";
 import { addAuthorityCommands } from "./authority/commands.ts";
 import { addBackupCommands } from "./backup/commands.ts";
@@ -48,6 +49,7 @@ export function buildProgram(tree: Tree): Command {
     .helpOption("-h, --help", "show this help");
   root.commandsGroup("Use:");
   addMachineCommands(tree, root);
+  addAppCommands(tree, root);
   addImageCommands(tree, root);
   addOperationCommands(tree, root);
   addEventsCommand(tree, root);

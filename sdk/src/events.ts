@@ -117,7 +117,7 @@ async function* readFramed(answer: Response): AsyncGenerator<ExecEvent, void, un
   }
 }
 
-/** A line of a machine's log. */
+/** A line of the log of a machine or an app. */
 export interface LogRecord {
   /** When its node received it, in RFC 3339. */
   readonly timestamp: string;
@@ -125,12 +125,14 @@ export interface LogRecord {
   readonly message: string;
   /** `node`: a line of the node's, such as how the workload ended. */
   readonly source: "workload" | "node";
+  /** In the log of an app: whose line it is. */
+  readonly instanceId?: string;
 }
 
 /**
- * The lines of an answer to `listMachineLogs` with query `format: "json"`, as they arrive; with `follow`
- * until the machine is deleted. Throws a FlotillaError with code `unreachable` when the stream broke, and
- * with `aborted` when `signal`, the call's own, was.
+ * The lines of an answer to `listMachineLogs` or `listAppLogs` with query `format: "json"`, as they arrive;
+ * with `follow` until the machine or the app is deleted. Throws a FlotillaError with code `unreachable` when
+ * the stream broke, and with `aborted` when `signal`, the call's own, was.
  */
 export async function* readLogRecords(
   answer: Response,
