@@ -400,16 +400,18 @@ test("a plan of a deploy says what would happen and does nothing; an explanation
 });
 
 test("a log has the lines of all instances, each with its instance", async () => {
-  await deployed("log", { replicas: 2 });
+  await deployed("log", { replicas: 2, image: "local/speaks" });
   const app = await settled("log");
   const answer = await client.get("/v1/apps/log/logs?tail=100");
   assert.equal(answer.status, 200, answer.text);
   assert.equal(answer.headers.get("content-type"), "text/event-stream");
-  for (const line of answer.text.split("\n\n").filter((each) => each.trim() !== ""))
-    assert.ok(
-      ids(app).some((id) => line.trim().startsWith(`data: [${id}] `)),
-      line,
-    );
+  const lines = answer.text.split("\n\n").filter((each) => each.trim() !== "");
+  assert.deepEqual(
+    lines.toSorted(),
+    ids(app)
+      .map((id) => `data: [${id}] local/speaks:latest`)
+      .toSorted(),
+  );
   assert.equal((await client.get("/v1/apps/log/logs?tail=1000000")).status, 400);
   await destroy("log");
 });

@@ -2,8 +2,9 @@
  * Images without bytes, for the fake driver.
  *
  * FAKE: any reference exists unless it contains a key of FAULTS. `slow-<ms>` in a reference makes its pull
- * take that long, `broken` makes it fail; `too-large` makes an import fail on a full disk. Kept in memory:
- * after a restart any digest is accepted as an image.
+ * take that long, `broken` makes it fail; `too-large` makes an import fail on a full disk. The command of an
+ * image with `speaks` prints a line and runs on. Kept in memory: after a restart any digest is accepted as an
+ * image.
  */
 import { createHash } from "node:crypto";
 import { orAborted } from "@flotilla/base/abort";
@@ -162,7 +163,10 @@ export class FakeImages implements Images {
       lastUsedAt: this.#clock.now(),
       tenantId,
       source: reference,
-      configuration: { env: [`FAKE_IMAGE=${reference}`], workdir: "/", user: "", entrypoint: [], command: [] },
+      configuration: {
+        ...{ env: [`FAKE_IMAGE=${reference}`], workdir: "/", user: "", entrypoint: [] },
+        command: reference.includes("speaks") ? ["sh", "-c", "echo $FAKE_IMAGE; sleep 1000000"] : [],
+      },
       rootPath: `/fake/${digest}`,
       rootBytes: 0,
     };
