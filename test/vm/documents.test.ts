@@ -19,7 +19,12 @@ after(async () => await registry?.[Symbol.asyncDispose]());
 test("the commands of the README and of workloads do in real machines what they say", { skip }, async () => {
   await using host = await startDocumentHost(async () => {
     registry = await startRegistry();
-    await pushImage(registry, "library/alpine", await busyboxPlatforms());
+    const platforms = await busyboxPlatforms();
+    await pushImage(registry, "library/alpine", platforms);
+    // In place of nginx: a server of the same port.
+    const serving = { Cmd: ["sh", "-c", "mkdir /www && echo hello >/www/index.html && httpd -f -p 80 -h /www"] };
+    const servers = platforms.map((platform) => ({ ...platform, config: { ...platform.config, ...serving } }));
+    for (const tag of ["latest", "1.29"]) await pushImage(registry, `library/nginx:${tag}`, servers);
     return { FLOTILLA_CACHE_DIR: cacheDirectory, FLOTILLA_REGISTRY_MIRRORS: `docker.io=${registry.url}` };
   });
   const blocks = ["README.md", "docs/workloads.md"].flatMap((file) => blocksOf(file).blocks);

@@ -2,9 +2,8 @@
  * Images without bytes, for the fake driver.
  *
  * FAKE: any reference exists unless it contains a key of FAULTS. `slow-<ms>` in a reference makes its pull
- * take that long, `broken` makes it fail; `too-large` makes an import fail on a full disk. The command of an
- * image with `speaks` prints a line and runs on. Kept in memory: after a restart any digest is accepted as an
- * image.
+ * take that long, `broken` makes it fail; `too-large` makes an import fail on a full disk. COMMANDS has
+ * what images run. Kept in memory: after a restart any digest is accepted as an image.
  */
 import { createHash } from "node:crypto";
 import { orAborted } from "@flotilla/base/abort";
@@ -32,6 +31,15 @@ const FAULTS: readonly (readonly [string, ImageFault, string])[] = [
   ["outlawed", "image_not_allowed", "is of a registry that is not allowed here"],
   ["foreign", "image_wrong_platform", "has no variant for this node"],
 ];
+
+/** Part of a reference → what a machine of the image runs unless it is given a command. */
+const COMMANDS: readonly (readonly [string, string])[] = [
+  ["speaks", "echo $FAKE_IMAGE; sleep 1000000"],
+  ["nginx", "listen 80 200; sleep 1000000"],
+];
+
+const commandOf = (reference: string): readonly string[] =>
+  COMMANDS.filter(([part]) => reference.includes(part)).flatMap(([, line]) => ["sh", "-c", line]);
 
 const isLocalName = (reference: string): boolean => reference.startsWith("local/");
 const keyOf = (reference: string, tenantId: string | null): string =>
@@ -165,7 +173,7 @@ export class FakeImages implements Images {
       source: reference,
       configuration: {
         ...{ env: [`FAKE_IMAGE=${reference}`], workdir: "/", user: "", entrypoint: [] },
-        command: reference.includes("speaks") ? ["sh", "-c", "echo $FAKE_IMAGE; sleep 1000000"] : [],
+        command: [...commandOf(reference)],
       },
       rootPath: `/fake/${digest}`,
       rootBytes: 0,
