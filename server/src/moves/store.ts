@@ -130,7 +130,7 @@ export async function changeOwner(
   { moveId, hasMemory, pausedAt }: OwnerChange,
 ): Promise<MachineRecord | undefined> {
   const now = instantOf(context.clock.now());
-  const endedAt = pausedAt === null ? null : instantOf(Math.min(pausedAt, context.clock.now()));
+  const endedAt = instantOf(pausedAt);
   const nothing = NOTHING_OBSERVED;
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH moved AS (
@@ -149,7 +149,8 @@ export async function changeOwner(
         SELECT tenant_id, id AS subject_id, ${eventJson(MEMORY_LOST)} AS event, ${now}::timestamptz AS created_at
         FROM moved WHERE ${machine.observedDetails.suspendedAt !== null && !hasMemory}::boolean`)}),
     ended AS (
-      UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${endedAt}::timestamptz), end_cause = 'stop'
+      UPDATE machine_runs r SET end_cause = 'stop', ended_at = greatest(r.started_at,
+        least(${now}::timestamptz, ${endedAt}::timestamptz + r.later_ms * interval '1 millisecond'))
       FROM moved WHERE r.machine_id = moved.id AND r.node_id = ${machine.nodeId} AND r.ended_at IS NULL
         AND ${endedAt}::timestamptz IS NOT NULL),
     arrived AS (
@@ -208,8 +209,8 @@ export async function downtimeOf(
   const row = await db.queryOne<{ readonly from: number; readonly to: number }>(sql`
     WITH runs AS (
       SELECT r.boot_id,
-        extract(epoch FROM r.started_at) * 1000 - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS started,
-        extract(epoch FROM r.ended_at) * 1000 - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS ended
+        extract(epoch FROM r.started_at) * 1000 - r.later_ms - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS started,
+        extract(epoch FROM r.ended_at) * 1000 - r.later_ms - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS ended
       FROM machine_runs r LEFT JOIN nodes n ON n.id = r.node_id WHERE r.machine_id = ${machineId})
     SELECT max(before.ended)::float8 AS from, now.started::float8 AS to
     FROM runs now, runs before WHERE now.boot_id = ${bootId} AND before.boot_id <> now.boot_id GROUP BY now.started`);

@@ -199,7 +199,7 @@ END $$;
 CREATE FUNCTION record_run() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.ended_at IS NOT NULL OR NEW.counted_until IS NOT NULL THEN
-    PERFORM close_usage(NEW.boot_id, least(NEW.ended_at, NEW.counted_until));
+    PERFORM close_usage(NEW.boot_id, least(NEW.ended_at, NEW.left_at, NEW.counted_until));
   END IF;
   RETURN NULL;
 END $$;
@@ -366,7 +366,7 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     LEFT JOIN machines m ON m.id = u.machine_id
     LEFT JOIN nodes n ON n.id = m.node_id
     CROSS JOIN LATERAL rated_parts(tenant, u.started_at,
-      greatest(u.started_at, billing_time(tenant, least(real_at, n.last_heartbeat_at)))) p
+      greatest(u.started_at, least(u.left_at, billing_time(tenant, least(real_at, n.last_heartbeat_at))))) p
     WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.ended_at IS NULL),
   amounts AS (
     SELECT p.meter, p.rate_id, p.quantity * greatest(0, floor(1000 * extract(epoch FROM
