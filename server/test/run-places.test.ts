@@ -41,6 +41,7 @@ let last = 0;
 const run = (machineId: string, from: number, to: number | null = null): Run => ({
   ...{ bootId: `boot-${(last += 1)}`, sequence: last, machineId, startedAt: now - from },
   ...{ endedAt: to === null ? null : now - to, cause: to === null ? null : "stop" },
+  egressBytes: 0,
 });
 
 /** The runs arrive so many milliseconds before now. */
@@ -123,6 +124,17 @@ for (const [what, ahead] of [
     await reportAt(20 * MINUTE, "two", late(70 * MINUTE, 50 * MINUTE), late(40 * MINUTE, 30 * MINUTE));
     assert.equal(await uptime(id), 57 * MINUTE);
   });
+
+test("a run keeps its length over a change to summer time of the database", async () => {
+  const at = Date.UTC(2025, 2, 29, 12);
+  const id = await machine(now - at + 48 * HOUR);
+  await db.transaction(async (transaction) => {
+    await transaction.execute(sql`SET LOCAL TIME ZONE 'Europe/Berlin'`);
+    const long = run(id, now - at, now - at - 72 * HOUR);
+    await writeRuns({ ...context, db: { ...db, ...transaction } }, "one", [long]);
+  });
+  assert.equal(await uptime(id), 72 * HOUR);
+});
 
 test("a run after the node's clock was set back follows the one before, with its length", async () => {
   const id = await machine();

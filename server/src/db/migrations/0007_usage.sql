@@ -234,11 +234,11 @@ CREATE TRIGGER machines_moved AFTER UPDATE OF node_id ON machines
 -- before the start of the next. `last_at`: what the machine runs after that does not count.
 -- It looks for other times among the last hundred runs of the machine. It is volatile, so it sees the runs
 -- that its statement has written before. It locks the period: the machine does not leave the node before the
--- run is recorded.
+-- run is recorded. Its time zone is one in which each day has 24 hours, as a length of days means here.
 CREATE FUNCTION place_run(
   machine text, node text, from_at timestamptz, to_at timestamptz, sequence_at bigint, last_at timestamptz, real_at timestamptz,
   OUT started_at timestamptz, OUT ended_at timestamptz, OUT counted_until timestamptz
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SET timezone = 'UTC' AS $$
 #variable_conflict use_variable
 DECLARE
   period machine_periods;
