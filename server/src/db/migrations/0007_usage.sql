@@ -233,8 +233,9 @@ CREATE TRIGGER machines_moved AFTER UPDATE OF node_id ON machines
 -- answer. Of a run whose end the node has lost, it ends the open one: a node's journal has the end of a run
 -- before the start of the next. `last_at`: what the machine runs after that does not count.
 -- It looks for other times among the last hundred runs of the machine. It is volatile, so it sees the runs
--- that its statement has written before. It locks the period: the machine does not leave the node before the
--- run is recorded. Its time zone is one in which each day has 24 hours, as a length of days means here.
+-- that its statement has written before. It locks the period, after runs as record_period does: the machine
+-- does not leave the node before the run is recorded. In its time zone each day has 24 hours, as in the
+-- length of a run.
 CREATE FUNCTION place_run(
   machine text, node text, from_at timestamptz, to_at timestamptz, sequence_at bigint, last_at timestamptz, real_at timestamptz,
   OUT started_at timestamptz, OUT ended_at timestamptz, OUT counted_until timestamptz
@@ -249,15 +250,15 @@ DECLARE
   runs bigint;
   found_at timestamptz;
 BEGIN
+  UPDATE machine_runs r SET end_cause = 'unseen',
+    ended_at = greatest(r.started_at, least(real_at, r.left_at, from_at + r.later_ms * interval '1 millisecond'))
+  WHERE r.machine_id = machine AND r.node_id = node AND r.ended_at IS NULL AND r.sequence < sequence_at
+    AND r.started_at <= from_at + r.later_ms * interval '1 millisecond';
   SELECT p.* INTO period FROM machine_periods p
   CROSS JOIN LATERAL (SELECT p.since <= coalesce(to_at, real_at) + interval '1 hour' AS may_be) c
   WHERE p.machine_id = machine AND p.node_id = node
   ORDER BY c.may_be DESC, CASE WHEN c.may_be THEN p.number END DESC, p.number LIMIT 1 FOR SHARE OF p;
   IF NOT FOUND THEN RETURN; END IF;
-  UPDATE machine_runs r SET end_cause = 'unseen',
-    ended_at = greatest(r.started_at, least(real_at, r.left_at, from_at + r.later_ms * interval '1 millisecond'))
-  WHERE r.machine_id = machine AND r.node_id = node AND r.ended_at IS NULL AND r.sequence < sequence_at
-    AND r.started_at <= from_at + r.later_ms * interval '1 millisecond';
   IF to_at IS NULL AND period.until IS NOT NULL THEN RETURN; END IF;
   PERFORM 1 FROM machine_runs r
   WHERE r.machine_id = machine AND r.ended_at IS NULL AND r.left_at IS NULL AND r.counted_until IS NULL
