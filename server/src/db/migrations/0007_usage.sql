@@ -73,6 +73,7 @@ CREATE TABLE machine_runs (
     tstzrange(started_at, least(ended_at, left_at, counted_until)) WITH &&)
 );
 CREATE INDEX machine_runs_machine ON machine_runs (machine_id, started_at);
+CREATE INDEX machine_runs_open ON machine_runs (machine_id) WHERE ended_at IS NULL;
 CREATE INDEX machine_runs_open_of_node ON machine_runs (node_id) WHERE ended_at IS NULL;
 
 -- Commands run in a machine, by the minute in which they ended; written in batches. Written by
