@@ -385,10 +385,25 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
   FROM lines l JOIN rates r ON r.id = l.rate_id
 $$;
 
--- Bytes that the machines of a tenant have sent in its current month, as far as their nodes have said.
+-- Bytes that the machines of a tenant have sent in its current month, as far as their nodes have said: of the
+-- subtotal, and of intervals that it does not have. Each part reads one index, so the conditions of the
+-- second one are not for the index of what was sent.
 CREATE FUNCTION egress_in_month(tenant text, real_at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
-  SELECT least(coalesce(sum(u.quantity), 0), 9007199254740991)::bigint FROM usage_intervals u
-  WHERE u.tenant_id = tenant AND u.meter = 'egress' AND u.ended_at > month_of(billing_time(tenant, real_at))
+  WITH month AS MATERIALIZED (
+    SELECT b.from_at, (b.from_at AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC' AS until_at
+    FROM (SELECT month_of(billing_time(tenant, real_at)) AS from_at) b),
+  subtotal AS MATERIALIZED (
+    SELECT s.* FROM usage_subtotals s WHERE s.tenant_id = tenant AND s.month = (SELECT from_at AT TIME ZONE 'UTC' FROM month)::date),
+  parts AS (
+    SELECT u.quantity AS bytes FROM usage_intervals u
+    WHERE u.tenant_id = tenant AND u.meter = 'egress' AND u.ended_at > (SELECT from_at FROM month)
+      AND u.ended_at <= (SELECT until_at FROM month) AND NOT EXISTS (SELECT FROM subtotal)
+    UNION ALL
+    SELECT CASE WHEN u.meter = 'egress' AND u.ended_at > m.from_at AND u.ended_at <= m.until_at THEN u.quantity END
+    FROM month m CROSS JOIN usage_intervals u WHERE u.tenant_id = tenant AND u.closed_in >= (SELECT cut FROM subtotal)
+    UNION ALL
+    SELECT l.amount FROM subtotal s CROSS JOIN unnest(s.meters, s.amounts) AS l(meter, amount) WHERE l.meter = 'egress')
+  SELECT least(coalesce(sum(bytes), 0), 9007199254740991)::bigint FROM parts
 $$;
 
 -- The monthly budget of a tenant's plan if it refuses starts or stops machines, in micros; null: there is
