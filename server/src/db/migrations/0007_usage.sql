@@ -48,7 +48,7 @@ CREATE TABLE machine_runs (
   -- Why it ended, as contract/src/runs.ts says. Null while it runs.
   end_cause text
     CHECK (end_cause IN ('stop', 'delete', 'poweroff', 'crash', 'unresponsive', 'unseen', 'fenced', 'unknown')),
-  -- When the machine left the node while no end of this was known: it ended by then. By the server's clock.
+  -- When the machine left the node, or was paused for that, while no end of this was known: it ended by then.
   left_at timestamptz,
   -- What the machine ran after that does not count: it was deleted then, or its node had not reported since
   -- when it was deleted. By the server's clock; null: no bound.
@@ -205,12 +205,8 @@ BEGIN
     PERFORM 1 FROM machine_runs r WHERE r.machine_id = NEW.id AND r.ended_at IS NULL FOR NO KEY UPDATE;
     UPDATE machine_periods p SET until = greatest(p.since, NEW.updated_at) WHERE p.machine_id = NEW.id AND p.until IS NULL
     RETURNING p.until INTO since_at;
-    WITH gone AS (
-      UPDATE machine_runs r SET left_at = greatest(r.started_at, since_at)
-      WHERE r.machine_id = NEW.id AND r.node_id = OLD.node_id AND r.ended_at IS NULL AND r.left_at IS NULL
-      RETURNING r.boot_id, r.left_at)
-    UPDATE usage_intervals u SET left_at = greatest(u.started_at, billing_time(u.tenant_id, g.left_at))
-    FROM gone g WHERE coalesce(u.boot_id, u.machine_id) = g.boot_id AND u.ended_at IS NULL;
+    UPDATE machine_runs r SET left_at = greatest(r.started_at, since_at)
+    WHERE r.machine_id = NEW.id AND r.node_id = OLD.node_id AND r.ended_at IS NULL AND r.left_at IS NULL;
   END IF;
   IF NEW.node_id IS NOT NULL THEN
     INSERT INTO machine_periods (machine_id, node_id, since) VALUES (NEW.id, NEW.node_id, coalesce(since_at, NEW.updated_at));

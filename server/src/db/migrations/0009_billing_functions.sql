@@ -195,11 +195,14 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Ends what a run used with the run, or with its machine.
+-- Ends what a run used with the run, or with its machine, and bounds it when the machine leaves the node.
 CREATE FUNCTION record_run() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.ended_at IS NOT NULL OR NEW.counted_until IS NOT NULL THEN
     PERFORM close_usage(NEW.boot_id, least(NEW.ended_at, NEW.left_at, NEW.counted_until));
+  ELSIF NEW.left_at IS DISTINCT FROM OLD.left_at THEN
+    UPDATE usage_intervals u SET left_at = greatest(u.started_at, billing_time(u.tenant_id, NEW.left_at))
+    WHERE coalesce(u.boot_id, u.machine_id) = NEW.boot_id AND u.ended_at IS NULL;
   END IF;
   RETURN NULL;
 END $$;
@@ -214,7 +217,7 @@ DECLARE
 BEGIN
   PERFORM 1 FROM tenants t WHERE t.id = NEW.tenant_id FOR KEY SHARE;
   at := date_trunc('milliseconds', billing_time(NEW.tenant_id,
-    greatest(NEW.started_at, least(NEW.egress_at, NEW.ended_at, NEW.counted_until))));
+    greatest(NEW.started_at, least(NEW.egress_at, NEW.ended_at, NEW.left_at, NEW.counted_until))));
   SELECT u.attribution_id INTO attribution FROM usage_intervals u
   WHERE coalesce(u.boot_id, u.machine_id) = NEW.boot_id AND u.ended_at IS NULL LIMIT 1;
   INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
@@ -278,7 +281,7 @@ CREATE TRIGGER machine_runs_sent AFTER UPDATE OF egress_bytes ON machine_runs
   FOR EACH ROW WHEN (new.egress_bytes > old.egress_bytes) EXECUTE FUNCTION record_egress();
 CREATE TRIGGER machine_runs_sent_before AFTER INSERT ON machine_runs
   FOR EACH ROW WHEN (new.egress_bytes > 0) EXECUTE FUNCTION record_egress();
-CREATE TRIGGER machine_runs_used AFTER UPDATE OF ended_at, counted_until ON machine_runs
+CREATE TRIGGER machine_runs_used AFTER UPDATE OF ended_at, left_at, counted_until ON machine_runs
   FOR EACH ROW EXECUTE FUNCTION record_run();
 CREATE TRIGGER machines_used AFTER INSERT OR UPDATE OF deleted_at ON machines
   FOR EACH ROW EXECUTE FUNCTION record_disk();
