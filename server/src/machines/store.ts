@@ -268,7 +268,7 @@ export async function writeChanges(
       ORDER BY id FOR NO KEY UPDATE),
     change AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(inOrder.map(wire))}::jsonb) AS c(
-        id text, revision int, ${CHANGING_TYPED}, active_max int, is_budgeted boolean, reserves boolean, is_new boolean,
+        id text, revision int, ${CHANGING_TYPED}, active_max int, is_budgeted boolean, suspends boolean, reserves boolean, is_new boolean,
         cpu_overcommit float8, memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)
       WHERE (SELECT count(*) FROM settings) = 1 AND (SELECT count(*) FROM locked_tenant) >= 0 AND (SELECT count(*) FROM locked_node) >= 0),
     written AS (
@@ -278,6 +278,7 @@ export async function writeChanges(
       WHERE m.id = c.id AND m.revision = c.revision
         AND CASE WHEN c.active_max IS NULL THEN true
           ELSE tenant_admits_start(m.tenant_id, c.active_max, m.cpus, m.memory_mb) END
+        AND CASE WHEN c.suspends THEN totals_allow_disk_locked(m.tenant_id, (m.memory_mb + 1023) / 1024) ELSE true END
         AND CASE WHEN c.is_budgeted THEN budget_allows_start_locked(m.tenant_id, m.id, m.cpus, m.memory_mb, ${now}::timestamptz) ELSE true END
         AND CASE WHEN c.reserves
           THEN CASE WHEN m.move_id IS NULL
@@ -305,9 +306,10 @@ export async function writeChanges(
 /** Tenants whose ceilings are checked. */
 const tenantsToLock = (changes: readonly Change[]): readonly string[] => [
   ...new Set(
-    changes.flatMap(({ start }) =>
-      start !== undefined && (start.activeMax !== null || start.isBudgeted) ? [start.tenantId] : [],
-    ),
+    changes.flatMap(({ start, suspend }) => {
+      const isChecked = start !== undefined && (start.activeMax !== null || start.isBudgeted);
+      return [...(isChecked ? [start.tenantId] : []), ...(suspend === undefined ? [] : [suspend.tenantId])];
+    }),
   ),
 ];
 
@@ -322,7 +324,7 @@ const nodesToLock = (changes: readonly Change[]): readonly string[] => [
   ),
 ];
 
-function wire({ next, timeline, runs = [], start }: Change): object {
+function wire({ next, timeline, runs = [], start, suspend }: Change): object {
   const reservation = start?.reservation ?? null;
   return {
     id: next.id,
@@ -330,6 +332,7 @@ function wire({ next, timeline, runs = [], start }: Change): object {
     ...changingRow(next),
     active_max: start?.activeMax ?? null,
     is_budgeted: start?.isBudgeted ?? false,
+    suspends: suspend !== undefined,
     reserves: reservation !== null,
     is_new: reservation?.isNew ?? false,
     cpu_overcommit: reservation?.overcommit.cpus ?? null,
