@@ -101,6 +101,18 @@ test("the memory of a suspended machine takes disk of its plan, also when severa
   );
   assert.equal((await by.post(`/v1/machines/${kept}/start`)).status, 200);
   assert.equal((await suspended(left)).status, 200);
+  const disks = await context.db.query<{ gb: number; isOpen: boolean; isNext: boolean }>(sql`
+    SELECT quantity AS gb, ended_at IS NULL AS "isOpen",
+      started_at = coalesce(lag(ended_at) OVER (ORDER BY id), started_at) AS "isNext"
+    FROM usage_intervals WHERE machine_id = ${kept} AND meter = 'disk' ORDER BY id`);
+  assert.deepEqual(
+    disks.map(({ gb, isOpen, isNext }) => [gb, isOpen, isNext]),
+    [
+      [1, false, true],
+      [2, false, true],
+      [1, true, true],
+    ],
+  );
 });
 
 test("a suspend is idempotent, a stop discards the memory, and a delete needs nothing of it", async () => {

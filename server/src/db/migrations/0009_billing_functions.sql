@@ -228,20 +228,26 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Records the use of a machine's disk, from its creation to its delete.
+-- Records the use of a machine's disk from its creation to its delete, with its memory while it is suspended:
+-- an interval for each size.
 CREATE FUNCTION record_disk() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  start_at timestamptz;
+  start_at timestamptz := billing_time(NEW.tenant_id, CASE TG_OP WHEN 'INSERT' THEN NEW.created_at ELSE NEW.updated_at END);
+  since_at timestamptz;
   attribution bigint;
 BEGIN
-  IF TG_OP = 'INSERT' THEN
-    start_at := billing_time(NEW.tenant_id, NEW.created_at);
+  IF TG_OP = 'UPDATE' THEN
+    SELECT max(u.started_at) INTO since_at FROM usage_intervals u
+    WHERE coalesce(u.boot_id, u.machine_id) = NEW.id AND u.ended_at IS NULL;
+    IF since_at IS NULL THEN RETURN NULL; END IF;
+    start_at := greatest(start_at, since_at);
+    PERFORM close_usage(NEW.id, coalesce(NEW.deleted_at, NEW.updated_at));
+  END IF;
+  IF NEW.deleted_at IS NULL THEN
     attribution := attribution_of(NEW.id);
     INSERT INTO usage_intervals (tenant_id, machine_id, attribution_id, meter, quantity, started_at, rate_id, recorded_at)
-    SELECT NEW.tenant_id, NEW.id, attribution, 'disk', NEW.disk_gb, start_at, p.rate_id, billing_time(NEW.tenant_id, clock_timestamp())
+    SELECT NEW.tenant_id, NEW.id, attribution, 'disk', NEW.held_disk_gb, start_at, p.rate_id, billing_time(NEW.tenant_id, clock_timestamp())
     FROM rated_parts(NEW.tenant_id, start_at, start_at) p;
-  ELSIF NEW.deleted_at IS NOT NULL THEN
-    PERFORM close_usage(NEW.id, NEW.deleted_at);
   END IF;
   RETURN NULL;
 END $$;
@@ -283,8 +289,10 @@ CREATE TRIGGER machine_runs_sent_before AFTER INSERT ON machine_runs
   FOR EACH ROW WHEN (new.egress_bytes > 0) EXECUTE FUNCTION record_egress();
 CREATE TRIGGER machine_runs_used AFTER UPDATE OF ended_at, left_at, counted_until ON machine_runs
   FOR EACH ROW EXECUTE FUNCTION record_run();
-CREATE TRIGGER machines_used AFTER INSERT OR UPDATE OF deleted_at ON machines
-  FOR EACH ROW EXECUTE FUNCTION record_disk();
+CREATE TRIGGER machines_made AFTER INSERT ON machines FOR EACH ROW EXECUTE FUNCTION record_disk();
+CREATE TRIGGER machines_used AFTER UPDATE OF deleted_at, held_disk_gb ON machines
+  FOR EACH ROW WHEN (old.deleted_at IS DISTINCT FROM new.deleted_at OR old.held_disk_gb <> new.held_disk_gb)
+  EXECUTE FUNCTION record_disk();
 CREATE TRIGGER usage_intervals_noted BEFORE INSERT OR UPDATE ON usage_intervals
   FOR EACH ROW WHEN (new.ended_at IS NOT NULL) EXECUTE FUNCTION note_closing();
 CREATE TRIGGER usage_intervals_refer AFTER INSERT ON usage_intervals REFERENCING NEW TABLE AS written
