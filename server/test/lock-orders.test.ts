@@ -108,6 +108,24 @@ test("a run whose end the node has lost, while its machine leaves the node", asy
   assert.ok(await locksInOrder({ first: lockRun(id), last: period }, () => writeRuns(context, NODE, [next])));
 });
 
+test("a run that is recorded while a later report of it waits continues", async () => {
+  const [id = "", other = ""] = await machinesOfNode();
+  const at = context.clock.now();
+  const [before, begun] = [other, id].map((machineId, sequence) => ({
+    ...{ bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null, egressBytes: 0 },
+  })) as [Run, Run];
+  await writeRuns(context, NODE, [before]);
+  const first = async (transaction: Queryable) => {
+    await lockRun(other)(transaction);
+    await writeRuns({ ...context, db: { ...db, ...transaction } }, NODE, [begun]);
+  };
+  const ended = { ...before, endedAt: at, cause: "stop" as const };
+  const later = { ...begun, sequence: begun.sequence + 1 };
+  assert.ok(await locksInOrder({ first, last: async () => null }, () => writeRuns(context, NODE, [ended, later])));
+  const open = await db.query(sql`SELECT FROM machine_runs WHERE boot_id = ${begun.bootId} AND ended_at IS NULL`);
+  assert.equal(open.length, 1);
+});
+
 const endings: Readonly<Record<string, (at: number) => Promise<unknown>>> = {
   "that a node does not know any more": (endedAt) =>
     endForgottenRuns(context, { id: NODE, sequence: MACHINES, bootIds: [], endedAt, isRestored: false }),

@@ -45,7 +45,7 @@ export const RUNS_WRITTEN = sql`
         round(1000 * extract(epoch FROM (at).started_at - started_at)), (at).ended_at, end_cause, (at).counted_until, sequence,
         egress_bytes, recorded_at, recorded_at
       FROM (
-        SELECT n.*, place_run(machine_id, node_id, started_at, ended_at, sequence, deleted_at, recorded_at) AS at
+        SELECT n.*, place_run(boot_id, machine_id, node_id, started_at, ended_at, sequence, deleted_at, recorded_at) AS at
         FROM (
           SELECT * FROM run
           WHERE tenant_id IS NOT NULL AND NOT is_empty AND boot_id NOT IN (SELECT boot_id FROM ended_run)

@@ -227,14 +227,15 @@ CREATE TRIGGER machines_moved AFTER UPDATE OF node_id ON machines
 --
 -- Clocks of nodes differ by up to an hour: the run is of the newest period that began at most an hour after
 -- its end, or else of the first. `sequence_at`: the number of the node's record of it; null: it came with an
--- answer. Of a run whose end the node has lost, it ends the open one: a node's journal has the end of a run
--- before the start of the next. `last_at`: what the machine runs after that does not count.
+-- answer. If the node has lost the end of an earlier run, it ends that one: a node's journal has the end of a
+-- run before the start of the next. `boot`: of the run itself, which another report may have just recorded.
+-- `last_at`: what the machine runs after that does not count.
 -- It looks for other times among the last hundred runs of the machine. It is volatile, so it sees the runs
 -- that its statement has written before. It locks the period, after runs as record_period does: the machine
 -- does not leave the node before the run is recorded. In its time zone each day has 24 hours, as in the
 -- length of a run.
 CREATE FUNCTION place_run(
-  machine text, node text, from_at timestamptz, to_at timestamptz, sequence_at bigint, last_at timestamptz, real_at timestamptz,
+  boot text, machine text, node text, from_at timestamptz, to_at timestamptz, sequence_at bigint, last_at timestamptz, real_at timestamptz,
   OUT started_at timestamptz, OUT ended_at timestamptz, OUT counted_until timestamptz
 ) LANGUAGE plpgsql SET timezone = 'UTC' AS $$
 #variable_conflict use_variable
@@ -250,7 +251,7 @@ BEGIN
   UPDATE machine_runs r SET end_cause = 'unseen',
     ended_at = greatest(r.started_at, least(real_at, r.left_at, from_at + r.later_ms * interval '1 millisecond'))
   WHERE r.machine_id = machine AND r.node_id = node AND r.ended_at IS NULL AND r.sequence < sequence_at
-    AND r.started_at <= from_at + r.later_ms * interval '1 millisecond';
+    AND r.boot_id <> boot AND r.started_at <= from_at + r.later_ms * interval '1 millisecond';
   SELECT p.* INTO period FROM machine_periods p
   CROSS JOIN LATERAL (SELECT p.since <= coalesce(to_at, real_at) + interval '1 hour' AS may_be) c
   WHERE p.machine_id = machine AND p.node_id = node
