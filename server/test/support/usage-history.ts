@@ -147,7 +147,7 @@ export class History {
   /** How far a span counts: what runs counts up to the last heartbeat. */
   private endOf({ from, to, meter, leftAt }: Span, now: number): number {
     if (to !== null) return to;
-    return Math.max(from, meter === "disk" ? now : Math.min(now, leftAt ?? now, this.heartbeat));
+    return Math.max(from, meter === "disk" ? now : Math.min(now, leftAt ?? this.heartbeat));
   }
 
   amount(tenant: string, meter: Meter, { from, to, now }: { from: number; to: number; now: number }): bigint {

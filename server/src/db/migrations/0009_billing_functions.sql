@@ -377,7 +377,7 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     LEFT JOIN machines m ON m.id = u.machine_id
     LEFT JOIN nodes n ON n.id = m.node_id
     CROSS JOIN LATERAL rated_parts(tenant, u.started_at,
-      greatest(u.started_at, least(u.left_at, billing_time(tenant, least(real_at, n.last_heartbeat_at))))) p
+      greatest(u.started_at, least(u.left_at, billing_time(tenant, least(real_at, CASE WHEN u.left_at IS NULL THEN n.last_heartbeat_at END))))) p
     WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.ended_at IS NULL),
   amounts AS (
     SELECT p.meter, p.rate_id, p.quantity * greatest(0, floor(1000 * extract(epoch FROM
