@@ -1,5 +1,8 @@
 /**
  * Reads apps whole, as their views need them: a fixed number of statements, however many apps there are.
+ *
+ * Always: rollouts are read before their apps. So who sees that a rollout has ended sees the release that it
+ * left, which the same commit wrote.
  */
 import type { Queryable } from "../db/database.ts";
 import {
@@ -8,6 +11,7 @@ import {
   findApp,
   findReleases,
   listApps,
+  listAppsById,
   listInstances,
   listLastRollouts,
   listLeases,
@@ -35,14 +39,11 @@ export async function readOne(db: Queryable, app: AppRecord): Promise<AppReading
 export const readApps = async (db: Queryable, tenantId: string): Promise<readonly AppReading[]> =>
   await readAll(db, await listApps(db, tenantId));
 
-async function readAll(db: Queryable, apps: readonly AppRecord[]): Promise<readonly AppReading[]> {
-  if (apps.length === 0) return [];
-  const ids = apps.map(({ id }) => id);
-  const [rollouts, rows, leases] = await Promise.all([
-    listLastRollouts(db, ids),
-    listInstances(db, ids),
-    listLeases(db),
-  ]);
+async function readAll(db: Queryable, found: readonly AppRecord[]): Promise<readonly AppReading[]> {
+  if (found.length === 0) return [];
+  const ids = found.map(({ id }) => id);
+  const rollouts = await listLastRollouts(db, ids);
+  const [apps, rows, leases] = await Promise.all([listAppsById(db, ids), listInstances(db, ids), listLeases(db)]);
   const rolloutOf = new Map(rollouts.map((rollout) => [rollout.appId, rollout]));
   const rowsOf = Map.groupBy(rows, ({ appId }) => appId);
   const known = apps.map((app) => {

@@ -113,6 +113,10 @@ export const listApps = (db: Queryable, tenantId: string): Promise<readonly AppR
     sql`SELECT ${APP} FROM apps a WHERE a.tenant_id = ${tenantId} AND a.deleted_at IS NULL ORDER BY a.created_at, a.id`,
   );
 
+/** Any apps with these ids, also those that were destroyed, oldest first. */
+export const listAppsById = (db: Queryable, ids: readonly string[]): Promise<readonly AppRecord[]> =>
+  db.query(sql`SELECT ${APP} FROM apps a WHERE a.id = ANY(${[...ids]}::text[]) ORDER BY a.created_at, a.id`);
+
 export const countApps = async (db: Queryable): Promise<number> =>
   (await db.queryOne<{ count: number }>(sql`SELECT count(*)::int AS count FROM apps WHERE deleted_at IS NULL`))
     ?.count ?? 0;
