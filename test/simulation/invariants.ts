@@ -232,7 +232,8 @@ function checkTimes({ world, vms, fences, serversApartMs }: Cluster, run: RunRow
   const vm = vms.get(run.bootId);
   if (vm === undefined) return;
   const [from, to] = [world.toEpoch(vm.from), vm.to === null ? null : world.toEpoch(vm.to)];
-  if (run.startedAt < from - toleranceMs)
+  // What ran after the deletion of its machine is recorded at the deletion, and nothing of it counts.
+  if (run.startedAt < Math.min(from, run.countedUntil ?? from) - toleranceMs)
     world.violate(`the run of ${run.bootId} began ${from - run.startedAt} ms before its VM`);
   if (run.endedAt !== null && to !== null && run.endedAt > to + toleranceMs)
     world.violate(`the run of ${run.bootId} ended ${run.endedAt - to} ms after its VM, because of ${run.cause}`);
