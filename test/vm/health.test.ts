@@ -60,7 +60,7 @@ describe("the health of a real machine", { skip: skipReason }, () => {
       { what: `the machine to be ${status} (${reason})`, ...LONG },
     );
   const serve = async (id: string): Promise<void> => {
-    const command = ["sh", "-c", "mkdir -p /www; exec busybox httpd -f -p 80 -h /www"];
+    const command = ["sh", "-c", "mkdir -p /www; echo $$ >/tmp/httpd; exec busybox httpd -f -p 80 -h /www"];
     const answer = await flotilla.client().post(`/v1/machines/${id}/exec`, { command, background: true });
     assert.equal(answer.status, 200, answer.text);
   };
@@ -76,7 +76,7 @@ describe("the health of a real machine", { skip: skipReason }, () => {
     await flotilla.startNode();
     await flotilla.exec(id, "true");
     assert.deepEqual(await health(id), healthy, "a new agent knows nothing, and what was known stays known");
-    await flotilla.exec(id, "busybox killall httpd");
+    await flotilla.exec(id, "kill $(cat /tmp/httpd)");
     await becomes(id, "unhealthy", /^nothing listens on port 80$/);
   });
 
