@@ -33,7 +33,6 @@ const NO_NETWORK: VmNetwork = {
   nameservers: [],
   hostPorts: [],
   sentBytes: () => 0,
-  countOn: () => ({ bytes: () => 0, close: () => undefined }),
   dial: () => Promise.reject(Object.assign(new Error("connect"), { code: "EHOSTUNREACH" })),
 };
 
