@@ -10,6 +10,8 @@ import { purgeKeys } from "../src/apikeys/store.ts";
 import { purgeAudit } from "../src/audit/store.ts";
 import type { Context } from "../src/context.ts";
 import { purgeEvents } from "../src/events/store.ts";
+import { purgeApps } from "../src/apps/store.ts";
+import { purgeIngressLeases } from "../src/ingress/apps/route-store.ts";
 import { purgeConnectTokens } from "../src/ingress/connect/store.ts";
 import { purgeTombstones } from "../src/machines/store.ts";
 import { purgeOperations } from "../src/operations/store.ts";
@@ -37,6 +39,8 @@ const PURGES = {
   keys: (of: Context, max: number) => purgeKeys(of.db, of.clock.now(), max),
   joinTokens: (of: Context, max: number) => purgeJoinTokens(of.db, of.clock.now(), max),
   connectTokens: purgeConnectTokens,
+  ingressLeases: purgeIngressLeases,
+  apps: (of: Context, max: number) => purgeApps(of.db, of.clock.now(), max),
   audit: (of: Context, max: number) => purgeAudit(of, 365, max),
 };
 
