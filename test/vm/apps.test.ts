@@ -178,7 +178,7 @@ describe("real apps", { skip: skipReason }, () => {
 
   test("a busybox httpd serves from its image alone, and scales, without a failed request", async () => {
     const asked = await deploy("busybox-web", {});
-    assert.equal(asked.port, 8080, "the port that its image exposes");
+    assert.equal(asked.port, 8080, "the default");
     const app = await settled("busybox-web");
     const stop = traffic(app);
     const scaled = await change("busybox-web", "scale", { count: 2 });
