@@ -26,7 +26,7 @@ const ceilings = {
   maxConcurrentMachines: int32({ description: "started and creating" }),
   maxTotalCpus: int64({ description: "sum of all machines that are started or creating" }),
   maxTotalMemoryMb: int64({ description: "sum of all machines that are started or creating" }),
-  maxTotalDiskGb: int64({ description: "sum of all machines in any state" }),
+  maxTotalDiskGb: int64({ description: "sum of all machines in any state, and of the memory of suspended ones" }),
   rateCpuHourMicros: int64({ description: "as it is now; `/v1/plans/{id}/rates` has every price with its time" }),
   rateMemoryGbHourMicros: int64({ description: "as it is now" }),
   rateExecMicros: int64({ description: "commands are free" }),

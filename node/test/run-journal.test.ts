@@ -180,6 +180,13 @@ function end(node: TestNode, command: string): void {
   exec?.exit.catch(() => undefined);
 }
 
+/** From now on the guest of the boot answers no agent that connects to it. */
+async function silence(directory: string, bootId: string | null): Promise<void> {
+  const path = join(directory, "machines", A, "boots", bootDirectoryName(bootId ?? ""), "vm.json");
+  const file = JSON.parse(await readFile(path, "utf8"));
+  await writeFile(path, JSON.stringify({ ...file, answersAt: Date.now() + 3_600_000 }));
+}
+
 const ended = async (node: TestNode, bootId: string | null): Promise<Run> =>
   until(() => all(node.deps.runs).find((run) => run.bootId === bootId && run.endedAt !== null), {
     what: "the end of the run",
@@ -229,6 +236,18 @@ for (const [what, , act] of ENDINGS)
       [1_234_567, 1_234_567],
     );
   });
+
+test("what a machine sends after its channel broke counts until its VM is ended", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { clock: hurriedClock(100) });
+  const { bootId } = await node.want(A, 1, "running", { env: { FAKE_SENDS: "1000" } });
+  await silence(directory.path, bootId);
+  node.fleet.find(A)?.access.guest?.close();
+  const { startedAt, endedAt, cause, egressBytes } = await ended(node, bootId);
+  assert.equal(cause, "unresponsive");
+  const ms = (endedAt ?? 0) - startedAt;
+  assert.ok(ms >= 400 && egressBytes >= 1000 * ms, `${egressBytes} bytes in ${ms} ms`);
+});
 
 test("what a machine has sent is kept when the next agent finds that its VM has ended", async () => {
   await using directory = await temporaryDirectory();
@@ -329,11 +348,7 @@ test("a run whose guest agent is silent ends when the VM is ended, not when it l
   const first = await startTestNode(directory.path);
   const { bootId, runningSince } = await first.want(A, 1, "running");
   await first.fleet.release();
-  const path = join(directory.path, "machines", A, "boots", bootDirectoryName(bootId ?? ""), "vm.json");
-  await writeFile(
-    path,
-    JSON.stringify({ ...JSON.parse(await readFile(path, "utf8")), answersAt: Date.now() + 3_600_000 }),
-  );
+  await silence(directory.path, bootId);
   const restartedAt = Date.now();
   const second = await startTestNode(directory.path, {
     clock: hurriedClock(100),

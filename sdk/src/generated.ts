@@ -3508,7 +3508,7 @@ export interface PlanInfo {
   maxTotalCpus: number;
   /** sum of all machines that are started or creating */
   maxTotalMemoryMb: number;
-  /** sum of all machines in any state */
+  /** sum of all machines in any state, and of the memory of suspended ones */
   maxTotalDiskGb: number;
   /** as it is now; `/v1/plans/{id}/rates` has every price with its time */
   rateCpuHourMicros: number;

@@ -176,6 +176,8 @@ test("the parts of every line add up to it exactly, of drafts, final invoices an
     await run(tenant.id, machine, lastMonth.from + 3_600_000, lastMonth.from + 3_600_011 + index);
     if (index < 3) open.push(await run(tenant.id, machine, lastMonth.to - 86_400_000 - index, null));
   }
+  const late = await createMachine(key, { labels: { team: "blue" } });
+  machines.push(late);
   assert.equal(await assertWhole(tenant.id, past), 0);
   const asOf = [await pass()];
   const loop = invoiceReconciler({ context, graceHours: 1 });
@@ -191,7 +193,7 @@ test("the parts of every line add up to it exactly, of drafts, final invoices an
     await db.execute(sql`
       UPDATE machine_runs SET ended_at = ${instantOf(lastMonth.to - 80_000_000 + 13 * index)}, end_cause = 'stop'
       WHERE boot_id = ${boot}`);
-  await run(tenant.id, machines[1] ?? "", monthBefore.to - 500, lastMonth.from + 4_000_003);
+  await run(tenant.id, late, monthBefore.to - 500, lastMonth.from + 4_000_003);
   asOf.push(await pass());
   // Nothing is in use any more, so the draft does not grow between two reads.
   for (const machine of machines) await key.delete(`/v1/machines/${machine}`);

@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { Run } from "@flotilla/contract/link/link";
 import { type Queryable, sql } from "../src/db/database.ts";
 import { touchKeys } from "../src/auth/key-store.ts";
 import { writeActivity } from "../src/machines/activity-store.ts";
@@ -92,6 +93,37 @@ test("runs that a node reports", async () => {
   const ended = runs.map((run) => ({ ...run, endedAt: at, cause: "stop" as const }));
   const rows = { first: lockRun(ids[0]), last: lockRun(ids.at(-1)) };
   assert.ok(await locksInOrder(rows, () => writeRuns(context, NODE, ended)));
+});
+
+test("a run whose end the node has lost, while its machine leaves the node", async () => {
+  const [id = ""] = await machinesOfNode();
+  const at = context.clock.now();
+  const [lost, next] = [1, 2].map((sequence) => ({
+    ...{ bootId: `boot-${sequence}-${id}`, machineId: id, sequence, startedAt: at + sequence },
+    ...{ endedAt: null, cause: null, egressBytes: 0 },
+  })) as [Run, Run];
+  await writeRuns(context, NODE, [lost]);
+  const period = (transaction: Queryable) =>
+    transaction.query(sql`SELECT FROM machine_periods WHERE machine_id = ${id} FOR NO KEY UPDATE NOWAIT`);
+  assert.ok(await locksInOrder({ first: lockRun(id), last: period }, () => writeRuns(context, NODE, [next])));
+});
+
+test("a run that is recorded while a later report of it waits continues", async () => {
+  const [id = "", other = ""] = await machinesOfNode();
+  const at = context.clock.now();
+  const [before, begun] = [other, id].map((machineId, sequence) => ({
+    ...{ bootId: `boot-${machineId}`, machineId, sequence, startedAt: at, endedAt: null, cause: null, egressBytes: 0 },
+  })) as [Run, Run];
+  await writeRuns(context, NODE, [before]);
+  const first = async (transaction: Queryable) => {
+    await lockRun(other)(transaction);
+    await writeRuns({ ...context, db: { ...db, ...transaction } }, NODE, [begun]);
+  };
+  const ended = { ...before, endedAt: at, cause: "stop" as const };
+  const later = { ...begun, sequence: begun.sequence + 1 };
+  assert.ok(await locksInOrder({ first, last: async () => null }, () => writeRuns(context, NODE, [ended, later])));
+  const open = await db.query(sql`SELECT FROM machine_runs WHERE boot_id = ${begun.bootId} AND ended_at IS NULL`);
+  assert.equal(open.length, 1);
 });
 
 const endings: Readonly<Record<string, (at: number) => Promise<unknown>>> = {

@@ -151,12 +151,12 @@ test("what waited on a lost node is made elsewhere once, and is ended first when
   assert.equal((await nodeOf("node-a"))?.replacement?.decision, "replaced");
   for (const { id } of lost) assert.equal((await client.get(`/v1/machines/${id}`)).status, 404);
   for (const id of ordinary) assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "error");
-  const counted = await db.query<{ at: Date }>(sql`
-    SELECT counted_until AS at FROM machine_runs WHERE machine_id = ANY(${lost.map(({ id }) => id)}::text[])`);
+  const counted = await db.query<{ at: Date; from: Date }>(sql`
+    SELECT counted_until AS at, started_at AS from FROM machine_runs WHERE machine_id = ANY(${lost.map(({ id }) => id)}::text[])`);
   assert.deepEqual(
-    new Set(counted.map(({ at }) => at.getTime())),
-    new Set([lastReport?.getTime()]),
-    "it is billed up to the last report",
+    counted.map(({ at }) => at.getTime()),
+    counted.map(({ from }) => Math.max(from.getTime(), lastReport?.getTime() ?? Number.NaN)),
+    "it is billed up to the last report, or not at all if it began after that",
   );
   await nodeA.restart();
   // Before the heartbeat was acknowledged no fenced machine of it ran.

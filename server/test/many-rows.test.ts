@@ -11,7 +11,13 @@ import { findNewest, listTenantEvents } from "../src/events/store.ts";
 import { type Queryable, sql, type Statement } from "../src/db/database.ts";
 import { findHost } from "../src/hosts/store.ts";
 import { findAccess } from "../src/ingress/access-store.ts";
-import { findMachine, listAbsentOfNode, listDisksOfNode, listMachinesOfNode } from "../src/machines/store.ts";
+import {
+  findMachine,
+  listAbsentOfNode,
+  listDisksOfNode,
+  listMachinesOfNode,
+  removeMachine,
+} from "../src/machines/store.ts";
 import { countRunMismatches } from "../src/machines/run-store.ts";
 import type { MachineServices } from "../src/machines/services.ts";
 import { listLost } from "../src/nodes/loss-store.ts";
@@ -37,13 +43,20 @@ interface Plan {
   readonly Plans?: readonly Plan[];
 }
 
-/** How the database has executed the one statement that `work` sends. */
-async function planOf(work: (queryable: Queryable) => Promise<unknown>): Promise<Plan> {
+/**
+ * How the database has executed the one statement that `work` sends. `isOnce`: it has an effect only once, so
+ * `work` gets no rows.
+ */
+async function planOf(work: (queryable: Queryable) => Promise<unknown>, { isOnce = false } = {}): Promise<Plan> {
   const sent: Statement[] = [];
   await work({
     ...db,
-    query: (statement) => (sent.push(statement), db.query(statement)),
-    queryOne: (statement) => (sent.push(statement), db.queryOne(statement)),
+    query: <Row extends object>(statement: Statement) => (
+      sent.push(statement), isOnce ? Promise.resolve([]) : db.query<Row>(statement)
+    ),
+    queryOne: <Row extends object>(statement: Statement) => (
+      sent.push(statement), isOnce ? Promise.resolve(undefined) : db.queryOne<Row>(statement)
+    ),
   });
   const [statement] = sent;
   assert.ok(statement !== undefined && sent.length === 1);
@@ -260,4 +273,23 @@ test("of tenants with a budget, a statement reads the usage of a hundred at most
   sizes.length = 0;
   await noticeReconciler(counted).activate(new AbortController().signal);
   assert.ok(sizes.length > 0 && Math.max(...sizes) <= 100, sizes.join());
+});
+
+test("of a machine's runs, those that have ended, and those of other machines", async () => {
+  const body = { source: { type: "image", reference: "local/busybox" }, resources: { cpus: 1, memoryMb: 256 } };
+  const { id } = (await client.post("/v1/machines", body)).json;
+  const { tenantId } = (await client.get("/v1/me")).json;
+  await db.execute(sql`UPDATE machines SET node_id = ${NODE} WHERE id = ${id}`);
+  await insertPast(
+    "machine_runs",
+    sql`
+      INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+      SELECT 'boot-past-' || n, CASE n % 2 WHEN 0 THEN ${id} ELSE 'mach-' || n END, ${NODE}, ${tenantId}, 1, 256,
+        now() - interval '30 days' + n * interval '1 s', CASE n % 2 WHEN 0 THEN now() - interval '30 days' + n * interval '1 s' END,
+        CASE n % 2 WHEN 0 THEN 'stop' END, now()
+      FROM generate_series(1, ${ROWS}::int) n`,
+  );
+  const remove = (queryable: Queryable) => removeMachine({ ...context, db: { ...db, ...queryable } }, { tenantId, id });
+  const rows = rowsOf(await planOf(remove, { isOnce: true }));
+  assert.ok(rows < 200, `${rows}`);
 });

@@ -56,6 +56,16 @@ const copies = async (id: string) =>
   await context.db.query<{ nodeId: string }>(sql`
     SELECT node_id AS "nodeId" FROM machine_copies WHERE machine_id = ${id}`);
 
+/** Resolves with what the run on the node had sent, when its end is recorded. */
+const runEnds = (id: string, nodeId: string): Promise<{ readonly sentBytes: number }> =>
+  until(
+    () =>
+      context.db.queryOne<{ readonly sentBytes: number }>(sql`
+        SELECT egress_bytes AS "sentBytes" FROM machine_runs
+        WHERE machine_id = ${id} AND node_id = ${nodeId} AND ended_at IS NOT NULL`),
+    { what: "the end of the run", ...PATIENT },
+  );
+
 /** What a node reports as the format of its memory. */
 const setFormat = (id: string, format: string) =>
   context.db.execute(sql`
@@ -102,6 +112,7 @@ test("a running machine moves with its memory, without a gap or an overlap in it
   const { state, nodeId } = await get(id);
   assert.deepEqual([state, nodeId], ["started", to]);
   assert.deepEqual(await copies(id), []);
+  await runEnds(id, from);
   const runs = await context.db.query<{
     nodeId: string;
     isOpen: boolean;
@@ -119,6 +130,14 @@ test("a running machine moves with its memory, without a gap or an overlap in it
   // And back, with what the first move left.
   assert.equal((await ended((await move(id, { nodeId: from })).json.id)).status, "succeeded");
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 200);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("what a machine has sent before it moves with its memory counts", async () => {
+  const { id, from } = await machine({ FAKE_SENT_BYTES: "1234567" });
+  const done = await ended((await move(id)).json.id);
+  assert.match(done.steps[4].message, /its processes continued/, done.error);
+  assert.equal((await runEnds(id, from)).sentBytes, 1_234_567);
   await client.delete(`/v1/machines/${id}`);
 });
 

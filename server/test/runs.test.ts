@@ -51,7 +51,8 @@ let lastBoot = 0;
 async function machine(): Promise<{ readonly id: string; readonly open: Run; readonly end: Run }> {
   const { id } = (await client.post("/v1/machines", { source, resources: { cpus: 2, memoryMb: 1024 } })).json;
   await db.execute(sql`
-    UPDATE machines SET node_id = 'ghost', created_at = now() - interval '3 hours' WHERE id = ${id}`);
+    UPDATE machines SET node_id = 'ghost', created_at = now() - interval '3 hours', updated_at = now() - interval '3 hours'
+    WHERE id = ${id}`);
   const startedAt = context.clock.now() - 2 * HOUR;
   const open = {
     bootId: `boot-${++lastBoot}`,
@@ -78,6 +79,11 @@ const rows = async (machineId: string): Promise<readonly Row[]> =>
       SELECT boot_id AS "bootId", started_at AS "startedAt", ended_at AS "endedAt", end_cause AS cause FROM machine_runs
       WHERE machine_id = ${machineId} ORDER BY started_at`)
   ).map((row) => ({ ...row, startedAt: row.startedAt.getTime(), endedAt: row.endedAt?.getTime() ?? null }));
+
+/** As the end of a move. */
+const moveTo = (nodeId: string, id: string): Promise<number> =>
+  db.execute(sql`
+    UPDATE machines SET node_id = ${nodeId}, updated_at = date_trunc('milliseconds', now()) WHERE id = ${id}`);
 
 const asRow = ({ bootId, startedAt, endedAt, cause }: Run): Row => ({ bootId, startedAt, endedAt, cause });
 
@@ -147,7 +153,7 @@ test("times of a node whose clock is wrong are bounded: not in the future, not b
 
 test("a run of a machine that is not on the node is not recorded, and does not hold up the others", async () => {
   const { id, open, end } = await machine();
-  await db.execute(sql`UPDATE machines SET node_id = 'other' WHERE id = ${id}`);
+  await db.execute(sql`DELETE FROM machine_periods WHERE machine_id = ${id}`);
   const mine = await machine();
   assert.equal((await beat(changes(open, mine.end, end))).acknowledgedRuns, end.sequence);
   assert.deepEqual(await rows(id), []);
@@ -163,7 +169,7 @@ test("a run of a machine that is not on the node is not recorded, and does not h
 test("runs that a node reports after a machine has moved away from it are recorded", async () => {
   const { id, open, end } = await machine();
   await beat(changes(open));
-  await db.execute(sql`UPDATE machines SET node_id = 'other' WHERE id = ${id}`);
+  await moveTo("other", id);
   // It restarted by itself before it moved, and the report of that was late.
   const startedAt = (end.endedAt ?? 0) + MINUTE;
   const next: Run = {
@@ -230,8 +236,8 @@ test("what ended is not billed up to the heartbeat that brings its end: the end 
 test("a run of a machine that has moved is recorded before its former node reports the end of an earlier one", async () => {
   const { id, open, end } = await machine();
   await beat(changes(open));
-  await db.execute(sql`UPDATE machines SET node_id = 'other' WHERE id = ${id}`);
-  const moved = { ...open, bootId: `boot-${++lastBoot}`, startedAt: open.startedAt + HOUR + MINUTE, sequence: 1 };
+  await moveTo("other", id);
+  const moved = { ...open, bootId: `boot-${++lastBoot}`, startedAt: context.clock.now(), sequence: 1 };
   const report = { bootId: "agent-2", isComplete: false, resources: RESOURCES, machines: [], events: [] };
   const runs = { sequence: 1, isComplete: false, runs: [moved] };
   const answer = await other.post("/v1/nodes/other/heartbeat", { ...report, runs });

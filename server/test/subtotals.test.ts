@@ -13,6 +13,7 @@ import { openDatabase } from "../src/db/postgres.ts";
 import { randomIds } from "../src/ids.ts";
 import { createLog } from "../src/log.ts";
 import { insertRate } from "../src/plans/rates-store.ts";
+import { readEgress } from "../src/usage/egress-store.ts";
 import { readSpent } from "../src/usage/holds-store.ts";
 import { costsOf } from "../src/usage/intervals-store.ts";
 import { listUnsummed, writeSubtotal } from "../src/usage/subtotals-store.ts";
@@ -39,23 +40,31 @@ await db.execute(sql`
   INSERT INTO nodes (id, address, status, credential_hash, registered_at, last_heartbeat_at)
   VALUES ('node-1', 'node', 'ready', sha256('x'::bytea), now(), ${instantOf(NOON)})`);
 
-/** Runs of as many machines, each a second later. `to`: null: they run. */
+/** Runs of as many other machines, each a second later. `to`: null: they run. */
 const run = (from: number, to: number | null, count = 1): Promise<number> =>
   db.execute(sql`
     INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at,
       egress_bytes, egress_at)
-    SELECT ${ids.make("event")} || n, 'mach-' || n, 'node-1', ${TENANT}, 1 + n % 3, 1001, ${instantOf(from)}::timestamptz + n * interval '1.003 s',
+    SELECT ${ids.make("event")} || n, ${ids.make("machine")} || n, 'node-1', ${TENANT}, 1 + n % 3, 1001, ${instantOf(from)}::timestamptz + n * interval '1.003 s',
       ${instantOf(to)}::timestamptz + n * interval '1.003 s', CASE WHEN ${to !== null}::boolean THEN 'stop' END, now(),
       n * 1234567891::bigint, ${instantOf(from)}::timestamptz + n * interval '1.003 s'
     FROM generate_series(0, ${count - 1}::int) AS n`);
 
-/** Asserts that the tenant has spent what its account says, and more than before. */
+/**
+ * Asserts that the tenant has spent what its account says, and more than before, and has sent what its runs
+ * say.
+ */
 async function compare(now: number, { isMore = true } = {}): Promise<void> {
   const spent = await readSpent(db, { tenantIds: [TENANT], now });
   const costs = await costsOf(db, { tenantIds: [TENANT], now, ...monthUpTo(now) });
   assert.equal(spent.get(TENANT), costs.get(TENANT) ?? 0, `at ${instantOf(now)}`);
   assert.ok(!isMore || (spent.get(TENANT) ?? 0) > last, "something was recorded");
   last = spent.get(TENANT) ?? 0;
+  const { sentBytes } = await readEgress(db, { tenantId: TENANT, now });
+  const sent = await db.queryOne<{ readonly bytes: number }>(sql`
+    SELECT coalesce(sum(quantity), 0)::bigint AS bytes FROM usage_intervals
+    WHERE meter = 'egress' AND month_of(started_at) = ${instantOf(monthUpTo(now).from)}::timestamptz`);
+  assert.equal(sentBytes, sent?.bytes, `sent at ${instantOf(now)}`);
 }
 let last = 0;
 const sum = (now = NOON): Promise<boolean> => writeSubtotal(db, { tenantId: TENANT, now });
@@ -133,4 +142,6 @@ test("a tenant gets a subtotal when its checks would read many intervals, and an
   await compare(now, { isMore: false });
   await db.execute(sql`UPDATE plans SET budget_policy = 'notify' WHERE id = ${PLAN}`);
   assert.deepEqual(await due(), [], "its starts are not checked");
+  await db.execute(sql`UPDATE plans SET max_egress_gb = 5 WHERE id = ${PLAN}`);
+  assert.deepEqual(await due(), [TENANT], "for its ceiling of egress");
 });

@@ -78,6 +78,43 @@ test("a suspended machine is stopped with its memory kept, and a start continues
   assert.equal(new Set(runs.map(({ bootId }) => bootId)).size, 2);
 });
 
+test("the memory of a suspended machine takes disk of its plan, also when several are suspended at once", async () => {
+  const name = context.ids.make("tenant");
+  const plan = await client.post("/v1/plans", { name, maxTotalDiskGb: 3 });
+  assert.equal(plan.status, 201, plan.text);
+  const tenantId: string = (await client.post("/v1/tenants", { name, planId: plan.json.id })).json.id;
+  const scopes = ["machine:create", "machine:read", "machine:delete", "machine:exec"];
+  const by = client.withKey((await client.post("/v1/apikeys", { tenantId, scopes })).json.key);
+  const resources = { cpus: 1, memoryMb: 512, diskGb: 1 };
+  const [one, other] = [await createMachine(by, { resources }), await createMachine(by, { resources })];
+  for (const id of [one, other]) assert.equal((await by.post(`/v1/machines/${id}/start`)).status, 200);
+  const suspended = (id: string) => by.post(`/v1/machines/${id}/stop?keepMemory=true`);
+  const [first, second] = await Promise.all([suspended(one), suspended(other)]);
+  const [kept, left, refused] = first.status === 200 ? [one, other, second] : [other, one, first];
+  assert.deepEqual(code(refused), [422, "quota_exceeded"]);
+  assert.match(refused.text, /allows 3 GB of disk for all machines together, 3 are in use and 1 were requested/);
+  assert.equal((await by.get(`/v1/machines/${left}`)).json.state, "started", "it runs on");
+  assert.equal((await suspended(kept)).status, 200, "again");
+  assert.equal(
+    (await by.post("/v1/machines", { source: { type: "image", reference: "local/busybox" }, resources })).status,
+    422,
+  );
+  assert.equal((await by.post(`/v1/machines/${kept}/start`)).status, 200);
+  assert.equal((await suspended(left)).status, 200);
+  const disks = await context.db.query<{ gb: number; isOpen: boolean; isNext: boolean }>(sql`
+    SELECT quantity AS gb, ended_at IS NULL AS "isOpen",
+      started_at = coalesce(lag(ended_at) OVER (ORDER BY id), started_at) AS "isNext"
+    FROM usage_intervals WHERE machine_id = ${kept} AND meter = 'disk' ORDER BY id`);
+  assert.deepEqual(
+    disks.map(({ gb, isOpen, isNext }) => [gb, isOpen, isNext]),
+    [
+      [1, false, true],
+      [2, false, true],
+      [1, true, true],
+    ],
+  );
+});
+
 test("a suspend is idempotent, a stop discards the memory, and a delete needs nothing of it", async () => {
   const id = await started();
   await exec(id, "echo lost >/tmp/file");

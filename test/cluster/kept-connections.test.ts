@@ -33,6 +33,7 @@ const NO_NETWORK: VmNetwork = {
   nameservers: [],
   hostPorts: [],
   sentBytes: () => 0,
+  countOn: () => ({ bytes: () => 0, close: () => undefined }),
   dial: () => Promise.reject(Object.assign(new Error("connect"), { code: "EHOSTUNREACH" })),
 };
 

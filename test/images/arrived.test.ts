@@ -83,6 +83,15 @@ describe("images that came with a machine", { skip: skipReason }, () => {
     assert.equal(await images.findRoot({ ...sent.image, entrypoint: ["/bin/sh"] }, sent.root), null);
   });
 
+  it("machines with the same file system that come at the same time share one", async () => {
+    await using store = await openTestImages();
+    const content = randomBytes(8192);
+    const [one, other] = [await planted(content), await planted(content)];
+    const [held, same] = await Promise.all([store.images.addRoot(one), store.images.addRoot(other)]);
+    assert.deepEqual(same, held);
+    assert.deepEqual(await store.images.findRoot(one.image, one.root), held);
+  });
+
   it("no file system that another node sends replaces one that is here", async () => {
     await using store = await openTestImages();
     await store.images.ensure(name, B);

@@ -116,6 +116,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     assert.ok(bytes >= 180_000 && bytes < 200_000, `${bytes} bytes`);
     assert.ok(sent(blocked) < 10_000, `a blocked machine sent ${sent(blocked)} bytes`);
     const atRelease = sent(machine);
+    const counter = machine.vm.network?.countOn();
     machine.vm.release();
     const again = await world.adopt(machine);
     assert.ok(sent(again) >= atRelease);
@@ -125,6 +126,8 @@ describe("the network of machines", { skip: skipReason }, () => {
     await again.vm.kill();
     assert.ok(sent(again) >= atEnd, "also after its namespace is gone");
     assert.ok(sent(machine) >= atRelease);
+    assert.ok((counter?.bytes() ?? 0) >= atEnd, "a counter continues after the release");
+    counter?.close();
   });
 
   test("listed networks are reachable and nothing else, however wide the list is", async () => {

@@ -94,7 +94,7 @@ describe("a fault in the pause of a machine that moves while it runs", { skip: s
   async function runs(): Promise<readonly RunOfMachine[]> {
     const { rows } = await database.query<RunOfMachine>(
       `SELECT node_id AS "nodeId", extract(epoch FROM started_at)::float8 * 1000 AS "startedAt",
-        extract(epoch FROM ended_at)::float8 * 1000 AS "endedAt"
+        extract(epoch FROM coalesce(ended_at, left_at))::float8 * 1000 AS "endedAt"
       FROM machine_runs WHERE machine_id = $1 ORDER BY started_at`,
       [id],
     );

@@ -404,8 +404,8 @@ export const BUGS: Readonly<Record<string, Bug>> = {
     changes: [
       {
         file: "server/src/machines/store.ts",
-        from: "THEN least(n.last_heartbeat_at - n.last_late_ms * interval '1 ms', ${now}::timestamptz) ELSE",
-        to: "THEN ${now}::timestamptz ELSE",
+        from: "THEN n.last_heartbeat_at - n.last_late_ms * interval '1 ms' END))",
+        to: "THEN ${now}::timestamptz END))",
       },
     ],
   },

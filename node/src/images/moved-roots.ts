@@ -38,6 +38,8 @@ export class MovedRoots {
   readonly #catalog: Catalog;
   readonly #builder: ImageBuilder;
   readonly #hashes = new ContentHashes();
+  /** Images that are being added, by their digests. */
+  readonly #adding = new Map<string, Promise<void>>();
 
   constructor({ catalog, builder }: { readonly catalog: Catalog; readonly builder: ImageBuilder }) {
     this.#catalog = catalog;
@@ -79,7 +81,7 @@ export class MovedRoots {
     const present = this.#catalog.findByDigest(digest);
     if (present === undefined) {
       const arrived = arrivedDigest(image, root);
-      await this.#addImage({ ...image, digest: arrived }, digest, path);
+      await this.#addOnce({ ...image, digest: arrived }, digest, path);
       return { digest: arrived, name: OWN_NAME };
     }
     const name = `root-c${root.sha256.slice(0, 32)}.ext4`;
@@ -89,6 +91,17 @@ export class MovedRoots {
     await rename(path, join(directory, name));
     await syncToDisk(directory);
     return { digest, name };
+  }
+
+  /** Machines of one image often come at the same time: the first one that is complete brings it. */
+  async #addOnce(image: MovedImage, arrivedAs: string, path: string): Promise<void> {
+    const { digest } = image;
+    if (this.#catalog.findByDigest(digest) !== undefined) return;
+    const begun = this.#adding.get(digest);
+    if (begun !== undefined) return await begun;
+    const adding = this.#addImage(image, arrivedAs, path).finally(() => this.#adding.delete(digest));
+    this.#adding.set(digest, adding);
+    await adding;
   }
 
   async #addImage(image: MovedImage, arrivedAs: string, path: string): Promise<void> {

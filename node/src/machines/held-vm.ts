@@ -12,6 +12,7 @@ import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { PausedVm, Vm, VmExit } from "../driver/driver.ts";
 import type { RunEndCause } from "@flotilla/contract/runs";
+import type { SentCounter } from "../network/vm-network.ts";
 import { EXIT_GRACE_MS } from "./configure-vm.ts";
 import { DiskPause, type DiskPauseOptions } from "./disk-pause.ts";
 import { Readiness } from "./readiness.ts";
@@ -57,6 +58,8 @@ export class HeldVm {
   lastSeenAt: number | null;
   /** What the boot's VM was last seen to have sent, in bytes. */
   sentBytes = 0;
+  /** Counts what a VM sends to which this agent has lost its connection; null: there is no such VM. */
+  #counter: SentCounter | null = null;
   #isReplacing = false;
   /** What happened to the VM while its VMM is replaced. */
   #meanwhile: (() => void) | null = null;
@@ -76,9 +79,20 @@ export class HeldVm {
 
   /** Returns what the boot's VM has sent so far. */
   countSent(): number {
-    const sent = this.#vm?.network?.sentBytes() ?? this.#paused?.sentBytes() ?? 0;
+    const sent = this.#vm?.network?.sentBytes() ?? this.#paused?.sentBytes() ?? this.#counter?.bytes() ?? 0;
     this.sentBytes = Math.max(this.sentBytes, sent);
     return this.sentBytes;
+  }
+
+  /** Its boot is over: the next one has sent nothing. */
+  endCount(): void {
+    this.#closeCounter();
+    this.sentBytes = 0;
+  }
+
+  #closeCounter(): void {
+    this.#counter?.close();
+    this.#counter = null;
   }
 
   /** The VM while it is paused for a move and this agent has no connection to its guest. */
@@ -113,6 +127,7 @@ export class HeldVm {
     if (this.#isReleased) return vm.release();
     this.#vm = vm;
     this.#paused = null;
+    this.#closeCounter();
     this.state = "up";
     this.lastSeenAt = null;
     this.diskPause.note(false);
@@ -141,6 +156,7 @@ export class HeldVm {
 
   /** Another VMM has the guest, and this agent is not connected to it. */
   lose(): void {
+    this.#countOn();
     this.#detach();
     this.lastSeenAt = this.#options.clock.now();
     this.state = "lost";
@@ -159,6 +175,13 @@ export class HeldVm {
     this.#vm?.release();
     this.#paused?.release();
     this.#detach();
+    this.#closeCounter();
+  }
+
+  /** The VM may send while this agent has no connection to it. */
+  #countOn(): void {
+    this.#closeCounter();
+    this.#counter = this.#vm?.network?.countOn() ?? null;
   }
 
   #detach(): void {
@@ -192,6 +215,7 @@ export class HeldVm {
       return;
     }
     this.#options.log.warn({ reason }, "the channel to the guest broke; its VM is still running");
+    this.#countOn();
     vm.release();
     this.#detach();
     this.lastSeenAt = this.#options.clock.now();

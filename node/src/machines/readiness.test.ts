@@ -15,7 +15,8 @@ const hurried = {
 };
 
 function networkOf(dial: (port: number, signal?: AbortSignal) => Promise<Duplex>): VmNetwork {
-  return { address: null, nameservers: [], hostPorts: [], sentBytes: () => 0, dial };
+  const countOn = () => ({ bytes: () => 0, close: () => undefined });
+  return { address: null, nameservers: [], hostPorts: [], sentBytes: () => 0, countOn, dial };
 }
 
 test("one port of several is enough, and its connection is closed", async () => {

@@ -11,7 +11,6 @@
  * machines keep their access; names are neither answered nor tracked until the next agent opens their
  * networks again.
  */
-import { closeSync, openSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
@@ -29,7 +28,7 @@ import {
 } from "./addresses.ts";
 import { CLAIMS_DIRECTORY } from "./claims.ts";
 import { ClosedDestinations } from "./closed.ts";
-import { receivedBy } from "./counters.ts";
+import { UplinkCounter } from "./counters.ts";
 import { DenialLimit, DenialWatch } from "./denied.ts";
 import { dialAddress } from "./dial.ts";
 import { closeHostNetwork, openHostNetwork } from "./host.ts";
@@ -187,9 +186,7 @@ export class GuestNetwork {
   readonly #published = new PublishedPorts();
   readonly #dialed = new Set<Socket>();
   #isClosed = false;
-  /** The open namespace, which keeps its interfaces; null: closed, or the VMM had ended before. */
-  #namespace: number | null;
-  #sentBytes = 0;
+  readonly #sent: UplinkCounter;
   /** Two VMMs of the machine are in the namespace. */
   #isShared = false;
 
@@ -198,7 +195,7 @@ export class GuestNetwork {
     this.#pair = pair;
     this.#pid = pid;
     this.#program = new PrestartedProgram(inNamespaceOf(pid, NFT));
-    this.#namespace = openNamespaceOf(pid);
+    this.#sent = this.countOn();
   }
 
   get client(): DnsClient | undefined {
@@ -242,10 +239,12 @@ export class GuestNetwork {
     return socket;
   }
 
-  /** What the host's end of the uplink has received: what the policy lets out, with the headers of frames. */
   sentBytes(): number {
-    if (!this.#isClosed) this.#sentBytes = Math.max(this.#sentBytes, receivedBy(this.#pair.hostEnd) ?? 0);
-    return this.#sentBytes;
+    return this.#sent.bytes();
+  }
+
+  countOn(): UplinkCounter {
+    return new UplinkCounter(this.#pair.hostEnd, this.#pid);
   }
 
   /** The guest's network configuration and the way to its ports. Call after `open`. */
@@ -257,6 +256,7 @@ export class GuestNetwork {
       nameservers: hasNames ? [GUEST_ADDRESSING.nameServer] : [],
       dial: (port, signal) => this.dial(port, signal),
       sentBytes: () => this.sentBytes(),
+      countOn: () => this.countOn(),
       hostPorts: this.#published.ports,
     };
   }
@@ -308,10 +308,8 @@ export class GuestNetwork {
 
   /** Call when the VMM has ended or the agent releases it. */
   close(): void {
-    this.sentBytes();
     this.#isClosed = true;
-    if (this.#namespace !== null) closeSync(this.#namespace);
-    this.#namespace = null;
+    this.#sent.close();
     this.#program?.cancel();
     this.#program = null;
     this.#denials = null;
@@ -335,13 +333,5 @@ export class GuestNetwork {
     const done = this.#lastChange.catch(() => undefined).then(change);
     this.#lastChange = done;
     return done;
-  }
-}
-
-function openNamespaceOf(pid: number): number | null {
-  try {
-    return openSync(`/proc/${pid}/ns/net`, "r");
-  } catch {
-    return null;
   }
 }

@@ -4,6 +4,13 @@
 import type { Duplex } from "node:stream";
 import type { GuestConfiguration } from "../guest/guest.ts";
 
+/** Counts what leaves a machine, as `VmNetwork.sentBytes` says. The caller closes it. */
+export interface SentCounter {
+  /** In bytes; after `close` what it was then. */
+  bytes(): number;
+  close(): void;
+}
+
 /** The network of a machine's VM. */
 export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameservers"> {
   /**
@@ -16,6 +23,8 @@ export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameser
    * Its network counts, so VMMs that replace each other and agents that come and go change nothing.
    */
   sentBytes(): number;
+  /** Continues the count when this network is released, to the end of the VMM. */
+  countOn(): SentCounter;
   /** The published ports on the host's loopback. */
   readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
 }

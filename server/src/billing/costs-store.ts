@@ -77,8 +77,9 @@ const divided = ({ tenantId, month, cut, before, usageMonths, group, knownAt, no
         CASE WHEN c.is_closed AND u.closed_at > s.known_at THEN greatest(u.started_at, least(s.known_at, u.ended_at))
           WHEN c.is_closed THEN u.ended_at
           WHEN s.cut IS NOT NULL THEN coalesce(l.counted_until, s.to_at)
-          ELSE greatest(u.started_at, least(s.known_at,
-            billing_time(u.tenant_id, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at)), s.to_at)) END AS ends_at
+          ELSE greatest(u.started_at, least(s.known_at, u.left_at,
+            billing_time(u.tenant_id, least(${instantOf(now)}::timestamptz, CASE WHEN u.left_at IS NULL THEN n.last_heartbeat_at END)),
+            s.to_at)) END AS ends_at
       FROM state s
       JOIN usage_intervals u ON u.tenant_id = ${tenantId} AND u.started_at < s.to_at AND (s.cut IS NULL OR u.id < s.cut)
         AND (s.known_at IS NULL OR u.recorded_at <= s.known_at)

@@ -155,10 +155,10 @@ export const listIntervals = (db: Queryable, query: IntervalsQuery): Promise<rea
           SELECT l.counted_until FROM invoice_limits l
           WHERE l.tenant_id = f.tenant_id AND l.month = ${dayOf(query.month.from)}::date AND l.interval_id = f.id),
           ${instantOf(query.month.to)}::timestamptz)
-        ELSE greatest(f.started_at, least(
+        ELSE greatest(f.started_at, least(f.left_at,
           billing_time(f.tenant_id, least(${instantOf(query.now)}::timestamptz, (
             SELECT n.last_heartbeat_at FROM machines m JOIN nodes n ON n.id = m.node_id
-            WHERE f.boot_id IS NOT NULL AND m.id = f.machine_id))),
+            WHERE f.boot_id IS NOT NULL AND f.left_at IS NULL AND m.id = f.machine_id))),
           ${instantOf(query.month.to)}::timestamptz)) END AS counted_until
       FROM found f),
     page AS (
@@ -297,8 +297,8 @@ const known = ({
     used AS (
       SELECT f.id, f.tenant_id, f.meter, f.quantity, f.rate_id, f.started_at, f.closed_in, f.ended_at, f.ended_at IS NULL AS is_open,
         f.cut, f.last_month, f.takes_late, f.from_at, f.to_at,
-        CASE WHEN f.ended_at IS NULL THEN greatest(f.started_at, least(f.known_at,
-            billing_time(f.tenant_id, least(f.now, CASE WHEN f.boot_id IS NOT NULL THEN (
+        CASE WHEN f.ended_at IS NULL THEN greatest(f.started_at, least(f.known_at, f.left_at,
+            billing_time(f.tenant_id, least(f.now, CASE WHEN f.boot_id IS NOT NULL AND f.left_at IS NULL THEN (
               SELECT n.last_heartbeat_at FROM machines m JOIN nodes n ON n.id = m.node_id WHERE m.id = f.machine_id) END))))
           WHEN f.closed_at > f.known_at THEN greatest(f.started_at, least(f.known_at, f.ended_at)) ELSE f.ended_at END AS ends_at
       FROM found f

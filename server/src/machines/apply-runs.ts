@@ -7,7 +7,7 @@
  *
  * A report that holds every open run of the node also ends the open runs that the node does not know any
  * more: its journal was lost, or the database was restored to an earlier state. They end at the node's
- * previous report.
+ * previous report, or where a later run of their machine begins.
  */
 import type { Run, RunReport } from "@flotilla/contract/link/link";
 import type { Context } from "../context.ts";
@@ -34,14 +34,16 @@ export async function applyOpenRuns(
   node: { readonly id: string; readonly lastReportAt: number | null; readonly isRestored: boolean },
   { runs, sequence, isComplete }: RunReport,
 ): Promise<number> {
+  const open = runs.filter(({ endedAt }) => endedAt === null);
   if (isComplete) {
+    // The start of a run says by when one that the node has lost had ended.
+    await write(context, node.id, open);
     const bootIds = runs.map(({ bootId }) => bootId);
     const endedAt = node.lastReportAt ?? 0;
     const count = await endForgottenRuns(context, { ...node, sequence, bootIds, endedAt });
     if (count > 0)
       context.log.warn({ nodeId: node.id, count }, "ended open runs that their node does not know any more");
   }
-  const open = runs.filter(({ endedAt }) => endedAt === null);
   await write(context, node.id, open);
   return isComplete ? sequence : (runs.at(-1)?.sequence ?? 0);
 }

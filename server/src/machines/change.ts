@@ -50,8 +50,10 @@ export interface Change {
   readonly timeline: readonly NewEvent[];
   /** Absent: none. */
   readonly runs?: readonly ReportedRun[];
-  /** Absent: the change is not a start, and no ceiling applies. */
+  /** Absent: the change is not a start, and no ceiling of running machines applies. */
   readonly start?: Start;
+  /** A suspend. It has no effect when the memory does not fit in the disk of its tenant's plan. */
+  readonly suspend?: { readonly tenantId: string };
 }
 
 /** What makes a change a start. It has no effect when its tenant or its node does not admit it any more. */

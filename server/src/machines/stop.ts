@@ -5,10 +5,14 @@
  * Always:
  * - A stop is idempotent, and also applies to a machine that is starting.
  * - A machine that cannot be suspended runs on, and the caller gets the reason.
- * - The memory of a suspended machine is kept until it starts, or is stopped without keeping its memory.
+ * - The memory of a suspended machine is kept until it starts, or is stopped without keeping its memory. It
+ *   takes disk of its tenant's plan; where that is used up the suspend is refused.
  * - The request is kept when the node is unreachable or slow, and the machine reconciler executes it.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
+import { diskRefusal } from "../usage/quota.ts";
+import { readCeilings, readTotals } from "../usage/store.ts";
 import { requestStop } from "./change.ts";
 import { convergePatiently } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
@@ -67,8 +71,10 @@ async function acceptStop(
     // One that its move stops would run again if the move failed.
     if (next === phase && !discardsMemory && !isStoppedByMove(machine)) return machine;
     if (keepsMemory) refuseSuspend(machine);
+    if (keepsMemory && attempt > 0) await refuseOverDisk(context, machine);
+    const { tenantId } = machine;
     const change = requestStop(machine, context.clock.now(), keepsMemory);
-    const written = (await cache.write([change])).get(machine.id);
+    const written = (await cache.write([keepsMemory ? { ...change, suspend: { tenantId } } : change])).get(machine.id);
     if (written !== undefined) return written;
   }
   throw new Refusal("unavailable", `stop of machine ${options.id} kept conflicting with concurrent changes; try again`);
@@ -78,6 +84,14 @@ function refuseSuspend({ id, isEphemeral, moveId }: MachineRecord): void {
   if (isEphemeral) throw new Refusal("conflict", `machine ${id} is ephemeral: it is deleted when it stops`);
   if (moveId !== null)
     throw new Refusal("conflict", `machine ${id} is being moved to another node; suspend it after the move`);
+}
+
+/** Throws the refusal when the memory does not fit in the disk of the plan. */
+async function refuseOverDisk({ db }: Pick<Context, "db">, { tenantId, memoryMb }: MachineRecord): Promise<void> {
+  const held = await readTotals(db, tenantId);
+  const ceilings = await readCeilings(db, tenantId);
+  const memoryGb = Math.ceil(memoryMb / 1024);
+  if (held.diskGb + memoryGb > ceilings.maxTotalDiskGb) throw diskRefusal(memoryGb, held, ceilings, null);
 }
 
 /**

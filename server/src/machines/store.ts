@@ -267,8 +267,8 @@ export async function writeChanges(
       SELECT FROM nodes WHERE id = ANY(${nodesToLock(changes)}::text[]) AND (SELECT count(*) FROM locked_tenant) >= 0
       ORDER BY id FOR NO KEY UPDATE),
     change AS (
-      SELECT * FROM jsonb_to_recordset(${JSON.stringify(inOrder.map((change) => wire(context, change)))}::jsonb) AS c(
-        id text, revision int, ${CHANGING_TYPED}, active_max int, is_budgeted boolean, reserves boolean, is_new boolean,
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(inOrder.map(wire))}::jsonb) AS c(
+        id text, revision int, ${CHANGING_TYPED}, active_max int, is_budgeted boolean, suspends boolean, reserves boolean, is_new boolean,
         cpu_overcommit float8, memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)
       WHERE (SELECT count(*) FROM settings) = 1 AND (SELECT count(*) FROM locked_tenant) >= 0 AND (SELECT count(*) FROM locked_node) >= 0),
     written AS (
@@ -278,6 +278,7 @@ export async function writeChanges(
       WHERE m.id = c.id AND m.revision = c.revision
         AND CASE WHEN c.active_max IS NULL THEN true
           ELSE tenant_admits_start(m.tenant_id, c.active_max, m.cpus, m.memory_mb) END
+        AND CASE WHEN c.suspends THEN totals_allow_disk_locked(m.tenant_id, (m.memory_mb + 1023) / 1024) ELSE true END
         AND CASE WHEN c.is_budgeted THEN budget_allows_start_locked(m.tenant_id, m.id, m.cpus, m.memory_mb, ${now}::timestamptz) ELSE true END
         AND CASE WHEN c.reserves
           THEN CASE WHEN m.move_id IS NULL
@@ -288,7 +289,7 @@ export async function writeChanges(
     run AS (
       SELECT r.boot_id, w.id AS machine_id, w.node_id, w.tenant_id, w.cpus, w.memory_mb, w.deleted_at,
         coalesce(r.started_at = r.ended_at AND r.end_cause = 'unseen', false) AS is_empty,
-        greatest(w.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.egress_bytes, NULL::bigint AS sequence,
+        r.started_at, r.ended_at, r.end_cause, r.egress_bytes, NULL::bigint AS sequence,
         ${now}::timestamptz AS recorded_at
       FROM written w, jsonb_to_recordset(w.runs) AS r(boot_id text, started_at timestamptz, ended_at timestamptz, end_cause text, egress_bytes bigint)),
     ${RUNS_WRITTEN},
@@ -305,9 +306,10 @@ export async function writeChanges(
 /** Tenants whose ceilings are checked. */
 const tenantsToLock = (changes: readonly Change[]): readonly string[] => [
   ...new Set(
-    changes.flatMap(({ start }) =>
-      start !== undefined && (start.activeMax !== null || start.isBudgeted) ? [start.tenantId] : [],
-    ),
+    changes.flatMap(({ start, suspend }) => {
+      const isChecked = start !== undefined && (start.activeMax !== null || start.isBudgeted);
+      return [...(isChecked ? [start.tenantId] : []), ...(suspend === undefined ? [] : [suspend.tenantId])];
+    }),
   ),
 ];
 
@@ -322,7 +324,7 @@ const nodesToLock = (changes: readonly Change[]): readonly string[] => [
   ),
 ];
 
-function wire(context: Context, { next, timeline, runs = [], start }: Change): object {
+function wire({ next, timeline, runs = [], start, suspend }: Change): object {
   const reservation = start?.reservation ?? null;
   return {
     id: next.id,
@@ -330,12 +332,13 @@ function wire(context: Context, { next, timeline, runs = [], start }: Change): o
     ...changingRow(next),
     active_max: start?.activeMax ?? null,
     is_budgeted: start?.isBudgeted ?? false,
+    suspends: suspend !== undefined,
     reserves: reservation !== null,
     is_new: reservation?.isNew ?? false,
     cpu_overcommit: reservation?.overcommit.cpus ?? null,
     memory_overcommit: reservation?.overcommit.memory ?? null,
     started_by: start?.startedBy ?? null,
-    runs: runs.map((run) => runWire(context, run)),
+    runs: runs.map(runWire),
     timeline: timeline.map((event) => eventDocument(event)),
   };
 }
@@ -364,8 +367,9 @@ export async function removeMachine(
           OR NOT has_run AND NOT EXISTS (SELECT FROM machine_runs r WHERE r.machine_id = machines.id))
       RETURNING *),
     uncounted AS (
-      UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked') OR gone.fence IS NOT NULL
-        THEN least(n.last_heartbeat_at - n.last_late_ms * interval '1 ms', ${now}::timestamptz) ELSE ${now}::timestamptz END
+      UPDATE machine_runs r SET counted_until = greatest(r.started_at, least(r.counted_until, ${now}::timestamptz,
+        CASE WHEN n.status IN ('unreachable', 'revoked') OR gone.fence IS NOT NULL
+          THEN n.last_heartbeat_at - n.last_late_ms * interval '1 ms' END))
       FROM gone, nodes n WHERE r.machine_id = gone.id AND r.ended_at IS NULL AND n.id = r.node_id),
     sessions AS (DELETE FROM machine_sessions WHERE machine_id IN (SELECT id FROM gone)),
     tokens AS (DELETE FROM connect_tokens WHERE machine_id IN (SELECT id FROM gone)),

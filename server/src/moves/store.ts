@@ -108,8 +108,8 @@ export interface OwnerChange {
   readonly moveId: string;
   readonly hasMemory: boolean;
   /**
-   * When the source paused the machine, in epoch milliseconds: the end of its run there. null: the source has
-   * reported that end.
+   * When the source paused the machine, in epoch milliseconds: its run there counts up to then. The source
+   * reports the end, with what was sent. null: it has reported that.
    */
   readonly pausedAt: number | null;
 }
@@ -130,7 +130,7 @@ export async function changeOwner(
   { moveId, hasMemory, pausedAt }: OwnerChange,
 ): Promise<MachineRecord | undefined> {
   const now = instantOf(context.clock.now());
-  const endedAt = pausedAt === null ? null : instantOf(Math.min(pausedAt, context.clock.now()));
+  const pauseAt = instantOf(pausedAt);
   const nothing = NOTHING_OBSERVED;
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH moved AS (
@@ -148,10 +148,11 @@ export async function changeOwner(
       ${insertEvents(sql`
         SELECT tenant_id, id AS subject_id, ${eventJson(MEMORY_LOST)} AS event, ${now}::timestamptz AS created_at
         FROM moved WHERE ${machine.observedDetails.suspendedAt !== null && !hasMemory}::boolean`)}),
-    ended AS (
-      UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${endedAt}::timestamptz), end_cause = 'stop'
+    left_run AS (
+      UPDATE machine_runs r SET left_at = greatest(r.started_at,
+        least(${now}::timestamptz, ${pauseAt}::timestamptz + r.later_ms * interval '1 millisecond'))
       FROM moved WHERE r.machine_id = moved.id AND r.node_id = ${machine.nodeId} AND r.ended_at IS NULL
-        AND ${endedAt}::timestamptz IS NOT NULL),
+        AND ${pauseAt}::timestamptz IS NOT NULL),
     arrived AS (
       DELETE FROM machine_copies c USING moved m WHERE c.machine_id = m.id AND c.node_id = m.node_id),
     left_behind AS (
@@ -160,10 +161,7 @@ export async function changeOwner(
   return row && (await changed(context, row));
 }
 
-/**
- * Whether a run of the machine on the node is recorded; `nodeId` null: on any. If none is, runs that the node
- * reports after the machine has left would belong to an unknown machine (run-store.ts).
- */
+/** Whether a run of the machine on the node is recorded; `nodeId` null: on any. */
 export async function hasRecordedRun(
   db: Queryable,
   { machineId, nodeId }: { readonly machineId: string; readonly nodeId: string | null },
@@ -208,8 +206,8 @@ export async function downtimeOf(
   const row = await db.queryOne<{ readonly from: number; readonly to: number }>(sql`
     WITH runs AS (
       SELECT r.boot_id,
-        extract(epoch FROM r.started_at) * 1000 - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS started,
-        extract(epoch FROM r.ended_at) * 1000 - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS ended
+        extract(epoch FROM r.started_at) * 1000 - r.later_ms - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS started,
+        extract(epoch FROM coalesce(r.ended_at, r.left_at)) * 1000 - r.later_ms - coalesce(n.clock_measured_ms, n.clock_ahead_ms, 0) AS ended
       FROM machine_runs r LEFT JOIN nodes n ON n.id = r.node_id WHERE r.machine_id = ${machineId})
     SELECT max(before.ended)::float8 AS from, now.started::float8 AS to
     FROM runs now, runs before WHERE now.boot_id = ${bootId} AND before.boot_id <> now.boot_id GROUP BY now.started`);

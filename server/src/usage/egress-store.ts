@@ -47,10 +47,20 @@ export const listCeiled = (
         AND u.ended_at > ${instantOf(now - RECENT_MS)}::timestamptz + t.clock_ahead_ms * interval '1 ms')
     ORDER BY t.id LIMIT ${limit}::int`);
 
-/** Tenants with running machines that have a ceiling. `now`: real time. */
-export const listRunningCeiled = (db: Queryable, now: number): Promise<readonly EgressUse[]> =>
-  db.query<EgressUse>(sql`
-    SELECT t.id AS "tenantId", p.max_egress_gb AS "maxEgressGb", t.clock_ahead_ms AS "clockAheadMs",
-      egress_in_month(t.id, ${instantOf(now)}::timestamptz) AS "sentBytes"
-    ${CEILED} AND EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)
-    ORDER BY t.id`);
+/** Max tenants whose intervals one statement sums. */
+const TENANTS_PER_STATEMENT_MAX = 100;
+
+/** Tenants with running machines that have a ceiling, in the order of their ids. `now`: real time. */
+export async function listRunningCeiled(db: Queryable, now: number): Promise<readonly EgressUse[]> {
+  const all: EgressUse[] = [];
+  for (;;) {
+    const some = await db.query<EgressUse>(sql`
+      SELECT t.id AS "tenantId", p.max_egress_gb AS "maxEgressGb", t.clock_ahead_ms AS "clockAheadMs",
+        egress_in_month(t.id, ${instantOf(now)}::timestamptz) AS "sentBytes"
+      ${CEILED} AND t.id > ${all.at(-1)?.tenantId ?? ""}
+        AND EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)
+      ORDER BY t.id LIMIT ${TENANTS_PER_STATEMENT_MAX}::int`);
+    all.push(...some);
+    if (some.length < TENANTS_PER_STATEMENT_MAX) return all;
+  }
+}

@@ -22,7 +22,7 @@ const RENEW_AFTER_MS = 10_000;
 const TENANTS_PER_STATEMENT_MAX = 100;
 
 /** Tenants with such a budget. */
-export const BUDGETED = sql`
+const BUDGETED = sql`
     budgeted AS MATERIALIZED (
       SELECT t.id FROM plans p JOIN tenants t ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
       WHERE p.budget_policy IN ('block', 'stop') AND p.monthly_budget_micros IS NOT NULL)`;

@@ -6,7 +6,7 @@
  *
  * Always:
  * - An open interval counts up to the last heartbeat of its node, so a silent node bills nothing and a later
- *   sum is never smaller.
+ *   sum is never smaller. If its machine has left that node, it counts up to then.
  * - A change of rates during an open interval applies from its instant.
  */
 import type { Queryable, Statement } from "../db/database.ts";
@@ -120,7 +120,8 @@ const sums = ({ from, to, now }: ReadOptions): Statement => sql`
       LEFT JOIN machines m ON u.boot_id IS NOT NULL AND m.id = u.machine_id
       LEFT JOIN nodes n ON n.id = m.node_id
       CROSS JOIN LATERAL rated_parts(u.tenant_id, u.started_at,
-        greatest(u.started_at, billing_time(u.tenant_id, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at)))) p
+        greatest(u.started_at, least(u.left_at, billing_time(u.tenant_id, least(${instantOf(now)}::timestamptz,
+          CASE WHEN u.left_at IS NULL THEN n.last_heartbeat_at END))))) p
       WHERE u.ended_at IS NULL),
     counted AS (
       SELECT tenant_id, meter, rate_id, quantity * greatest(0, floor(1000 * extract(epoch FROM

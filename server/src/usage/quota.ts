@@ -32,7 +32,7 @@ export interface Ceilings {
   readonly monthlyBudgetMicros: number | null;
 }
 
-/** The resources of a tenant's active machines, and the disk of all of them. */
+/** The resources of a tenant's active machines, and the disk of all machines, with what is kept of memory. */
 export interface Totals {
   readonly machines: number;
   readonly cpus: number;

@@ -14,7 +14,7 @@ import type { Ceilings, Totals } from "./quota.ts";
 export async function readTotals(db: Queryable, tenantId: string): Promise<Totals> {
   const row = await db.queryOne<Totals>(sql`
     SELECT count(*) FILTER (WHERE is_active) AS machines, coalesce(sum(cpus) FILTER (WHERE is_active), 0) AS cpus,
-      coalesce(sum(memory_mb) FILTER (WHERE is_active), 0) AS "memoryMb", coalesce(sum(disk_gb), 0) AS "diskGb"
+      coalesce(sum(memory_mb) FILTER (WHERE is_active), 0) AS "memoryMb", coalesce(sum(held_disk_gb), 0) AS "diskGb"
     FROM machines WHERE tenant_id = ${tenantId} AND deleted_at IS NULL`);
   if (row === undefined) throw new Error("a sum has no row");
   return row;

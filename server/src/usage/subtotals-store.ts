@@ -1,40 +1,39 @@
 /**
  * Writes usage_subtotals: what closed intervals of a tenant's month amount to, up to a cut, for tenants whose
- * budget is checked at each start.
+ * budget or ceiling of egress is checked at each start.
  *
  * Always:
  * - A subtotal has exactly the closed intervals with a lower `closed_in` than its cut. It is written while
  *   the tenant's row is locked as for an invoice (billing/store.ts): the record of an end locks that row as
  *   well before it takes its number, so none with a lower one is to come.
  * - Closed intervals do not change, so a subtotal stays right, and the next one continues from it.
- * - The function spent_in_month, its only reader, returns the same without it.
+ * - The functions spent_in_month and egress_in_month, its only readers, return the same without it.
  *
  * A crash leaves the subtotal before.
  */
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
-import { BUDGETED } from "./holds-store.ts";
 
 /** A tenant gets a subtotal when a check would read more intervals than this without it. */
 const UNSUMMED_MAX = 1000;
 
 /**
- * Tenants with a budget that is checked, whose checks read many intervals. `now`: real time. The OFFSETs end
- * the count.
+ * Tenants with a budget or a ceiling that is checked, whose checks read many intervals. `now`: real time. The
+ * OFFSETs end the count.
  */
 export async function listUnsummed(
   db: Queryable,
   { now, limit }: { readonly now: number; readonly limit: number },
 ): Promise<readonly string[]> {
   const rows = await db.query<{ readonly id: string }>(sql`
-    WITH ${BUDGETED}
-    SELECT b.id FROM budgeted b
-    CROSS JOIN LATERAL (SELECT month_of(billing_time(b.id, ${instantOf(now)}::timestamptz)) AS from_at) m
-    LEFT JOIN usage_subtotals s ON s.tenant_id = b.id AND s.month = (m.from_at AT TIME ZONE 'UTC')::date
-    WHERE CASE WHEN s.cut IS NULL
-      THEN EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = b.id AND u.ended_at > m.from_at OFFSET ${UNSUMMED_MAX}::int)
-      ELSE EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = b.id AND u.closed_in >= s.cut OFFSET ${UNSUMMED_MAX}::int) END
-    ORDER BY b.id LIMIT ${limit}::int`);
+    SELECT t.id FROM plans p JOIN tenants t ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    CROSS JOIN LATERAL (SELECT month_of(billing_time(t.id, ${instantOf(now)}::timestamptz)) AS from_at) m
+    LEFT JOIN usage_subtotals s ON s.tenant_id = t.id AND s.month = (m.from_at AT TIME ZONE 'UTC')::date
+    WHERE (p.budget_policy IN ('block', 'stop') AND p.monthly_budget_micros IS NOT NULL OR p.max_egress_gb IS NOT NULL)
+      AND CASE WHEN s.cut IS NULL
+        THEN EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at > m.from_at OFFSET ${UNSUMMED_MAX}::int)
+        ELSE EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.closed_in >= s.cut OFFSET ${UNSUMMED_MAX}::int) END
+    ORDER BY t.id LIMIT ${limit}::int`);
   return rows.map(({ id }) => id);
 }
 

@@ -115,6 +115,7 @@ export class HistoryBatch {
       for (const life of this.#lives) life.step(before, this.#now);
       await this.#movePlans();
       await this.#makeMachines();
+      await this.#moveMachines();
       await this.#remove();
       for (const node of this.#nodes) await this.#report(node, before);
       if (this.#holds) await this.#hold();
@@ -222,6 +223,17 @@ export class HistoryBatch {
         AS m(id text, tenant_id text, node_id text, cpus int, memory_mb int, disk_gb int, at timestamptz)`);
   }
 
+  /** Machines of some tenants come to other nodes, as at the end of a move. */
+  async #moveMachines(): Promise<void> {
+    const rows = this.#lives.flatMap((life) => {
+      const node = this.#draw(8) === 0 ? this.#nodes[this.#draw(NODES)] : undefined;
+      return node === undefined ? [] : life.moveTo(node, this.#now).map(({ id }) => ({ id, node_id: node.id }));
+    });
+    await this.#execute(sql`
+      UPDATE machines m SET node_id = r.node_id, updated_at = ${instantOf(this.#now)}::timestamptz
+      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(id text, node_id text) WHERE m.id = r.id`);
+  }
+
   /** Deletes machines as the server does, and forgets some of them. */
   async #remove(): Promise<void> {
     const lost = this.#nodes.filter(({ isLost }) => isLost).map(({ id }) => id);
@@ -240,8 +252,8 @@ export class HistoryBatch {
       WITH gone AS (
         UPDATE machines SET desired_state = 'absent', deleted_at = ${instantOf(this.#now)}::timestamptz
         WHERE id = ANY(${ids}::text[]) RETURNING id)
-      UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked')
-        THEN least(n.last_heartbeat_at, ${instantOf(this.#now)}::timestamptz) ELSE ${instantOf(this.#now)}::timestamptz END
+      UPDATE machine_runs r SET counted_until = greatest(r.started_at, least(r.counted_until, ${instantOf(this.#now)}::timestamptz,
+        CASE WHEN n.status IN ('unreachable', 'revoked') THEN n.last_heartbeat_at END))
       FROM nodes n WHERE r.machine_id IN (SELECT id FROM gone) AND r.ended_at IS NULL AND n.id = r.node_id`);
     const purged = this.#lives.flatMap((life) => life.purged).map(({ id }) => id);
     await this.#execute(sql`DELETE FROM machines WHERE id = ANY(${purged}::text[])`);
@@ -250,11 +262,11 @@ export class HistoryBatch {
   /** A heartbeat, with reports of which some are lost until the next one, and some are repeated. */
   async #report(node: BatchNode, before: number): Promise<void> {
     if (node.isSilent) return;
-    const lives = this.#lives.filter((life) => life.node === node);
+    const lives = this.#lives.filter((life) => life.nodes.has(node));
     const lastReportAt = node.heartbeat;
     node.heartbeat = this.#now;
     await this.#execute(sql`UPDATE nodes SET last_heartbeat_at = ${instantOf(this.#now)} WHERE id = ${node.id}`);
-    const reports = lives.flatMap((life) => life.reports(this.#now, node.clockError));
+    const reports = lives.flatMap((life) => life.reports(this.#now, node));
     for (let from = 0; from < reports.length; from += REPORTS_MAX) {
       const some = reports.slice(from, from + REPORTS_MAX).map((run) => this.#numbered(run));
       await this.#write((context) => writeRuns(context, node.id, some), { mayRepeat: true });
@@ -322,7 +334,7 @@ export class HistoryBatch {
 
   /** The node does not know some of the open runs any more: they end at its previous report. */
   async #loseJournal(node: BatchNode, lives: readonly Life[], lastReportAt: number): Promise<void> {
-    const open: Boot[] = lives.flatMap((life) => life.openBoots());
+    const open: Boot[] = lives.flatMap((life) => life.openBoots()).filter((boot) => boot.node === node);
     const kept = open.filter(() => this.#draw(3) > 0);
     const known = {
       ...{ id: node.id, sequence: this.#sequence, endedAt: lastReportAt },
@@ -330,7 +342,7 @@ export class HistoryBatch {
     };
     await this.#write((context) => endForgottenRuns(context, { ...known, isRestored: false }), { mayRepeat: true });
     const isKept = new Set(kept);
-    for (const life of lives) life.forget((boot) => !isKept.has(boot), lastReportAt);
+    for (const life of lives) life.forget((boot) => boot.node === node && !isKept.has(boot), lastReportAt);
   }
 
   /**

@@ -4,13 +4,13 @@
  * Always: what the server should know after a report follows from the rules of decision 31, not from the
  * server's code.
  */
-import assert from "node:assert/strict";
 import type { Run } from "@flotilla/contract/link/link";
 import { type Month, monthAt } from "../../src/billing/month.ts";
 import type { Meter } from "../../src/usage/usage.ts";
+import { type Period, type PlacedRun, place } from "./history-place.ts";
 import { History, type Plan, type Span } from "./usage-history.ts";
 
-/** A node that all machines of a tenant run on. Instants in epoch milliseconds. */
+/** A node that all machines of a tenant run on at a time. Instants in epoch milliseconds. */
 export interface BatchNode {
   readonly id: string;
   /** How far its clock is ahead, in milliseconds. */
@@ -31,14 +31,21 @@ export interface LifeMachine {
   isPurged: boolean;
   /** In the order in which they began. */
   readonly boots: Boot[];
+  /** The nodes that had it, in their order. */
+  readonly periods: Period[];
 }
 
-/** One run of a machine. Instants by the node's clock. */
+/** One run of a machine. Instants by a clock that is right. */
 export interface Boot {
   readonly id: string;
   readonly machine: LifeMachine;
+  readonly node: BatchNode;
   readonly startedAt: number;
+  /** Its start as its node has noted it, by its clock; null: not yet. */
+  noted: number | null;
   endedAt: number | null;
+  /** Where the server has recorded it; null: nowhere. */
+  placed: PlacedRun | null;
   /** What the server has recorded of it; null: nothing. */
   spans: Span[] | null;
   isUnreported: boolean;
@@ -62,7 +69,10 @@ const RENEW_AFTER_MS = 10_000;
 
 export class Life {
   readonly tenant: string;
-  readonly node: BatchNode;
+  /** The node that has its machines. */
+  node: BatchNode;
+  /** Nodes that have, or had, machines of it. */
+  readonly nodes = new Set<BatchNode>();
   readonly history: History;
   plan: string;
   /** The month of the tenant's next invoice. */
@@ -82,6 +92,7 @@ export class Life {
   constructor({ tenant, node, plan, plans, at, draw }: LifeOptions) {
     this.tenant = tenant;
     this.node = node;
+    this.nodes.add(node);
     this.plan = plan;
     this.next = monthAt(at);
     this.history = new History(plans);
@@ -119,6 +130,30 @@ export class Life {
     return true;
   }
 
+  /**
+   * Moves its machines to the node, and returns them. None of them runs while it is moved, but their former
+   * node may not have reported that.
+   */
+  moveTo(node: BatchNode, now: number): readonly LifeMachine[] {
+    if (node === this.node) return [];
+    const moved = this.#machines.filter(({ deletedAt }) => deletedAt === null);
+    for (const machine of moved) {
+      const last = machine.boots.at(-1);
+      if (last !== undefined && last.endedAt === null) {
+        last.endedAt = Math.max(last.startedAt, now - this.#draw(2 * 60_000));
+        last.isUnreported = true;
+      }
+      const period = machine.periods.at(-1);
+      if (period !== undefined) period.until = now;
+      machine.periods.push({ node: node.id, since: now, until: null });
+      for (const boot of machine.boots.filter(({ isEnded }) => !isEnded)) leave(boot, now);
+    }
+    this.node = node;
+    this.nodes.add(node);
+    this.history.heartbeat = node.heartbeat;
+    return moved;
+  }
+
   /** Machines that were deleted in this round and whose rows are gone. */
   get purged(): readonly LifeMachine[] {
     return this.#deleted.filter(({ isPurged }) => isPurged);
@@ -132,26 +167,26 @@ export class Life {
     for (const machine of this.#deleted) {
       machine.deletedAt = now;
       machine.isPurged = this.#draw(2) === 0;
-      for (const span of this.history.spans)
-        if (span.machine === machine.id && span.to === null)
-          span.to =
-            span.meter === "disk" || !this.node.isLost ? now : Math.max(span.from, Math.min(now, this.node.heartbeat));
+      const counted = (node: BatchNode): number => (node.isLost ? Math.min(now, node.heartbeat) : now);
+      for (const boot of machine.boots.filter(({ isEnded }) => !isEnded)) countUntil(boot, counted(boot.node));
+      for (const span of this.history.spans) if (span.machine === machine.id && span.meter === "disk") span.to ??= now;
     }
     return this.#deleted;
   }
 
-  /** What the node's heartbeat contains now, and what follows from it for the history. */
-  reports(now: number, clockError: number): Omit<Run, "sequence">[] {
+  /** What a node's heartbeat contains now, and what follows from it for the history. */
+  reports(now: number, node: BatchNode): Omit<Run, "sequence">[] {
     this.history.heartbeat = this.node.heartbeat;
     const reports: Omit<Run, "sequence">[] = [];
     for (const machine of this.#machines) {
       // What is lost is reported later, and everything of the machine after it as well.
       if (this.#draw(6) === 0) continue;
-      for (const boot of machine.boots) {
+      for (const boot of machine.boots.filter((each) => each.node === node)) {
         if (!boot.isUnreported && (boot.spans === null || this.#draw(8) > 0)) continue;
+        boot.noted ??= boot.startedAt + node.clockError;
+        const endedAt = boot.endedAt === null ? null : Math.max(boot.noted, boot.endedAt + node.clockError);
         const run = {
-          ...{ machineId: machine.id, bootId: boot.id, startedAt: boot.startedAt + clockError },
-          ...{ endedAt: boot.endedAt === null ? null : boot.endedAt + clockError },
+          ...{ machineId: machine.id, bootId: boot.id, startedAt: boot.noted, endedAt },
           cause: boot.endedAt === null ? null : ("stop" as const),
           egressBytes: 0,
         };
@@ -170,7 +205,8 @@ export class Life {
 
   /** The machines that run as the server knows, and those that do not. */
   get machines(): { readonly active: readonly LifeMachine[]; readonly idle: readonly LifeMachine[] } {
-    const open = new Set(this.openBoots().map(({ machine }) => machine));
+    const running = this.openBoots().filter(({ placed }) => placed?.leftAt === null && placed.countedUntil === null);
+    const open = new Set(running.map(({ machine }) => machine));
     const there = this.#machines.filter(({ deletedAt }) => deletedAt === null);
     return { active: there.filter((each) => open.has(each)), idle: there.filter((each) => !open.has(each)) };
   }
@@ -200,7 +236,10 @@ export class Life {
       boot.endedAt ??= boot.startedAt;
       boot.isUnreported = false;
       boot.isEnded = true;
-      for (const span of boot.spans ?? []) span.to ??= Math.max(span.from, lastReportAt);
+      const { placed, spans } = boot;
+      if (placed === null) continue;
+      placed.to = Math.max(placed.from, Math.min(placed.leftAt ?? lastReportAt, lastReportAt));
+      for (const span of spans ?? []) span.to ??= placed.to;
     }
   }
 
@@ -216,7 +255,8 @@ export class Life {
   #make(now: number): void {
     const id = `mach-${this.#hex()}`;
     const [cpus, memory, disk] = [1 + this.#draw(8), 1 + this.#draw(8192), 1 + this.#draw(100)];
-    const machine = { id, cpus, memory, disk, createdAt: now, deletedAt: null, isPurged: false, boots: [] };
+    const periods = [{ node: this.node.id, since: now, until: null }];
+    const machine = { id, cpus, memory, disk, createdAt: now, deletedAt: null, isPurged: false, boots: [], periods };
     this.created.push(machine);
     this.#machines.push(machine);
     this.history.spans.push({ machine: id, tenant: this.tenant, meter: "disk", quantity: disk, from: now, to: null });
@@ -243,32 +283,54 @@ export class Life {
     }
     if (machine.deletedAt !== null) return;
     const id = `boot-${this.#hex()}`;
-    const boot = { id, machine, startedAt: at, endedAt: null, spans: null, isUnreported: true, isEnded: false };
-    machine.boots.push(boot);
+    const unknown = { noted: null, endedAt: null, placed: null, spans: null, isUnreported: true, isEnded: false };
+    machine.boots.push({ id, machine, node: this.node, startedAt: at, ...unknown });
   }
 
-  /**
-   * No start before the machine was made, no time after the report arrived, no end before the start or after
-   * the deletion.
-   */
+  /** As decision 31 says: at its place, with its length, counted up to the end of its period or a deletion. */
   #record(boot: Boot, run: Omit<Run, "sequence">, now: number): void {
-    const { machine } = boot;
-    if (boot.spans === null) {
-      if (machine.isPurged) return;
-      const from = Math.max(machine.createdAt, Math.min(now, run.startedAt));
-      const span = (meter: Meter, quantity: number): Span => ({
-        ...{ machine: machine.id, tenant: this.tenant, meter, quantity, from },
-        to: machine.deletedAt === null ? null : Math.max(from, machine.deletedAt),
-      });
-      boot.spans = [span("uptime", 1), span("cpu", machine.cpus), span("memory", machine.memory)];
-      this.history.spans.push(...boot.spans);
-      if (run.endedAt !== null && machine.deletedAt !== null)
-        for (const each of boot.spans)
-          each.to = Math.max(from, Math.min(machine.deletedAt, Math.min(now, run.endedAt)));
+    const { machine, placed } = boot;
+    if (placed !== null && boot.spans !== null) {
+      if (run.endedAt === null || boot.isEnded) return;
+      boot.isEnded = true;
+      placed.to = Math.max(placed.from, Math.min(now, placed.leftAt ?? now, run.endedAt + placed.later));
+      for (const span of boot.spans) span.to ??= placed.to;
+      return;
     }
-    if (run.endedAt === null || boot.isEnded) return;
-    boot.isEnded = true;
-    for (const span of boot.spans) span.to ??= Math.max(span.from, Math.min(now, run.endedAt));
-    assert.ok(boot.spans.length === 3);
+    if (machine.isPurged) return;
+    const others = machine.boots.flatMap((each) => each.placed ?? []);
+    const { periods, deletedAt } = machine;
+    boot.placed = place(
+      { node: boot.node.id, startedAt: run.startedAt, endedAt: run.endedAt, deletedAt, now },
+      periods,
+      others,
+    );
+    if (boot.placed === null) {
+      boot.isUnreported = true;
+      return;
+    }
+    const { from, to, countedUntil } = boot.placed;
+    const end = Math.min(to ?? Number.POSITIVE_INFINITY, countedUntil ?? Number.POSITIVE_INFINITY);
+    const until = end === Number.POSITIVE_INFINITY ? null : end;
+    const span = (meter: Meter, quantity: number): Span => ({
+      ...{ machine: machine.id, tenant: this.tenant, meter, quantity, from, to: until },
+    });
+    boot.spans = [span("uptime", 1), span("cpu", machine.cpus), span("memory", machine.memory)];
+    this.history.spans.push(...boot.spans);
+    boot.isEnded = to !== null;
   }
+}
+
+/** What the server has recorded of the boot counts at most up to then. */
+function countUntil({ placed, spans }: Boot, at: number): void {
+  if (placed === null) return;
+  placed.countedUntil = Math.max(placed.from, Math.min(placed.countedUntil ?? at, at));
+  for (const span of spans ?? []) span.to ??= Math.min(placed.leftAt ?? at, placed.countedUntil);
+}
+
+/** The machine of the boot leaves its node. */
+function leave({ placed, spans }: Boot, at: number): void {
+  if (placed === null || placed.leftAt !== null) return;
+  placed.leftAt = Math.max(placed.from, at);
+  for (const span of spans ?? []) span.leftAt = placed.leftAt;
 }

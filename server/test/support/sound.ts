@@ -14,8 +14,8 @@ export async function assertSound(db: Queryable): Promise<void> {
   const wrong = await db.query(sql`
     WITH subjects AS (
       SELECT boot_id AS subject, started_at,
-        CASE WHEN ended_at IS NOT NULL OR counted_until IS NOT NULL THEN greatest(started_at, least(ended_at, counted_until)) END AS ended_at,
-        counted_until, unnest(ARRAY['uptime', 'cpu', 'memory']) AS meter FROM machine_runs
+        CASE WHEN ended_at IS NOT NULL OR counted_until IS NOT NULL THEN least(ended_at, left_at, counted_until) END AS ended_at,
+        least(left_at, counted_until) AS counted_until, unnest(ARRAY['uptime', 'cpu', 'memory']) AS meter FROM machine_runs
       WHERE tenant_id NOT IN (SELECT id FROM tenants WHERE has_test_clock)
       UNION ALL SELECT id, created_at, deleted_at, NULL, 'disk' FROM machines
       WHERE tenant_id NOT IN (SELECT id FROM tenants WHERE has_test_clock)),

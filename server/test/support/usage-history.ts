@@ -28,6 +28,8 @@ export interface Span {
   readonly quantity: number;
   readonly from: number;
   to: number | null;
+  /** When its machine left its node while no end was known. */
+  leftAt?: number;
 }
 
 export interface Priced {
@@ -143,9 +145,9 @@ export class History {
   }
 
   /** How far a span counts: what runs counts up to the last heartbeat. */
-  private endOf({ from, to, meter }: Span, now: number): number {
+  private endOf({ from, to, meter, leftAt }: Span, now: number): number {
     if (to !== null) return to;
-    return Math.max(from, meter === "disk" ? now : Math.min(now, this.heartbeat));
+    return Math.max(from, meter === "disk" ? now : Math.min(now, leftAt ?? this.heartbeat));
   }
 
   amount(tenant: string, meter: Meter, { from, to, now }: { from: number; to: number; now: number }): bigint {

@@ -13,7 +13,7 @@
  *     FAKE_SUSPEND_MS=N         time that saving its memory takes (default 0)
  *     FAKE_KEEPS_COMMANDS=1     the commands in its memory can be resumed where that is loaded: each begins again
  *     FAKE_UNWATCHED=1          what it writes to its disk cannot be watched     FAKE_WATCH_FAIL=1   and that shows late
- *     FAKE_NO_FENCE=1           its VM cannot be fenced
+ *     FAKE_NO_FENCE=1           its VM cannot be fenced        FAKE_SENDS=N   what it sends in each millisecond
  *     FAKE_NOT_LIVE=1           moves suspend it       FAKE_IGNORE_SHUTDOWN=1   the guest ignores a shutdown request
  *     FAKE_REPLACE_FAIL=AT      its VMM cannot be replaced (next.ts)     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands       FAKE_SENT_BYTES=N   what it has sent once it runs
@@ -424,7 +424,7 @@ class FakeVm implements Vm {
     const gone = this.#gone.signal;
     const hostname = (): string => this.#file.configuration?.hostname ?? "localhost";
     const servers = new FakeServers(environment, clock, { hostname, gone });
-    this.network = new FakeNetwork(environment, { servers, clock, gone });
+    this.network = new FakeNetwork({ environment, servers, clock, startedAt: file.startedAt, gone });
     const end = (how: "poweroff" | "crashed" | "flooded"): void => {
       const exit = { kind: how === "flooded" ? "killed" : how, detail: `the fake VM's end: ${how}` } as const;
       void this.#end(how === "flooded" ? { ...exit, excess: { cause: "output", bytes: 2 ** 20 + 1 } } : exit);

@@ -9,8 +9,19 @@ import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { parsePairs } from "@flotilla/contract/setting-values";
 import { dialAddress } from "../../network/dial.ts";
-import type { VmNetwork } from "../../network/vm-network.ts";
+import type { SentCounter, VmNetwork } from "../../network/vm-network.ts";
 import type { FakeServers } from "./servers.ts";
+
+interface FakeNetworkOptions {
+  /** Has FAKE_PORTS, FAKE_SENT_BYTES and FAKE_SENDS. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly servers: FakeServers;
+  readonly clock: Clock;
+  /** When its VM started, in epoch milliseconds. */
+  readonly startedAt: number;
+  /** Aborted when the VM ends or is released. */
+  readonly gone: AbortSignal;
+}
 
 export class FakeNetwork implements VmNetwork {
   readonly address = null;
@@ -20,23 +31,27 @@ export class FakeNetwork implements VmNetwork {
   readonly #ports: ReadonlyMap<string, string>;
   readonly #clock: Clock;
   readonly #gone: AbortSignal;
-  readonly #sentBytes: number;
+  readonly #count: () => number;
+  readonly #sent: SentCounter;
 
-  /** `environment`: has FAKE_PORTS and FAKE_SENT_BYTES. */
-  constructor(
-    environment: Readonly<Record<string, string | undefined>>,
-    { servers, clock, gone }: { readonly servers: FakeServers; readonly clock: Clock; readonly gone: AbortSignal },
-  ) {
+  constructor({ environment, servers, clock, startedAt, gone }: FakeNetworkOptions) {
     this.#servers = servers;
-    const ports = environment["FAKE_PORTS"] ?? "";
-    this.#sentBytes = Number(environment["FAKE_SENT_BYTES"] ?? 0);
+    const { FAKE_PORTS: ports = "", FAKE_SENT_BYTES: first = "0", FAKE_SENDS: each = "0" } = environment;
     this.#ports = parsePairs(ports);
     this.#clock = clock;
     this.#gone = gone;
+    this.#count = () => Number(first) + Number(each) * Math.max(0, clock.now() - startedAt);
+    this.#sent = this.countOn();
+    gone.addEventListener("abort", () => this.#sent.close(), { once: true });
   }
 
   sentBytes(): number {
-    return this.#sentBytes;
+    return this.#sent.bytes();
+  }
+
+  countOn(): SentCounter {
+    let last: number | null = null;
+    return { bytes: () => last ?? this.#count(), close: () => void (last ??= this.#count()) };
   }
 
   async dial(port: number, signal?: AbortSignal): Promise<Duplex> {

@@ -78,7 +78,7 @@ export async function cleanBoot(machine: Machine): Promise<void> {
   held.isEnding = false;
   held.endCause = null;
   held.lastSeenAt = null;
-  held.sentBytes = 0;
+  held.endCount();
   held.isInherited = false;
   machine.adoptAttempts = 0;
   machine.leaving.end();

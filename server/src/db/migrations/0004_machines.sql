@@ -135,6 +135,10 @@ CREATE TABLE machines (
       ELSE observed_state IN ('preparing', 'booting', 'running', 'stopping')
     END
   ) STORED NOT NULL,
+  -- GiB of its plan's disk that it takes: its disk, and its memory while it is suspended.
+  held_disk_gb integer GENERATED ALWAYS AS (
+    disk_gb + CASE WHEN keeps_memory AND desired_state = 'stopped' THEN (memory_mb + 1023) / 1024 ELSE 0 END
+  ) STORED NOT NULL,
   CONSTRAINT absent_iff_deleted CHECK ((desired_state = 'absent') = (deleted_at IS NOT NULL)),
   CONSTRAINT failed_has_reason CHECK (observed_state <> 'failed' OR observed_reason IS NOT NULL),
   CONSTRAINT move_has_target CHECK ((move_id IS NULL) = (move_node_id IS NULL)),
@@ -152,7 +156,7 @@ CREATE INDEX machines_by_fence ON machines (fence, id) WHERE fence IS NOT NULL;
 CREATE INDEX machines_deleted ON machines (deleted_at) WHERE deleted_at IS NOT NULL;
 -- The list of a tenant, and the sum of the disks.
 CREATE INDEX machines_list ON machines (tenant_id, created_at DESC, id DESC)
-  INCLUDE (disk_gb) WHERE deleted_at IS NULL;
+  INCLUDE (held_disk_gb) WHERE deleted_at IS NULL;
 CREATE INDEX machines_moving ON machines (node_id) WHERE move_id IS NOT NULL;
 CREATE UNIQUE INDEX machines_name ON machines (tenant_id, name) WHERE deleted_at IS NULL AND name IS NOT NULL;
 -- All machines of a node, and the sums of the active ones. A deleted machine keeps its row for 30 days: the
@@ -226,7 +230,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
   RETURN (
-    SELECT coalesce(sum(m.disk_gb), 0) + more_disk_gb <= p.max_total_disk_gb
+    SELECT coalesce(sum(m.held_disk_gb), 0) + more_disk_gb <= p.max_total_disk_gb
     FROM tenants t
     JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     LEFT JOIN machines m ON m.tenant_id = t.id AND m.deleted_at IS NULL

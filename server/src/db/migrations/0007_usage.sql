@@ -1,10 +1,29 @@
 -- What was used: runs of machines, the intervals that bills are computed from, and whose costs they are.
--- Triggers write intervals: see the functions of billing.
+-- Triggers write intervals: see the functions of billing. Which runs a node may report, and where they are
+-- recorded, is decided at the end of this file.
 
 CREATE EXTENSION IF NOT EXISTS btree_gist;
 
--- One row for each boot that ran: what uptime is computed from. Rows outlive their machine and do not change
--- after the run has ended.
+-- Which node had a machine since when and until when: the times in which runs that the node reports may be.
+-- Periods of one machine do not overlap. Written by a trigger of machines only.
+CREATE TABLE machine_periods (
+  -- The order in which they began.
+  number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  -- Which machine.
+  machine_id text NOT NULL REFERENCES machines ON DELETE CASCADE,
+  -- The node that had its disk.
+  node_id text NOT NULL,
+  -- When the machine came to the node, by the server's clock.
+  since timestamptz NOT NULL,
+  -- When it left, by the server's clock. Null: it is there.
+  until timestamptz,
+  CHECK (until >= since)
+);
+CREATE INDEX machine_periods_of_machine ON machine_periods (machine_id, since);
+CREATE UNIQUE INDEX machine_periods_now ON machine_periods (machine_id) WHERE until IS NULL;
+
+-- One row for each boot that ran: what uptime is computed from. Runs of one machine do not overlap, whatever
+-- nodes report. Rows outlive their machine and do not change after the run has ended.
 CREATE TABLE machine_runs (
   -- One incarnation of a machine.
   boot_id text PRIMARY KEY,
@@ -18,15 +37,19 @@ CREATE TABLE machine_runs (
   cpus integer NOT NULL,
   -- As the machine had it.
   memory_mb integer NOT NULL,
-  -- When it was running, by the node's clock; not before the machine was created, and not after the server
-  -- received it.
+  -- When it began to run: by the node's clock, and in a period of the machine on the node in which no other
+  -- run of the machine is.
   started_at timestamptz NOT NULL,
+  -- How much later that is than its node reported, in milliseconds. The same is added to its end.
+  later_ms bigint NOT NULL DEFAULT 0,
   -- When its VM ended, by the node's clock; if no agent saw that, when it was last known to run. Null while
   -- it runs.
   ended_at timestamptz,
   -- Why it ended, as contract/src/runs.ts says. Null while it runs.
   end_cause text
     CHECK (end_cause IN ('stop', 'delete', 'poweroff', 'crash', 'unresponsive', 'unseen', 'fenced', 'unknown')),
+  -- When the machine left the node, or was paused for that, while no end of this was known: it ended by then.
+  left_at timestamptz,
   -- What the machine ran after that does not count: it was deleted then, or its node had not reported since
   -- when it was deleted. By the server's clock; null: no bound.
   counted_until timestamptz,
@@ -41,12 +64,16 @@ CREATE TABLE machine_runs (
   recorded_at timestamptz NOT NULL,
   CHECK (ended_at IS NULL OR ended_at >= started_at),
   CONSTRAINT sent_at_some_time CHECK (egress_bytes = 0 OR egress_at IS NOT NULL),
-  CONSTRAINT machine_runs_end_check CHECK ((ended_at IS NULL) = (end_cause IS NULL))
+  CHECK (left_at >= started_at AND ended_at <= left_at),
+  CHECK (counted_until >= started_at),
+  CONSTRAINT machine_runs_end_check CHECK ((ended_at IS NULL) = (end_cause IS NULL)),
+  -- A machine runs once at a time. Compares hashes, as nothing_twice does.
+  CONSTRAINT machine_runs_apart EXCLUDE USING gist (
+    hashtextextended(machine_id, 0) WITH =,
+    tstzrange(started_at, least(ended_at, left_at, counted_until)) WITH &&)
 );
 CREATE INDEX machine_runs_machine ON machine_runs (machine_id, started_at);
--- A node may report that a machine runs there before the node that had it reports that the earlier run has
--- ended.
-CREATE UNIQUE INDEX machine_runs_open ON machine_runs (machine_id, node_id) WHERE ended_at IS NULL;
+CREATE INDEX machine_runs_open ON machine_runs (machine_id) WHERE ended_at IS NULL;
 CREATE INDEX machine_runs_open_of_node ON machine_runs (node_id) WHERE ended_at IS NULL;
 
 -- Commands run in a machine, by the minute in which they ended; written in batches. Written by
@@ -107,6 +134,9 @@ CREATE TABLE usage_intervals (
   started_at timestamptz NOT NULL,
   -- Null as long as it is in use.
   ended_at timestamptz,
+  -- When the machine left the node on which it ran: while no end is known, it counts at most up to then. Null:
+  -- it is there, or an end was known.
+  left_at timestamptz,
   -- When its start was recorded, by the clock of the database. A part that was split off has the instant of
   -- the whole.
   recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -163,3 +193,103 @@ CREATE TABLE budget_notices (
   percent integer NOT NULL CHECK (percent IN (80, 100)),
   PRIMARY KEY (tenant_id, month, bound, percent)
 );
+
+-- Records since when and until when a machine is a node's. A run on the node that it leaves has ended by
+-- then, also if the node reports that later.
+CREATE FUNCTION record_period() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  since_at timestamptz := NEW.updated_at;
+BEGIN
+  IF TG_OP = 'UPDATE' THEN
+    -- In the order in which reports lock them. A run that is being recorded has locked its period.
+    PERFORM 1 FROM machine_runs r WHERE r.machine_id = NEW.id AND r.ended_at IS NULL FOR NO KEY UPDATE;
+    UPDATE machine_periods p SET until = greatest(p.since, NEW.updated_at) WHERE p.machine_id = NEW.id AND p.until IS NULL
+    RETURNING p.until INTO since_at;
+    UPDATE machine_runs r SET left_at = greatest(r.started_at, since_at)
+    WHERE r.machine_id = NEW.id AND r.node_id = OLD.node_id AND r.ended_at IS NULL AND r.left_at IS NULL;
+  END IF;
+  IF NEW.node_id IS NOT NULL THEN
+    INSERT INTO machine_periods (machine_id, node_id, since) VALUES (NEW.id, NEW.node_id, coalesce(since_at, NEW.updated_at));
+  END IF;
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER machines_placed AFTER INSERT ON machines
+  FOR EACH ROW WHEN (new.node_id IS NOT NULL) EXECUTE FUNCTION record_period();
+CREATE TRIGGER machines_moved AFTER UPDATE OF node_id ON machines
+  FOR EACH ROW WHEN (old.node_id IS DISTINCT FROM new.node_id) EXECUTE FUNCTION record_period();
+
+-- Where a run is recorded that a node reports, with the start and end of the node's clock: where it was
+-- reported, if that is in a period of the machine on the node, not in the future, and no other run of the
+-- machine is there; otherwise at the nearest such time that is long enough, or else the longest. It keeps its
+-- length, whatever the clocks of nodes say. Null, if the machine never was that node's, or if the run has to
+-- wait until the end of another one is reported, or its own because the machine has left.
+--
+-- Clocks of nodes differ by up to an hour: the run is of the newest period that began at most an hour after
+-- its end, or else of the first. `sequence_at`: the number of the node's record of it; null: it came with an
+-- answer. If the node has lost the end of an earlier run, it ends that one: a node's journal has the end of a
+-- run before the start of the next. `boot`: of the run itself, which another report may have just recorded.
+-- `last_at`: what the machine runs after that does not count.
+-- It looks for other times among the last hundred runs of the machine. It is volatile, so it sees the runs
+-- that its statement has written before. It locks the period, after runs as record_period does: the machine
+-- does not leave the node before the run is recorded. In its time zone each day has 24 hours, as in the
+-- length of a run.
+CREATE FUNCTION place_run(
+  boot text, machine text, node text, from_at timestamptz, to_at timestamptz, sequence_at bigint, last_at timestamptz, real_at timestamptz,
+  OUT started_at timestamptz, OUT ended_at timestamptz, OUT counted_until timestamptz
+) LANGUAGE plpgsql SET timezone = 'UTC' AS $$
+#variable_conflict use_variable
+DECLARE
+  period machine_periods;
+  free_from timestamptz;
+  free_until timestamptz;
+  run_length interval := greatest(interval '0', to_at - from_at);
+  used tstzmultirange;
+  runs bigint;
+  found_at timestamptz;
+BEGIN
+  UPDATE machine_runs r SET end_cause = 'unseen',
+    ended_at = greatest(r.started_at, least(real_at, r.left_at, from_at + r.later_ms * interval '1 millisecond'))
+  WHERE r.machine_id = machine AND r.node_id = node AND r.ended_at IS NULL AND r.sequence < sequence_at
+    AND r.boot_id <> boot AND r.started_at <= from_at + r.later_ms * interval '1 millisecond';
+  SELECT p.* INTO period FROM machine_periods p
+  CROSS JOIN LATERAL (SELECT p.since <= coalesce(to_at, real_at) + interval '1 hour' AS may_be) c
+  WHERE p.machine_id = machine AND p.node_id = node
+  ORDER BY c.may_be DESC, CASE WHEN c.may_be THEN p.number END DESC, p.number LIMIT 1 FOR SHARE OF p;
+  IF NOT FOUND THEN RETURN; END IF;
+  IF to_at IS NULL AND period.until IS NOT NULL THEN RETURN; END IF;
+  PERFORM 1 FROM machine_runs r
+  WHERE r.machine_id = machine AND r.ended_at IS NULL AND r.left_at IS NULL AND r.counted_until IS NULL
+    AND (to_at IS NULL OR sequence_at IS NULL AND r.started_at <= from_at);
+  IF FOUND THEN RETURN; END IF;
+  IF last_at IS NOT NULL THEN counted_until := greatest(period.since, last_at); END IF;
+  free_from := period.since;
+  free_until := greatest(free_from, least(period.until, counted_until, real_at));
+  started_at := greatest(free_from, least(from_at, free_until, least(period.until, real_at) - run_length));
+  IF to_at IS NOT NULL THEN
+    ended_at := least(greatest(real_at, started_at), period.until, started_at + run_length);
+  END IF;
+  PERFORM 1 FROM machine_runs r WHERE hashtextextended(r.machine_id, 0) = hashtextextended(machine, 0)
+    AND tstzrange(r.started_at, least(r.ended_at, r.left_at, r.counted_until)) && tstzrange(started_at, least(ended_at, counted_until));
+  IF NOT FOUND THEN RETURN; END IF;
+  SELECT range_agg(tstzrange(r.started_at, least(r.ended_at, r.left_at, r.counted_until))), min(r.started_at), count(*)
+  INTO used, found_at, runs
+  FROM (SELECT * FROM machine_runs o WHERE o.machine_id = machine AND o.started_at < free_until
+    ORDER BY o.started_at DESC, least(o.ended_at, o.left_at, o.counted_until) DESC LIMIT 100) r;
+  IF runs = 100 THEN free_from := least(free_until, greatest(free_from, found_at)); END IF;
+  IF to_at IS NULL THEN
+    started_at := least(free_until, greatest(started_at, upper(used)));
+    RETURN;
+  END IF;
+  SELECT g.at, g.at + g.held INTO started_at, ended_at
+  FROM (SELECT started_at AS wanted) w
+  CROSS JOIN unnest(tstzmultirange(tstzrange(free_from, free_until)) - coalesce(used, '{}')) AS gap
+  CROSS JOIN LATERAL (SELECT least(run_length, upper(gap) - lower(gap)) AS held) h
+  CROSS JOIN LATERAL (SELECT greatest(lower(gap), least(w.wanted, upper(gap) - h.held)) AS at, h.held) g
+  ORDER BY g.held DESC, abs(extract(epoch FROM g.at - w.wanted)) LIMIT 1;
+  -- The machine ran all the time.
+  IF NOT FOUND THEN
+    started_at := free_until;
+    ended_at := free_until;
+  END IF;
+END $$;

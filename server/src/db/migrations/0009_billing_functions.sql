@@ -195,11 +195,14 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Ends what a run used with the run, or with its machine.
+-- Ends what a run used with the run, or with its machine, and bounds it when the machine leaves the node.
 CREATE FUNCTION record_run() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.ended_at IS NOT NULL OR NEW.counted_until IS NOT NULL THEN
-    PERFORM close_usage(NEW.boot_id, least(NEW.ended_at, NEW.counted_until));
+    PERFORM close_usage(NEW.boot_id, least(NEW.ended_at, NEW.left_at, NEW.counted_until));
+  ELSIF NEW.left_at IS DISTINCT FROM OLD.left_at THEN
+    UPDATE usage_intervals u SET left_at = greatest(u.started_at, billing_time(u.tenant_id, NEW.left_at))
+    WHERE coalesce(u.boot_id, u.machine_id) = NEW.boot_id AND u.ended_at IS NULL;
   END IF;
   RETURN NULL;
 END $$;
@@ -214,7 +217,7 @@ DECLARE
 BEGIN
   PERFORM 1 FROM tenants t WHERE t.id = NEW.tenant_id FOR KEY SHARE;
   at := date_trunc('milliseconds', billing_time(NEW.tenant_id,
-    greatest(NEW.started_at, least(NEW.egress_at, NEW.ended_at, NEW.counted_until))));
+    greatest(NEW.started_at, least(NEW.egress_at, NEW.ended_at, NEW.left_at, NEW.counted_until))));
   SELECT u.attribution_id INTO attribution FROM usage_intervals u
   WHERE coalesce(u.boot_id, u.machine_id) = NEW.boot_id AND u.ended_at IS NULL LIMIT 1;
   INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
@@ -225,20 +228,26 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Records the use of a machine's disk, from its creation to its delete.
+-- Records the use of a machine's disk from its creation to its delete, with its memory while it is suspended:
+-- an interval for each size.
 CREATE FUNCTION record_disk() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-  start_at timestamptz;
+  start_at timestamptz := billing_time(NEW.tenant_id, CASE TG_OP WHEN 'INSERT' THEN NEW.created_at ELSE NEW.updated_at END);
+  since_at timestamptz;
   attribution bigint;
 BEGIN
-  IF TG_OP = 'INSERT' THEN
-    start_at := billing_time(NEW.tenant_id, NEW.created_at);
+  IF TG_OP = 'UPDATE' THEN
+    SELECT max(u.started_at) INTO since_at FROM usage_intervals u
+    WHERE coalesce(u.boot_id, u.machine_id) = NEW.id AND u.ended_at IS NULL;
+    IF since_at IS NULL THEN RETURN NULL; END IF;
+    start_at := greatest(start_at, since_at);
+    PERFORM close_usage(NEW.id, coalesce(NEW.deleted_at, NEW.updated_at));
+  END IF;
+  IF NEW.deleted_at IS NULL THEN
     attribution := attribution_of(NEW.id);
     INSERT INTO usage_intervals (tenant_id, machine_id, attribution_id, meter, quantity, started_at, rate_id, recorded_at)
-    SELECT NEW.tenant_id, NEW.id, attribution, 'disk', NEW.disk_gb, start_at, p.rate_id, billing_time(NEW.tenant_id, clock_timestamp())
+    SELECT NEW.tenant_id, NEW.id, attribution, 'disk', NEW.held_disk_gb, start_at, p.rate_id, billing_time(NEW.tenant_id, clock_timestamp())
     FROM rated_parts(NEW.tenant_id, start_at, start_at) p;
-  ELSIF NEW.deleted_at IS NOT NULL THEN
-    PERFORM close_usage(NEW.id, NEW.deleted_at);
   END IF;
   RETURN NULL;
 END $$;
@@ -278,10 +287,12 @@ CREATE TRIGGER machine_runs_sent AFTER UPDATE OF egress_bytes ON machine_runs
   FOR EACH ROW WHEN (new.egress_bytes > old.egress_bytes) EXECUTE FUNCTION record_egress();
 CREATE TRIGGER machine_runs_sent_before AFTER INSERT ON machine_runs
   FOR EACH ROW WHEN (new.egress_bytes > 0) EXECUTE FUNCTION record_egress();
-CREATE TRIGGER machine_runs_used AFTER UPDATE OF ended_at, counted_until ON machine_runs
+CREATE TRIGGER machine_runs_used AFTER UPDATE OF ended_at, left_at, counted_until ON machine_runs
   FOR EACH ROW EXECUTE FUNCTION record_run();
-CREATE TRIGGER machines_used AFTER INSERT OR UPDATE OF deleted_at ON machines
-  FOR EACH ROW EXECUTE FUNCTION record_disk();
+CREATE TRIGGER machines_made AFTER INSERT ON machines FOR EACH ROW EXECUTE FUNCTION record_disk();
+CREATE TRIGGER machines_used AFTER UPDATE OF deleted_at, held_disk_gb ON machines
+  FOR EACH ROW WHEN (old.deleted_at IS DISTINCT FROM new.deleted_at OR old.held_disk_gb <> new.held_disk_gb)
+  EXECUTE FUNCTION record_disk();
 CREATE TRIGGER usage_intervals_noted BEFORE INSERT OR UPDATE ON usage_intervals
   FOR EACH ROW WHEN (new.ended_at IS NOT NULL) EXECUTE FUNCTION note_closing();
 CREATE TRIGGER usage_intervals_refer AFTER INSERT ON usage_intervals REFERENCING NEW TABLE AS written
@@ -366,7 +377,7 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
     LEFT JOIN machines m ON m.id = u.machine_id
     LEFT JOIN nodes n ON n.id = m.node_id
     CROSS JOIN LATERAL rated_parts(tenant, u.started_at,
-      greatest(u.started_at, billing_time(tenant, least(real_at, n.last_heartbeat_at)))) p
+      greatest(u.started_at, least(u.left_at, billing_time(tenant, least(real_at, CASE WHEN u.left_at IS NULL THEN n.last_heartbeat_at END))))) p
     WHERE u.tenant_id = tenant AND u.meter IN ('cpu', 'memory', 'egress') AND u.ended_at IS NULL),
   amounts AS (
     SELECT p.meter, p.rate_id, p.quantity * greatest(0, floor(1000 * extract(epoch FROM
@@ -385,10 +396,25 @@ CREATE FUNCTION spent_in_month(tenant text, real_at timestamptz) RETURNS bigint 
   FROM lines l JOIN rates r ON r.id = l.rate_id
 $$;
 
--- Bytes that the machines of a tenant have sent in its current month, as far as their nodes have said.
+-- Bytes that the machines of a tenant have sent in its current month, as far as their nodes have said: of the
+-- subtotal, and of intervals that it does not have. Each part reads one index, so the conditions of the
+-- second one are not for the index of what was sent.
 CREATE FUNCTION egress_in_month(tenant text, real_at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
-  SELECT least(coalesce(sum(u.quantity), 0), 9007199254740991)::bigint FROM usage_intervals u
-  WHERE u.tenant_id = tenant AND u.meter = 'egress' AND u.ended_at > month_of(billing_time(tenant, real_at))
+  WITH month AS MATERIALIZED (
+    SELECT b.from_at, (b.from_at AT TIME ZONE 'UTC' + interval '1 month') AT TIME ZONE 'UTC' AS until_at
+    FROM (SELECT month_of(billing_time(tenant, real_at)) AS from_at) b),
+  subtotal AS MATERIALIZED (
+    SELECT s.* FROM usage_subtotals s WHERE s.tenant_id = tenant AND s.month = (SELECT from_at AT TIME ZONE 'UTC' FROM month)::date),
+  parts AS (
+    SELECT u.quantity AS bytes FROM usage_intervals u
+    WHERE u.tenant_id = tenant AND u.meter = 'egress' AND u.ended_at > (SELECT from_at FROM month)
+      AND u.ended_at <= (SELECT until_at FROM month) AND NOT EXISTS (SELECT FROM subtotal)
+    UNION ALL
+    SELECT CASE WHEN u.meter = 'egress' AND u.ended_at > m.from_at AND u.ended_at <= m.until_at THEN u.quantity END
+    FROM month m CROSS JOIN usage_intervals u WHERE u.tenant_id = tenant AND u.closed_in >= (SELECT cut FROM subtotal)
+    UNION ALL
+    SELECT l.amount FROM subtotal s CROSS JOIN unnest(s.meters, s.amounts) AS l(meter, amount) WHERE l.meter = 'egress')
+  SELECT least(coalesce(sum(bytes), 0), 9007199254740991)::bigint FROM parts
 $$;
 
 -- The monthly budget of a tenant's plan if it refuses starts or stops machines, in micros; null: there is
