@@ -181,6 +181,21 @@ test("a run that an answer brought before those that precede it leaves them thei
   ]);
 });
 
+test("a run begins after one that a server whose clock is ahead has recorded in the future", async () => {
+  const id = await machine();
+  const before = run(id, 2 * MINUTE);
+  await reportAt(-MINUTE, "one", before);
+  await reportAt(-MINUTE, "one", { ...before, endedAt: now + MINUTE, cause: "stop" });
+  const next = run(id, -MINUTE);
+  assert.deepEqual(await report("one", next), []);
+  assert.deepEqual(await recorded(id), [
+    [2, -1],
+    [-1, null],
+  ]);
+  await reportAt(-3 * MINUTE, "one", { ...next, endedAt: now + 3 * MINUTE, cause: "stop" });
+  assert.equal(await uptime(id), 5 * MINUTE);
+});
+
 test("runs of one machine that overlap are refused by the database itself", async () => {
   const id = await machine();
   await report("one", run(id, 8 * HOUR, 7 * HOUR));

@@ -222,8 +222,10 @@ CREATE TRIGGER machines_moved AFTER UPDATE OF node_id ON machines
 -- Where a run is recorded that a node reports, with the start and end of the node's clock: where it was
 -- reported, if that is in a period of the machine on the node, not in the future, and no other run of the
 -- machine is there; otherwise at the nearest such time that is long enough, or else the longest. It keeps its
--- length, whatever the clocks of nodes say. Null, if the machine never was that node's, or if the run has to
--- wait until the end of another one is reported, or its own because the machine has left.
+-- length, whatever the clocks of nodes say. One that has not ended begins after all others, also after one
+-- that a server whose clock is ahead has recorded in the future. Null, if the machine never was that
+-- node's, or if the run has to wait until the end of another one is reported, or its own because the machine
+-- has left.
 --
 -- Clocks of nodes differ by up to an hour: the run is of the newest period that began at most an hour after
 -- its end, or else of the first. `sequence_at`: the number of the node's record of it; null: it came with an
@@ -274,11 +276,11 @@ BEGIN
   IF NOT FOUND THEN RETURN; END IF;
   SELECT range_agg(tstzrange(r.started_at, least(r.ended_at, r.left_at, r.counted_until))), min(r.started_at), count(*)
   INTO used, found_at, runs
-  FROM (SELECT * FROM machine_runs o WHERE o.machine_id = machine AND o.started_at < free_until
+  FROM (SELECT * FROM machine_runs o WHERE o.machine_id = machine AND (to_at IS NULL OR o.started_at < free_until)
     ORDER BY o.started_at DESC, least(o.ended_at, o.left_at, o.counted_until) DESC LIMIT 100) r;
   IF runs = 100 THEN free_from := least(free_until, greatest(free_from, found_at)); END IF;
   IF to_at IS NULL THEN
-    started_at := least(free_until, greatest(started_at, upper(used)));
+    started_at := least(counted_until, greatest(started_at, upper(used)));
     RETURN;
   END IF;
   SELECT g.at, g.at + g.held INTO started_at, ended_at
