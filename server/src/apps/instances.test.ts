@@ -39,6 +39,7 @@ const ROW: InstanceRow = {
   wasUnhealthy: false,
   machine: MACHINE,
   isNodeLost: false,
+  isNodeSilent: false,
   isNodeDrained: false,
   seen: "5",
 };
@@ -72,7 +73,10 @@ test("its state follows from its row and its machine", () => {
     [of({}, { desiredState: "stopped", observedState: "stopped" }), "failed", "its machine was stopped", false],
     [of({}, deleted), "running", null, false],
     [of({}, { ...deleted, observedState: "absent" }), "gone", null, false],
-    [of({ isNodeLost: true }), "lost", null, false],
+    [of({ isNodeLost: true, isNodeSilent: true }), "lost", "its node does not report", false],
+    [of({ isNodeSilent: true }, deleted), "lost", "its node does not report", false],
+    [of({ isNodeSilent: true }), "running", "its node does not report", false],
+    [of({ isNodeSilent: true }, { ...deleted, observedState: "absent" }), "gone", "its node does not report", false],
   ];
   for (const [at, [instance, state, reason, isHopeless]] of rows.entries())
     assert.deepEqual(
@@ -99,6 +103,8 @@ test("without a check it is healthy since it is ready; with one, since the check
   assert.equal(of({}, { health: unhealthy }, true).reason, "503");
   const silent = of({}, { unresponsiveSince: 70, health: { status: "healthy", since: 1, reason: null } }, true);
   assert.deepEqual(healthOf(silent), ["unhealthy", 70]);
+  const away = of({ isNodeSilent: true }, { health: { status: "healthy", since: 1, reason: null } }, true);
+  assert.deepEqual(healthOf(away), ["unhealthy", null], "its node cannot be asked, so it is not replaced for it");
 });
 
 test("it is confirmed once every ingress with a lease serves its version, and its open requests are all of theirs", () => {

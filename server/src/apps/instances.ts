@@ -44,6 +44,8 @@ export interface InstanceRow {
   readonly machine: InstanceMachine | null;
   /** Its node does not report, and counts as lost. */
   readonly isNodeLost: boolean;
+  /** Its node does not report, whether or not it counts as lost. */
+  readonly isNodeSilent: boolean;
   /** Its node is being drained, or was. */
   readonly isNodeDrained: boolean;
   /** What `seen` of app_instances is to be after a plan that knows this row. */
@@ -72,12 +74,13 @@ export const isHopelessCode = (code: ErrorCode): boolean => HOPELESS.has(code);
 
 /**
  * `checks`: whether the release has a health check that decides now; otherwise an instance is healthy when it
- * is ready, which its node reports when the port accepts connections.
+ * is ready, which its node reports when the port accepts connections. One whose node does not report gets no
+ * requests, and is replaced only when the node counts as lost.
  */
 export function instanceOf(row: InstanceRow, leases: readonly Lease[], checks: boolean): Instance {
   const { machine } = row;
   const reported = stateOf(row);
-  const health = healthOf(machine, checks);
+  const health = healthOf(row, checks);
   return {
     id: row.machineId,
     release: row.isNodeDrained ? REPLACED : row.release,
@@ -108,14 +111,15 @@ const is = (state: InstanceState, reason: string | null = null, isHopeless = fal
   isHopeless,
 });
 
-function stateOf({ machine, error, isHopeless, isNodeLost, removedAt }: InstanceRow): Reported {
+function stateOf({ machine, error, isHopeless, isNodeLost, isNodeSilent, removedAt }: InstanceRow): Reported {
   if (machine === null) {
     if (removedAt !== null) return is("gone", error);
     return error === null ? is("unmade") : is("failed", error, isHopeless);
   }
   if (isNodeLost && machine.nodeId !== null) return is("lost");
   const isActive = includes(OBSERVED_ACTIVE, machine.observedState);
-  if (machine.deletedAt !== null) return isActive ? is("running") : is("gone");
+  // A silent node deletes it when it is back; nothing waits for that.
+  if (machine.deletedAt !== null) return isActive ? is(isNodeSilent ? "lost" : "running") : is("gone");
   if (error !== null) return is("failed", error, isHopeless);
   switch (phaseOf(machine)) {
     case "created":
@@ -137,11 +141,12 @@ function stateOf({ machine, error, isHopeless, isNodeLost, removedAt }: Instance
 }
 
 function healthOf(
-  machine: InstanceMachine | null,
+  { machine, isNodeSilent }: InstanceRow,
   checks: boolean,
 ): Pick<Instance, "health" | "healthSince" | "reason"> {
   const unknown = { health: "unknown", healthSince: null, reason: null } as const;
   if (machine === null) return unknown;
+  if (isNodeSilent) return { health: "unhealthy", healthSince: null, reason: "its node does not report" };
   if (machine.unresponsiveSince !== null)
     return { health: "unhealthy", healthSince: machine.unresponsiveSince, reason: "its agent does not answer" };
   if (!checks)

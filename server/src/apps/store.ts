@@ -92,11 +92,15 @@ const ROLLOUT = sql`
 /** Whether the node `n` of a machine is lost: what runs there may run, and nothing is known of it. */
 const IS_NODE_LOST = sql`coalesce(n.status = 'revoked' OR n.status = 'unreachable' AND n.lost_at IS NOT NULL, false)`;
 
+/** Whether the node `n` of a machine does not report. */
+const IS_NODE_SILENT = sql`coalesce(n.status = 'unreachable', false)`;
+
 /** Whether the node `n` of a machine is to lose its machines. */
 const IS_NODE_DRAINED = sql`coalesce(n.status IN ('draining', 'drained'), false)`;
 
 /** What a plan has to know of an instance's machine `m`: another value means that its app is looked at. */
-const SEEN = sql`(coalesce(m.revision, 0)::text || CASE WHEN ${IS_NODE_LOST} THEN ' lost' WHEN ${IS_NODE_DRAINED} THEN ' drained' ELSE '' END)`;
+const SEEN = sql`(coalesce(m.revision, 0)::text || CASE WHEN ${IS_NODE_LOST} THEN ' lost' WHEN ${IS_NODE_SILENT} THEN ' silent'
+  WHEN ${IS_NODE_DRAINED} THEN ' drained' ELSE '' END)`;
 
 /** An app that is not destroyed. */
 export const findApp = (db: Queryable, { tenantId, name }: AppName): Promise<AppRecord | undefined> =>
@@ -323,7 +327,7 @@ export const listInstances = (db: Queryable, appIds: readonly string[]): Promise
       i.is_hopeless AS "isHopeless", ms(i.retired_at) AS "retiredAt", i.retired_why AS "retiredWhy",
       ms(i.removed_at) AS "removedAt", i.is_routed AS "isRouted", i.route_version AS "routeVersion",
       ms(i.unrouted_at) AS "unroutedAt", i.was_unhealthy AS "wasUnhealthy", ${IS_NODE_LOST} AS "isNodeLost",
-      ${IS_NODE_DRAINED} AS "isNodeDrained", ${SEEN} AS seen,
+      ${IS_NODE_SILENT} AS "isNodeSilent", ${IS_NODE_DRAINED} AS "isNodeDrained", ${SEEN} AS seen,
       CASE WHEN m.id IS NOT NULL THEN jsonb_build_object(
         'desiredState', m.desired_state, 'generation', m.generation, 'nodeId', m.node_id, 'moveId', m.move_id,
         'moveStops', m.move_stops, 'error', m.error, 'observedState', m.observed_state,

@@ -20,7 +20,7 @@ export interface Instance {
   readonly nodeId: string | null;
   readonly state: InstanceState;
   readonly health: Health;
-  /** Since when its health is what it is; null while that is unknown. */
+  /** Since when its health is what it is; null: that is unknown, and it is not replaced for it. */
   readonly healthSince: number | null;
   /** Why it failed, or is unhealthy. */
   readonly reason: string | null;
