@@ -17,6 +17,7 @@ import {
   MEMORY_MB_MAX,
   MEMORY_MB_MIN,
   PLACING_SECONDS_DEFAULT,
+  PORT_MAX,
   REPLICAS_MAX,
   STOP_GRACE_SECONDS_DEFAULT,
   STOP_GRACE_SECONDS_MAX,
@@ -52,7 +53,6 @@ export type RolloutPhase = (typeof ROLLOUT_PHASES)[number];
 export const STRATEGIES = ["rolling", "canary", "blueGreen"] as const;
 export const ROLLOUT_OUTCOMES = ["succeeded", "failed", "superseded"] as const;
 
-const PORT_MAX = 65_535;
 /** A check that is made less often than once an hour shows nothing. */
 const CHECK_SECONDS_MAX = 3600;
 
@@ -179,7 +179,11 @@ export const DeployRequest = Type.Object({
     int32({ minimum: MEMORY_MB_MIN, maximum: MEMORY_MB_MAX, description: `default: ${APP_MEMORY_MB_DEFAULT}` }),
   ),
   port: optional(
-    int32({ minimum: 1, maximum: PORT_MAX, description: `where instances listen; default: ${APP_PORT_DEFAULT}` }),
+    int32({
+      minimum: 1,
+      maximum: PORT_MAX,
+      description: `where instances listen; default: the lowest that the image exposes, else ${APP_PORT_DEFAULT}`,
+    }),
   ),
   domain: optional(text({ maxLength: 253, description: "a host name to serve besides its own; default: as before" })),
   env: optional(Type.Array(EnvVar)),

@@ -90,8 +90,9 @@ export const APP_CPUS_DEFAULT = 1;
 export const APP_MEMORY_MB_DEFAULT = 512;
 /** Disk of an instance. Sparse: it costs what is written. */
 export const APP_DISK_GB = 8;
-/** Where images listen that name no port. */
+/** Where images listen that expose no port. */
 export const APP_PORT_DEFAULT = 8080;
+export const PORT_MAX = 65_535;
 /** How long open requests of an instance that leaves may continue, and the longest time for that. */
 export const STOP_GRACE_SECONDS_DEFAULT = 10;
 export const STOP_GRACE_SECONDS_MAX = 3600;

@@ -308,14 +308,14 @@ test("a run is reported until the server has acknowledged it, also while a serve
 
 test("images that come one after another are listed for a small part of the time, and the last one is reported soon", async () => {
   await using directory = await temporaryDirectory();
-  const image = { digest: "d", sizeBytes: 1, architecture: "amd64", os: "linux", layerCount: 1, lastUsedAt: 1 };
+  const image = { digest: "d", sizeBytes: 1, architecture: "amd64", os: "linux", layerCount: 1 };
   const names: string[] = [];
   const listings: { readonly from: number; readonly to: number }[] = [];
   const listImages = async () => {
     const from = systemClock.monotonic();
     while (systemClock.monotonic() - from < 70);
     listings.push({ from, to: systemClock.monotonic() });
-    return names.map((reference) => ({ ...image, reference, tenantId: null }));
+    return names.map((reference) => ({ ...image, reference, exposedPort: null, lastUsedAt: 1, tenantId: null }));
   };
   const server = await listen((call) => {
     if (isHeartbeat(call) && listings.length < 3) {

@@ -2312,7 +2312,7 @@ export interface DeployRequest {
   cpus?: number | null | undefined;
   /** default: 512 */
   memoryMb?: number | null | undefined;
-  /** where instances listen; default: 8080 */
+  /** where instances listen; default: the lowest that the image exposes, else 8080 */
   port?: number | null | undefined;
   /** a host name to serve besides its own; default: as before */
   domain?: string | null | undefined;

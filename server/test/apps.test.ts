@@ -145,6 +145,16 @@ test("equal inputs begin no rollout; each other input, a redeployment and a roll
     assert.ok(!(await client.get(`/v1/apps/web${path}`)).text.includes("s3cret"), path);
 });
 
+test("an app listens at the port that its image exposes, unless another one is asked for", async () => {
+  const image = "exposes-3000";
+  const listening = [{ key: "FAKE_LISTEN", value: "3000=200,81=200" }];
+  assert.equal((await deployed("exposed", { image, env: listening })).port, 3000);
+  await settled("exposed");
+  assert.equal((await deployed("exposed", { image, env: listening, port: 81 })).port, 81);
+  await settled("exposed");
+  await destroy("exposed");
+});
+
 test("a repetition under an idempotency key finds the rollout that it began", async () => {
   const headers = { "idempotency-key": "deploy-once" };
   const first = await deploy("once", {}, { headers });

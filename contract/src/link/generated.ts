@@ -697,6 +697,10 @@ export function readNodeImage(value: unknown): NodeImage {
     architecture: clipped(fields["architecture"], "NodeImage.architecture", 4000),
     os: clipped(fields["os"], "NodeImage.os", 4000),
     layerCount: count(fields["layerCount"], "NodeImage.layerCount", 2000000000),
+    exposedPort:
+      fields["exposedPort"] === undefined || fields["exposedPort"] === null
+        ? null
+        : whole(fields["exposedPort"], "NodeImage.exposedPort", 1, 65535),
     lastUsedAt:
       fields["lastUsedAt"] === undefined || fields["lastUsedAt"] === null
         ? null

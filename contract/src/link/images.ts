@@ -2,8 +2,9 @@
  * Images on a node: which it has, and how getting one goes.
  */
 import { IMAGE_FAULTS } from "../errors.ts";
+import { PORT_MAX } from "../limits.ts";
 import { imageArch, imageReference } from "./machines.ts";
-import { clipped, count, instant, type Message, nullable, list, Type, text, oneOfOr } from "./vocabulary.ts";
+import { clipped, count, instant, type Message, nullable, list, Type, text, oneOfOr, whole } from "./vocabulary.ts";
 
 const BYTES_MAX = Number.MAX_SAFE_INTEGER;
 const IMAGES_MAX = 100_000;
@@ -17,6 +18,8 @@ export const NodeImage = Type.Object({
   architecture: clipped(),
   os: clipped(),
   layerCount: count(),
+  /** The lowest TCP port that its configuration exposes; null: none, or its node does not know. */
+  exposedPort: nullable(whole(1, PORT_MAX)),
   /** Epoch milliseconds. */
   lastUsedAt: nullable(instant()),
   /**

@@ -217,7 +217,10 @@ async function readDockerArchive(
 async function readRootFileSystem(tar: string, options: OpenArchiveOptions): Promise<ArchiveImage> {
   const diffId = await hashFile(tar, options.signal);
   const { arch, configuration } = options;
-  const config: ImageConfig = { architecture: arch, os: "linux", diffIds: [diffId], configuration };
+  const config: ImageConfig = {
+    ...{ architecture: arch, os: "linux", diffIds: [diffId], exposedPort: null },
+    configuration,
+  };
   return { digest: await manifestDigest(config, [tar], options.signal), config, layerPaths: [tar] };
 }
 

@@ -18,7 +18,14 @@ async function addImage(directory: string, letter: string, source: string): Prom
   await mkdir(path, { recursive: true });
   await writeFile(join(path, "root.ext4"), "x");
   const configuration = { env: [], workdir: "/", user: "", entrypoint: [], command: [] };
-  const record = { digest: digestOf(letter), source, architecture: "amd64", os: "linux", layerCount: 1 };
+  const record = {
+    digest: digestOf(letter),
+    source,
+    architecture: "amd64",
+    os: "linux",
+    layerCount: 1,
+    exposedPort: null,
+  };
   await writeFile(join(path, "image.json"), JSON.stringify({ ...record, configuration, rootBytes: 1, sizeBytes: 1 }));
 }
 

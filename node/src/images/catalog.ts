@@ -33,6 +33,7 @@ export interface ImageRecord {
   readonly architecture: string;
   readonly os: string;
   readonly layerCount: number;
+  readonly exposedPort: number | null;
   readonly configuration: ImageConfiguration;
   /** Size of the file system. */
   readonly rootBytes: number;

@@ -239,6 +239,7 @@ export class ImageBuilder {
       architecture: config.architecture,
       os: config.os,
       layerCount: layers.length,
+      exposedPort: config.exposedPort,
       configuration: config.configuration,
       rootBytes,
       sizeBytes: (await stat(join(finished, "root.ext4"))).blocks * 512,

@@ -85,9 +85,14 @@ it("of several variants of an architecture the one is chosen that the most proce
 
 it("absent fields of a config become empty values", () => {
   assert.deepEqual(config({}).configuration, { env: [], workdir: "/", user: "", entrypoint: [], command: [] });
+  assert.equal(config({}).exposedPort, null);
   const full = config({
-    config: { Env: ["A=b=c", "no value", "=x"], WorkingDir: "srv", User: "1000:1000", Entrypoint: ["/e"], Cmd: null },
+    config: {
+      ...{ Env: ["A=b=c", "no value", "=x"], WorkingDir: "srv", User: "1000:1000", Entrypoint: ["/e"], Cmd: null },
+      ExposedPorts: { "443/tcp": {}, "80": {}, "53/udp": {}, "8000-8010/tcp": {}, "0/tcp": {}, "99999": {}, web: {} },
+    },
   });
+  assert.equal(full.exposedPort, 80);
   assert.deepEqual(full.configuration, {
     env: ["A=b=c"],
     workdir: "/srv",
@@ -107,6 +112,7 @@ const BAD_CONFIGS: readonly (readonly [string, object, RegExp])[] = [
     /environment/,
   ],
   ["a zero byte in the environment", { config: { Env: ["A=\0"] } }, /Env/],
+  ["ports in a list", { config: { ExposedPorts: ["80/tcp"] } }, /ExposedPorts/],
   ["a command in one string", { config: { Cmd: "sh -c ls" } }, /Cmd/],
   ["a diff_id that is not a digest", { rootfs: { diff_ids: ["x"] } }, /diff_id/],
   ["no rootfs", { rootfs: null }, /rootfs/],

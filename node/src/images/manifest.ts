@@ -6,7 +6,7 @@
  * - every field is checked for type and size here, so the rest of the code works with plain values;
  * - anything but a container image for Linux is refused with a message that names what it is.
  */
-import { ENV_BYTES_MAX } from "@flotilla/contract/limits";
+import { ENV_BYTES_MAX, PORT_MAX } from "@flotilla/contract/limits";
 import { ImageRefused } from "./image-refused.ts";
 import type { ImageConfiguration } from "./images.ts";
 import { isDigest } from "@flotilla/contract/reference";
@@ -55,6 +55,8 @@ export interface ImageConfig {
   readonly os: string;
   /** Digest of each layer's tar, uncompressed, in order. */
   readonly diffIds: readonly string[];
+  /** The lowest TCP port that it exposes: they have no order. null: none. */
+  readonly exposedPort: number | null;
   readonly configuration: ImageConfiguration;
 }
 
@@ -126,17 +128,20 @@ export function parseConfig(bytes: Buffer): ImageConfig {
     return item;
   });
   const architecture = normalArchitecture(parsePlainText(document["architecture"], "architecture"));
-  return { architecture, os, diffIds, configuration: parseConfiguration(asObject(document["config"] ?? {}, "config")) };
+  const config = asObject(document["config"] ?? {}, "config");
+  const exposedPort = parseExposedPort(config["ExposedPorts"]);
+  return { architecture, os, diffIds, exposedPort, configuration: parseConfiguration(config) };
 }
 
 /** Renders a config in OCI's format, for imported root file systems and for the unpacking tool. */
 export function renderConfig(config: ImageConfig): Buffer {
   const { env, workdir, user, entrypoint, command } = config.configuration;
+  const exposed = config.exposedPort === null ? {} : { ExposedPorts: { [`${config.exposedPort}/tcp`]: {} } };
   return Buffer.from(
     JSON.stringify({
       architecture: config.architecture,
       os: config.os,
-      config: { Env: env, WorkingDir: workdir, User: user, Entrypoint: entrypoint, Cmd: command },
+      config: { Env: env, WorkingDir: workdir, User: user, Entrypoint: entrypoint, Cmd: command, ...exposed },
       rootfs: { type: "layers", diff_ids: config.diffIds },
     }),
   );
@@ -173,6 +178,15 @@ function parseConfiguration(config: Record<string, unknown>): ImageConfiguration
     entrypoint: parseTexts(config["Entrypoint"], "Entrypoint"),
     command: parseTexts(config["Cmd"], "Cmd"),
   };
+}
+
+/** The keys are such as `80/tcp`, `80` and `8000-8010/tcp`. */
+function parseExposedPort(value: unknown): number | null {
+  const keys = Object.keys(asObject(value ?? {}, "ExposedPorts"));
+  return keys.reduce<number | null>((lowest, key) => {
+    const port = Number(/^(\d{1,5})(?:-\d{1,5})?(?:\/tcp)?$/.exec(key)?.[1] ?? 0);
+    return port < 1 || port > PORT_MAX || (lowest !== null && lowest <= port) ? lowest : port;
+  }, null);
 }
 
 function parseDescriptor(value: unknown): Descriptor {

@@ -114,6 +114,8 @@ export class MovedRoots {
     await rename(path, join(finished, OWN_NAME));
     await this.#catalog.add(finished, {
       ...{ digest, arrivedAs, source, architecture, os, layerCount },
+      // Only deploys ask for it, and they ask the registry.
+      exposedPort: null,
       configuration: { env, workdir, user, entrypoint, command },
       rootBytes: size,
       sizeBytes: blocks * 512,

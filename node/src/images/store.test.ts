@@ -25,7 +25,7 @@ async function addImage(directory: string, letter: string, name = nameOf(letter)
   await writeFile(join(path, "root.ext4"), "x");
   const configuration = { env: [], workdir: "/", user: "", entrypoint: [], command: [] };
   const source = name.replace(/:[^:]*$/, "");
-  const facts = { digest, source, architecture: "amd64", os: "linux", layerCount: 1 };
+  const facts = { digest, source, architecture: "amd64", os: "linux", layerCount: 1, exposedPort: null };
   await writeFile(join(path, "image.json"), JSON.stringify({ ...facts, configuration, rootBytes: 1, sizeBytes: 100 }));
   const usedAt = (systemClock.now() - YEAR_MS) / 1000 + letter.charCodeAt(0);
   await utimes(join(path, "image.json"), usedAt, usedAt);

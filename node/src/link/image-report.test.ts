@@ -13,6 +13,7 @@ const image = (reference: string, lastUsedAt = 0): NodeImage => ({
   architecture: "amd64",
   os: "linux",
   layerCount: 1,
+  exposedPort: null,
   lastUsedAt,
   tenantId: null,
 });

@@ -110,9 +110,9 @@ export async function deploymentOf(
   const spec = specOf(request);
   const secretEnv = secretsOf(request);
   const domain = request.domain ? checkDomain(request.domain, services.addresses) : undefined;
-  const { digest, reference } = await resolveImage(services, { tenantId, image, spec, signal });
+  const { digest, exposedPort, reference } = await resolveImage(services, { tenantId, image, spec, signal });
   return {
-    inputs: { image, digest, spec, secretEnv },
+    inputs: { image, digest, spec: specOf(request, exposedPort), secretEnv },
     resolvedImage: reference,
     course: courseOf(request),
     why: `${image} was deployed`,

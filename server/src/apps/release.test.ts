@@ -56,6 +56,17 @@ test("a name is a host label, and not an id", () => {
     refused(() => checkName(name), "name");
 });
 
+test("the port is the one that is asked for, else the image's, else 8080, and so is that of a check", () => {
+  const portsOf = (fields: Partial<DeployRequest>, exposed: number | null): readonly unknown[] => {
+    const { port, health } = specOf({ ...REQUEST, health: { type: "tcp" }, ...fields }, exposed);
+    return [port, health?.port];
+  };
+  assert.deepEqual(portsOf({}, null), [8080, 8080]);
+  assert.deepEqual(portsOf({}, 80), [80, 80]);
+  assert.deepEqual(portsOf({ port: 3000 }, 80), [3000, 3000]);
+  assert.deepEqual(portsOf({ health: { type: "tcp", port: 9 } }, 80), [80, 9]);
+});
+
 test("a domain is a host name that is not the fleet's own", () => {
   const fleet = { isNamed: true, isOwnHost: (host: string): boolean => host.endsWith(".fleet.example") };
   assert.equal(checkDomain("Shop.Example.COM.", fleet), "shop.example.com");

@@ -99,9 +99,12 @@ export function checkDomain(domain: string, fleet: Pick<MachineAddresses, "isNam
   return host;
 }
 
-/** The inputs of a request, without its image. Throws a Refusal that names the field. */
-export function specOf(request: DeployRequest): ReleaseSpec {
-  const port = request.port ?? APP_PORT_DEFAULT;
+/**
+ * The inputs of a request, without its image. `exposedPort`: the image's; null: it has none, or is not known
+ * yet. Throws a Refusal that names the field.
+ */
+export function specOf(request: DeployRequest, exposedPort: number | null = null): ReleaseSpec {
+  const port = request.port ?? exposedPort ?? APP_PORT_DEFAULT;
   return {
     cpus: request.cpus ?? APP_CPUS_DEFAULT,
     memoryMb: request.memoryMb ?? APP_MEMORY_MB_DEFAULT,

@@ -5,6 +5,7 @@
  * image that was made or imported on a node has no digest to be fetched by, and is named by its tag.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { NodeImage } from "@flotilla/contract/link/link";
 import { parseReference } from "@flotilla/contract/reference";
 import { checkReference } from "../machines/image-reference.ts";
 import { placementRequest } from "../machines/placement-request.ts";
@@ -13,6 +14,8 @@ import type { ReleaseSpec } from "./release.ts";
 
 export interface Resolved {
   readonly digest: string;
+  /** The lowest port that it exposes; null: none. */
+  readonly exposedPort: number | null;
   /** What instances are made from. */
   readonly reference: string;
 }
@@ -27,7 +30,12 @@ export async function resolveImage(
     image,
     spec,
     signal,
-  }: { readonly tenantId: string; readonly image: string; readonly spec: ReleaseSpec; readonly signal: AbortSignal },
+  }: {
+    readonly tenantId: string;
+    readonly image: string;
+    readonly spec: Pick<ReleaseSpec, "cpus" | "memoryMb">;
+    readonly signal: AbortSignal;
+  },
 ): Promise<Resolved> {
   const { link, nodes, registries } = services;
   checkReference(registries, image);
@@ -54,15 +62,15 @@ export async function resolveImage(
       `no node has room for an instance of ${image}, to ask for its image: ${why}; ${advice}`,
     );
   }
-  const pull = async (reference: string): Promise<string> => {
+  const pull = (reference: string): Promise<NodeImage> => {
     const { id: nodeId, address } = node;
     const ask = { reference, arch: null, tenantId };
-    return (await link.pullImage({ nodeId, address }, ask, { onProgress: () => undefined, signal })).digest;
+    return link.pullImage({ nodeId, address }, ask, { onProgress: () => undefined, signal });
   };
-  const digest = await pull(image);
-  if (isLocal) return { digest, reference: name };
+  const { digest, exposedPort } = await pull(image);
+  if (isLocal) return { digest, exposedPort, reference: name };
   // Its node then has the image under the name that instances have, and is preferred for them.
   const pinned = `${registry}/${repository}@${digest}`;
   await pull(pinned);
-  return { digest, reference: pinned };
+  return { digest, exposedPort, reference: pinned };
 }

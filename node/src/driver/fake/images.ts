@@ -2,8 +2,9 @@
  * Images without bytes, for the fake driver.
  *
  * FAKE: any reference exists unless it contains a key of FAULTS. `slow-<ms>` in a reference makes its pull
- * take that long, `broken` makes it fail; `too-large` makes an import fail on a full disk. COMMANDS has
- * what images run. Kept in memory: after a restart any digest is accepted as an image.
+ * take that long, `broken` makes it fail, `exposes-<port>` makes it expose that port; `too-large` makes an
+ * import fail on a full disk. COMMANDS has what images run. Kept in memory: after a restart any digest is
+ * accepted as an image.
  */
 import { createHash } from "node:crypto";
 import { orAborted } from "@flotilla/base/abort";
@@ -92,8 +93,8 @@ export class FakeImages implements Images {
 
   async list(wanted: string | null = null): Promise<readonly NodeImage[]> {
     const all = [...this.#cached.values()].map((image) => {
-      const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt, tenantId } = image;
-      return { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt, tenantId };
+      const { rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, ...shown } = image;
+      return shown;
     });
     return all.filter((image) => wanted === null || image.tenantId === wanted || isLocalName(image.reference));
   }
@@ -168,6 +169,7 @@ export class FakeImages implements Images {
       architecture: this.#arch,
       os: "linux",
       layerCount: 1,
+      exposedPort: Number(/exposes-(\d+)/.exec(reference)?.[1] ?? 0) || null,
       lastUsedAt: this.#clock.now(),
       tenantId,
       source: reference,
