@@ -432,6 +432,21 @@ test("a volume is accepted, and the answer says that it has no storage", async (
   await destroy("disk");
 });
 
+test("instances are placed beside those of the app that they name, where that is possible", async () => {
+  assert.ok((await client.post(`/v1/nodes/${node.id}/cordon`)).status < 300);
+  await deployed("beside");
+  await settled("beside");
+  assert.ok((await client.post(`/v1/nodes/${node.id}/uncordon`)).status < 300);
+  await deployed("near", { replicas: 4, coLocateWith: "beside" });
+  const near = await settled("near");
+  assert.deepEqual(new Set(near.instances.map(({ nodeId }) => nodeId)), new Set([other.id]));
+  await destroy("beside");
+  await deployed("alone", { replicas: 4, coLocateWith: "beside" });
+  assert.equal((await settled("alone")).instances.length, 4, "without that app they are placed anywhere");
+  await destroy("near");
+  await destroy("alone");
+});
+
 test("a drain replaces the instances of its node on another one before they stop, and moves none", async () => {
   await deployed("drained", { replicas: 4 });
   const before = await settled("drained");

@@ -18,7 +18,7 @@ import { phaseOf } from "../machines/state.ts";
 import { stopMachine } from "../machines/stop.ts";
 import { type InstanceRow, isHopelessCode } from "./instances.ts";
 import type { Acts } from "./step.ts";
-import { type AppRecord, findReleases, type ReleaseRecord } from "./store.ts";
+import { type AppRecord, findReleases, listNodesBeside, type ReleaseRecord } from "./store.ts";
 import { noteInstanceError } from "./step-store.ts";
 import { hostOf } from "./view.ts";
 
@@ -36,9 +36,14 @@ export async function act(services: MachineServices, { app, make, remove }: Acts
   const releases = new Map(
     (names.length === 0 ? [] : await findReleases(services.context.db, names)).map((each) => [each.number, each]),
   );
-  await mapAtMost(AT_A_TIME, make, async ({ machineId, release: number }) => {
+  const beside = make.length === 0 ? [] : await listNodesBeside(services.context.db, app);
+  const numbered = make.map((each, at) => ({ ...each, at }));
+  await mapAtMost(AT_A_TIME, numbered, async ({ machineId, release: number, at }) => {
     const release = releases.get(number);
-    if (release !== undefined) await makeInstance(services, { app, release, machineId, signal });
+    // Instances that are made together take turns.
+    const from = beside.length === 0 ? 0 : at % beside.length;
+    const preferredNodes = [...beside.slice(from), ...beside.slice(0, from)];
+    if (release !== undefined) await makeInstance(services, { app, release, machineId, preferredNodes, signal });
   });
   await mapAtMost(AT_A_TIME, remove, (row) => removeInstance(services, app, row));
 }
@@ -47,17 +52,19 @@ interface Making {
   readonly app: AppRecord;
   readonly release: ReleaseRecord;
   readonly machineId: string;
+  readonly preferredNodes: readonly string[];
   readonly signal: AbortSignal;
 }
 
-async function makeInstance(services: MachineServices, { app, release, machineId: id, signal }: Making): Promise<void> {
+async function makeInstance(services: MachineServices, making: Making): Promise<void> {
+  const { app, release, machineId: id, preferredNodes, signal } = making;
   const { tenantId, createdBy: keyId } = app;
   const { health } = release.spec;
   try {
-    const request = requestOf(services, { app, release, machineId: id });
+    const request = requestOf(services, making);
     const checked = health === null ? {} : { health: { ...health, host: hostOf(services.addresses, app) } };
     await createMachine(services, { id, tenantId, keyId, request, isInstance: true, ...checked });
-    await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached: true, signal });
+    await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached: true, preferredNodes, signal });
   } catch (error) {
     // Deleted meanwhile: the next plan knows.
     if (!(error instanceof Refusal) || error.code === "not_found") {
@@ -72,7 +79,7 @@ async function makeInstance(services: MachineServices, { app, release, machineId
 
 function requestOf(
   { secrets }: Pick<MachineServices, "secrets">,
-  { app, release, machineId }: Omit<Making, "signal">,
+  { app, release, machineId }: Making,
 ): CreateMachineRequest {
   const { spec, secretEnv, resolvedImage, number } = release;
   return {

@@ -339,6 +339,27 @@ export const listInstances = (db: Queryable, appIds: readonly string[]): Promise
     FROM app_instances i LEFT JOIN machines m ON m.id = i.machine_id LEFT JOIN nodes n ON n.id = m.node_id
     WHERE i.app_id = ANY(${[...appIds]}::text[]) ORDER BY i.made_at, i.machine_id`);
 
+/**
+ * The nodes of the app beside whose instances an app's own are placed, the nodes with the fewest of them
+ * first.
+ */
+export const listNodesBeside = async (
+  db: Queryable,
+  { id, tenantId, coLocateWith }: AppRecord,
+): Promise<readonly string[]> =>
+  coLocateWith === null
+    ? []
+    : (
+        await db.query<{ nodeId: string }>(sql`
+          SELECT m.node_id AS "nodeId", (
+              SELECT count(*) FROM app_instances o JOIN machines om ON om.id = o.machine_id
+              WHERE o.app_id = ${id} AND o.retired_at IS NULL AND om.node_id = m.node_id) AS own
+          FROM app_instances i JOIN apps a ON a.id = i.app_id JOIN machines m ON m.id = i.machine_id
+          WHERE a.tenant_id = ${tenantId} AND a.name = ${coLocateWith} AND a.deleted_at IS NULL
+            AND i.retired_at IS NULL AND m.node_id IS NOT NULL AND m.deleted_at IS NULL
+          GROUP BY m.node_id ORDER BY own, m.node_id`)
+      ).map(({ nodeId }) => nodeId);
+
 /** The ingresses that may serve apps now, by the clock of the database. */
 export const listLeases = (db: Queryable): Promise<readonly Lease[]> =>
   db.query(sql`SELECT version, open FROM ingress_leases WHERE lease_until > now()`);

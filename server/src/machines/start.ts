@@ -47,6 +47,8 @@ export interface StartOptions {
    * follows. Default: disk.
    */
   readonly durability?: Durability;
+  /** Nodes that are tried before others when it is placed, the best first. Default: none. */
+  readonly preferredNodes?: readonly string[];
   /** How long the end of a move is waited for, in milliseconds. Default: as long as it takes. */
   readonly moveWaitMs?: number;
 }
@@ -82,7 +84,7 @@ async function acceptStart(
     if (next === phase && (phase !== "running" || options.isAutomatic || isResponsive(machine))) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
     await refuseOverEgress(context, machine.tenantId, ceilings, services.plansUrl);
-    const nodeId = await chooseNode(services, machine, attempt > 0);
+    const nodeId = await chooseNode(services, machine, { isRepeated: attempt > 0, ...options });
     const change = requestStart(machine, {
       tenantId: machine.tenantId,
       nodeId,
@@ -148,7 +150,7 @@ function refuseWithoutNode(machine: MachineRecord): void {
 async function chooseNode(
   services: Pick<MachineServices, "nodes">,
   machine: MachineRecord,
-  isRepeated: boolean,
+  { isRepeated, preferredNodes = [] }: Pick<StartOptions, "preferredNodes"> & { readonly isRepeated: boolean },
 ): Promise<string> {
   const { nodeId, moveNodeId } = machine;
   const request = await placementRequest(services, machine);
@@ -158,6 +160,9 @@ async function chooseNode(
     if (reason === null) return nodeId;
     throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}`);
   }
+  // A preferred node may have filled up since it was read: another attempt takes any.
+  const preferred = isRepeated ? null : await services.nodes.placeOn(preferredNodes, request);
+  if (preferred !== null) return preferred;
   const placement = await services.nodes.place(request, { isRepeated });
   if (placement.nodeId !== null) return placement.nodeId;
   const advice = placement.canNever

@@ -114,6 +114,21 @@ export class NodeDirectory {
     return this.#note(placement, request);
   }
 
+  /** The first of these nodes that admits the request; null: none does. Reserves it as `place` does. */
+  async placeOn(ids: readonly string[], request: PlacementRequest): Promise<string | null> {
+    if (ids.length === 0) return null;
+    await this.#refresh();
+    for (const id of ids) {
+      const placement = place(
+        this.#nodes.filter((node) => node.id === id),
+        request,
+        this.overcommit,
+      );
+      if (placement.nodeId !== null) return this.#note(placement, request).nodeId;
+    }
+    return null;
+  }
+
   /**
    * Writes a start on a node. With ceilings this locks the node until the commit: meanwhile `place` prefers
    * other nodes.
