@@ -409,21 +409,38 @@ test("a plan of a deploy says what would happen and does nothing; an explanation
   await destroy("plan");
 });
 
-test("a log has the lines of all instances, each with its instance", async () => {
-  await deployed("log", { replicas: 2, image: "local/speaks" });
-  const app = await settled("log");
-  const answer = await client.get("/v1/apps/log/logs?tail=100");
-  assert.equal(answer.status, 200, answer.text);
+test("a log has the lines of all instances, each with its instance, and a follower those of later ones", async () => {
+  const greeting = (text: string) => ({ image: "local/speaks", env: env({ FAKE_IMAGE: text }) });
+  await deployed("log", { replicas: 2, ...greeting("hello") });
+  const first = await settled("log");
+  // Without what the control plane itself says in a log.
+  const lines = (text: string): readonly string[] =>
+    text.split("\n\n").filter((line) => line.trim() !== "" && !line.includes("] flotilla: "));
+  const expected = (app: AppInfo, text: string): readonly string[] => ids(app).map((id) => `data: [${id}] ${text}`);
+  const path = "/v1/apps/log/logs?tail=100";
+  await until(async () => lines((await client.get(path)).text).length === 2, { what: "the lines of both" });
+  const answer = await client.get(path);
   assert.equal(answer.headers.get("content-type"), "text/event-stream");
-  const lines = answer.text.split("\n\n").filter((each) => each.trim() !== "");
-  assert.deepEqual(
-    lines.toSorted(),
-    ids(app)
-      .map((id) => `data: [${id}] local/speaks:latest`)
-      .toSorted(),
-  );
+  assert.deepEqual(lines(answer.text).toSorted(), expected(first, "hello"));
+  const json = lines((await client.get(`${path}&format=json`)).text).map((line) => JSON.parse(line.slice(6)));
+  assert.deepEqual(json.map(({ instanceId }) => instanceId).toSorted(), ids(first));
   assert.equal((await client.get("/v1/apps/log/logs?tail=1000000")).status, 400);
+
+  const following = new AbortController();
+  const headers = { authorization: `Bearer ${client.key}` };
+  const stream = await fetch(`${server.url}${path}&follow=true`, { headers, signal: following.signal });
+  let text = "";
+  const reading = (async () => {
+    for await (const chunk of stream.body?.pipeThrough(new TextDecoderStream()) ?? []) text += chunk;
+  })();
+  await deployed("log", greeting("and hello again"));
+  const second = await settled("log");
+  const all = [...expected(first, "hello"), ...expected(second, "and hello again")].toSorted();
+  await until(() => lines(text).length >= all.length, { what: "the lines of the new instances" });
+  assert.deepEqual(lines(text).toSorted(), all, "each line once");
   await destroy("log");
+  await reading;
+  following.abort();
 });
 
 test("a volume is accepted, and the answer says that it has no storage", async () => {
