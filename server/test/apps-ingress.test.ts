@@ -383,6 +383,36 @@ test("bodies of both directions, event streams and upgrades are streamed", async
   }
 });
 
+test("answers before the final one, and fields after a body, are passed on", async () => {
+  const guest = await httpGuest((request, response) => {
+    response.writeEarlyHints({ link: "</style.css>; rel=preload; as=style", "x-hint": "soon" }, () => {
+      request.resume().once("end", () => {
+        response.writeHead(200, { trailer: "x-sum" });
+        response.write("body");
+        response.addTrailers({ "x-sum": "42", "x-sent": String(request.trailers["x-sent"]) });
+        response.end();
+      });
+    });
+  });
+  const host = "hints.localhost";
+  const machineId = await machineWithPorts(client, { 80: guest.port });
+  await serveTestApp(db, { ...common, name: "hints", machineIds: [machineId] });
+  for (const url of Object.values(WAYS)) {
+    const request = ask(url, { host, "transfer-encoding": "chunked" }, { method: "POST" });
+    const hints: unknown[] = [];
+    request.on("information", ({ statusCode, headers }) =>
+      hints.push([statusCode, headers["link"], headers["x-hint"]]),
+    );
+    request.write("sent");
+    request.addTrailers({ "x-sent": "1" });
+    request.end();
+    const [response] = (await once(request, "response")) as [IncomingMessage];
+    assert.equal(await text(response), "body");
+    assert.deepEqual(hints, [[103, "</style.css>; rel=preload; as=style", "soon"]], url);
+    assert.deepEqual({ ...response.trailers }, { "x-sum": "42", "x-sent": "1" }, url);
+  }
+});
+
 test("requests of apps are counted by app", async () => {
   const host = "counted.localhost";
   const { id } = await serveTestApp(db, { ...common, name: "counted", machineIds: [one.id] });

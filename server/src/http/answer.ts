@@ -20,6 +20,8 @@ export interface RawRequest {
   readonly upgrade: Upgrade | undefined;
   /** Whether a trusted proxy sent it, so that its `X-Forwarded-*` headers are believed. */
   readonly isFromProxy: boolean;
+  /** Sends an answer before the final one, where its caller can read it. */
+  readonly sendInterim: (status: number, head: readonly string[]) => void;
 }
 
 /**

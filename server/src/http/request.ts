@@ -22,6 +22,7 @@ import { addressCaller, type Caller, type FairSemaphore } from "../fairness/sema
 import { type HeaderList, type Outgoing, type RawRequest, recordOf, send, sendUpgrade } from "./answer.ts";
 import { hasBody } from "./body.ts";
 import { refusal } from "./failure.ts";
+import { sendInterim } from "./interim.ts";
 import type { RequestIds } from "./request-id.ts";
 import { logAnswered } from "./request-log.ts";
 import type { Incoming } from "./server.ts";
@@ -145,8 +146,11 @@ const textOf = (header: string | string[] | undefined): string | undefined =>
 
 export const rawOf = (
   { admission }: Pick<RequestParts, "admission">,
-  { message, url, upgrade, peer }: OpenRequest,
-): RawRequest => ({ message, url, upgrade, isFromProxy: peer === undefined || admission.proxies.has(peer) });
+  { message, response, url, upgrade, peer }: OpenRequest,
+): RawRequest => ({
+  ...{ message, url, upgrade, isFromProxy: peer === undefined || admission.proxies.has(peer) },
+  sendInterim: (status, head) => sendInterim(response, status, head),
+});
 
 /** The parameters of a URL. */
 export const searchOf = (url: string): URLSearchParams => {

@@ -17,11 +17,19 @@ import { type Piece, joinSmall } from "@flotilla/base/pieces";
 /** More than the socket's own high-water mark, so that a `drain` follows. */
 const HELD_BYTES = 128 * 1024;
 
+/** Fields after a body, each a name and a value. */
+export type Trailers = readonly [string, string][];
+
 /**
  * Whether the whole stream was handed to the network; false when it failed, or the reader has disconnected.
- * The answer's head was sent before.
+ * The answer's head was sent before. `trailersOf`: what follows the stream, asked at its end; a body with a
+ * length has none.
  */
-export function sendBody(body: Readable, response: ServerResponse): Promise<boolean> {
+export function sendBody(
+  body: Readable,
+  response: ServerResponse,
+  trailersOf: () => Trailers = () => [],
+): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   let turn: Piece[] = [];
   let turnBytes = 0;
@@ -56,6 +64,8 @@ export function sendBody(body: Readable, response: ServerResponse): Promise<bool
   response.on("drain", resume);
   body.on("end", () => {
     endTurn();
+    const trailers = trailersOf();
+    if (trailers.length > 0) response.addTrailers(trailers);
     response.end();
   });
   const fail = (): void => {

@@ -26,7 +26,7 @@ import { nodeOf } from "../machines/record.ts";
 import { connectToGuest, type GuestConnection } from "./guest-connection.ts";
 import { type GuestPort, withGuestPort } from "./guest-port.ts";
 import { ask, mayReuse, Unanswered } from "./guest-request.ts";
-import { answerHead } from "./head.ts";
+import { answerHead, trailersOf } from "./head.ts";
 import type { IdleConnections } from "./idle-connections.ts";
 import { splice } from "./splice.ts";
 import type { TargetPort } from "./target.ts";
@@ -211,7 +211,7 @@ function passedAnswer(answer: IncomingMessage, { raw, prefix, close }: Passing):
       response.writeHead(status, answerHead(answer.rawHeaders, prefix, own, status));
       // The first event may come late, and its reader waits for the head.
       response.flushHeaders();
-      return await sendBody(answer, response);
+      return await sendBody(answer, response, () => trailersOf(answer.rawTrailers));
     } catch {
       response.destroy();
       return false;

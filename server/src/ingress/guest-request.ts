@@ -2,8 +2,9 @@
  * One HTTP request to a guest on one connection, up to the head of the answer.
  *
  * Always: the guest is hostile. What is not HTTP, a head larger than HEAD_BYTES_MAX, and no answer within
- * ANSWER_MS_MAX of the request's end are refusals with 502. Answers before the final one (1xx) are dropped;
- * more than INTERIM_ANSWERS_MAX are a refusal too, because each costs the server as much as an answer.
+ * ANSWER_MS_MAX of the request's end are refusals with 502. Answers before the final one (1xx) are passed on
+ * where they may be, to callers by a host name; more than INTERIM_ANSWERS_MAX are a refusal too, because each
+ * costs the server as much as an answer.
  *
  * Node's own HTTP client speaks over the connection: it streams both bodies, frames them again and accepts
  * upgrades. It parses heads as leniently as browsers and curl, lines without a carriage return included; an
@@ -17,7 +18,7 @@ import { hasBody } from "../http/body.ts";
 import type { RawRequest } from "../http/answer.ts";
 import { passBody } from "../link/pass-body.ts";
 import type { GuestConnection } from "./guest-connection.ts";
-import { faultOfAnswer, requestHead } from "./head.ts";
+import { answerHead, faultOfAnswer, requestHead, trailersOf } from "./head.ts";
 
 const HEAD_BYTES_MAX = 64 * 1024;
 /** Long enough for a long poll. */
@@ -90,9 +91,12 @@ export async function ask(
       resolve({ message, upgraded: socket });
     });
   let interim = 0;
-  request.on("information", () => {
+  request.on("information", ({ statusCode, rawHeaders }) => {
     interim += 1;
     if (interim > INTERIM_ANSWERS_MAX) fail(`it sent ${INTERIM_ANSWERS_MAX} interim answers and no final one`);
+    // Below a path they would be hints of the API's origin.
+    else if (asked.prefix === "" && faultOfAnswer(rawHeaders) === null)
+      raw.sendInterim(statusCode, answerHead(rawHeaders, "", {}));
   });
   // After the answer has begun, this changes nothing: the answer itself fails.
   request.on("error", (error: NodeJS.ErrnoException) => failClosed(reasonOf(error)));
@@ -164,7 +168,11 @@ function send({ message, upgrade }: RawRequest, request: ClientRequest): void {
   // answer.
   request.once("close", () => passing.stop());
   passing.all.then(
-    () => request.end(),
+    () => {
+      const trailers = trailersOf(message.rawTrailers);
+      if (trailers.length > 0) request.addTrailers(trailers);
+      request.end();
+    },
     () => request.destroy(),
   );
 }

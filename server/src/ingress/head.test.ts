@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { answerHead, faultOfAnswer, requestHead, withoutCredential } from "./head.ts";
+import { answerHead, faultOfAnswer, requestHead, trailersOf, withoutCredential } from "./head.ts";
 
 const KEY = `smk_${"k".repeat(43)}`;
 const CONNECT_TOKEN = `smc_${"c".repeat(43)}`;
@@ -21,6 +21,26 @@ const FACTS = {
 function valuesOf(head: readonly string[], name: string): readonly string[] {
   return head.flatMap((item, at) => (at % 2 === 0 && item.toLowerCase() === name ? [head[at + 1] ?? ""] : []));
 }
+
+test("fields after a body are passed on unless they frame, route or authorize, or hold a credential", () => {
+  const passed = [
+    ["grpc-status", "0"],
+    ["X-Sum", "1"],
+    ["x-sum", "2"],
+  ] as const;
+  const dropped = [
+    ["Content-Length", "3"],
+    ["transfer-encoding", "chunked"],
+    ["Host", "evil.example"],
+    ["set-cookie", "a=1"],
+    ["Authorization", "Basic x"],
+    ["x-forwarded-for", "192.0.2.9"],
+    ["x-key", KEY],
+    ["x-line", "a\nb"],
+    ["no name", "x"],
+  ] as const;
+  assert.deepEqual(trailersOf([...passed, ...dropped].flat()), passed);
+});
 
 test("no share cookie, key or token of ours reaches a guest, however the head is written", () => {
   const noise = fc.array(fc.constantFrom("a=1", " b=2 ", "", " ", "flotilla_sharex=3", "x=flotilla_share"), {

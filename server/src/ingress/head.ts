@@ -129,6 +129,21 @@ export function answerHead(raw: Head, prefix: string, own: Readonly<Record<strin
   return out;
 }
 
+/** Fields that say how a message is framed, read, routed or authorized: they count only before its body. */
+const NEVER_TRAILERS = new Set([
+  ...HOP_BY_HOP,
+  ...REQUEST_REWRITTEN,
+  ...["content-length", "content-encoding", "content-range", "content-type", "host", "location"],
+  ...["authorization", "cookie", "set-cookie", "forwarded", "www-authenticate", "cache-control", "vary"],
+]);
+
+/** The fields after a body that are passed on, in both directions. */
+export const trailersOf = (raw: Head): [string, string][] =>
+  [...pairs(raw)]
+    .filter(([name, value]) => TOKEN.test(name) && !NO_FIELD_VALUE.test(value) && !holdsCredential(value))
+    .filter(([name]) => !NEVER_TRAILERS.has(name.toLowerCase()))
+    .map(([name, value]) => [name, value]);
+
 /**
  * Why an answer of a guest cannot be forwarded; null: it can. Its head was parsed leniently, so it may
  * contain what the head of our answer must not: characters that end a line, or two lengths, of which the
