@@ -33,6 +33,9 @@ export const eventEndpoints = {
     query: Type.Object({
       ...pageQuery,
       machine: Type.Optional(text({ maxLength: 100, description: "only those of the machine with this id" })),
+      app: Type.Optional(
+        text({ maxLength: 100, description: "only those of the app with this id, and of its instances" }),
+      ),
       type: Type.Optional(eventPattern("only those of this type; `machine.*`: of all types of a subject")),
       follow: Type.Optional(
         Type.Boolean({ description: "answer with Server-Sent Events: those after the cursor, then new ones" }),

@@ -2933,6 +2933,8 @@ export interface ListEventsQuery {
   cursor?: string | undefined;
   /** only those of the machine with this id */
   machine?: string | undefined;
+  /** only those of the app with this id, and of its instances */
+  app?: string | undefined;
   /** only those of this type; `machine.*`: of all types of a subject */
   type?: string | undefined;
   /** answer with Server-Sent Events: those after the cursor, then new ones */

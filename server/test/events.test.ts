@@ -53,7 +53,7 @@ test("the events of one machine are read by an index, however many the tenant ha
   const db = Object.create(context.db, {
     query: { value: (statement: Statement) => ((asked = statement), context.db.query(statement)) },
   }) as Database;
-  await listTenantEvents(db, { tenantId: TENANT, machineId: quiet, type: null, after: null, limit: 10 });
+  await listTenantEvents(db, { tenantId: TENANT, machineId: quiet, appId: null, type: null, after: null, limit: 10 });
   assert.ok(asked !== undefined);
   // PostgreSQL plans a statement that is sent often for parameters of any value.
   for (const mode of ["force_custom_plan", "force_generic_plan"]) {
@@ -383,7 +383,7 @@ test("a follower's looks count for its tenant, also after its request was answer
     query: { value: (statement: Statement) => (holders.push(currentHolder()), context.db.query(statement)) },
   }) as Database;
   const clock = { ...context.clock, sleep: (_ms: number, signal?: AbortSignal) => context.clock.sleep(1, signal) };
-  const asked = { tenantId: TENANT, machineId: null, type: null, after: null };
+  const asked = { tenantId: TENANT, machineId: null, appId: null, type: null, after: null };
   const answer = await forHolder(TENANT, () => followEvents({ ...context, db, clock }, asked));
   answer.resume();
   await until(() => holders.length > 2, { what: "two looks after the first" });

@@ -181,7 +181,7 @@ test("of a tenant's events, those that the filter of an earlier answer left out"
   const cursor = first.headers.get("x-cursor");
   assert.ok(first.json.length === 0 && cursor !== null);
   const read = async (after: number | null) => {
-    const page = { tenantId, machineId: null, type: "machine.failed", after, limit: 10 };
+    const page = { tenantId, machineId: null, appId: null, type: "machine.failed", after, limit: 10 };
     return rowsOf(await planOf((queryable) => listTenantEvents(queryable, page)));
   };
   const [whole, next] = [await read(null), await read(Number(cursor))];

@@ -1,6 +1,7 @@
 /**
  * The handler of events: list, or follow.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../api/handler.ts";
 import { OF_EVENT, page, parseSequence } from "../api/paging.ts";
@@ -13,7 +14,12 @@ const LIMIT_DEFAULT = 100;
 export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
   return {
     async listEvents({ caller, query, headers: sent }) {
-      const filter = { tenantId: caller.tenantId, machineId: query.machine ?? null, type: query.type ?? null };
+      const { machine = null, app = null, type = null } = query;
+      if (machine !== null && app !== null) {
+        const text = "machine and app: an event is of a machine or of an app; name one of them";
+        throw new Refusal("invalid_body", text, { field: "app" });
+      }
+      const filter = { tenantId: caller.tenantId, machineId: machine, appId: app, type };
       if (query.follow === true) {
         // A reader that connects again repeats its address, whose cursor is older.
         const last = sent["last-event-id"];
@@ -22,15 +28,16 @@ export function eventHandlers(context: Context): HandlersOf<"listEvents"> {
       }
       const limit = query.limit ?? LIMIT_DEFAULT;
       const after = parseSequence(query.cursor, OF_EVENT);
-      const isFiltered = filter.machineId !== null || filter.type !== null;
+      const isFiltered = machine !== null || app !== null || type !== null;
       // Found first: the list then has all that match up to this one.
       const newest = isFiltered ? await findNewest(context.db, caller.tenantId) : null;
       const found = await listTenantEvents(context.db, { ...filter, after, limit: limit + 1 });
       const { items, headers: links } = page(found, limit, "/v1/events", {
         cursorOf: ({ position }) => String(position),
         query: {
-          ...(query.machine === undefined ? {} : { machine: query.machine }),
-          ...(query.type === undefined ? {} : { type: query.type }),
+          ...(machine === null ? {} : { machine }),
+          ...(app === null ? {} : { app }),
+          ...(type === null ? {} : { type }),
         },
       });
       const cursor = items.at(-1)?.position ?? newest ?? after;

@@ -118,6 +118,8 @@ export interface TenantEventsPage {
   readonly tenantId: string;
   /** null: all machines, and what is of none. */
   readonly machineId: string | null;
+  /** With its instances; null: all apps, and what is of none. */
+  readonly appId: string | null;
   /** A type, or all with a prefix: `machine.*`; null: all. */
   readonly type: string | null;
   /** Only events after the one with this position. */
@@ -127,12 +129,18 @@ export interface TenantEventsPage {
 
 /**
  * A tenant's events in an order that can be followed: a reader that continues after its last event misses
- * none. A cursor whose event was purged starts at the beginning. A machine's events are found by their own
- * index: IS NOT DISTINCT FROM keeps PostgreSQL from combining it with the tenant's, of which it would read
- * everything.
+ * none. A cursor whose event was purged starts at the beginning. The events of a machine and of an app are
+ * found by their own indexes: IS NOT DISTINCT FROM keeps PostgreSQL from combining them with the tenant's, of
+ * which it would read everything.
  */
 export function listTenantEvents(db: Queryable, page: TenantEventsPage): Promise<readonly TenantEventRecord[]> {
-  const { tenantId, machineId } = page;
+  const { tenantId, machineId, appId } = page;
+  if (appId !== null)
+    return db.query(sql`
+      SELECT ${EVENT_COLUMNS} FROM tenant_events e
+      WHERE e.subject_kind IN ('app', 'instance')
+        AND (CASE e.subject_kind WHEN 'app' THEN e.subject_id ELSE e.data->>'appId' END) = ${appId}
+        AND e.tenant_id IS NOT DISTINCT FROM ${tenantId} AND ${followed(page)}`);
   if (machineId === null)
     return db.query(sql`
       SELECT ${EVENT_COLUMNS} FROM tenant_events e WHERE e.tenant_id = ${tenantId} AND ${followed(page)}`);

@@ -226,7 +226,7 @@ class Turn {
     const { id, tenantId, types } = this.#webhook;
     const room = WEBHOOK_PENDING_MAX - (await countPending(context.db, id));
     if (room <= 0) return;
-    const all = { tenantId, machineId: null, type: null };
+    const all = { tenantId, machineId: null, appId: null, type: null };
     const events = await listTenantEvents(context.db, { ...all, after: this.#cursor, limit: room });
     const last = events.at(-1);
     if (last === undefined) return;

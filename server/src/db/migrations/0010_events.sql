@@ -43,6 +43,10 @@ CREATE UNIQUE INDEX tenant_events_of_nodes ON tenant_events (node_id, agent_boot
 CREATE INDEX tenant_events_order ON tenant_events (tenant_id, restored_rank, transaction_id, position);
 -- The same of one subject.
 CREATE INDEX tenant_events_of_subject ON tenant_events (subject_id, restored_rank, transaction_id, position);
+-- The same of one app and its instances.
+CREATE INDEX tenant_events_of_app
+  ON tenant_events ((CASE subject_kind WHEN 'app' THEN subject_id ELSE data->>'appId' END), restored_rank, transaction_id, position)
+  WHERE subject_kind IN ('app', 'instance');
 -- A timeline is in the order in which things happened. What nodes and batches report is written later than it
 -- happened.
 CREATE INDEX tenant_events_timeline ON tenant_events (subject_id, created_at, position);
