@@ -22,6 +22,7 @@ import {
   STOP_GRACE_SECONDS_DEFAULT,
   STOP_GRACE_SECONDS_MAX,
 } from "./limits.ts";
+import { ShareInfo } from "./machines.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp } from "./schema.ts";
 
 /**
@@ -370,6 +371,29 @@ export const appEndpoints = {
     summary: "Say why an app is as it is, and what it waits for",
     access: "anyKey",
     answers: { 200: json(AppExplanation) },
+    errors: ["not_found"],
+    isExtra: true,
+  }),
+  createAppShare: endpoint({
+    method: "POST",
+    path: "/v1/apps/{name}/share",
+    aliases: ["/v1/groups/{name}/share"],
+    family: "apps",
+    summary: "Make the app's share link; an earlier one stops working",
+    access: ["app:write"],
+    alsoNeeds: ["machine:exec"],
+    answers: { 200: json(ShareInfo) },
+    errors: ["not_found"],
+    isExtra: true,
+  }),
+  removeAppShare: endpoint({
+    method: "DELETE",
+    path: "/v1/apps/{name}/share",
+    aliases: ["/v1/groups/{name}/share"],
+    family: "apps",
+    summary: "Revoke the app's share link immediately",
+    access: ["app:write"],
+    answers: { 204: empty() },
     errors: ["not_found"],
     isExtra: true,
   }),

@@ -199,6 +199,8 @@ export const EVENTS = {
     return `${data.serving} of ${data.count} instances serve: ${data.reason}`;
   }),
   "app.recovered": is("info", { count: number }, (data) => `all ${data.count} instances serve again`),
+  "app.shared": is("info", {}, () => "share link made"),
+  "app.unshared": is("info", {}, () => "share link ended"),
   "app.destroyed": is("info", {}, () => "app destroyed"),
   "instance.healthy": is("info", { appId: text }, () => "the instance is healthy"),
   "instance.unhealthy": is("warn", { appId: text, ...reason }, (data) => {

@@ -1195,6 +1195,26 @@ export abstract class Methods {
   }
 
   /**
+   * Make the app's share link; an earlier one stops working.
+   *
+   * `POST /v1/apps/{name}/share`; needs scope app:write and machine:exec.
+   * Refuses with not_found.
+   */
+  createAppShare(name: string, options: CallOptions = {}): Promise<ShareInfo> {
+    return this.call({ method: "POST", path: `/v1/apps/${segment(name)}/share`, answer: "json" }, options);
+  }
+
+  /**
+   * Revoke the app's share link immediately.
+   *
+   * `DELETE /v1/apps/{name}/share`; needs scope app:write.
+   * Refuses with not_found.
+   */
+  removeAppShare(name: string, options: CallOptions = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: `/v1/apps/${segment(name)}/share`, answer: "empty" }, options);
+  }
+
+  /**
    * Replace all instances with the same specification.
    *
    * `POST /v1/apps/{name}/redeploy`; needs scope app:write.

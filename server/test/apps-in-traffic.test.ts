@@ -62,10 +62,19 @@ after(() => {
   isOver = true;
   agent.destroy();
 });
-/** The status and the first word of the answer: which machine it is from. */
-async function ask(url: string, host = "shop.localhost"): Promise<readonly [number, string]> {
+interface Asked {
+  readonly host?: string;
+  readonly path?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** The status and the text of the answer, which says which machine it is from. */
+async function ask(
+  url: string,
+  { host = "shop.localhost", path = "/", headers = {} }: Asked = {},
+): Promise<readonly [number, string]> {
   const { hostname, port } = new URL(url);
-  const request = httpRequest({ hostname, port, agent, path: "/", headers: { host } });
+  const request = httpRequest({ hostname, port, agent, path, headers: { host, ...headers } });
   request.end();
   const [response] = (await once(request, "response")) as [IncomingMessage];
   return [response.statusCode ?? 0, await text(response)];
@@ -124,12 +133,22 @@ test("who may reach an app, and its domain, change at once and without a rollout
   assert.deepEqual([closed.status, closed.rollout], ["running", null]);
   assert.equal((await ask(server.url))[0], 401);
   for (const url of WAYS) await until(async () => (await ask(url))[0] === 401, { what: `${url} to ask for a key` });
+  const shared = await client.post("/v1/apps/shop/share");
+  assert.equal(shared.status, 200, shared.text);
+  assert.equal(shared.json.url, `${closed.url}?t=${shared.json.token}`);
+  const linked = (url: string) => ask(url, { headers: { cookie: `flotilla_share=${shared.json.token}` } });
+  for (const url of WAYS) {
+    assert.equal((await ask(url, { path: `/?t=${shared.json.token}` }))[0], 302, url);
+    assert.equal((await linked(url))[0], 200, url);
+  }
+  assert.equal((await client.delete("/v1/apps/shop/share")).status, 204);
+  for (const url of WAYS) await until(async () => (await linked(url))[0] === 401, { what: `${url} to end the link` });
   const domain = "shop.example.com";
   const open = await deploy("1", { replicas: 2, publicIngress: true, domain });
   assert.deepEqual([open.rollout, new URL(open.url).hostname], [null, domain]);
   for (const url of WAYS)
     for (const host of [domain, "shop.localhost"])
-      await until(async () => (await ask(url, host))[0] === 200, { what: `${url} to serve ${host}` });
+      await until(async () => (await ask(url, { host }))[0] === 200, { what: `${url} to serve ${host}` });
 });
 
 test("an app that is destroyed is served nowhere, and leaves nothing", async () => {

@@ -65,7 +65,7 @@ test("a share link's cookie opens nothing for another tenant's page, which its b
   for (const headers of OF_OTHER_PAGES) {
     const seen = await visit("/", { host, cookie, ...headers });
     assert.deepEqual([seen.status, seen.code], [401, "unknown_key"], JSON.stringify(headers));
-    assert.match(seen.text, /a page of another host sent this request.*open the machine's address/);
+    assert.match(seen.text, /a page of another host sent this request.*open the address in a tab/);
     const stranger = await visit("/", { host, ...headers });
     assert.deepEqual([stranger.status, stranger.text], [401, ""]);
   }

@@ -12,6 +12,7 @@ import { logsOf } from "./logs.ts";
 import { explainApp, planDeploy } from "./plan-deploy.ts";
 import { readApp, readApps, requireApp } from "./reading.ts";
 import { releaseInfo } from "./releases-view.ts";
+import { shareApp, unshareApp } from "./share.ts";
 import { type AppName, listReleases } from "./store.ts";
 import { type AppReading, appInfo } from "./view.ts";
 
@@ -22,6 +23,8 @@ type Names =
   | "getApp"
   | "destroyApp"
   | "listAppLogs"
+  | "createAppShare"
+  | "removeAppShare"
   | "promoteApp"
   | "rollbackApp"
   | "listReleases"
@@ -75,6 +78,17 @@ export function appHandlers(services: MachineServices): HandlersOf<Names> {
     }),
     destroyApp: async (request) => {
       await destroyApp(services, nameOf(request), askedBy(request));
+      return { status: 204 };
+    },
+    createAppShare: async (request) => ({
+      status: 200,
+      body: await shareApp(services, nameOf(request), {
+        keyId: request.caller.keyId,
+        secretBytes: request.secretBytes,
+      }),
+    }),
+    removeAppShare: async (request) => {
+      await unshareApp(services, nameOf(request));
       return { status: 204 };
     },
     promoteApp: async (request) => shown(await promoteApp(services, nameOf(request), askedBy(request))),

@@ -225,7 +225,8 @@ export async function changeApp(db: Queryable, app: AppRecord, change: AppChange
 /** Destroys an app: its name and its domain are free for its tenant, and its instances end. */
 export async function markDestroyed(db: Queryable, id: string, now: number): Promise<void> {
   await db.execute(sql`
-    WITH next AS (UPDATE app_routes_version SET version = version + 1 RETURNING version)
+    WITH next AS (UPDATE app_routes_version SET version = version + 1 RETURNING version),
+    shares AS (DELETE FROM app_shares WHERE app_id = ${id})
     UPDATE apps SET route_version = (SELECT version FROM next), deleted_at = ${instantOf(now)}::timestamptz, updated_at = ${instantOf(now)}::timestamptz,
       waiting_for = 'its instances to end', retry_at = NULL
     WHERE id = ${id} AND deleted_at IS NULL`);

@@ -23,7 +23,10 @@ export interface AppReading {
 type Addresses = Pick<MachineAddresses, "urlOf">;
 
 /** The address that people use: its domain, or its name below the domain for machines and apps. */
-function urlOf(addresses: Addresses, { id, hostName, domain }: Pick<AppRecord, "id" | "hostName" | "domain">): string {
+export function urlOf(
+  addresses: Addresses,
+  { id, hostName, domain }: Pick<AppRecord, "id" | "hostName" | "domain">,
+): string {
   const url = new URL(addresses.urlOf({ id, hostName }));
   // Without a domain for machines and apps there is a path for a machine; apps are below localhost then.
   if (domain !== null) url.hostname = domain;

@@ -1,7 +1,7 @@
 /**
  * Reads in one query which of the rights of open connections still hold.
  *
- * Writes nothing: the tables belong to apikeys, tenants and machines.
+ * Writes nothing: the tables belong to apikeys, tenants, machines and apps.
  */
 import { type Queryable, sql } from "../db/database.ts";
 
@@ -37,7 +37,8 @@ export async function findHeld(db: Queryable, parts: RightParts): Promise<HeldPa
     SELECT 'gone', id || ' ' || tenant_id, ms(deleted_at) FROM machines
     WHERE id = ANY(${parts.machines}::text[]) AND deleted_at IS NOT NULL
     UNION ALL
-    SELECT 'shares', encode(token_hash, 'hex'), NULL FROM machine_shares
+    SELECT 'shares', encode(token_hash, 'hex'), NULL
+    FROM (SELECT token_hash FROM machine_shares UNION ALL SELECT token_hash FROM app_shares) AS s
     WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${parts.shares}::text[]) AS hash)`);
   const held = {
     keys: new Set<string>(),

@@ -30,6 +30,7 @@ export interface Right {
   /** Epoch milliseconds; of the key or the connect token. */
   readonly expiresAt: number | null;
   readonly tenantId: string | null;
+  /** The machine or the app that it reaches. */
   readonly machineId: string | null;
   /** The hash of the share token in hexadecimal digits. */
   readonly shareHash: string | null;

@@ -61,6 +61,7 @@ export async function revokeAccess(client: pg.Client): Promise<void> {
   await client.query("UPDATE api_keys SET revoked_at = now() WHERE revoked_at IS NULL");
   await client.query("DELETE FROM connect_tokens");
   await client.query("DELETE FROM machine_shares");
+  await client.query("DELETE FROM app_shares");
 }
 
 /** Records the restore in the chain of the operators' calls. */
@@ -94,7 +95,7 @@ export interface RestoredAccess {
 export async function countAccess(client: pg.Client): Promise<RestoredAccess> {
   const { rows } = await client.query<RestoredAccess>(`
     SELECT (SELECT count(*)::int FROM api_keys WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())) AS keys,
-      (SELECT count(*)::int FROM machine_shares) AS shares,
+      (SELECT (SELECT count(*) FROM machine_shares) + (SELECT count(*) FROM app_shares))::int AS shares,
       (SELECT count(*)::int FROM nodes WHERE status <> 'revoked') AS nodes,
       (SELECT count(*)::int FROM machines WHERE deleted_at IS NULL) AS machines`);
   return rows[0] ?? { keys: 0, shares: 0, nodes: 0, machines: 0 };

@@ -25,12 +25,11 @@ const QUERIES: Readonly<Record<HostKind, (id: string) => Statement>> = {
     FROM machines m JOIN tenants t ON t.id = m.tenant_id
     JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default)) LEFT JOIN machine_shares s ON s.machine_id = m.id
     WHERE m.id = ${id} AND m.deleted_at IS NULL`,
-  // Share links are for machines only.
   app: (id) => sql`
     SELECT a.id, a.tenant_id AS "tenantId", a.is_public AS "isPublic", t.status = 'suspended' AS "isSuspended",
-      NULL::bytea AS "shareHash", p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
+      s.token_hash AS "shareHash", p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
     FROM apps a JOIN tenants t ON t.id = a.tenant_id
-    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default)) LEFT JOIN app_shares s ON s.app_id = a.id
     WHERE a.id = ${id} AND a.deleted_at IS NULL`,
 };
 

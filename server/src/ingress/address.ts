@@ -4,7 +4,6 @@
  *
  * What is public is open to everyone. Anything else needs its share link, which is immediately exchanged for
  * a cookie so that the token is in no history and no `Referer`, or a key of its tenant with `machine:exec`.
- * Apps have no share links.
  *
  * Always:
  * - a caller without access learns nothing, not even whether anything has the address: 401, or 404 with a key
@@ -39,7 +38,7 @@ const SHARE_PARAMETER = "t";
 const KEY_PARAMETER = "access_token";
 
 const OTHER_PAGE =
-  "a page of another host sent this request, and the cookie of a share link gives access only to its own host's pages; open the machine's address in a tab, or send a key with machine:exec";
+  "a page of another host sent this request, and the cookie of a share link gives access only to its own host's pages; open the address in a tab, or send a key with machine:exec";
 
 /** The credential that gave access; all null for what is public. */
 type Credential = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
@@ -99,8 +98,7 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
   if (access.kind === "app") countForApp(parts, request, access.id);
   const side = request.key === undefined ? "ingress" : "api";
   await takeRequest(parts, request, { owner: request.key ?? access, side });
-  const { tenantId } = access;
-  const machineId = access.kind === "machine" ? access.id : null;
+  const { tenantId, id: machineId } = access;
   const right = { ...credential, what: "the connection", tenantId, machineId };
   await admit(parts, request, { right, owner: access, side });
   const options = {

@@ -66,6 +66,18 @@ BEGIN
   RETURN (SELECT count(*) FROM apps WHERE tenant_id = tenant AND deleted_at IS NULL);
 END $$;
 
+-- The one share link of an app, if it has one. Written by server/src/apps/share-store.ts only.
+CREATE TABLE app_shares (
+  -- Whose address the link opens.
+  app_id text PRIMARY KEY REFERENCES apps ON DELETE CASCADE,
+  -- SHA-256 of the token, which is shown once.
+  token_hash bytea NOT NULL CHECK (length(token_hash) = 32),
+  -- The id of the API key that made it.
+  created_by text NOT NULL,
+  -- When it was made.
+  created_at timestamptz NOT NULL
+);
+
 -- The inputs of instances, frozen. A row is never updated.
 CREATE TABLE app_releases (
   -- Its app.
