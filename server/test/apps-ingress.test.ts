@@ -6,10 +6,11 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest } from "node:http";
-import type { Socket } from "node:net";
+import { createConnection, type Socket } from "node:net";
 import { buffer, text } from "node:stream/consumers";
 import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
+import type { AppInfo } from "@flotilla/contract/apps";
 import { sql } from "../src/db/database.ts";
 import { insertTestApp, routeTestApp, serveTestApp, testLeases, untilConfirmed } from "./support/app.ts";
 import { httpGuest, machineWithPorts, rawGuest } from "./support/guest.ts";
@@ -410,7 +411,66 @@ test("answers before the final one, and fields after a body, are passed on", asy
     assert.equal(await text(response), "body");
     assert.deepEqual(hints, [[103, "</style.css>; rel=preload; as=style", "soon"]], url);
     assert.deepEqual({ ...response.trailers }, { "x-sum": "42", "x-sent": "1" }, url);
+    const old = createConnection(Number(new URL(url).port), "127.0.0.1");
+    old.write(`GET / HTTP/1.0\r\nhost: ${host}\r\n\r\n`);
+    assert.match(await text(old), /^HTTP\/1\.1 200 [^]*body/, "a caller of HTTP/1.0 understands no hints");
   }
+});
+
+test("what is open at an app ends when a deploy closes it to its callers, or their share link ends, and not before", async () => {
+  const guest = await httpGuest((_, response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write("data: first\n\n");
+  });
+  const [host, authorization] = ["private.localhost", `Bearer ${client.key}`];
+  const deploy = async (isPublic: boolean): Promise<AppInfo> => {
+    const env = [{ key: "FAKE_PORTS", value: `8080=${guest.port}` }];
+    const app = { name: "private", image: "local/busybox", env, publicIngress: isPublic };
+    const answer = await client.post("/v1/apps", app);
+    assert.equal(answer.status, 200, answer.text);
+    return answer.json as AppInfo;
+  };
+  await deploy(true);
+  await until(async () => (await client.get("/v1/apps/private")).json.status === "running", { what: "it to serve" });
+
+  const streamed = async (url: string, headers: OutgoingHttpHeaders) => {
+    const request = ask(url, { ...headers, host }).end();
+    const [response] = (await once(request, "response")) as [IncomingMessage];
+    assert.equal(response.statusCode, 200);
+    await once(response, "data");
+    return response.on("error", () => undefined).resume();
+  };
+  const upgraded = async (url: string, headers: OutgoingHttpHeaders) => {
+    const request = ask(url, { ...headers, host, connection: "Upgrade", upgrade: "echo" }).end();
+    const [, socket] = (await once(request, "upgrade")) as [IncomingMessage, Socket];
+    return socket.on("error", () => undefined).resume();
+  };
+  const open = async (headers: OutgoingHttpHeaders) =>
+    (
+      await Promise.all(Object.values(WAYS).map((url) => Promise.all([streamed(url, headers), upgraded(url, headers)])))
+    ).flat();
+  const isOver = (each: IncomingMessage | Socket): boolean => each.destroyed || each.readableEnded;
+  const end = (all: readonly (IncomingMessage | Socket)[]): Promise<unknown> =>
+    until(() => all.every(isOver), { what: "their end", deadlineMs: onThisHost(2_500) });
+
+  const anonymous = await open({});
+  assert.equal((await deploy(true)).rollout, null);
+  assert.ok(!anonymous.some(isOver));
+  const closed = await deploy(false);
+  assert.deepEqual([closed.rollout, closed.release], [null, 1], "who may reach it is not part of a release");
+  await end(anonymous);
+  const keyed = await open({ authorization });
+  const { token } = (await client.post("/v1/apps/private/share")).json as { token: string };
+  const shared = await open({ cookie: `flotilla_share=${token}` });
+  await deploy(false);
+  assert.ok(![...keyed, ...shared].some(isOver), "a key and a share link give access still");
+  assert.equal((await client.delete("/v1/apps/private/share")).status, 204);
+  await end(shared);
+  for (const socket of keyed) {
+    assert.ok(!isOver(socket));
+    socket.destroy();
+  }
+  assert.equal((await client.delete("/v1/apps/private")).status, 204);
 });
 
 test("requests of apps are counted by app", async () => {

@@ -269,7 +269,10 @@ test("a machine that never existed, or is another tenant's, is not reported as d
   const { id, tenantId, own } = await tenantWithMachine("ghost");
   await own.delete(`/v1/machines/${id}`);
   const watch = new AccessWatch(server.context);
-  const right = { what: "it", keyId: null, expiresAt: null, tenantId: null, machineId: null, shareHash: null };
+  const right = {
+    ...{ what: "it", keyId: null, expiresAt: null, tenantId: null, machineId: null },
+    ...{ shareHash: null, publicAppId: null },
+  };
   const ended: string[] = [];
   const open = (name: string, more: Partial<Right>): void =>
     void watch.open({ ...right, ...more }, { end: () => ended.push(name), cut: () => undefined });

@@ -28,5 +28,6 @@ export function rightOf({ access }: Pick<Endpoint, "access">, key: KnownKey, mac
     tenantId: isOperation(access) ? null : key.tenantId,
     machineId: inside === undefined ? null : (machineId ?? null),
     shareHash: null,
+    publicAppId: null,
   };
 }

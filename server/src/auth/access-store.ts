@@ -11,6 +11,7 @@ export interface RightParts {
   readonly tenants: readonly string[];
   readonly machines: readonly string[];
   readonly shares: readonly string[];
+  readonly publicApps: readonly string[];
 }
 
 export interface HeldParts {
@@ -22,11 +23,12 @@ export interface HeldParts {
    */
   readonly gone: ReadonlyMap<string, number>;
   readonly shares: ReadonlySet<string>;
+  readonly publicApps: ReadonlySet<string>;
 }
 
 /**
- * Keys that are not revoked, tenants that are not suspended, share links as they are; and machines that were
- * deleted.
+ * Keys that are not revoked, tenants that are not suspended, share links as they are, apps that are public,
+ * also destroyed ones, whose requests end with their instances; and machines that were deleted.
  */
 export async function findHeld(db: Queryable, parts: RightParts): Promise<HeldParts> {
   const rows = await db.query<{ kind: keyof HeldParts; name: string; at: number | null }>(sql`
@@ -39,12 +41,15 @@ export async function findHeld(db: Queryable, parts: RightParts): Promise<HeldPa
     UNION ALL
     SELECT 'shares', encode(token_hash, 'hex'), NULL
     FROM (SELECT token_hash FROM machine_shares UNION ALL SELECT token_hash FROM app_shares) AS s
-    WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${parts.shares}::text[]) AS hash)`);
+    WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${parts.shares}::text[]) AS hash)
+    UNION ALL
+    SELECT 'publicApps', id, NULL FROM apps WHERE id = ANY(${parts.publicApps}::text[]) AND is_public`);
   const held = {
     keys: new Set<string>(),
     tenants: new Set<string>(),
     gone: new Map<string, number>(),
     shares: new Set<string>(),
+    publicApps: new Set<string>(),
   };
   for (const { kind, name, at } of rows) {
     if (kind === "gone") held.gone.set(name, at ?? 0);

@@ -1,7 +1,7 @@
 /**
  * Ends open connections (terminals, streams, transfers, bridges, upgrades) when the right that opened them
- * ends: the key is revoked or expires, the tenant is suspended, the machine is deleted, or the share link is
- * replaced or ended.
+ * ends: the key is revoked or expires, the tenant is suspended, the machine is deleted, the share link is
+ * replaced or ended, or the app that was open to everyone is not.
  *
  * Always:
  * - A notification of a change causes a check in the database at once, on every server. A connection without
@@ -34,6 +34,8 @@ export interface Right {
   readonly machineId: string | null;
   /** The hash of the share token in hexadecimal digits. */
   readonly shareHash: string | null;
+  /** The app that is open to everyone, where no credential gave access. */
+  readonly publicAppId: string | null;
 }
 
 /** How an open connection is ended. */
@@ -65,7 +67,7 @@ const CUT_MS = 500;
 export class AccessWatch {
   readonly #context: Context;
   readonly #entries = new LinkedList<Entry>();
-  /** By the ids of keys, tenants and machines. */
+  /** By the ids of keys, tenants, machines and apps. */
   readonly #byId = new Map<string, LinkedList<Entry>>();
   readonly #unlisten: readonly (() => void)[];
   /** To be checked. */
@@ -78,7 +80,7 @@ export class AccessWatch {
     this.#context = context;
     const onGap = (): void => this.#recheck(this.#entries);
     const onPayload = (payload: string): void => this.#recheck(this.#byId.get(payload.split(":", 1)[0] ?? "") ?? []);
-    this.#unlisten = (["keys", "tenants", "machines", "shares"] as const).map((channel) =>
+    this.#unlisten = (["keys", "tenants", "machines", "shares", "routes"] as const).map((channel) =>
       context.db.listen(channel, { onPayload, onGap }),
     );
   }
@@ -189,12 +191,13 @@ function partsOf(entries: readonly Entry[]) {
     tenants: each((right) => right.tenantId),
     machines: each((right) => right.machineId),
     shares: each((right) => right.shareHash),
+    publicApps: each((right) => right.publicAppId),
   };
 }
 
 /** Why a right does not hold; undefined: it does. */
 function lostBy({ right, openedAt }: Entry, held: HeldParts): Refusal | undefined {
-  const { what, keyId, tenantId, machineId, shareHash } = right;
+  const { what, keyId, tenantId, machineId, shareHash, publicAppId } = right;
   if (keyId !== null && !held.keys.has(keyId))
     return new Refusal("unknown_key", `${what} ended: its API key was revoked`);
   if (tenantId !== null && !held.tenants.has(tenantId))
@@ -209,6 +212,8 @@ function lostBy({ right, openedAt }: Entry, held: HeldParts): Refusal | undefine
     return new Refusal("guest_unreachable", `${what} ended with machine ${machineId}, which was deleted while it ran`);
   if (shareHash !== null && !held.shares.has(shareHash))
     return new Refusal("unknown_key", `${what} ended: its share link was taken back`);
+  if (publicAppId !== null && !held.publicApps.has(publicAppId))
+    return new Refusal("missing_key", `${what} ended: the app now needs a key or its share link`);
   return undefined;
 }
 

@@ -9,7 +9,7 @@
  * - a caller without access learns nothing, not even whether anything has the address: 401, or 404 with a key
  *   of another tenant;
  * - access is checked for every request (access.ts limits how old it may be); a revoked link opens nothing,
- *   and what it opened ends;
+ *   and what it opened ends, as what everyone opened does when an app becomes private;
  * - the cookie of a share link opens nothing for pages of other hosts (page-origin.ts), except by a link that
  *   is followed;
  * - no credential of Flotilla reaches the guest.
@@ -40,8 +40,9 @@ const KEY_PARAMETER = "access_token";
 const OTHER_PAGE =
   "a page of another host sent this request, and the cookie of a share link gives access only to its own host's pages; open the address in a tab, or send a key with machine:exec";
 
-/** The credential that gave access; all null for what is public. */
-type Credential = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
+/** What gave access; all null for a machine that is public, which it stays. */
+type Grant = Pick<Right, "keyId" | "expiresAt" | "shareHash" | "publicAppId">;
+const NOTHING: Grant = { keyId: null, expiresAt: null, shareHash: null, publicAppId: null };
 
 /** The share tokens of a request: `token` is the query's, `links` are all. */
 interface Links {
@@ -91,7 +92,7 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
     refund();
     return redirected;
   }
-  const credential = await credentialOf(parts, request, { access, route, token, links });
+  const grant = await grantOf(parts, request, { access, route, token, links });
   if (access === undefined) throw new Refusal("missing_key", "");
   refund();
   if (access.isSuspended) throw new Refusal("payment_required", `the tenant of this ${access.kind} is suspended`);
@@ -99,7 +100,7 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
   const side = request.key === undefined ? "ingress" : "api";
   await takeRequest(parts, request, { owner: request.key ?? access, side });
   const { tenantId, id: machineId } = access;
-  const right = { ...credential, what: "the connection", tenantId, machineId };
+  const right = { ...grant, what: "the connection", tenantId, machineId };
   await admit(parts, request, { right, owner: access, side });
   const options = {
     raw: rawOf(parts, request),
@@ -181,12 +182,12 @@ async function resolve(parts: IngressParts, name: string): Promise<Access | unde
   return next === undefined || next.id === subject.id ? undefined : await table.find(next);
 }
 
-async function credentialOf(
+async function grantOf(
   parts: IngressParts,
   request: OpenRequest,
   { access, route, token, links }: Links & { readonly access: Access | undefined },
-): Promise<Credential> {
-  if (access?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
+): Promise<Grant> {
+  if (access?.isPublic === true) return { ...NOTHING, publicAppId: access.kind === "app" ? access.id : null };
   const { upgrade, url } = request;
   const { headers, method } = request.message;
   const link = links.find((each) => access !== undefined && opens(access, each));
@@ -195,7 +196,7 @@ async function credentialOf(
     link !== undefined &&
     link !== token &&
     isFromOtherPage({ headers, method, by: route.by, isUpgrade: upgrade !== undefined });
-  if (link !== undefined && !isOtherPage) return { keyId: null, expiresAt: null, shareHash: hashedName(link) };
+  if (link !== undefined && !isOtherPage) return { ...NOTHING, shareHash: hashedName(link) };
   const inQuery = upgrade === undefined ? null : searchOf(url).get(KEY_PARAMETER);
   const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
   // Any other kind of `Authorization` is for the guest, which this caller cannot reach.
@@ -207,7 +208,7 @@ async function credentialOf(
   // The same answer for what another tenant has and for nothing, so that callers cannot tell what exists.
   if (access?.tenantId !== key.tenantId)
     throw new Refusal("not_found", "your tenant has no machine and no app at this address");
-  return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
+  return { ...NOTHING, keyId: key.keyId, expiresAt: key.expiresAt };
 }
 
 /** Compares hashes, so that the time it takes reveals nothing about the token. */

@@ -64,7 +64,10 @@ export async function answerBridge(
     throw new Refusal("payment_required", "the tenant is suspended; ask the operator to reactivate it");
   if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
   if (id === "") throw new Refusal("not_found", "no such resource");
-  const right = { what: "the connection", keyId, expiresAt, tenantId, machineId: id, shareHash: null };
+  const right = {
+    ...{ what: "the connection", keyId, expiresAt, tenantId, machineId: id },
+    ...{ shareHash: null, publicAppId: null },
+  };
   await admit(parts, request, { right, owner: key, side: "api" });
   const target: ForwardOptions = {
     target: { machine: { id, tenantId }, port: portOf(id, port) },
