@@ -51,6 +51,10 @@ before(async () => {
     `INSERT INTO tenants (id, name) VALUES ('t', E'tab\\t, line\\n, \\\\ and ☃');
      INSERT INTO api_keys (id, tenant_id, key_hash, scopes) VALUES ('k', 't', sha256('k'), '{admin}');
      INSERT INTO nodes (id, address, status, credential_hash, registered_at) VALUES ('n', 'parked:n', 'ready', sha256('n'), now());
+     INSERT INTO apps (id, tenant_id, name, count, is_public, created_by, created_at, updated_at, route_version)
+       VALUES ('app-' || repeat('0', 32), 't', 'a', 0, false, 'k', now(), now(), 0);
+     INSERT INTO app_shares (app_id, token_hash, created_by, created_at)
+       VALUES ('app-' || repeat('0', 32), sha256('s'), 'k', now());
      INSERT INTO machine_copies (machine_id, node_id) VALUES ('m', 'n');
      INSERT INTO join_tokens (prefix, token_hash, created_at, expires_at, max_uses)
        VALUES ('0123456789ab', sha256('j'), now(), now() + interval '1 day', 5);
@@ -72,7 +76,8 @@ const restoreTo = (databaseUrl: string, name: string, revokesKeys = false) =>
 
 test("a restored database has the rows of the backup, and nothing that would harm nodes which are ahead of it", async () => {
   const target = await freshDatabase({ isEmpty: true });
-  await restoreTo(target, "whole");
+  const { access } = await restoreTo(target, "whole");
+  assert.deepEqual([access.keys, access.shares], [1, 1]);
   assert.equal(await readFile(join(directory, "whole", "secrets.key"), "utf8"), "a key");
   assert.deepEqual(await readdir(join(directory, "whole")), ["secrets.key"]);
   const names = "SELECT name FROM tenants ORDER BY id";
@@ -130,10 +135,10 @@ test("numbers of invoices that were given since the backup name no other invoice
   assert.equal(names.size, 2);
 });
 
-test("a restore may end every key", async () => {
+test("a restore may end every key and share link", async () => {
   const target = await freshDatabase({ isEmpty: true });
   const { access } = await restoreTo(target, "revoked", true);
-  assert.equal(access.keys, 0);
+  assert.deepEqual([access.keys, access.shares], [0, 0]);
 });
 
 test("a restore that is continued ends every key, also if the interrupted one was not asked to", async () => {

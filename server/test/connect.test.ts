@@ -346,8 +346,16 @@ test("interim answers are dropped, and an answer before the request is complete 
     socket.end("HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno");
   });
   const machine = await machineWithPorts(client, { 80: early.port });
-  const answer = await send("POST", `/v1/machines/${machine}/connect/80/`, { body: Buffer.alloc(5_000_000) });
-  assert.deepEqual([answer.statusCode, await text(answer)], [413, "no"]);
+  const { hostname, port } = new URL(server.url);
+  const path = `/v1/machines/${machine}/connect/80/`;
+  const headers = { authorization: `Bearer ${server.adminKey.key}` };
+  const request = httpRequest({ hostname, port, method: "POST", path, headers, agent: false });
+  const interim: unknown[] = [];
+  // The answer ends the connection, whose caller still sends.
+  request.on("error", () => undefined);
+  request.on("information", ({ statusCode }) => interim.push(statusCode)).end(Buffer.alloc(5_000_000));
+  const [answer] = (await once(request, "response")) as [IncomingMessage];
+  assert.deepEqual([answer.statusCode, await text(answer), interim], [413, "no", []]);
 });
 
 const wsUrl = (path: string): string => server.url.replace(/^http/, "ws") + path;
