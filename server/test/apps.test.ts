@@ -17,7 +17,9 @@ const { client, server, context, node } = await startMachineServer({ publicUrl: 
 const other = await startTestNode(server, "node-b");
 // Two servers step the same apps.
 const unnamed = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
-const guest = await httpGuest((_, response) => response.end("ok"));
+const guest = await httpGuest((request, response) => {
+  if (request.url !== "/never") response.end("ok");
+});
 const IMAGE = "local/busybox";
 /** A port on which nothing listens: the guest never accepts. */
 const CLOSED = 1;
@@ -221,6 +223,28 @@ test("a release that never becomes healthy is rolled back with the reason, and w
   await destroy("sick");
 });
 
+test("a first release that cannot serve ends with the reason that a person needs, and is failed until another one serves", async () => {
+  const check = { type: "http", intervalSecs: 1, timeoutSecs: 1, retries: 1 };
+  const rows: readonly (readonly [object, RegExp])[] = [
+    [{ env: env({}, CLOSED) }, /healthy within 2 s; the last reason: its port does not accept connections yet/],
+    [{ env: env(), health: { ...check, path: "/never" } }, /GET \/never was not answered within 1 s/],
+    [{ env: env({}, CLOSED), health: check }, /nothing listens on port 8080/],
+  ];
+  for (const [fields, reason] of rows) {
+    const began = await deployed("hopeless", { ...fields, healthDeadlineSecs: 2 });
+    const app = await untilApp("hopeless", ({ status }) => status === "failed", "failed");
+    assert.match(app.rollout?.message ?? "", reason);
+    assert.equal(app.release, null);
+    const id = began.rollout?.operationId ?? "";
+    await until(async () => (await operationOf(id)).status === "failed", { what: "its operation to fail" });
+    assert.match((await operationOf(id)).error, reason);
+    assert.ok((await eventsOf(app.id)).includes("app.deployFailed"));
+  }
+  await deployed("hopeless");
+  await settled("hopeless");
+  await destroy("hopeless");
+});
+
 test("blue-green switches at once: no instance of the new release serves before all of them can", async () => {
   await deployed("switch", { replicas: 3 });
   await settled("switch");
@@ -293,7 +317,9 @@ test("what cannot be is refused at once, with the field or the numbers, and leav
   const refusals: readonly (readonly [object, number, RegExp])[] = [
     [{ name: "Not a label" }, 400, /host label/],
     [{ name: `app-${"0".repeat(32)}` }, 400, /host label/],
-    [{ image: "local/missing" }, 422, /missing/],
+    [{ image: "team/missing" }, 422, /image team\/missing does not exist in its registry/],
+    [{ image: "team/secluded" }, 422, /is refused by its registry/],
+    [{ image: "team/foreign" }, 422, /has no variant for this node/],
     [{ replicas: -1 }, 422, /replicas/],
     [{ replicas: 1e9 }, 422, /replicas/],
     [{ replicas: 900 }, 422, /900 instances do not fit: .* vCPUs/],

@@ -8,6 +8,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import type { AppInfo } from "@flotilla/contract/apps";
 import type { Answer } from "../../server/test/support/client.ts";
 import { startReceiver } from "../../server/test/support/receiver.ts";
 import { type Flotilla, JOIN_TOKEN, startFlotilla } from "../support/flotilla.ts";
@@ -92,6 +93,67 @@ test("planted secrets are in no log, event, error, audit row or webhook", async 
   places.set("a list of join tokens", (await admin.get("/v1/tokens")).text);
   places.set("a list of deliveries", (await admin.get(`/v1/webhooks/${hook.id}/deliveries`)).text);
   assertInNone(secrets, places);
+});
+
+test("the environment of an app is in no log, event, error, audit row or operation, and its secrets are in no answer", async () => {
+  await using flotilla = await startFlotilla();
+  const client = flotilla.client();
+  const secrets = new Map<string, string>();
+  /** Shown to readers of the app, and nowhere else. */
+  const values = new Map<string, string>();
+  const release = (name: string, listen: string): object => {
+    const [secret, value] = [plantedValue(`secret of ${name}`), plantedValue(`value of ${name}`)];
+    secrets.set(`the secret of ${name}`, secret);
+    values.set(`the value of ${name}`, value);
+    return {
+      ...{ name: "web", image: "local/busybox", healthDeadlineSecs: 2 },
+      health: { type: "http", intervalSecs: 1, timeoutSecs: 1, retries: 1 },
+      env: [
+        { key: "FAKE_LISTEN", value: listen },
+        { key: "VALUE", value },
+      ],
+      secretEnv: [{ key: "SECRET", value: secret }],
+    };
+  };
+  const answers: Answer[] = [];
+  const call = async (answer: Promise<Answer>, status: number): Promise<Answer["json"]> => {
+    const { status: got, text, json } = await answer;
+    assert.equal(got, status, text);
+    answers.push(await answer);
+    return json;
+  };
+  const becomes = (what: string, holds: (app: AppInfo) => boolean): Promise<unknown> =>
+    until(async () => holds((await client.get("/v1/apps/web")).json as AppInfo), { what: `the app to be ${what}` });
+
+  const good = release("a release that serves", "8080=200");
+  await call(client.post("/v1/apps/-/plan", good), 200);
+  const begun = (await call(client.post("/v1/apps", good), 200)) as AppInfo;
+  await becomes("served", ({ status }) => status === "running");
+  await call(client.post("/v1/apps", release("a release that fails", "8080=500")), 200);
+  await becomes("rolled back", ({ rollout }) => rollout?.phase === "failed");
+  await call(client.post("/v1/apps/web/redeploy"), 200);
+  await becomes("deployed again", ({ release: number }) => number === 3);
+  await call(client.post("/v1/apps/web/rollback", { release: 1 }), 200);
+  await becomes("as it was", ({ release: number, status }) => number === 4 && status === "running");
+  const refused = { ...release("a refused deploy", "8080=200"), port: 0 };
+  await call(client.post("/v1/apps", refused), 422);
+  const twice = release("a deploy with a name twice", "8080=200") as { secretEnv: object[] };
+  await call(client.post("/v1/apps", { ...twice, secretEnv: [...twice.secretEnv, ...twice.secretEnv] }), 400);
+  await call(client.post("/v1/apps", { ...release("a deploy of nothing", "8080=200"), image: "team/missing" }), 422);
+  for (const path of ["", "/releases", "/explain"]) await call(client.get(`/v1/apps/web${path}`), 200);
+  const app = (await client.get("/v1/apps/web")).json as AppInfo;
+  await call(client.get(`/v1/machines/${app.instances[0]?.machineId}`), 200);
+  await call(client.get(`/v1/events?app=${begun.id}`), 200);
+  const token = ((await client.post("/v1/apps/web/share")).json as { token: string }).token;
+  await until(async () => (await client.delete("/v1/apps/web")).status === 204);
+
+  const shown = answers.map(({ text }) => text).join("\n");
+  const operations = (await client.get("/v1/operations")).text;
+  assert.match(operations, /was rolled back/);
+  const places = await placesOf(flotilla);
+  places.set("an operation", operations);
+  assertInNone(new Map([...secrets, ...values, ["the share link", token]]), places);
+  assertInNone(secrets, new Map([["an answer", shown]]));
 });
 
 /** Secrets that the programs made for themselves, by their names. */
