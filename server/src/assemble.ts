@@ -84,7 +84,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const apps = new AppRoutes(context);
-  const appCounts = new AppCounts();
+  const appCounts = new AppCounts((id) => apps.has(id));
   const families: readonly Family[] = familiesOf({
     ...{ settings, keys, operations, loops },
     ...{ resolve: options.resolve, webhookTimes: options.webhookTimes },
@@ -93,7 +93,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     server: thisServer(context),
   });
   options.metrics.add(families.flatMap(({ measures = [] }) => measures));
-  options.metrics.addText(() => appCounts.text((id) => apps.has(id), apps.open.byApp()));
+  options.metrics.addText(() => appCounts.text(apps.open.byApp()));
   operations.add(families.flatMap(({ workers = [] }) => workers));
   loops.add(families.flatMap((family) => family.loops ?? []));
   const purges = families.flatMap((family) => Object.entries(family.purges ?? {}));

@@ -141,8 +141,8 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   });
   const apps = new AppRoutes(context);
   undo.push(() => apps.stop());
-  const appCounts = new AppCounts();
-  metrics.addText(() => appCounts.text((id) => apps.has(id), apps.open.byApp()));
+  const appCounts = new AppCounts((id) => apps.has(id));
+  metrics.addText(() => appCounts.text(apps.open.byApp()));
   await apps.start();
   const ways = {
     ...{ addresses, apps, appCounts },

@@ -473,16 +473,29 @@ test("what is open at an app ends when a deploy closes it to its callers, or the
   assert.equal((await client.delete("/v1/apps/private")).status, 204);
 });
 
-test("requests of apps are counted by app", async () => {
+test("requests of apps are counted by app: their class, their time, what is open, and what was sent again", async () => {
+  const waiting = await httpGuest((request, response) => void (request.url === "/wait" || response.end("ok")));
+  const machineIds = [await machineWithPorts(client, { 80: waiting.port }), (await refusing()).id];
   const host = "counted.localhost";
-  const { id } = await serveTestApp(db, { ...common, name: "counted", machineIds: [one.id] });
+  const { id } = await serveTestApp(db, { ...common, name: "counted", machineIds });
   for (const url of Object.values(WAYS)) {
-    await inTurn(3, () => visit(url, { host }));
-    const counted = `flotilla_app_requests_total{app="${id}",class="2xx"} 3`;
-    const metrics = async (): Promise<string> => (await client.call("GET", "/metrics")).text;
-    const ofIngress = async (): Promise<string> =>
+    const read = async (): Promise<string> =>
       await (await fetch(`${url}/metrics`, { headers: { authorization: `Bearer ${client.key}` } })).text();
-    const read = url === server.url ? metrics : ofIngress;
-    await until(async () => (await read()).includes(counted), { what: counted, deadlineMs: onThisHost(2_000) });
+    const becomes = (what: string, holds: (metrics: string) => boolean): Promise<unknown> =>
+      until(async () => holds(await read()), { what, deadlineMs: onThisHost(2_000) });
+    const open = ask(url, { host }, { path: "/wait" }).end();
+    open.on("error", () => undefined);
+    const isOpen = `flotilla_app_open_requests{app="${id}"} 1`;
+    await becomes(isOpen, (metrics) => metrics.includes(isOpen));
+    // The other instance has fewer open requests, and accepts no connection.
+    await inTurn(3, () => visit(url, { host }));
+    for (const line of [
+      `flotilla_app_requests_total{app="${id}",class="2xx"} 3`,
+      `flotilla_app_request_seconds_count{app="${id}"} 3`,
+      `flotilla_app_retried_requests_total{app="${id}"} `,
+    ])
+      await becomes(line, (metrics) => metrics.includes(line));
+    open.destroy();
+    await becomes("nothing open", (metrics) => !metrics.includes(`flotilla_app_open_requests{app="${id}"}`));
   }
 });

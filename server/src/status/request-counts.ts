@@ -47,6 +47,11 @@ export class RequestCounts {
     this.#counted = counted;
   }
 
+  /** How many names are counted. */
+  get size(): number {
+    return this.#tallies.size;
+  }
+
   /** Drops the counts of names that are not selected. */
   keep(isSelected: (name: string) => boolean): void {
     for (const name of this.#tallies.keys()) if (!isSelected(name)) this.#tallies.delete(name);

@@ -6,12 +6,12 @@ import { test } from "node:test";
 import { AppCounts } from "./app-counts.ts";
 
 test("requests of apps are counted by class, with what is open and what was sent again", () => {
-  const counts = new AppCounts();
+  const counts = new AppCounts(() => true);
   for (const status of [200, 204, 404, 499, 503, 101]) counts.observe("app-1", status, 0.002);
   counts.observe("app-2", 200, 31);
   counts.retried("app-1");
   counts.retried("app-1");
-  const lines = new Set(counts.text(() => true, new Map([["app-1", 3]])).split("\n"));
+  const lines = new Set(counts.text(new Map([["app-1", 3]])).split("\n"));
   for (const line of [
     'flotilla_app_requests_total{app="app-1",class="1xx"} 1',
     'flotilla_app_requests_total{app="app-1",class="2xx"} 2',
@@ -25,17 +25,21 @@ test("requests of apps are counted by class, with what is open and what was sent
     assert.ok(lines.has(line), line);
 });
 
-test("an app that ended is dropped", () => {
-  const counts = new AppCounts();
+test("an app that ended is dropped, also while nothing reads the metrics", () => {
+  const served = new Set(["app-1"]);
+  const asked: string[] = [];
+  const counts = new AppCounts((id) => {
+    asked.push(id);
+    return served.has(id);
+  });
   counts.observe("app-1", 200, 1);
   counts.retried("app-1");
-  assert.doesNotMatch(
-    counts.text(() => false, new Map()),
-    /app-1/,
-  );
-  assert.doesNotMatch(
-    counts.text(() => true, new Map()),
-    /app-1/,
-    "and stays so",
-  );
+  assert.match(counts.text(new Map()), /requests_total\{app="app-1"/);
+  served.clear();
+  assert.doesNotMatch(counts.text(new Map()), /app-1/);
+  served.add("app-1");
+  assert.doesNotMatch(counts.text(new Map()), /app-1/, "and stays so");
+  asked.length = 0;
+  for (let app = 2; app < 5_000; app += 1) counts.observe(`app-${app}`, 200, 1);
+  assert.ok(asked.length > 3_000 && asked.length < 20_000, `${asked.length} looks at apps`);
 });
