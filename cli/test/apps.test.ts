@@ -3,7 +3,9 @@
  * last instance, and what each refusal says.
  */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { writeFileSync } from "node:fs";
+import { type IncomingMessage, type OutgoingHttpHeaders, request } from "node:http";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { httpGuest } from "../../server/test/support/guest.ts";
@@ -97,6 +99,48 @@ test("a file holds what a deploy has, and what is wrong with it is named", async
   assert.equal(missing.code, 1);
   assert.match(missing.errors, /error: app nothing was not found/);
   assert.match((await app(t, "scale", "nothing", "many")).errors, /not a number of instances/);
+});
+
+test("a private app is opened by its share link until that ends", async (t) => {
+  await accepted(t, "deploy", "closed", IMAGE, "--env", PORTS, "--private");
+  const { hostname, port } = new URL(server.url);
+  const status = async (path: string, headers: OutgoingHttpHeaders = {}): Promise<number | undefined> => {
+    const asked = request({ hostname, port, path, headers: { host: "closed.localhost", ...headers }, agent: false });
+    asked.end();
+    const [answer] = (await once(asked, "response")) as [IncomingMessage];
+    answer.resume();
+    return answer.statusCode;
+  };
+  assert.equal(await status("/"), 401);
+  const url = new URL((await accepted(t, "share", "closed")).trim());
+  assert.equal(url.hostname, "closed.localhost");
+  const token = url.searchParams.get("t") ?? "";
+  assert.equal(await status(url.pathname + url.search), 302);
+  assert.equal(await status("/", { cookie: `flotilla_share=${token}` }), 200);
+  const second = JSON.parse(await accepted(t, "share", "closed", "--json")) as { token: string };
+  assert.equal(await status("/", { cookie: `flotilla_share=${token}` }), 401, "a new link ends the one before");
+  assert.equal(await accepted(t, "unshare", "closed"), "closed\n");
+  assert.equal(await accepted(t, "unshare", "closed"), "closed\n", "also when there is none");
+  assert.equal(await status("/", { cookie: `flotilla_share=${second.token}` }), 401);
+  assert.match((await app(t, "share", "nothing")).errors, /error: app nothing was not found/);
+  await accepted(t, "rm", "closed");
+});
+
+test("the events of an app are found by its name, and by its id once it is destroyed", async (t) => {
+  const events = (...argv: readonly string[]): Promise<Ran> => runCli(t, ["events", ...argv], { environment });
+  await accepted(t, "deploy", "past", IMAGE, "--env", PORTS);
+  await accepted(t, "deploy", "beside", IMAGE, "--env", PORTS, "--beside", "past");
+  const idOf = async (name: string): Promise<string> => JSON.parse(await accepted(t, "show", name, "--json")).id;
+  const [id, other] = [await idOf("past"), await idOf("beside")];
+  const said = String((await events("--app", "past")).output);
+  assert.match(said, new RegExp(`${id} +release 1 was rolled out`));
+  assert.doesNotMatch(said, new RegExp(other));
+  await accepted(t, "rm", "past");
+  const missing = await events("--app", "past");
+  assert.equal(missing.code, 1);
+  assert.match(missing.errors, /there is no app called "past"\n.*by its id/);
+  assert.match(String((await events("--app", id)).output), /app destroyed/);
+  await accepted(t, "rm", "beside");
 });
 
 test("a log is followed over a rollout, each line with its instance", async (t) => {

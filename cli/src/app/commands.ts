@@ -33,6 +33,7 @@ export function addAppCommands(tree: Tree, root: Command): void {
     load: () => import("./logs.ts"),
   });
   addChangeCommands(tree, app);
+  addShareCommands(tree, app);
   addVerb(tree, app, {
     usage: "releases <app>",
     summary: "list the releases of an app, newest first",
@@ -82,6 +83,19 @@ function addChangeCommands(tree: Tree, app: Command): void {
   });
 }
 
+function addShareCommands(tree: Tree, app: Command): void {
+  addVerb(tree, app, {
+    usage: "share <app>",
+    summary: "make the app's share link; this ends an earlier one",
+    load: () => import("./share.ts"),
+  });
+  addVerb(tree, app, {
+    usage: "unshare <app>",
+    summary: "end the app's share link immediately",
+    load: () => import("./unshare.ts"),
+  });
+}
+
 const addWaitOptions = (command: Command): Command =>
   command.option("-w, --watch", "show the instances while they change").option("-d, --detach", "do not wait");
 
@@ -90,16 +104,17 @@ function addDeployOptions(command: Command): void {
     .option("--dry-run", "say what would be done, without doing it")
     .option("-f, --file <file>", "a JSON file with the fields of POST /v1/apps, such as flotilla.json; options win")
     .option("--replicas <number>", "how many instances serve (default: as before, 1 for a new app)", countOrZero)
-    .option("--port <port>", "where instances listen (default: 8080)", port)
+    .option("--port <port>", "where instances listen (default: the first port that the image exposes, else 8080)", port)
     .option("--cpus <number>", "processors of each instance", count)
     .option("--memory <size>", "of each instance, such as 512m or 2g", memoryMb)
     .option("--env <name=value>", "a variable of its environment; repeat for more", pair)
     .option("--secret <name>", "as --env, encrypted and never shown: NAME, NAME=- or NAME=VALUE", collect)
     .option("--health <path>", "an instance is healthy while it answers GET <path> with 2xx or 3xx")
     .option("--domain <host>", "a host name to serve besides its own")
-    .option("--private", "its address needs a key")
+    .option("--private", "its address needs a key or its share link")
     .option("--no-network", "its instances do not reach the network")
     .option("--grace <time>", "how long open requests of an instance that leaves may continue (default: 10s)", seconds)
+    .option("--beside <app>", "place instances beside those of this app, where that is possible")
     .optionsGroup("Strategy:")
     .addOption(
       new Option("--strategy <name>", "how instances are replaced (default: rolling)").choices([

@@ -11,10 +11,13 @@ const given = { network: true, secrets: {} };
 test("only what was given is sent, and options win over the file", () => {
   assert.deepEqual(deployRequest({}, ["web", "local/busybox"], given), { name: "web", image: "local/busybox" });
   const file = { name: "web", image: "local/busybox", port: 80, volume: { name: "v", mountPath: "/v" } };
-  assert.deepEqual(deployRequest(file, ["other"], { ...given, port: 8080, private: true, network: false }), {
-    ...file,
-    ...{ name: "other", port: 8080, publicIngress: false, network: false },
-  });
+  assert.deepEqual(
+    deployRequest(file, ["other"], { ...given, port: 8080, private: true, network: false, beside: "db" }),
+    {
+      ...file,
+      ...{ name: "other", port: 8080, publicIngress: false, network: false, coLocateWith: "db" },
+    },
+  );
 });
 
 test("variables of the command line replace those of the file with the same name", () => {

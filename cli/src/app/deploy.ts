@@ -27,6 +27,7 @@ export interface DeployOptions extends WaitOptions {
   readonly private?: boolean;
   readonly network: boolean;
   readonly grace?: number;
+  readonly beside?: string;
   readonly strategy?: "rolling" | "canary" | "blueGreen";
   readonly batch?: number;
   readonly canaries?: number;
@@ -82,6 +83,7 @@ export function deployRequest(
     memoryMb: given.memory,
     domain: given.domain,
     stopGraceSecs: given.grace,
+    coLocateWith: given.beside,
     placingDeadlineSecs: given.placingDeadline,
     healthDeadlineSecs: given.healthDeadline,
     strategy: strategyOf(given),

@@ -1,11 +1,11 @@
 /**
- * `flotilla events`: what happened to the tenant's machines and webhooks, oldest first; with --follow also
- * new events.
+ * `flotilla events`: what happened to the tenant's machines, apps and webhooks, oldest first; with --follow
+ * also new events.
  *
  * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow
  * asks again with the cursor of the last answer, so it misses none, also when the server restarts.
  */
-import type { Flotilla, TenantEvent } from "@flotilla/sdk";
+import { type Flotilla, FlotillaError, type TenantEvent } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import { findMachineId } from "../machine/find.ts";
@@ -16,7 +16,11 @@ const STYLES: Readonly<Record<TenantEvent["level"], Style>> = { info: "dim", war
 const ASK_AGAIN_MS = 1_000;
 const PAGE = 1_000;
 
+/** No app has a name of this form. */
+const APP_ID = /^app-[0-9a-f]{32}$/;
+
 export interface TenantEventsOptions {
+  readonly app?: string;
   readonly follow?: boolean;
   readonly from?: string;
   readonly machine?: string;
@@ -25,7 +29,9 @@ export interface TenantEventsOptions {
 
 export async function run(call: Call, _operands: readonly string[], options: TenantEventsOptions): Promise<void> {
   const flotilla = call.flotilla();
+  const { app } = options;
   const filter = {
+    ...(app === undefined ? {} : { app: APP_ID.test(app) ? app : await appId(flotilla, app) }),
     ...(options.machine === undefined ? {} : { machine: await machineId(flotilla, options.machine) }),
     ...(options.type === undefined ? {} : { type: options.type }),
   };
@@ -42,6 +48,19 @@ export async function run(call: Call, _operands: readonly string[], options: Ten
     await call.world.clock.sleep(ASK_AGAIN_MS);
   }
   if (call.output.isJson) call.output.json(all);
+}
+
+/** Throws a Failure when there is no such app now. */
+async function appId(flotilla: Flotilla, name: string): Promise<string> {
+  try {
+    return (await flotilla.getApp(name)).id;
+  } catch (error) {
+    if (!(error instanceof FlotillaError) || error.status !== 404) throw error;
+    throw new Failure(
+      `there is no app called "${name}"`,
+      "`flotilla app ls` lists apps; name a destroyed one by its id",
+    );
+  }
 }
 
 /** Throws a Failure when there is no such machine now: a deleted one is found by its whole id only. */
