@@ -19,7 +19,7 @@ import {
   type Statement,
 } from "../../server/src/db/database.ts";
 import type { ConnectionOptions } from "../../server/src/db/hosts.ts";
-import type { Notice } from "./watch.ts";
+import { DATABASE_NOW, type Notice } from "./watch.ts";
 import type { Program, World } from "./world.ts";
 
 const BIGINT_OID = 20;
@@ -27,6 +27,9 @@ const types = {
   getTypeParser: ((oid: number, format?: "text" | "binary") =>
     oid === BIGINT_OID ? Number : (pg.types.getTypeParser(oid, format) as unknown)) as typeof pg.types.getTypeParser,
 };
+
+/** What is dated by the clock of the database is dated by the virtual one (watch.ts). */
+const DATED = /\bnow\(\)/;
 
 /** Tables whose rows a seed never changes. */
 const KEPT = new Set(["schema_migrations"]);
@@ -51,6 +54,8 @@ export class RealDatabase {
    */
   onNotice: (text: string) => void = () => undefined;
   #notices: string[] = [];
+  /** The present, in epoch milliseconds. */
+  clock: () => number = () => 0;
 
   private constructor(client: pg.Client, emptier: pg.Client) {
     this.#client = client;
@@ -61,7 +66,9 @@ export class RealDatabase {
   static async open(connection: ConnectionOptions): Promise<RealDatabase> {
     const client = new pg.Client({ ...connection, types });
     await client.connect();
-    await client.query("SET plan_cache_mode = force_generic_plan; SET synchronous_commit = off; SET jit = off");
+    await client.query(
+      "SET plan_cache_mode = force_generic_plan; SET synchronous_commit = off; SET jit = off; SET search_path = public, pg_catalog",
+    );
     const emptier = new pg.Client({ ...connection, types });
     await emptier.connect();
     await emptier.query("SET session_replication_role = replica; SET synchronous_commit = off; SET jit = off");
@@ -75,6 +82,7 @@ export class RealDatabase {
       this.#names.set(text, name);
     }
     try {
+      if (DATED.test(text)) await this.#client.query(`SET ${DATABASE_NOW} = '${this.clock() / 1000}'`);
       return await this.#client.query<Row>({ name, text, values: [...values] });
     } finally {
       for (const notice of this.#notices.splice(0).sort()) this.onNotice(notice);
@@ -153,6 +161,7 @@ export class Databases {
   constructor(world: World, real: RealDatabase) {
     this.world = world;
     this.real = real;
+    real.clock = () => world.toEpoch(world.now);
     real.onNotice = (text) => {
       if (text.startsWith("{")) this.onNotice(JSON.parse(text) as Notice, this.acting);
     };

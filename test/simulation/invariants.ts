@@ -6,7 +6,7 @@
 import { isSettled, phaseOf } from "../../server/src/machines/state.ts";
 import { MOVES_PER_NODE_MAX } from "../../server/src/moves/store.ts";
 import type { Cluster } from "./cluster.ts";
-import type { MachineRow, Rows, RunRow } from "./rows.ts";
+import type { AppRow, MachineRow, Rows, RunRow } from "./rows.ts";
 
 const ENDED = new Set(["succeeded", "failed", "canceled"]);
 
@@ -64,8 +64,25 @@ export function checkStep(cluster: Cluster, { before, rows }: Seen, { created, d
     if (members > targetSize && !isDeleted)
       world.violate(`pool ${id} has ${members} machines instead of ${targetSize}`);
   checkMoves(cluster, rows);
+  checkApps(cluster, rows);
   if (before !== null) checkChanges(cluster, before, rows);
   checkCanceled(cluster, rows, healedAt);
+}
+
+/** No ingress sends a request to an instance that may be stopped, and every instance is in a row. */
+function checkApps({ world, liveServers }: Cluster, { apps, machines }: Rows): void {
+  const instances = new Map(apps.flatMap((app) => app.instances.map((instance) => [instance.machineId, instance])));
+  for (const { id, appId, isDeleted } of machines)
+    if (appId !== null && !isDeleted && !instances.has(id)) world.violate(`machine ${id} is left of app ${appId}`);
+  for (const server of liveServers) {
+    for (const { id } of apps) {
+      const chosen = server.chooseInstance(id)?.target.machine.id;
+      if (chosen === undefined) continue;
+      const instance = instances.get(chosen);
+      if (instance === undefined || instance.isRemoved)
+        world.violate(`${server.program.name} serves app ${id} by ${chosen}, which may be stopped`);
+    }
+  }
 }
 
 /** A node sends at most two machines at a time, and a machine is held only by a move that runs. */
@@ -148,8 +165,11 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((total, each)
  * Why the cluster is not at its end, after its last fault at `healedAt`; null: the desired state is reached.
  */
 export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): string | null {
-  for (const { id, kind, status } of rows.operations)
-    if (!ENDED.has(status)) return `operation ${id} (${kind}) is ${status}`;
+  // An app whose instances fail, as when the plan's ceiling refuses them, tries again later each time.
+  const failing = new Set(rows.apps.flatMap(({ id, failure }) => (failure === null ? [] : [id])));
+  for (const { id, kind, status, resourceId } of rows.operations)
+    if (!ENDED.has(status) && !(kind === "app scale" && failing.has(resourceId)))
+      return `operation ${id} (${kind}) is ${status}`;
   for (const machine of rows.machines) {
     if (machine.moveId !== null) return `machine ${machine.id} is still held by a move`;
     if (!isSettled(machine)) return `machine ${machine.id} is ${phaseOf(machine)}`;
@@ -176,12 +196,32 @@ export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): stri
     // One that the ceiling of the plan or a full node keeps from it says so, and tries again later each time.
     if (idle < targetSize && error === null) return `${idle} of ${targetSize} machines wait in pool ${id}`;
   }
+  for (const app of rows.apps) {
+    const open = whatIsOpenOf(app, rows);
+    if (open !== null) return `app ${app.name} ${open}`;
+  }
   const fenced = rows.machines.find(({ fence, isInPool, isDeleted }) => fence !== null && !isInPool && !isDeleted);
   if (fenced !== undefined) return `machine ${fenced.id} was given to a caller, and is fenced`;
   const inPool = new Set(rows.machines.flatMap(({ id, isInPool }) => (isInPool ? [id] : [])));
   const timed = cluster.running.find(({ bootId, machineId }) => cluster.fences.has(bootId) && !inPool.has(machineId));
   if (timed !== undefined) return `the VM of machine ${timed.machineId} has a timer, and no pool has the machine`;
   return null;
+}
+
+/** What an app does that is as it should be: nothing; or it says what keeps it from that. */
+function whatIsOpenOf(app: AppRow, { machines }: Rows): string | null {
+  const { count, currentRelease, failure, instances, isDestroyed, rollout, waitingFor } = app;
+  if (isDestroyed) return instances.length === 0 ? null : `is destroyed, and has ${instances.length} instances`;
+  if (rollout !== null) return rollout.phase === "awaitingPromotion" ? null : `is ${rollout.phase}: ${waitingFor}`;
+  // It tries again later each time.
+  if (failure !== null) return null;
+  const asked = currentRelease === null ? 0 : count;
+  if (instances.length !== asked) return `has ${instances.length} of ${asked} instances: ${waitingFor}`;
+  const unserved = instances.find(({ machineId, isRouted, release }) => {
+    const machine = machines.find(({ id }) => id === machineId);
+    return !isRouted || release !== currentRelease || machine === undefined || phaseOf(machine) !== "running";
+  });
+  return unserved === undefined ? null : `has ${unserved.machineId}, which does not serve: ${waitingFor}`;
 }
 
 /**

@@ -5,6 +5,7 @@ import type { EndpointName } from "@flotilla/contract/endpoints";
 import { randomIds } from "../../server/src/ids.ts";
 import type { Caller } from "../../server/src/auth/caller.ts";
 import { OPERATOR, OTHER } from "./callers.ts";
+import { AppRequests, type Send } from "./app-requests.ts";
 import type { Cluster } from "./cluster.ts";
 import type { Rows } from "./rows.ts";
 import type { Reply, SimulatedServer } from "./server.ts";
@@ -16,6 +17,8 @@ const RESTLESS = ["FAKE_CRASH_AFTER_MS", "FAKE_POWEROFF_AFTER_MS", "FAKE_HANG_AF
 /** How many machines and pools are the other tenant's, and how many seeds have it. */
 const OTHERS = 0.35;
 const WITH_OTHER = 0.6;
+/** In how many seeds there are apps. */
+const WITH_APPS = 0.3;
 /** In how many seeds VMs are prepared. */
 const PREPARING = 0.15;
 /** A server that misses a notification may answer from memory for 5 s. */
@@ -58,6 +61,8 @@ export class Requests {
   /** Owners of machines and of pools. */
   readonly #owners = new Map<string, Caller>();
   readonly #hasOther: boolean;
+  /** null: this seed has no apps. */
+  readonly #apps: AppRequests | null;
   readonly #pools: string[] = [];
   /** The machine that each claim got, by its id. */
   readonly #claims = new Map<string, string>();
@@ -72,6 +77,8 @@ export class Requests {
     this.#cpus = random.pick([[1], [1, 1, 2, 3], [2, 3]]);
     const arePrepared = random.happens(PREPARING);
     this.#hasOther = random.happens(WITH_OTHER);
+    const send: Send = (name, call, onReply) => this.#send(name, call, onReply);
+    this.#apps = random.happens(WITH_APPS) ? new AppRequests(cluster, OPERATOR, send) : null;
     if (arePrepared) for (const node of cluster.nodes) node.preparingMsMax = random.pick([50, 3_000]);
   }
 
@@ -86,6 +93,7 @@ export class Requests {
       [often, () => this.#useWaiting(rows)],
       [0.4 * often, () => this.#replaceLost()],
     ];
+    if (this.#apps !== null && random.happens(0.5)) return this.#choose(this.#apps.choices);
     if (this.prefersPools && random.happens(0.3)) return this.#choose(ofPools);
     if (this.#machines.length === 0 || (this.#machines.length < MACHINES_MAX && random.happens(0.2)))
       return this.#create();

@@ -19,6 +19,8 @@ export interface MachineRow extends MachineFacts {
   readonly isSuspended: boolean;
   /** It waits in a pool, or is made for one. */
   readonly isInPool: boolean;
+  /** The app that it is an instance of; null: none. */
+  readonly appId: string | null;
   /** Whether its VM ends when no server answers its node. */
   readonly fence: "on" | "lifting" | null;
 }
@@ -34,6 +36,27 @@ export interface RunRow {
   /** Counted uptime, in milliseconds; null: still counted. */
   readonly counted: number | null;
   readonly countedUntil: number | null;
+}
+
+export interface AppRow {
+  readonly id: string;
+  readonly name: string;
+  readonly tenantId: string;
+  readonly count: number;
+  readonly currentRelease: number | null;
+  readonly isDestroyed: boolean;
+  readonly waitingFor: string | null;
+  /** Why the last instance that failed did so; null: none has since as many as asked served. */
+  readonly failure: string | null;
+  /** The rollout that has not ended; null: there is none. */
+  readonly rollout: { readonly phase: string | null; readonly isPromoted: boolean } | null;
+  readonly instances: readonly {
+    readonly machineId: string;
+    readonly release: number;
+    readonly isRetired: boolean;
+    readonly isRemoved: boolean;
+    readonly isRouted: boolean;
+  }[];
 }
 
 export interface Rows {
@@ -75,6 +98,7 @@ export interface Rows {
     readonly isDeleted: boolean;
     readonly error: string | null;
   }[];
+  readonly apps: readonly AppRow[];
   readonly activeMax: number;
   /** The machines for which something is held of the tenant's budget. */
   readonly held: readonly string[];
@@ -87,7 +111,8 @@ const ROWS = `SELECT json_build_object(
       observed_boot_id AS "observedBootId", observed_reason AS "observedReason", deleted_at IS NOT NULL AS "isDeleted",
       is_active AS "isActive", cpus, revision, has_run AS "hasRun", extract(epoch FROM created_at) * 1000 AS "createdAt",
       moved_by AS "movedBy", coalesce(observed_details ->> 'suspendedAt', '') <> '' AS "isSuspended",
-      EXISTS (SELECT FROM machine_owners w WHERE w.machine_id = machines.id) AS "isInPool", fence
+      EXISTS (SELECT FROM machine_owners w WHERE w.machine_id = machines.id AND w.kind = 'pool') AS "isInPool",
+      (SELECT w.id FROM machine_owners w WHERE w.machine_id = machines.id AND w.kind = 'app') AS "appId", fence
     FROM machines) m),
   'operations', (SELECT coalesce(json_agg(o ORDER BY o.id), '[]') FROM (
     SELECT id, kind, status, error, resource_id AS "resourceId", attempt, extract(epoch FROM cancel_requested_at) * 1000 AS "canceledAt",
@@ -107,6 +132,15 @@ const ROWS = `SELECT json_build_object(
       (SELECT count(*) FROM machine_owners w JOIN machines m ON m.id = w.machine_id WHERE w.id = p.id
          AND w.discarded_at IS NULL AND m.observed_state = 'running' AND m.ready_at IS NOT NULL AND m.deleted_at IS NULL) AS idle
     FROM pools p) p),
+  'apps', (SELECT coalesce(json_agg(a ORDER BY a.id), '[]') FROM (
+    SELECT id, name, tenant_id AS "tenantId", count, current_release AS "currentRelease", deleted_at IS NOT NULL AS "isDestroyed",
+      waiting_for AS "waitingFor", failure,
+      (SELECT json_build_object('phase', r.progress ->> 'phase', 'isPromoted', r.is_promoted)
+         FROM app_rollouts r WHERE r.app_id = apps.id AND r.ended_at IS NULL) AS rollout,
+      (SELECT coalesce(json_agg(json_build_object('machineId', i.machine_id, 'release', i.release, 'isRetired', i.retired_at IS NOT NULL,
+           'isRemoved', i.removed_at IS NOT NULL, 'isRouted', i.is_routed) ORDER BY i.machine_id), '[]')
+         FROM app_instances i WHERE i.app_id = apps.id) AS instances
+    FROM apps) a),
   'held', (SELECT coalesce(json_agg(machine_id ORDER BY machine_id), '[]') FROM ledger_holds WHERE ended_at IS NULL),
   'activeMax', (SELECT max_concurrent_machines FROM plans WHERE is_default)) AS rows`;
 

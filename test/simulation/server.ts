@@ -12,6 +12,7 @@ import type { ServerSettings } from "../../server/src/config.ts";
 import type { Context } from "../../server/src/context.ts";
 import { DatabaseUnavailable } from "../../server/src/db/database.ts";
 import { type Assembly, assemble } from "../../server/src/assemble.ts";
+import type { ChosenInstance } from "../../server/src/ingress/apps/app-routes.ts";
 import type { Metrics } from "../../server/src/status/metrics.ts";
 import type { AnyRequest } from "../../server/src/api/handler.ts";
 import { randomIds } from "../../server/src/ids.ts";
@@ -97,6 +98,7 @@ export class SimulatedServer {
         idleConnectionsMax: 1,
       });
       assembly.start("http://server.simulated");
+      void assembly.ingress.apps.start();
       return assembly;
     });
     network.serve(this.program, (call) => this.#serveNode(call));
@@ -130,6 +132,16 @@ export class SimulatedServer {
     const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
     if (this.program.isAlive) this.#options.onFault(`${name} was answered with 500: ${text}`);
     return { status: 500, code: "internal", text };
+  }
+
+  /** As a request for the app comes to its ingress. null: it is answered that none can serve it. */
+  chooseInstance(appId: string): ChosenInstance | null {
+    try {
+      return this.#options.world.as(this.program, () => this.#assembly.ingress.apps.choose(appId, new Set()));
+    } catch (error) {
+      if (error instanceof Refusal) return null;
+      throw error;
+    }
   }
 
   async #serveNode({ nodeId, path, token, body }: Call): Promise<Answer> {

@@ -1,6 +1,6 @@
 /**
- * What the database itself says of decisions that a step is too long to see: triggers, only in the databases
- * of simulations, send a notice at the moment of a statement.
+ * What databases of simulations have besides: triggers that say of decisions that a step is too long to see,
+ * with a notice at the moment of a statement, and the virtual time.
  */
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
@@ -36,7 +36,12 @@ const NODE = (at: string): string => `json_build_object(
   'silentMs', round(extract(epoch FROM ${at} - greatest(n.last_heartbeat_at, n.registered_at)) * 1000),
   'lostMs', round(extract(epoch FROM ${at} - n.lost_at) * 1000))`;
 
+/** The setting of a session that is the present, in epoch seconds. */
+export const DATABASE_NOW = "simulated.now";
+
 export const WATCH = `
+  CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql STABLE AS
+    $$ SELECT to_timestamp(current_setting('${DATABASE_NOW}')::float8) $$;
   CREATE FUNCTION simulated_lost() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE NOTICE '%', (SELECT json_build_object('kind', 'lost', 'nodeId', NEW.id, 'nodes', json_agg(${NODE("NEW.lost_at")} ORDER BY n.id)) FROM nodes n);
     RETURN NULL;
