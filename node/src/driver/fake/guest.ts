@@ -196,7 +196,9 @@ export class FakeGuest implements Guest {
   async shutDown(): Promise<void> {
     await this.#answers;
     await this.sync();
-    if (this.#machine.environment["FAKE_IGNORE_SHUTDOWN"] === undefined) this.#machine.end("poweroff");
+    if (this.#machine.environment["FAKE_IGNORE_SHUTDOWN"] !== undefined) return;
+    if (this.#machine.servers.areInUse) await this.#machine.servers.stop();
+    this.#machine.end("poweroff");
   }
 
   close(): void {

@@ -1,5 +1,6 @@
 /**
- * Web servers in a fake guest: each answers every request with one status, and says which machine it is.
+ * Web servers in a fake guest (web-program.ts): each answers every request with one status, and says which
+ * machine it is.
  *
  * FAKE: without a socket. Two variables of the machine's environment say what listens from the beginning:
  *
@@ -8,26 +9,26 @@
  * The commands `listen` and `unlisten` of script.ts change it. A new agent begins with the variables again.
  * Always: connections break when their port is closed, and when the VM ends.
  */
-import { createServer } from "node:http";
 import { type Duplex, duplexPair } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { parsePairs } from "@flotilla/contract/setting-values";
+import { WebProgram } from "./web-program.ts";
 
 interface Port {
-  readonly status: number;
+  readonly program: WebProgram;
   readonly connections: Set<Duplex>;
 }
 
 export class FakeServers {
   readonly #ports = new Map<number, Port>();
-  readonly #hostname: () => string;
+  readonly #parts: { readonly hostname: () => string; readonly clock: Clock };
 
   constructor(
     environment: Readonly<Record<string, string | undefined>>,
     clock: Clock,
     { hostname, gone }: { readonly hostname: () => string; readonly gone: AbortSignal },
   ) {
-    this.#hostname = hostname;
+    this.#parts = { hostname, clock };
     const { FAKE_LISTEN: ports = "", FAKE_LISTEN_AFTER_MS: afterMs } = environment;
     const begin = (): void => {
       for (const [port, status] of parsePairs(ports)) this.listen(Number(port), Number(status));
@@ -43,7 +44,7 @@ export class FakeServers {
 
   listen(port: number, status: number): void {
     this.unlisten(port);
-    this.#ports.set(port, { status, connections: new Set() });
+    this.#ports.set(port, { program: new WebProgram({ ...this.#parts, status }), connections: new Set() });
   }
 
   unlisten(port: number): void {
@@ -52,11 +53,21 @@ export class FakeServers {
     for (const connection of closed?.connections ?? []) connection.destroy();
   }
 
+  /** Whether there are connections. */
+  get areInUse(): boolean {
+    return [...this.#ports.values()].some(({ connections }) => connections.size > 0);
+  }
+
+  /** Ends the programs, as an init does. */
+  async stop(): Promise<void> {
+    await Promise.all([...this.#ports.values()].map(({ program }) => program.stop()));
+  }
+
   /** A connection to the port; undefined: nothing listens there. */
   connect(port: number): Duplex | undefined {
     const listening = this.#ports.get(port);
     if (listening === undefined) return undefined;
-    const { status, connections } = listening;
+    const { program, connections } = listening;
     const [caller, guest] = duplexPair();
     for (const [one, other] of [
       [caller, guest],
@@ -67,11 +78,7 @@ export class FakeServers {
     }
     connections.add(guest);
     guest.once("close", () => connections.delete(guest));
-    const server = createServer((request, response) => {
-      response.writeHead(status, { "content-type": "text/plain" });
-      response.end(`${this.#hostname()} ${request.method} ${request.url}\n`);
-    });
-    server.emit("connection", guest);
+    program.accept(guest);
     return caller;
   }
 }
