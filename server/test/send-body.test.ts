@@ -73,6 +73,23 @@ test("a reader of HTTP/1.0 sees that a stream has failed", async (t) => {
   await assert.rejects(text(reader), { code: "ECONNRESET" });
 });
 
+test("a stream that is ended early is whole for its reader, with all that had come", async (t) => {
+  const body = new Readable({ read: () => undefined });
+  const early = new AbortController();
+  const sent = Promise.withResolvers<boolean>();
+  const server = createServer((_request, response) => {
+    response.writeHead(200);
+    sendBody(body, response, { early: early.signal }).then(sent.resolve, sent.reject);
+    body.push("first, ");
+  });
+  const request = httpRequest({ port: await portOf(t, server), host: "127.0.0.1" }).end();
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  body.once("data", () => early.abort());
+  body.push("last");
+  assert.equal(await text(response), "first, last");
+  assert.deepEqual([await sent.promise, response.complete, body.destroyed], [true, true, true]);
+});
+
 test("small pieces of an answer that waits for an earlier one on its connection all arrive", async (t) => {
   const body = new Readable({ read: () => undefined });
   const asked = Promise.withResolvers<void>();

@@ -3,8 +3,12 @@
  * explanation, and nothing waits for them.
  */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { Agent, get } from "node:http";
 import { test } from "node:test";
+import { WebSocket } from "ws";
+import { startTestIngress } from "./support/ingress.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
@@ -49,6 +53,31 @@ test("a server that stops ends streams with an explanation, and lets an awaited 
   const told = texts.filter((text) => /the server stops/.test(text));
   assert.equal(told.length, streams.length, JSON.stringify(texts));
   assert.equal(texts.filter((text) => /^event: error\ndata: the server stops/m.test(text)).length, 2);
+});
+
+test("an ingress that stops ends streams of events and WebSockets cleanly, and waits for neither", async () => {
+  const { client, server, machine } = await startMachineServer();
+  const ingress = await startTestIngress(server);
+  const id = await machine({ ports: [{ port: 80 }], public: true, env: { FAKE_LISTEN: "80=200" } });
+  await client.post(`/v1/machines/${id}/start`);
+  const url = `${ingress.url}/proxy/${id}`;
+  const events = await fetch(`${url}/events`, { headers: { accept: "text/event-stream" } });
+  const socket = new WebSocket(`${url.replace("http", "ws")}/talk`);
+  const errors: Error[] = [];
+  socket.on("error", (error) => errors.push(error));
+  await once(socket, "open");
+  socket.send("there and back");
+  assert.equal(String((await once(socket, "message"))[0]), "there and back");
+
+  const startedAt = performance.now();
+  const closed = once(socket, "close");
+  const stopped = ingress.stop();
+  // What was cut would be refused here.
+  assert.match(await events.text(), /^(data: \S+ \d+\n\n)+$/);
+  await closed;
+  await stopped;
+  assert.deepEqual(errors, []);
+  assert.ok(performance.now() - startedAt < PATIENCE_MS / 2, "it waited for what has no end");
 });
 
 test("a server that stops with a delay answers on new and on kept connections, is not ready, and keeps no connection alive", async () => {

@@ -8,6 +8,7 @@
  * - The stream is paused while HELD_BYTES or more wait for the reader. Node asks for a pause at each piece of
  *   64 KiB, also when the kernel takes it at once, and pausing and resuming costs more than the piece.
  * - A stream that fails breaks the connection, and a connection that breaks destroys the stream.
+ * - A stream that is ended early ends the answer as its own end does.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -20,15 +21,21 @@ const HELD_BYTES = 128 * 1024;
 /** Fields after a body, each a name and a value. */
 export type Trailers = readonly [string, string][];
 
+interface SendBodyOptions {
+  /** What follows the stream, asked at its end; a body with a length has none. */
+  readonly trailersOf?: () => Trailers;
+  /** Aborted when what has come is to be the whole. */
+  readonly early?: AbortSignal | undefined;
+}
+
 /**
  * Whether the whole stream was handed to the network; false when it failed, or the reader has disconnected.
- * The answer's head was sent before. `trailersOf`: what follows the stream, asked at its end; a body with a
- * length has none.
+ * The answer's head was sent before.
  */
 export function sendBody(
   body: Readable,
   response: ServerResponse,
-  trailersOf: () => Trailers = () => [],
+  { trailersOf = () => [], early }: SendBodyOptions = {},
 ): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<boolean>();
   let turn: Piece[] = [];
@@ -62,12 +69,17 @@ export function sendBody(
     if (response.writableLength + turnBytes >= HELD_BYTES) body.pause();
   });
   response.on("drain", resume);
-  body.on("end", () => {
+  const end = (): void => {
     endTurn();
     const trailers = trailersOf();
     if (trailers.length > 0) response.addTrailers(trailers);
     response.end();
-  });
+  };
+  body.on("end", end);
+  const endEarly = (): void => {
+    end();
+    body.destroy();
+  };
   const fail = (): void => {
     body.destroy();
     // HTTP/1.0 has no chunks: the end of the connection is that of the answer, and only a reset says that it
@@ -76,11 +88,17 @@ export function sendBody(
     response.destroy();
     resolve(false);
   };
-  body.on("error", fail);
-  body.on("close", () => (body.readableEnded ? undefined : fail()));
+  const failUnlessEnded = (): void => (response.writableEnded ? undefined : fail());
+  body.on("error", failUnlessEnded);
+  body.on("close", failUnlessEnded);
   response.on("error", fail);
   response.on("finish", () => resolve(true));
-  response.on("close", () => (response.writableFinished ? undefined : fail()));
+  response.on("close", () => {
+    early?.removeEventListener("abort", endEarly);
+    if (!response.writableFinished) fail();
+  });
   if (response.destroyed || body.destroyed) fail();
+  else if (early?.aborted) endEarly();
+  else early?.addEventListener("abort", endEarly, { once: true });
   return promise;
 }

@@ -107,6 +107,7 @@ async function visit(parts: IngressParts, request: OpenRequest, { route, path, r
     path: withoutCredential(withoutCredential(path, SHARE_PARAMETER), KEY_PARAMETER),
     prefix: route.prefix,
     signal: request.presence.signal,
+    closing: request.presence.closing,
   };
   return passOn(await FORWARDS[access.kind](parts, request, { access, options }));
 }

@@ -75,6 +75,7 @@ export async function answerBridge(
     path: withoutCredential(path, KEY_PARAMETER),
     prefix: `/v1/machines/${id}/connect/${port}`,
     signal: request.presence.signal,
+    closing: request.presence.closing,
   };
   return passOn(await forHolder(tenantId, () => forward(parts, target)));
 }

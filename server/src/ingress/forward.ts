@@ -48,6 +48,8 @@ export interface ForwardOptions {
   readonly prefix: string;
   /** Cancels it: the caller has disconnected, or its right has ended. */
   readonly signal: AbortSignal;
+  /** Ends streams of events: the process stops, and their readers are to go elsewhere. */
+  readonly closing: AbortSignal;
 }
 
 /** One of several attempts to forward a request. */
@@ -140,7 +142,7 @@ interface Dialed extends Reached {
 
 async function exchange(
   services: ForwardServices,
-  { raw, path, prefix, signal }: ForwardOptions,
+  { raw, path, prefix, signal, closing }: ForwardOptions,
   { port, attempt, connection }: Dialed,
 ): Promise<PassedReply> {
   const { socket } = connection;
@@ -159,7 +161,7 @@ async function exchange(
     if (upgraded !== null) return passedUpgrade(services, message, { guest: upgraded, prefix });
     // Once the connection is free it may belong to another request.
     const close = (): void => void (isInUse() && socket.destroy());
-    return passedAnswer(message, { raw, prefix, close });
+    return passedAnswer(message, { raw, prefix, close, closing });
   } catch (error) {
     if (isInUse()) socket.destroy();
     throw error;
@@ -200,10 +202,12 @@ interface Passing {
   readonly prefix: string;
   /** Breaks the connection to the guest, if it is still this request's. */
   readonly close: () => void;
+  readonly closing: AbortSignal;
 }
 
-function passedAnswer(answer: IncomingMessage, { raw, prefix, close }: Passing): PassedReply {
+function passedAnswer(answer: IncomingMessage, { raw, prefix, close, closing }: Passing): PassedReply {
   const status = answer.statusCode ?? 502;
+  const isOfEvents = (answer.headers["content-type"] ?? "").startsWith("text/event-stream");
   const sendAnswer = async (response: ServerResponse, own: Readonly<Record<string, string>>): Promise<boolean> => {
     try {
       if (response.destroyed) return false;
@@ -211,7 +215,8 @@ function passedAnswer(answer: IncomingMessage, { raw, prefix, close }: Passing):
       response.writeHead(status, answerHead(answer.rawHeaders, prefix, own, status));
       // The first event may come late, and its reader waits for the head.
       response.flushHeaders();
-      return await sendBody(answer, response, () => trailersOf(answer.rawTrailers));
+      const early = isOfEvents ? closing : undefined;
+      return await sendBody(answer, response, { trailersOf: () => trailersOf(answer.rawTrailers), early });
     } catch {
       response.destroy();
       return false;
