@@ -313,10 +313,10 @@ test("an ingress whose lease is not renewed serves no app until it is, by its ow
   await db.transaction(async (transaction) => {
     await transaction.execute(sql`LOCK TABLE ingress_leases IN EXCLUSIVE MODE`);
     aheadMs += LEASE_MS;
+    assert.equal((await visit(server.url, { host })).status, 200, "the server's lease still runs");
     const { status, headers, text: said } = await visit(ingress.url, { host });
     assert.deepEqual([status, headers["retry-after"]], [503, "1"], said);
     assert.match(said, /lease/);
-    assert.equal((await visit(server.url, { host })).status, 200, "the server's lease still runs");
   });
   await until(async () => (await visit(ingress.url, { host })).status === 200, { what: "its lease", deadlineMs });
 });

@@ -7,8 +7,8 @@
  *   chosen from the latest table.
  * - The lease is renewed every RENEW_MS, and at once when the table has another version or the last request
  *   of an instance that is not in it has ended: with it the ingress confirms both.
- * - Apps are served only while the lease holds, by a table that was read in it (lease.ts). While there is no
- *   app, there is no lease.
+ * - Apps are served only while the lease holds, by a table that was read in it (lease.ts). A request that
+ *   comes in between waits for that, SERVED_WAIT_MS at most. While there is no app, there is no lease.
  * - One renewal and one read run at a time.
  *
  * A crash leaves the lease, for which servers wait until it is over.
@@ -32,8 +32,8 @@ import {
 
 const POLL_MS = 500;
 const RENEW_MS = 1_000;
-/** How long a start waits until apps can be served. */
-const START_WAIT_MS = 3_000;
+/** How long a start, and a request, wait until apps can be served: a database may be slow for a moment. */
+const SERVED_WAIT_MS = 3_000;
 
 /** The instance that a request is forwarded to. */
 export interface ChosenInstance {
@@ -64,7 +64,8 @@ export class AppRoutes {
   #unannounced = new Set<string>();
   #loops: Promise<unknown> | null = null;
   #unlisten: () => void = () => undefined;
-  readonly #served = Promise.withResolvers<void>();
+  /** Called when apps are served. */
+  readonly #waiting = new Set<() => void>();
 
   constructor(context: RoutesContext) {
     this.#context = context;
@@ -76,14 +77,29 @@ export class AppRoutes {
     });
   }
 
-  /** Begins to follow the table. Resolves when apps are served, or after START_WAIT_MS without the database. */
+  /**
+   * Begins to follow the table. Resolves when apps are served, or after SERVED_WAIT_MS without the database.
+   */
   async start(): Promise<void> {
-    const { clock, db } = this.#context;
+    const { db } = this.#context;
     const wake = (): void => this.#wakeRead.abort();
     this.#unlisten = db.listen("routes", { onPayload: wake, onGap: wake });
     this.#loops ??= forAll(() => Promise.all([this.#follow(), this.#hold()]));
-    const timer = clock.timer(START_WAIT_MS, () => this.#served.resolve());
-    await this.#served.promise;
+    await this.#untilServed();
+  }
+
+  /** A promise only if apps are not served now: it resolves when they are, or when the wait is over. */
+  whenServing(): Promise<void> | undefined {
+    const now = this.#context.clock.monotonic();
+    return isServing(this.#lease, this.#readAt, now) ? undefined : this.#untilServed();
+  }
+
+  async #untilServed(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = this.#context.clock.timer(SERVED_WAIT_MS, resolve);
+    this.#waiting.add(resolve);
+    await promise;
+    this.#waiting.delete(resolve);
     timer.cancel();
   }
 
@@ -225,7 +241,7 @@ export class AppRoutes {
   #look(): void {
     const now = this.#context.clock.monotonic();
     const isIdle = this.#readAt !== null && !this.#isNeeded();
-    if (isIdle || isServing(this.#lease, this.#readAt, now)) this.#served.resolve();
+    if (isIdle || isServing(this.#lease, this.#readAt, now)) for (const resolve of this.#waiting) resolve();
   }
 }
 

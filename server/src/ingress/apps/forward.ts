@@ -34,6 +34,8 @@ export async function forwardToApp(services: AppForwardServices, options: AppFor
   let unanswered = 0;
   try {
     for (;;) {
+      const serving = apps.whenServing();
+      if (serving !== undefined) await serving;
       const chosen = apps.choose(appId, tried);
       const machineId = chosen.target.machine.id;
       tried.add(machineId);
