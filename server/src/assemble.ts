@@ -26,6 +26,7 @@ import { AppRoutes } from "./ingress/apps/app-routes.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
 import type { LargeJson } from "./json/large-json.ts";
+import { nodesAwaitedBy } from "./link/nodes-awaited.ts";
 import type { Fleet } from "./link/reach.ts";
 import { requireMachine } from "./machines/running.ts";
 import { type MachineServices, openMachineServices } from "./machines/services.ts";
@@ -89,7 +90,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...{ settings, keys, operations, loops },
     ...{ resolve: options.resolve, webhookTimes: options.webhookTimes },
     services: { ...machines, access, apps, idle },
-    health: { ...options, ...nodesForHealth(context, settings) },
+    health: { ...options, ...nodesForHealth(context, settings, services.fleet) },
     server: thisServer(context),
   });
   options.metrics.add(families.flatMap(({ measures = [] }) => measures));
@@ -131,13 +132,19 @@ function targetFinder(machines: MachineServices): FindTarget {
   };
 }
 
-function nodesForHealth({ db, clock }: Context, { expectsNode }: ServerSettings) {
+function nodesForHealth(
+  { db, clock }: Context,
+  { expectsNode, nodeListen }: ServerSettings,
+  { parked }: Pick<Fleet, "parked">,
+) {
   const startedAt = clock.now();
   const count = async () => {
     const [nodes, poolsTotal, appsTotal] = await Promise.all([countNodes(db), countPools(db), countApps(db)]);
     return { ...nodes, poolsTotal, appsTotal };
   };
-  return { count, hasNode: expectsNode ? () => hasReported(db, startedAt) : null };
+  const reports = async () => ((await hasReported(db, startedAt)) ? null : "no node has reported yet");
+  const parks = nodeListen === null ? null : nodesAwaitedBy({ db, clock }, parked);
+  return { count, nodesAwaited: expectsNode ? reports : parks };
 }
 
 const thisServer = ({ randomBytes }: Context): ServerIdentity => ({

@@ -10,7 +10,7 @@
  * - it has no API, runs no loop, takes no call of a node, and reads neither the admin key nor the key of
  *   machines' secrets;
  * - with FLOTILLA_NODE_LISTEN nodes on other hosts park connections here, on which it can open ports of
- *   machines and do nothing else;
+ *   machines and do nothing else; until they have, it is not ready, for a while;
  * - it migrates nothing: servers do; until the schema exists it answers 503;
  * - what it writes is activity of machines, the last use of keys, and its lease for apps. A crash loses the
  *   last seconds of the first two and every open connection, and leaves the lease for seconds.
@@ -47,6 +47,7 @@ import { ingressService } from "./ingress/serve.ts";
 import { FleetConnections } from "./link/fleet-connections.ts";
 import { startFleetListener } from "./link/fleet-listener.ts";
 import { IngressTrust } from "./link/ingress-trust.ts";
+import { nodesAwaitedBy } from "./link/nodes-awaited.ts";
 import { NodeLink } from "./link/node-link.ts";
 import { ParkedConnections } from "./link/parked.ts";
 import { createLog } from "./log.ts";
@@ -132,7 +133,8 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
     requestIds: requestIds(randomBytes),
     observe: (seen: RequestSeen) => metrics.observeRequest(seen),
   };
-  const ready = { isStopping: () => undo.hasBegun, isDiskFull: () => false, hasNode: null };
+  const nodesAwaited = settings.nodeListen === null ? null : nodesAwaitedBy(context, fleet.parked);
+  const ready = { isStopping: () => undo.hasBegun, isDiskFull: () => false, nodesAwaited };
   const probes = probeService({
     ...shared,
     metrics,

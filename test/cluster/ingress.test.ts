@@ -178,7 +178,9 @@ test("an ingress process reaches machines on a node of another host, and nothing
   });
   const again = new Client(next, client.key);
   const reaches = async () => (await again.get(`/v1/machines/${id}/connect/80/`)).status;
-  await until(async () => (await reaches()) === 200, { what: "the machine again", deadlineMs: 60_000 });
+  const isReady = async () => (await fetch(`${next}/readyz`)).ok;
+  await until(isReady, { what: "the ingress to be ready", deadlineMs: 60_000 });
+  assert.equal(await reaches(), 200);
   assert.equal((await client.delete("/v1/nodes/far/credential")).status, 204);
   await until(async () => (await reaches()) === 503, { what: "the end of the node's membership", deadlineMs: 60_000 });
   assert.doesNotMatch(await ingress.log(), /permission denied|"level":(?:"error"|50)/);

@@ -4,7 +4,7 @@
  *
  * Always: whether an ingress is alive is decided by the database's clock: clocks of hosts may differ.
  */
-import type { FleetListener } from "@flotilla/contract/link/fleet";
+import { type FleetListener, parkedAddress } from "@flotilla/contract/link/fleet";
 import { type Queryable, sql } from "../db/database.ts";
 
 /** Max ingresses that are certified and named to nodes. */
@@ -68,6 +68,13 @@ export const listIngressListeners = (db: Queryable, lostAfterMs: number): Promis
   db.query<FleetListener>(sql`
     SELECT id, addresses FROM ingress_listeners WHERE ${isAlive(lostAfterMs)} AND certificates <> '{}'
     ORDER BY id LIMIT ${INGRESSES_MAX}`);
+
+/** The ids of nodes that report, and that are reached by connections that they park. */
+export async function listParkingNodes(db: Queryable): Promise<readonly string[]> {
+  const rows = await db.query<{ readonly id: string }>(sql`
+    SELECT id FROM nodes WHERE status IN ('ready', 'draining') AND address LIKE ${`${parkedAddress("")}%`} ORDER BY id`);
+  return rows.map(({ id }) => id);
+}
 
 /** The keys of ingresses that were confirmed within the last `lostAfterMs` milliseconds. */
 export const listIngressKeys = (db: Queryable, lostAfterMs: number): Promise<readonly IngressRow[]> =>

@@ -11,8 +11,8 @@ export interface ReadyOptions {
   readonly isStopping: () => boolean;
   /** Whether the embedded database's disk is full, or some of its reserved space is used. */
   readonly isDiskFull: () => boolean;
-  /** Whether a node has reported since the server started. null: the server is ready without one. */
-  readonly hasNode: (() => Promise<boolean>) | null;
+  /** What it still waits for, as text; null: it can reach its nodes, from now on. null: it needs none. */
+  readonly nodesAwaited: (() => Promise<string | null>) | null;
 }
 
 const DATABASE_TIMEOUT_MS = 2_000;
@@ -20,17 +20,19 @@ const RETRY_SECONDS = "1";
 
 /** The function that is returned rejects with a Refusal that says why it cannot serve. */
 export function readiness(context: Context, options: ReadyOptions): () => Promise<void> {
-  let isNodeAwaited = options.hasNode !== null;
+  let { nodesAwaited } = options;
+  let awaited: string | null = null;
   const check = singleFlight(async () => {
     await ping(context.db);
-    if (isNodeAwaited) isNodeAwaited = (await options.hasNode?.()) === false;
+    awaited = nodesAwaited === null ? null : await nodesAwaited();
+    if (awaited === null) nodesAwaited = null;
   });
   return async () => {
     if (options.isStopping()) throw notReady("the server is stopping");
     if (options.isDiskFull()) throw notReady("the server's disk is full; delete machines or images, or enlarge it");
     const isInTime = await inTime(context, check());
     if (!isInTime) throw notReady(`the database did not answer within ${DATABASE_TIMEOUT_MS} ms`);
-    if (isNodeAwaited) throw notReady("no node has reported yet");
+    if (awaited !== null) throw notReady(awaited);
   };
 }
 
