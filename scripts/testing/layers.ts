@@ -86,6 +86,14 @@ export const LAYERS: readonly Layer[] = [
     fileTimeoutMs: 1800 * SECOND_MS,
   },
   {
+    name: "traffic",
+    holds: "an app in everything that may happen to it, while its clients count",
+    fits: (path) => path.startsWith("test/traffic/"),
+    isShown: true,
+    load: 1.2,
+    fileTimeoutMs: 1200 * SECOND_MS,
+  },
+  {
     name: "programs",
     holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
     fits: () => true,
@@ -100,7 +108,7 @@ export const LAYERS: readonly Layer[] = [
  */
 export const STAGES: readonly (readonly string[])[] = [
   ["pure"],
-  ["programs", "simulation", "crash", "vm"],
+  ["programs", "traffic", "simulation", "crash", "vm"],
   ["kvm"],
   ["proof"],
 ];
