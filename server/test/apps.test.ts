@@ -310,6 +310,10 @@ test("an app scales up, down and to zero; counts out of range are refused with t
   }
   assert.equal((await client.post("/v1/apps/size/scale", { count: 1 })).status, 200);
   await settled("size");
+  await deployed("none", { replicas: 0 });
+  const none = await untilApp("none", ({ release }) => release === 1, "rolled out without instances");
+  assert.deepEqual([none.status, none.instances], ["stopped", []]);
+  await destroy("none");
   await destroy("size");
 });
 

@@ -5,7 +5,9 @@
  * Logs are read at the level `debug`, which is the most that the programs write.
  */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
+import { type IncomingMessage, request as httpRequest } from "node:http";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { AppInfo } from "@flotilla/contract/apps";
@@ -145,6 +147,13 @@ test("the environment of an app is in no log, event, error, audit row or operati
   await call(client.get(`/v1/machines/${app.instances[0]?.machineId}`), 200);
   await call(client.get(`/v1/events?app=${begun.id}`), 200);
   const token = ((await client.post("/v1/apps/web/share")).json as { token: string }).token;
+  const query = plantedValue("query of a visit");
+  secrets.set("the query of a visit", query);
+  const { hostname, port } = new URL(client.url);
+  const visit = httpRequest({ hostname, port, path: `/page?token=${query}`, headers: { host: "web.localhost" } }).end();
+  const [visited] = (await once(visit, "response")) as [IncomingMessage];
+  visited.resume();
+  assert.equal(visited.statusCode, 200);
   await until(async () => (await client.delete("/v1/apps/web")).status === 204);
 
   const shown = answers.map(({ text }) => text).join("\n");
@@ -152,6 +161,8 @@ test("the environment of an app is in no log, event, error, audit row or operati
   assert.match(operations, /was rolled back/);
   const places = await placesOf(flotilla);
   places.set("an operation", operations);
+  const line = new RegExp(`"path":"/page","status":200,"ms":[\\d.]+,"appId":"${begun.id}","machineId":"mach-`);
+  assert.match(places.get("the log of the server") ?? "", line, "a visit is logged with its app and its instance");
   assertInNone(new Map([...secrets, ...values, ["the share link", token]]), places);
   assertInNone(secrets, new Map([["an answer", shown]]));
 });
