@@ -13,7 +13,7 @@ import { startTestServer } from "./support/server.ts";
 const PATIENCE_MS = 30_000;
 
 test("a program that starts waits for each node that parks connections, for a while, and names some of them", async (t) => {
-  const { client, context } = await startTestServer();
+  const { client, context } = await startTestServer({ nodeListen: { host: "127.0.0.1", port: 0 } });
   const { token } = (await client.post("/v1/tokens", { maxUses: 5 })).json;
   let aheadMs = 0;
   const clock: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };
