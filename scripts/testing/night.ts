@@ -21,6 +21,7 @@ export const NIGHT: Readonly<Record<string, Environment>> = {
   "test/vm/fence.test.ts": { FLOTILLA_CASES: "all" },
   "test/vm/prepared.test.ts": { FLOTILLA_CASES: "all", FLOTILLA_TEST_MACHINES: "40" },
   "test/vm/qemu.test.ts": { FLOTILLA_CASES: "all" },
+  "test/crash/apps.test.ts": { FLOTILLA_CASES: "all" },
   "test/crash/database.test.ts": { FLOTILLA_TEST_CHAOS_SECONDS: "120" },
   "test/crash/node-qemu.test.ts": { FLOTILLA_TEST_CHAOS_SECONDS: "300" },
   "test/crash/webhooks.test.ts": { FLOTILLA_WEBHOOK_EVENTS: "100000", FLOTILLA_WEBHOOK_KILLS: "20" },
