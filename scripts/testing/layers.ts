@@ -91,6 +91,7 @@ export const LAYERS: readonly Layer[] = [
     fits: (path) => path.startsWith("test/traffic/"),
     isShown: true,
     load: 1.2,
+    isAlone: true,
     fileTimeoutMs: 1200 * SECOND_MS,
   },
   {
