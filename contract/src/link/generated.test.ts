@@ -164,7 +164,7 @@ test("a line of an image is read by its kind", () => {
   });
   assert.deepEqual(readImageProgress({ kind: "done", image: IMAGE }), {
     kind: "done",
-    image: { ...IMAGE, tenantId: null },
+    image: { ...IMAGE, tenantId: null, exposedPort: null },
   });
   assert.throws(() => readImageProgress({ kind: "odd" }), /ImageProgress.kind: expected one of progress, done, failed/);
 });
