@@ -41,7 +41,10 @@ test("an instance of a silent node gets no requests, and one of a lost node is r
   const env = [{ key: "FAKE_LISTEN", value: "8080=200" }];
   const deployed = await client.post("/v1/apps", { name: "kept", image: "local/busybox", replicas: 2, env });
   assert.equal(deployed.status, 200, deployed.text);
-  const before = await becomes("spread over the nodes", (app) => app.instances.every(({ isServing }) => isServing));
+  const before = await becomes(
+    "spread over the nodes",
+    ({ instances }) => instances.length === 2 && instances.every(({ isServing }) => isServing),
+  );
   const [cut] = of(before, node.id);
   const [stays] = of(before, other.id);
   assert.ok(cut !== undefined && stays !== undefined, JSON.stringify(before.instances));

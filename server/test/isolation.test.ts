@@ -46,6 +46,7 @@ const NAMING: Readonly<Record<string, keyof Resources>> = {
   machine: "machine",
   keyId: "apiKey",
   resource: "machine",
+  app: "app",
 };
 const HARMLESS =
   /^(limit|cursor|label|from|to|asOf|month|meter|by|all|cascade|includeUsage|keepMemory|detach|forkable|follow|tail|format|output|path|list|reference|nodeId|cmd|command|arg|cwd|user|env|cols|rows|access_token|status|type)$/;
