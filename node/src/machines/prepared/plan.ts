@@ -7,8 +7,10 @@
  *   another need one. It halves with each HALF_LIFE_MS in which none was taken.
  * - Kinds share what there is: the minimum of each comes first, then each gets as many as the others, up to
  *   what it needs.
- * - No more are prepared than take REFILL_MS on this host, and none beyond the minimum while its processors
- *   are under pressure. What waits already is kept while it is needed and memory permits it.
+ * - No more are prepared than take REFILL_MS on this host, and none beyond the minimum, and one of each kind
+ *   that is needed, while its processors are under pressure: a start from one, or from the template that the
+ *   first of a size leaves, takes less of them than a boot. What waits already is kept while it is needed and
+ *   memory permits it.
  * - Some kinds have a minimum without demand, so that the first machine starts quickly; after UNUSED_MS the
  *   minimum is one.
  */
@@ -87,14 +89,15 @@ export function targetCounts({
   const byShare = Math.floor((totalMemoryMb * SHARE_MAX) / PREPARED_MB);
   const byFree = waiting + Math.floor((availableMemoryMb - totalMemoryMb * FREE_SHARE_MIN) / PREPARED_MB);
   const bound = Math.min(PREPARED_MAX, byShare, byFree);
-  const byWork = (processorPressure ?? 0) > PRESSURE_MAX ? 0 : Math.floor(REFILL_MS / prepareMs);
   // No machine of a kind that is larger than the host is ever placed on it.
   const fits = demands.map(({ memoryMb }) => memoryMb <= totalMemoryMb);
   const minimum = demands.map((demand, at) => (fits[at] ? minimumOf(demand, now) : 0));
   const needed = demands.map((demand, at) => (fits[at] ? neededOf(demand, now) : 0));
   const targets = demands.map(() => 0);
   raise(targets, minimum, bound);
-  raise(targets, needed, Math.min(bound, byWork));
+  const isPressed = (processorPressure ?? 0) > PRESSURE_MAX;
+  const wanted = isPressed ? needed.map((count) => Math.min(count, 1)) : needed;
+  raise(targets, wanted, Math.min(bound, Math.floor(REFILL_MS / prepareMs)));
   raise(
     targets,
     needed.map((count, at) => Math.min(count, demands[at]?.waiting.length ?? 0)),
