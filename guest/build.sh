@@ -12,7 +12,7 @@ cc=${CC:-cc}
 version=0.1.0
 warnings="-Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Werror"
 common="-std=gnu11 -D_GNU_SOURCE -DAGENT_VERSION=\"$version\" $warnings"
-sources="main boot bulk cgroup channel clock connection exec file file-worker file-write frame grow host identity input kept killed log machine memory mount net output peer resend shutdown spawn timer user warm watch workload"
+sources="main boot bulk cgroup channel clock connection drain exec file file-worker file-write frame freeze generation grow host identity input kept killed log machine memory mount net output peer resend shutdown sockets spawn timer user warm watch workload"
 files=
 for source in $sources; do files="$files $here/$source.c"; done
 

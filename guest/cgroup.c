@@ -57,6 +57,12 @@ void cgroup_use(const char *parent)
 	agent_pid = (long)getpid();
 }
 
+/* The directory of the groups; -1: there are none. */
+int cgroup_parent(void)
+{
+	return parent_directory;
+}
+
 enum state { STATE_READY, STATE_FROZEN, STATE_POPULATED, STATE_DIVIDED, STATE_REMOVED };
 
 static enum state state_of(const struct cgroup *cgroup)

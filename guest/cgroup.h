@@ -7,6 +7,7 @@
 #define CGROUP_NONE (-1)
 
 void cgroup_use(const char *parent);
+int cgroup_parent(void);
 void cgroup_prepare(void);
 int cgroup_acquire(void);
 int cgroup_directory(int cgroup);

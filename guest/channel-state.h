@@ -12,7 +12,7 @@
 #include "kept.h"
 #include "protocol.h"
 
-enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_WORKLOAD, SOURCE_KERNEL_LOG, SOURCE_STDIN, SOURCE_STDOUT, SOURCE_STDERR };
+enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_WORKLOAD, SOURCE_KERNEL_LOG, SOURCE_DRAIN, SOURCE_STDIN, SOURCE_STDOUT, SOURCE_STDERR };
 #define OUTPUTS 2
 #define CHANNELS_ALL (CHANNELS_MAX + CONNECTIONS_MAX)
 /* The exit code of a connection that did not end in order. */
@@ -52,6 +52,7 @@ struct channel {
 	int64_t resume_until_ms; /* its host was lost, and the next one may resume it until then; 0: it has its host */
 	bool has_reported_exit;	 /* resumable: kept until the host releases it */
 	bool has_terminal;
+	bool is_worker; /* a process of the agent itself, for a file */
 	bool is_connecting;	/* its socket is stdin_fd */
 	bool has_connect_ended; /* and the host has no answer yet */
 	uint32_t generation; /* distinguishes events for this command from those for an earlier one */

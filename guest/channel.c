@@ -30,6 +30,7 @@
 
 #include "cgroup.h"
 #include "clock.h"
+#include "drain.h"
 #include "frame.h"
 #include "input.h"
 #include "output.h"
@@ -481,6 +482,32 @@ void channel_keep_all(bool keeps_connections)
 		for (int output = 0; output < OUTPUTS; output++)
 			channel->outputs[output].credit = 0;
 		pump(channel); /* ends the watch of its outputs */
+	}
+}
+
+/*
+ * The guest is a copy, and its callers are those of the machine that was copied. Their commands run on, and
+ * what they write is discarded; connections and the agent's own workers end.
+ */
+void channel_let_go_all(void)
+{
+	for (int at = 0; at < CHANNELS_ALL; at++) {
+		struct channel *channel = &channels[at];
+
+		if (!channel->is_open)
+			continue;
+		if (channel->is_worker || channel_is_connection(channel) || channel->kill_at_ms > 0)
+			kill_processes(channel);
+		else
+			for (int output = 0; output < OUTPUTS; output++) {
+				struct output_stream *stream = &channel->outputs[output];
+
+				watch_output(channel, stream, false);
+				if (stream->fd >= 0)
+					drain_add(stream->fd);
+				stream->fd = -1;
+			}
+		channel_close(channel);
 	}
 }
 

@@ -32,6 +32,7 @@ void channel_event(uint64_t key);
 bool channel_exited(pid_t pid, int exit_code);
 void channel_pump_all(void);
 void channel_end_all(void);
+void channel_let_go_all(void);
 void channel_keep_all(bool keeps_connections);
 size_t channel_list_kept(uint8_t *list, bool of_connections);
 int channel_timeout_ms(void);

@@ -263,6 +263,7 @@ int file_request(struct channel *channel, struct fields fields)
 		request.gid = identity->gid;
 	}
 	channel_open(channel, &command_kind);
+	channel->is_worker = true;
 	error = exec_open_pipes(channel, request.operation == FILE_WRITE || request.bulk_device != NULL, fds);
 	if (error == 0) {
 		fcntl(fds[0], F_SETPIPE_SZ, PIPE_BYTES);

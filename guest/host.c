@@ -24,6 +24,7 @@
 #include "exec.h"
 #include "file.h"
 #include "frame.h"
+#include "freeze.h"
 #include "input.h"
 #include "killed.h"
 #include "log.h"
@@ -111,13 +112,19 @@ static int find_u64(struct fields fields, uint8_t tag, uint64_t *number)
 static int on_hello(const struct frame *frame)
 {
 	struct fields fields = {.at = frame->payload + HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES, .end = frame->payload + frame->length};
-	uint32_t keeps_commands = 0, keeps_connections = 0;
+	uint32_t keeps_commands = 0, keeps_connections = 0, is_clone = 0;
 
 	if (frame->length < HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES ||
 	    memcmp(frame->payload, HELLO_MAGIC, HELLO_MAGIC_BYTES) != 0)
 		return -EBADMSG;
 	is_lost = false;
 	message_is_open = false;
+	if (find_u32(fields, FIELD_IS_CLONE, &is_clone) == 0 && is_clone != 0) {
+		freeze_hold();
+		channel_let_go_all();
+	} else {
+		freeze_end();
+	}
 	/* A host that is older than a field sends none. */
 	if (find_u32(fields, FIELD_KEEPS_COMMANDS, &keeps_commands) == 0 && keeps_commands != 0)
 		channel_keep_all(find_u32(fields, FIELD_KEEPS_CONNECTIONS, &keeps_connections) == 0 && keeps_connections != 0);
@@ -235,6 +242,27 @@ static int on_workload_taken(struct fields fields)
 	return workload_acknowledge(offset, bytes);
 }
 
+static void freeze(uint32_t request)
+{
+	char text[GUEST_MESSAGE_BYTES_MAX];
+	int error = machine.is_configured && !shutdown_has_begun() ? freeze_begin(machine.is_init) : -EBUSY;
+
+	if (error == 0) {
+		output_done(request);
+		return;
+	}
+	snprintf(text, sizeof(text), "cannot stop the machine's programs: %s", strerror(-error));
+	output_failed(0, request, text);
+}
+
+static void thaw(uint32_t request)
+{
+	if (freeze_end())
+		output_done(request);
+	else
+		output_failed(0, request, "the machine's programs run already");
+}
+
 static int on_request(uint8_t type, struct fields fields)
 {
 	uint32_t request;
@@ -254,7 +282,14 @@ static int on_request(uint8_t type, struct fields fields)
 	case HOST_FRAME_PING:
 		output_done(request);
 		return 0;
+	case HOST_FRAME_FREEZE:
+		freeze(request);
+		return 0;
+	case HOST_FRAME_THAW:
+		thaw(request);
+		return 0;
 	case HOST_FRAME_SHUT_DOWN:
+		freeze_end();
 		shutdown_begin();
 		output_done(request);
 		return 0;
@@ -267,8 +302,8 @@ static int on_exec(uint8_t type, struct channel *channel, struct fields fields)
 {
 	if (channel->is_open || channel_is_connection(channel) != (type == HOST_FRAME_CONNECT))
 		return -EBADMSG;
-	if (shutdown_has_begun()) {
-		output_failed(channel->number, 0, "the machine is shutting down");
+	if (shutdown_has_begun() || freeze_is_on()) {
+		output_failed(channel->number, 0, freeze_is_on() ? "the machine's programs are stopped" : "the machine is shutting down");
 		return 0;
 	}
 	if (type == HOST_FRAME_CONNECT)

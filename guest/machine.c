@@ -16,9 +16,12 @@
 #include <unistd.h>
 
 #include "cgroup.h"
+#include "freeze.h"
+#include "generation.h"
 #include "identity.h"
 #include "mount.h"
 #include "net.h"
+#include "sockets.h"
 
 struct machine machine = {.workdir = "/"};
 static char environment_bytes[ENVIRONMENT_BYTES_MAX];
@@ -40,6 +43,7 @@ struct configuration {
 	size_t nameserver_count;
 	size_t environment_count;
 	size_t environment_used;
+	uint32_t is_clone;
 };
 
 static int add_environment(const struct field *field, struct configuration *configuration)
@@ -91,6 +95,8 @@ static int read_field(const struct field *field, struct configuration *configura
 		configuration->entropy = field->value;
 		configuration->entropy_length = field->length;
 		return 0;
+	case FIELD_IS_CLONE:
+		return field_u32(field, &configuration->is_clone);
 	case FIELD_NAMESERVER:
 		return add_nameserver(field, configuration);
 	case FIELD_ENVIRONMENT:
@@ -166,6 +172,10 @@ static int apply(const struct configuration *configuration, const char **step)
 			       configuration->nameserver_count);
 	if (error != 0)
 		return error;
+	*step = "write the machine's generation";
+	error = generation_ensure(configuration->machine_id);
+	if (error != 0)
+		return error;
 	*step = "create the working directory";
 	error = make_workspace(configuration->user);
 	if (error == 0 && configuration->workdir[0] == '/')
@@ -179,6 +189,20 @@ static int apply(const struct configuration *configuration, const char **step)
 	return error;
 }
 
+/* What the copy of a running machine must not share with that, after the rest was applied. */
+static int apply_to_clone(const char **step)
+{
+	*step = "end the connections of the machine that was copied";
+	int error = sockets_reset(machine.address);
+	if (error != 0)
+		return error;
+	*step = "write the machine's generation";
+	error = generation_renew();
+	if (error == 0)
+		generation_signal();
+	return error;
+}
+
 /* Returns 0, or a negative errno with the step that failed. */
 int machine_configure(struct fields fields, const char **step)
 {
@@ -186,8 +210,15 @@ int machine_configure(struct fields fields, const char **step)
 
 	*step = "read the configuration";
 	int error = read_configuration(fields, &configuration);
+	/* They would have run with the identity of another machine. */
+	if (error == 0 && configuration.is_clone && !freeze_is_on()) {
+		*step = "find the programs of the machine that was copied stopped";
+		error = -EBUSY;
+	}
 	if (error == 0 && machine.is_init)
 		error = apply(&configuration, step);
+	if (error == 0 && machine.is_init && configuration.is_clone)
+		error = apply_to_clone(step);
 	if (error != 0)
 		return error;
 	error = net_parse(configuration.address, configuration.gateway, &machine.address, &machine.gateway);
@@ -196,5 +227,7 @@ int machine_configure(struct fields fields, const char **step)
 	strcpy(machine.workdir, configuration.workdir[0] == 0 ? "/" : configuration.workdir);
 	strcpy(machine.user, configuration.user);
 	machine.is_configured = true;
+	if (configuration.is_clone)
+		freeze_end();
 	return 0;
 }

@@ -14,7 +14,7 @@
  * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and does
  * not change the system. `--cgroup DIRECTORY` names a directory for control groups there, `--resume-ms N`
  * replaces RESUME_MS, `--timer-list FILE` names a copy of TIMER_LIST,
- * `--kernel-log PIPE` one of KERNEL_LOG.
+ * `--kernel-log PIPE` one of KERNEL_LOG, `--thaw-ms N` replaces THAW_MS.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,9 @@
 #include "boot.h"
 #include "cgroup.h"
 #include "channel.h"
+#include "drain.h"
 #include "exec.h"
+#include "freeze.h"
 #include "host.h"
 #include "killed.h"
 #include "log.h"
@@ -99,7 +101,7 @@ static int timeout_ms(void)
 {
 	int soonest = earlier(earlier(shutdown_timeout_ms(), workload_timeout_ms()), channel_timeout_ms());
 
-	return earlier(soonest, memory_timeout_ms(has_children));
+	return earlier(earlier(soonest, freeze_timeout_ms()), memory_timeout_ms(has_children));
 }
 
 static int prepare(void)
@@ -111,6 +113,7 @@ static int prepare(void)
 		return -errno;
 	channel_init();
 	watch_init(epoll_fd);
+	drain_init(epoll_fd);
 	workload_init(epoll_fd);
 	host_init(port_fd);
 	if (machine.is_init)
@@ -183,6 +186,8 @@ static void handle(const struct epoll_event *event, bool *has_input)
 		workload_event();
 	else if (event->data.u64 == SOURCE_KERNEL_LOG)
 		killed_event();
+	else if ((event->data.u64 & 0xff) == SOURCE_DRAIN)
+		drain_event(event->data.u64);
 	else
 		channel_event(event->data.u64);
 }
@@ -202,6 +207,7 @@ static int run_once(void)
 	}
 	for (int at = 0; at < count; at++)
 		handle(&events[at], &has_input);
+	freeze_step();
 	channel_step();
 	do {
 		int got = has_input ? host_read() : 0;
@@ -236,6 +242,8 @@ static int parse_arguments(int argc, char **argv)
 			cgroup_use(argv[at + 1]);
 		else if (strcmp(argv[at], "--resume-ms") == 0)
 			channel_use_resume_ms(atoi(argv[at + 1]));
+		else if (strcmp(argv[at], "--thaw-ms") == 0)
+			freeze_use_thaw_ms(atoi(argv[at + 1]));
 		else if (strcmp(argv[at], "--timer-list") == 0)
 			timer_init(argv[at + 1]);
 		else if (strcmp(argv[at], "--kernel-log") == 0)

@@ -110,6 +110,8 @@ export interface AgentOptions {
   readonly hasCgroup?: boolean;
   /** How long a command waits to be resumed, in milliseconds. */
   readonly resumeMs?: number;
+  /** When stopped programs run again by themselves, in milliseconds. */
+  readonly thawMs?: number;
   /** A file that it reads as /proc/timer_list. */
   readonly timerListPath?: string;
   /** A pipe that it reads as /dev/kmsg. */
@@ -122,6 +124,7 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
   const cgroup = options.hasCgroup ? makeCgroup() : undefined;
   const args = ["--fd", "3", ...(cgroup === undefined ? [] : ["--cgroup", cgroup])];
   if (options.resumeMs !== undefined) args.push("--resume-ms", String(options.resumeMs));
+  if (options.thawMs !== undefined) args.push("--thaw-ms", String(options.thawMs));
   if (options.timerListPath !== undefined) args.push("--timer-list", options.timerListPath);
   if (options.kernelLogPath !== undefined) args.push("--kernel-log", options.kernelLogPath);
   const child: ChildProcess = spawn(program, args, {

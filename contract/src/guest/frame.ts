@@ -71,6 +71,8 @@ export const HOST_FRAMES = {
   workloadTaken: 0x08,
   killedRead: 0x09,
   ping: 0x0a,
+  freeze: 0x0b,
+  thaw: 0x0c,
   exec: 0x10,
   stdin: 0x11,
   stdinEnd: 0x12,

@@ -66,6 +66,7 @@ export const GUEST_FIELDS = {
   timerKhz: 60,
   program: 61,
   kills: 62,
+  isClone: 63,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 

@@ -43,10 +43,11 @@ export class HelloSearch {
   }
 
   /** The payload of our hello. */
-  payload({ keepsCommands }: { readonly keepsCommands: boolean }): Buffer {
+  payload({ keepsCommands, isClone }: { readonly keepsCommands: boolean; readonly isClone: boolean }): Buffer {
     const keeps = keepsCommands ? 1 : 0;
-    const fields = new FieldWriter().u32("keepsCommands", keeps).u32("keepsConnections", keeps).end();
-    return Buffer.concat([this.hello, fields]);
+    const fields = new FieldWriter().u32("keepsCommands", keeps).u32("keepsConnections", keeps);
+    if (isClone) fields.u32("isClone", 1);
+    return Buffer.concat([this.hello, fields.end()]);
   }
 
   /** Returns the data from the first byte of the answer's frame on; undefined until it has arrived. */

@@ -37,6 +37,7 @@ import type { BulkDisk, BulkWindow } from "./bulk-disk.ts";
 import { overBulkDisk } from "./bulk-file.ts";
 import { ClientExec } from "./client-exec.ts";
 import { ClientKilled } from "./client-killed.ts";
+import { configurationFields, environmentLines } from "./client-fields.ts";
 import { type HelloAnswer, HelloSearch } from "./client-hello.ts";
 import { ClientWorkload } from "./client-workload.ts";
 import {
@@ -65,6 +66,11 @@ export interface ConnectGuestOptions {
    * Resumable commands of an earlier host wait for `resume`. Absent: they end, as when a copy of a VM begins.
    */
   readonly keepsCommands?: boolean;
+  /**
+   * The guest is a copy of another machine's: its commands run on without their callers, and all its programs
+   * stay stopped until it is configured as a copy. Absent: it is not.
+   */
+  readonly isClone?: boolean;
   /** Owned by the client from now on; null or absent: files are transferred over the channel. */
   readonly bulk?: BulkDisk | null;
 }
@@ -89,7 +95,7 @@ export const BULK_QUIET_MS = 30_000;
  */
 export async function connectGuest(stream: Duplex, options: ConnectGuestOptions): Promise<Guest> {
   const clock = options.clock ?? systemClock;
-  const { keepsCommands = false } = options;
+  const { keepsCommands = false, isClone = false } = options;
   const client = new GuestClient(stream, clock, options.bulk ?? null);
   const cancel = (): void => client.lose("the caller cancelled the connection");
   const timer = clock.timer(options.helloTimeoutMs, () =>
@@ -98,7 +104,7 @@ export async function connectGuest(stream: Duplex, options: ConnectGuestOptions)
   options.signal?.addEventListener("abort", cancel, { once: true });
   try {
     if (options.signal?.aborted) cancel();
-    await client.greet(keepsCommands);
+    await client.greet({ keepsCommands, isClone });
     return client;
   } finally {
     timer.cancel();
@@ -184,6 +190,8 @@ class GuestClient implements Guest {
   #bulkFromMs = 0;
   #lastRequest = 0;
   #isCorked = false;
+  /** What waits until the guest's programs run again; null: they do. */
+  #held: Buffer[] | null = null;
   #onClosed: (reason: string) => void = () => {};
 
   constructor(stream: Duplex, clock: Clock, bulk: BulkDisk | null) {
@@ -204,7 +212,7 @@ class GuestClient implements Guest {
   }
 
   /** Sends the hello and resolves with the answer. */
-  greet(keepsCommands: boolean): Promise<void> {
+  greet(how: { readonly keepsCommands: boolean; readonly isClone: boolean }): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.#lostBecause !== undefined) return reject(this.#lostError());
       this.#greeting = { resolve, reject };
@@ -215,7 +223,7 @@ class GuestClient implements Guest {
       stream.on("close", () => this.lose("its channel was closed"));
       if (stream.destroyed) return this.lose("its channel was closed");
       stream.write(Buffer.alloc(FRAME_PADDING_BYTES));
-      stream.write(encodeFrame({ type: HOST_FRAMES.hello, channel: 0 }, this.#search.payload({ keepsCommands })));
+      stream.write(encodeFrame({ type: HOST_FRAMES.hello, channel: 0 }, this.#search.payload(how)));
     });
   }
 
@@ -391,6 +399,31 @@ class GuestClient implements Guest {
     return this.#request("shutDown");
   }
 
+  async freeze(): Promise<void> {
+    if (this.#held !== null) throw new Error("the guest's programs are stopped already");
+    const stopped = this.#request("freeze");
+    this.#held = [];
+    try {
+      await stopped;
+    } catch (error) {
+      for (const bytes of this.#takeHeld()) this.#write(bytes);
+      throw error;
+    }
+  }
+
+  thaw(): Promise<void> {
+    const held = this.#takeHeld();
+    const running = this.#request("thaw");
+    for (const bytes of held) this.#write(bytes);
+    return running;
+  }
+
+  #takeHeld(): readonly Buffer[] {
+    const held = this.#held ?? [];
+    this.#held = null;
+    return held;
+  }
+
   close(): void {
     this.lose("the host closed it");
   }
@@ -455,6 +488,7 @@ class GuestClient implements Guest {
   /** Writes of one turn of the event loop are sent together. */
   #write(bytes: Buffer): void {
     if (this.#lostBecause !== undefined) return;
+    if (this.#held !== null) return void this.#held.push(bytes);
     if (!this.#isCorked) {
       this.#isCorked = true;
       this.#stream.cork();
@@ -563,26 +597,4 @@ class GuestClient implements Guest {
     for (const [key, each] of kept) if (each === channel) return kept.delete(key);
     return false;
   }
-}
-
-function environmentLines(env: Readonly<Record<string, string>>): string[] {
-  return Object.entries(env).map(([name, value]) => `${name}=${value}`);
-}
-
-function configurationFields(configuration: GuestConfiguration): FieldWriter {
-  const fields = new FieldWriter()
-    .text("hostname", configuration.hostname)
-    .text("machineId", configuration.machineId)
-    .u64("now", configuration.now)
-    .bytes("entropy", configuration.entropy)
-    .texts("environment", environmentLines(configuration.env))
-    .text("workdir", configuration.workdir)
-    .text("user", configuration.user)
-    .texts("nameserver", configuration.nameservers);
-  if (configuration.rootDevice !== null) fields.text("rootDevice", configuration.rootDevice);
-  if (configuration.rootBytes !== null) fields.u64("rootBytes", configuration.rootBytes);
-  if (configuration.address !== null) {
-    fields.text("address", configuration.address.cidr).text("gateway", configuration.address.gateway);
-  }
-  return fields;
 }

@@ -45,6 +45,11 @@ export interface GuestConfiguration {
   readonly rootBytes: number | null;
   readonly nameservers: readonly string[];
   readonly address: { readonly cidr: string; readonly gateway: string } | null;
+  /**
+   * The guest is a copy of another machine's and was connected to as one: it becomes this machine before its
+   * programs run again. Absent: it is not.
+   */
+  readonly isClone?: boolean;
 }
 
 export interface GuestExecRequest {
@@ -224,6 +229,14 @@ export interface Guest {
   sync(): Promise<void>;
   /** Resolves when the agent has answered, which it does at once. */
   ping(): Promise<void>;
+  /**
+   * Stops every program of the machine, so that its memory can be copied. Nothing is sent to the guest from
+   * then on before `thaw`; what is asked of it meanwhile waits. Rejects, and the programs run on, when one of
+   * them does not stop. They run again by themselves after seconds of the guest's time. Absent: it cannot.
+   */
+  freeze?(): Promise<void>;
+  /** The programs run again. Rejects when they ran again by themselves before. */
+  thaw?(): Promise<void>;
   /** How many messages have come from the guest on this channel, answers to `ping` included. */
   readonly received: number;
   /**

@@ -36,8 +36,11 @@ export const JAIL_NAME = "jail";
 export const MEMORY_WATCH_NAME = "memory-watch";
 /** Replaces the host's file of this name, which a jail hides: says that memory may be overcommitted. */
 export const OVERCOMMIT_NAME = "overcommit_memory";
-/** The modules for a machine's devices; their dependencies are read from the modules themselves. */
-const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net"] as const;
+/**
+ * The modules for a machine's devices, and one that ends connections (guest/sockets.c). Their dependencies
+ * are read from the modules themselves.
+ */
+const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net", "tcp_diag"] as const;
 /** Returns memory to the host; the agent loads it when it is useful (guest/memory.c). */
 const BALLOON_MODULE = "virtio_balloon";
 /** Increment when the way these files are made changes. */
