@@ -11,6 +11,7 @@ import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { NodeFacts } from "@flotilla/contract/link/link";
+import { Branches } from "./branches/branches.ts";
 import type { NodeConfig } from "./config.ts";
 import type { LastError } from "./link/last-error.ts";
 import { Outbox } from "./link/outbox.ts";
@@ -101,7 +102,7 @@ export async function runAgent(options: AgentOptions): Promise<void> {
   await incoming.open();
   const link = await serveLink({
     ...{ ...config, socketPath, fleet, incoming, replacements, outgoing: deps, images: deps.images, clock, log },
-    ...{ bootId: reporter.bootId, ...(restart && { restart }) },
+    ...{ branches: new Branches(fleet, deps), bootId: reporter.bootId, ...(restart && { restart }) },
   });
   const reached = await reach?.open(link.serve);
   log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");

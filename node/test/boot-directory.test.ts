@@ -18,7 +18,14 @@ test("a boot has no directory before the journal that names it is on the disk", 
   const driver = new FakeDriver({ machinesDirectory: directory, environmentOf: () => ({}), clock: systemClock, log });
   const { signal } = new AbortController();
   const spec = specOf("mach-1");
-  const request = bootRequest({ spec, directory: join(directory, "mach-1"), bootId: makeBootId(), root: null, uid: 0 });
+  const request = bootRequest({
+    spec,
+    directory: join(directory, "mach-1"),
+    bootId: makeBootId(),
+    root: null,
+    layerPaths: [],
+    uid: 0,
+  });
   const saved = Promise.reject(new Error("ENOSPC"));
   await assert.rejects(bootVm(request, { driver, log, prepared: undefined, saved, signal }), /ENOSPC/);
   assert.deepEqual(await readdir(directory), []);

@@ -88,6 +88,7 @@ test("no route of the link lets a slow, huge, endless or vanished body keep a co
     operation: [...LINK_FILE_OPERATIONS, "other"],
     file: ["disk", "other"],
     move: [`op-${"a".repeat(32)}`, "other"],
+    point: [`point-${"a".repeat(32)}`, "other"],
   };
   const all = routes.flatMap(([name, route]) =>
     pathsOf(route, values).map((path) => ({
@@ -169,6 +170,9 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   receiveRest: null,
   commitIncoming: null,
   discardIncoming: null,
+  // A point is made to its end, also when its caller is gone.
+  makePoint: null,
+  releasePoint: null,
 };
 
 const chunked = (data: Buffer | string): Buffer =>

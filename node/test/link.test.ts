@@ -412,3 +412,25 @@ function raw({ socketPath }: TestLink, path: string): Promise<{ status: number }
     request.once("error", reject).end();
   });
 }
+
+test("a point is made, answered again, refused with the reason, and released, also when it is unknown", async () => {
+  await using link = await startTestLink();
+  await link.node.want(A, 1, "running");
+  const path = `/v1/points/point-${"1".repeat(32)}`;
+  const made = await answerOf(link, "PUT", path, { machineId: A, hasMemory: true });
+  assert.equal(made.status, 200);
+  assert.deepEqual(await answerOf(link, "PUT", path, { machineId: A, hasMemory: true }), made);
+  const refusals = [
+    [`/v1/points/point-${"2".repeat(32)}`, machineIdOf("b"), 404, "not_found"],
+    [`/v1/points/${"2".repeat(32)}`, A, 400, "invalid"],
+  ] as const;
+  for (const [other, machineId, status, code] of refusals) {
+    const refused = await answerOf(link, "PUT", other, { machineId, hasMemory: true });
+    assert.deepEqual([refused.status, (refused.body as LinkError).code], [status, code]);
+  }
+  await link.node.want(A, 2, "stopped");
+  const stopped = await answerOf(link, "PUT", `/v1/points/point-${"2".repeat(32)}`, { machineId: A, hasMemory: true });
+  assert.deepEqual([stopped.status, (stopped.body as LinkError).code], [409, "not_running"]);
+  for (let times = 0; times < 2; times += 1) assert.equal((await answerOf(link, "DELETE", path)).status, 200);
+  assert.equal(link.node.deps.points.list().length, 0);
+});

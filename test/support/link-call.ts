@@ -8,12 +8,18 @@ import { LINK_HEADER, linkHeader, OWN_LINK_VERSIONS } from "@flotilla/contract/l
 import { linkSocketPath } from "../../node/src/link/socket-path.ts";
 
 /**
- * The answer's body. `nodeDirectory`: `node` in the data directory of the agent. Rejects when it is not JSON.
+ * The answer's body. `nodeDirectory`: `node` in the data directory of the agent. Rejects when it is not JSON,
+ * and when the agent ends before.
  */
-export async function callAgent(nodeDirectory: string, path: string, body: object): Promise<unknown> {
-  const headers = { [LINK_HEADER]: linkHeader(OWN_LINK_VERSIONS), "content-type": "application/json" };
-  const sent = request({ socketPath: linkSocketPath(nodeDirectory), method: "POST", path, headers });
-  sent.end(JSON.stringify(body));
+export async function callAgent(nodeDirectory: string, path: string, body: object, method = "POST"): Promise<unknown> {
+  const text = JSON.stringify(body);
+  const headers = {
+    [LINK_HEADER]: linkHeader(OWN_LINK_VERSIONS),
+    "content-type": "application/json",
+    "content-length": `${Buffer.byteLength(text)}`,
+  };
+  const sent = request({ socketPath: linkSocketPath(nodeDirectory), method, path, headers });
+  sent.end(text);
   const [response] = (await once(sent, "response")) as [IncomingMessage];
   return await json(response);
 }

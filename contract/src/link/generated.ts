@@ -50,6 +50,7 @@ import type {
   MovedRoot,
   OutgoingMachine,
 } from "./moves.ts";
+import type { MadePoint, PointRequest } from "./points.ts";
 import type { LinkError } from "./errors.ts";
 import {
   bytesAtMost,
@@ -82,6 +83,7 @@ const MACHINE_SPEC_IMAGE_ARCH = ["amd64", "arm64"] as const;
 const MACHINE_SPEC_NETWORK_MODE = ["open", "blocked", "allowCidrs"] as const;
 const MACHINE_SPEC_RESTART = ["always", "never"] as const;
 const MACHINE_SPEC_DISRUPTION = ["migrate", "restart", "stop"] as const;
+const MACHINE_SPEC_POINT_POINT_ID_PATTERN = /^point-[0-9a-f]{32}$/;
 const OBSERVED_MACHINE_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const OBSERVED_MACHINE_STATE = ["absent", "stopped", "preparing", "booting", "running", "stopping", "failed"] as const;
 const OBSERVED_MACHINE_REASON_CODE = [
@@ -127,6 +129,10 @@ const MOVED_IMAGE_DIGEST_PATTERN = /^sha256:[0-9a-f]{64}$/;
 const MOVED_MEMORY_MEMORY_ID_PATTERN = /^[0-9a-f]{32}$/;
 const MOVED_ROOT_SHA256_PATTERN = /^[0-9a-f]{64}$/;
 const OUTGOING_MACHINE_POINTS_PATTERN = /^[0-9a-f]{32}$/;
+const MADE_POINT_POINT_ID_PATTERN = /^point-[0-9a-f]{32}$/;
+const MADE_POINT_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
+const MADE_POINT_LAYERS_PATTERN = /^point-[0-9a-f]{32}$/;
+const POINT_REQUEST_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const LINK_ERROR_CODE = [
   "invalid",
   "version",
@@ -303,6 +309,14 @@ function partMachineSpecPorts(value: unknown) {
   };
 }
 
+function partMachineSpecPoint(value: unknown) {
+  const fields = record(value, "MachineSpec.point");
+  return {
+    pointId: matching(fields["pointId"], "MachineSpec.point.pointId", MACHINE_SPEC_POINT_POINT_ID_PATTERN),
+    hasMemory: fields["hasMemory"] === true,
+  };
+}
+
 export function readMachineSpec(value: unknown): MachineSpec {
   const fields = record(value, "MachineSpec");
   return {
@@ -332,6 +346,7 @@ export function readMachineSpec(value: unknown): MachineSpec {
     disruption: oneOf(fields["disruption"] ?? "restart", "MachineSpec.disruption", MACHINE_SPEC_DISRUPTION),
     health:
       fields["health"] === undefined || fields["health"] === null ? null : readMachineHealthCheck(fields["health"]),
+    ...(fields["point"] === undefined ? undefined : { point: partMachineSpecPoint(fields["point"]) }),
   };
 }
 
@@ -1064,6 +1079,34 @@ export function readOutgoingMachine(value: unknown): OutgoingMachine {
     points: clippedList(fields["points"] ?? [], "OutgoingMachine.points", 8, (item) =>
       matching(item, "OutgoingMachine.points", OUTGOING_MACHINE_POINTS_PATTERN),
     ),
+  };
+}
+
+export function readMadePoint(value: unknown): MadePoint {
+  const fields = record(value, "MadePoint");
+  return {
+    pointId: matching(fields["pointId"], "MadePoint.pointId", MADE_POINT_POINT_ID_PATTERN),
+    machineId: matching(fields["machineId"], "MadePoint.machineId", MADE_POINT_MACHINE_ID_PATTERN),
+    madeAt: measure(fields["madeAt"], "MadePoint.madeAt", 8640000000000000),
+    bytes: measure(fields["bytes"], "MadePoint.bytes", 9007199254740991),
+    memoryBytes: measure(fields["memoryBytes"], "MadePoint.memoryBytes", 9007199254740991),
+    pausedMs: measure(fields["pausedMs"], "MadePoint.pausedMs", 2000000000),
+    format:
+      fields["format"] === undefined || fields["format"] === null
+        ? null
+        : clipped(fields["format"], "MadePoint.format", 128),
+    imageDigest: clipped(fields["imageDigest"], "MadePoint.imageDigest", 128),
+    layers: clippedList(fields["layers"] ?? [], "MadePoint.layers", 64, (item) =>
+      matching(item, "MadePoint.layers", MADE_POINT_LAYERS_PATTERN),
+    ),
+  };
+}
+
+export function readPointRequest(value: unknown): PointRequest {
+  const fields = record(value, "PointRequest");
+  return {
+    machineId: matching(fields["machineId"], "PointRequest.machineId", POINT_REQUEST_MACHINE_ID_PATTERN),
+    hasMemory: fields["hasMemory"] === true,
   };
 }
 

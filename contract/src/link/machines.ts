@@ -29,6 +29,7 @@ import {
   matching,
   measure,
   nullable,
+  pointId,
   list,
   Type,
   text,
@@ -102,6 +103,11 @@ export const MachineSpec = Type.Object({
   disruption: oneOf(DISRUPTIONS, { default: "restart" }),
   /** null: it is not checked. */
   health: nullable(MachineHealthCheck),
+  /**
+   * The point of this node from which its disk is made at its first start, and with `hasMemory` its memory.
+   * Absent: it is made from its image.
+   */
+  point: Type.Optional(Type.Object({ pointId: pointId(), hasMemory: Type.Boolean() })),
 });
 export type MachineSpec = Message<typeof MachineSpec>;
 

@@ -52,6 +52,8 @@ export const LINK_ROUTES = {
   receiveRest: { method: "POST", path: `/v1/machines/{id}/incoming/{move}/${PART_PATHS.rest}` },
   commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/commit" },
   discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
+  makePoint: { method: "PUT", path: "/v1/points/{point}" },
+  releasePoint: { method: "DELETE", path: "/v1/points/{point}" },
 } as const satisfies Readonly<Record<string, LinkRoute>>;
 
 export type LinkRouteName = keyof typeof LINK_ROUTES;

@@ -84,3 +84,4 @@ export const facts = () =>
   Type.Unsafe<Record<string, string | number | boolean>>({ type: "object", factsMax: FACTS_MAX, default: {} });
 
 export const machineId = () => matching(/^mach-[0-9a-f]{32}$/);
+export const pointId = () => matching(/^point-[0-9a-f]{32}$/);

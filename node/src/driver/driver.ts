@@ -3,8 +3,8 @@
  * of the control plane at scale. A third driver would change nothing outside this folder.
  *
  * What not every driver can do is a part that is null where it is missing: `memory`, `live` and `prepare` of
- * a driver, `memory`, `live`, `watchDisk`, `processorTime`, `fence` and `successor` of a VM. Machines do
- * without it.
+ * a driver, `memory`, `live`, `points`, `watchDisk`, `processorTime`, `fence` and `successor` of a VM.
+ * Machines do without it.
  *
  * Always:
  * - a VM does not end when the node agent ends;
@@ -14,7 +14,7 @@
  */
 import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
-import type { Guest } from "../guest/guest.ts";
+import type { Guest, GuestConfiguration } from "../guest/guest.ts";
 import type { FenceLease } from "../host/fence-lease.ts";
 import type { Extent } from "../images/blocks.ts";
 import type { PageRecord } from "../memory/memory-file.ts";
@@ -115,6 +115,8 @@ export interface Vm {
   readonly memory: VmMemory | null;
   /** null: it cannot be moved while it runs. */
   readonly live: VmLive | null;
+  /** null: it cannot be branched while it runs. */
+  readonly points: VmPoints | null;
   /**
    * Begins to watch what the VM writes to its disk's file. `boot`: the request of its boot. null: it cannot
    * be watched.
@@ -176,6 +178,44 @@ export interface VmLive {
   /** The state of the devices of the paused VM, which `WaitingVm.load` takes. */
   devices(boot: BootRequest): Promise<Buffer>;
   unpause(): Promise<void>;
+}
+
+/** How a VM that runs is copied at one instant. */
+export interface VmPoints {
+  /**
+   * Prepares the copy while the guest runs. Rejects when it cannot be made; with SuspendRefused the reason is
+   * for the machine's owner.
+   */
+  begin(request: PointRequest, signal: AbortSignal): Promise<BegunPoint>;
+}
+
+export interface PointRequest {
+  /** The request of the VM's boot. */
+  readonly boot: BootRequest;
+  /** The machine's directory. */
+  readonly directory: string;
+  /** The point's directory, for its memory. */
+  readonly pointDirectory: string;
+  /** An empty disk, on top of the VM's, to which the guest writes after that instant. */
+  readonly overlayPath: string;
+  /** A new random id, which `KeptMemory` repeats; null: only the disk is copied. */
+  readonly memoryId: string | null;
+}
+
+/** `take` comes after `copy` and before `finish`. One of `finish` and `discard` is the last call. */
+export interface BegunPoint {
+  /** Whether the guest writes to the overlay now. */
+  readonly isOnTop: boolean;
+  /** Copies the guest's memory while it runs, until little is left. */
+  copy(signal: AbortSignal): Promise<void>;
+  /**
+   * Pauses the guest, takes the rest, puts the overlay on top of its disk and continues it. Resolves with how
+   * many milliseconds it was paused. When it rejects, the guest runs on.
+   */
+  take(): Promise<number>;
+  /** Resolves with the bytes of the memory's file when that is on the disk; 0: there is none. */
+  finish(): Promise<number>;
+  discard(): Promise<void>;
 }
 
 /** What ends a VM at the end of the driver's lease, also when no agent runs. */
@@ -292,6 +332,9 @@ export interface SuspendRequest {
   readonly memoryId: string;
 }
 
+/** The configuration of a guest's network; null where it is used: the guest has none. */
+export type GuestAddressing = Pick<GuestConfiguration, "address" | "nameservers">;
+
 /** The memory of a VM that was suspended. */
 export interface KeptMemory {
   readonly directory: string;
@@ -307,6 +350,12 @@ export interface KeptMemory {
   used(): Promise<void>;
   /** Called right before the VM runs, with that time in epoch milliseconds. */
   onRunning(at: number): void;
+  /**
+   * Makes the guest this machine, when the memory was copied from another one. Called when the guest has
+   * answered, and before anything else reaches it and it reaches anything; its programs wait for that. When
+   * it rejects, the VM is killed.
+   */
+  readonly becomes?: (guest: Guest, network: GuestAddressing | null) => Promise<void>;
 }
 
 /** Identities of the files that a memory depends on. They change when a file is written to or replaced. */

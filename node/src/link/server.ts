@@ -34,6 +34,7 @@ import {
   OWN_LINK_VERSIONS,
   versionRefusal,
 } from "@flotilla/contract/link/version";
+import type { Branches } from "../branches/branches.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import type { Incoming } from "../moves/incoming.ts";
@@ -61,6 +62,7 @@ import {
   sendPart,
 } from "./moves.ts";
 import type { Peer } from "./parking.ts";
+import { makePoint, releasePoint } from "./points.ts";
 
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
 const WAIT_MS_MAX = 10 * 60_000;
@@ -83,6 +85,7 @@ export interface LinkOptions {
   readonly fleet: Fleet;
   readonly incoming: Incoming;
   readonly replacements: Replacements;
+  readonly branches: Branches;
   readonly images: Images;
   /** What machines that leave need. */
   readonly outgoing: OutgoingDeps;
@@ -185,6 +188,8 @@ class Link {
     receiveRest: (exchange) => receivePart("rest", exchange, this.#options),
     commitIncoming: (exchange) => commitIncoming(exchange, this.#options),
     discardIncoming: (exchange) => discardIncoming(exchange, this.#options),
+    makePoint: (exchange) => makePoint(exchange, this.#options),
+    releasePoint: (exchange) => releasePoint(exchange, this.#options),
   };
 
   constructor(options: LinkOptions) {

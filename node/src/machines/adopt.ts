@@ -14,7 +14,7 @@
  * Always: no disk is deleted here, and no VM that may belong to a machine is ended. Files of one machine that
  * cannot be used or removed affect no other. If the process dies in the middle, the next run does the same.
  */
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { mkdir, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -26,6 +26,7 @@ import {
   bootDirectoryName,
   bootsPathOf,
   DISK_NAME,
+  diskPathOf,
   isMachineDirectory,
   JOURNAL_NAME,
   LOGS_NAME,
@@ -57,6 +58,7 @@ export interface Adoption {
 export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Adoption> {
   const { log, driver, liveBoots, machinesDirectory, runs } = deps;
   await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });
+  await deps.points.open();
   let removed = 0;
   const lost: LostMachine[] = [];
   const boots = new Set<string>();
@@ -86,6 +88,7 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
   runs.closeAllBut(new Set([...boots, ...liveBoots]), { endedAt: deps.lastAliveAt ?? 0, cause: "unseen" });
   fleet.resume();
   const swept = await driver.sweep(liveBoots);
+  await fleet.collectPoints();
   const observed = await fleet.adopted(ADOPTION_WAIT_MS);
   const running = observed.filter(({ state }) => state === "running").length;
   return { machines: observed.length, running, swept, removed };
@@ -97,11 +100,24 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
  */
 async function restore(fleet: Fleet, deps: MachineDeps, read: Journal): Promise<number> {
   const removed = await removeUnaccounted(join(deps.machinesDirectory, read.machineId), read, deps.log);
-  const journal = await accountForDisk(fleet, deps, read);
+  const journal = await accountForDisk(fleet, deps, await accountForLayers(deps, read));
   if (journal === undefined) return removed;
   fleet.restore(journal);
   recordRuns(deps, journal);
   return removed;
+}
+
+/**
+ * An agent that was killed while it made a point may have named the layer before the disk was on top of it:
+ * the disk is the layer then.
+ */
+async function accountForLayers({ points, machinesDirectory }: MachineDeps, journal: Journal): Promise<Journal> {
+  const [nearest, ...others] = journal.layers ?? [];
+  if (nearest === undefined || !journal.hasDisk) return journal;
+  const inodeOf = async (path: string): Promise<bigint> => (await stat(path, { bigint: true })).ino;
+  const layer = await inodeOf(points.layerPathOf(nearest));
+  const disk = await inodeOf(diskPathOf(join(machinesDirectory, journal.machineId)));
+  return layer === disk ? { ...journal, layers: others } : journal;
 }
 
 /** Opens the run of a machine that the machine's journal knows and the journal of runs may not. */

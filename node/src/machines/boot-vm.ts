@@ -59,11 +59,13 @@ export interface BootFacts {
   readonly bootId: string;
   /** The file that the machine's disk is based on; null when it is missing. */
   readonly root: RootFile | null;
+  /** The files between the machine's disk and that, nearest first. */
+  readonly layerPaths: readonly string[];
   readonly uid: number;
 }
 
 /** The request to the driver. */
-export function bootRequest({ spec, directory, bootId, root, uid }: BootFacts): BootRequest {
+export function bootRequest({ spec, directory, bootId, root, layerPaths, uid }: BootFacts): BootRequest {
   const { machineId, cpus, memoryMb, diskGb, network, ports } = spec;
   return {
     machineId,
@@ -73,7 +75,7 @@ export function bootRequest({ spec, directory, bootId, root, uid }: BootFacts): 
     memoryMb,
     diskPath: diskPathOf(directory),
     diskBytes: diskBytes(diskGb, root?.rootBytes ?? 0),
-    backingPaths: root === null ? [] : [root.rootPath],
+    backingPaths: root === null ? [] : [...layerPaths, root.rootPath],
     uid,
     network,
     publishedPorts: ports.map(({ port }) => port),

@@ -19,6 +19,7 @@ import {
   type SuspendedMachines,
 } from "@flotilla/contract/link/link";
 import { every } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { PausedVm } from "../driver/driver.ts";
@@ -199,6 +200,26 @@ export class Fleet {
     this.#deps.driver.lease.renew(sentAt + FENCE_MS);
   }
 
+  /**
+   * The layers that machines' disks are on top of. Throws before all journals have been read. A machine whose
+   * journal is lost names them nowhere: nothing is collected while there is one.
+   */
+  layersInUse(): readonly string[] {
+    if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
+    if (this.#all().some((machine) => machine instanceof UnreadableMachine))
+      throw new Error("the disks of a machine are not known");
+    return this.#supervised.flatMap(({ known }) => known.journal.layers ?? []);
+  }
+
+  /** Removes what no point and no machine needs any more. Logs why not. */
+  async collectPoints(): Promise<void> {
+    try {
+      await this.#deps.points.collect(() => this.layersInUse());
+    } catch (error) {
+      this.#deps.log.warn({ reason: messageOf(error) }, "files of points are kept that may not be needed");
+    }
+  }
+
   /** All journals have been read. */
   finishRestoring(): void {
     this.#isRestored = true;
@@ -215,7 +236,8 @@ export class Fleet {
     const isUnknown = machines.some((machine) => machine instanceof UnreadableMachine && machine.imageDigest === null);
     const all = isUnknown ? (await images.list()).map(({ digest }) => digest) : [];
     const digests = machines.map(({ imageDigest }) => imageDigest).filter((digest) => digest !== null);
-    return new Set([...digests, ...all, ...prepared.imageDigests, ...[...imagesArriving.values()].flat()]);
+    const ofPoints = this.#deps.points.list().map(({ imageDigest }) => imageDigest);
+    return new Set([...digests, ...ofPoints, ...all, ...prepared.imageDigests, ...[...imagesArriving.values()].flat()]);
   }
 
   /**
@@ -308,6 +330,7 @@ export class Fleet {
     this.#supervisors.delete(machineId);
     if (uid !== null) this.#deps.users.free(uid);
     this.#remember(machineId, generation);
+    void this.collectPoints();
   }
 
   #remember(machineId: string, generation: number): void {

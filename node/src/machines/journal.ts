@@ -53,6 +53,11 @@ export interface JournaledBoot {
   readonly workload?: readonly string[] | null;
   /** Names its VMM and the directory of that, since the VMM was replaced; absent: the boot's id does. */
   readonly vmmId?: string;
+  /**
+   * Its guest continues the memory of another machine, and has not confirmed yet that it is this one: an
+   * agent that finds it ends it. Absent: false.
+   */
+  readonly isUnconfirmed?: boolean;
 }
 
 /** What a boot's VMM and its directory are called. */
@@ -74,6 +79,8 @@ export interface Journal {
    * size.
    */
   readonly rootName?: string | null;
+  /** The points whose disks its own is on top of, nearest first; absent: there is only the image's file. */
+  readonly layers?: readonly string[];
   /** The move with which the disk came to this node; absent or null: it was made here. */
   readonly arrivedBy?: string | null;
   readonly boot: JournaledBoot | null;
@@ -110,6 +117,8 @@ export interface JournaledMemory {
   readonly keepsCommands?: boolean;
   /** What its files are here, when it came from another node; null or absent: it was saved here. */
   readonly moved?: MemoryFiles | null;
+  /** The point that it is of, whose machine its guest is until it is configured; absent: it is this one's. */
+  readonly pointId?: string;
 }
 
 export interface SuspendRefusal {

@@ -109,6 +109,11 @@ async function keepUnreadable(fleet: Fleet, deps: MachineDeps, traces: Traces, t
 export async function accountForDisk(fleet: Fleet, deps: MachineDeps, journal: Journal): Promise<Journal | undefined> {
   const directory = join(deps.machinesDirectory, journal.machineId);
   const names: readonly string[] = await readdir(directory);
+  // It was being made on top of a point, and no VM has had it: it is made again.
+  if (!journal.hasDisk && (journal.layers ?? []).length > 0) {
+    await rm(diskPathOf(directory), { force: true });
+    return journal;
+  }
   if (journal.hasDisk || journal.desired === "absent" || !names.includes(DISK_NAME)) return journal;
   const imageDigest = await digestOf(deps, directory);
   if (imageDigest !== null)

@@ -2,6 +2,7 @@
  * The dependencies that all machines of a node share: drivers, files, limits and callbacks. Each supervisor
  * receives them.
  */
+import { dirname, join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { NewEvent } from "@flotilla/contract/event-types";
@@ -13,6 +14,7 @@ import { HostStop } from "./host-stop.ts";
 import { BootSlots } from "./boot-slots.ts";
 import { MemoryBases } from "./memory-bases.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
+import { Points } from "../points/points.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared/prepared-vms.ts";
 import type { RunJournal } from "./run-journal.ts";
 
@@ -45,6 +47,7 @@ export interface MachineDeps {
   readonly hostStop: HostStop;
   readonly prepared: PreparedVms;
   readonly memoryBases: MemoryBases;
+  readonly points: Points;
   readonly runs: RunJournal;
   /** Throws an Error for the machine's owner when the host has too little memory for another VM. */
   readonly ensureMemoryRoom: () => Promise<void>;
@@ -102,6 +105,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     imagesArriving: new Map(),
     hostStop: new HostStop(shared.clock),
     prepared,
+    points: new Points(join(dirname(machinesDirectory), "points"), shared.log),
     memoryBases: new MemoryBases({ memory: driver.memory, machinesDirectory }),
     bootSlots: new BootSlots(driver.concurrentStartsMax.boots),
     suspendSlots: new BootSlots(SUSPENDS_MAX),

@@ -9,13 +9,15 @@
  *   made again.
  * - An existing disk is never replaced: only the machine's removal deletes it, or the end of its move.
  */
-import { rename, stat } from "node:fs/promises";
+import { link, rename, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
 import type { MachineSpec } from "@flotilla/contract/link/link";
-import { GIB } from "../disks/disks.ts";
+import { type Disks, GIB } from "../disks/disks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type EnsureImageOptions, ensureImage } from "./ensure-image.ts";
-import type { Journal } from "./journal.ts";
-import { diskPathOf } from "./paths.ts";
+import type { Point } from "../points/points.ts";
+import type { Journal, JournaledMemory } from "./journal.ts";
+import { diskPathOf, MEMORY_NAMES } from "./paths.ts";
 import type { WaitingVm } from "./prepared/kinds.ts";
 import type { MachineDeps } from "./machine-deps.ts";
 
@@ -36,6 +38,37 @@ export class MachineDisk {
   /** Digest of the image that is held; null when there is none. */
   get heldDigest(): string | null {
     return this.#image?.digest ?? null;
+  }
+
+  /** The image of the point from which the disk is made. Resolves with what the journal is to name. */
+  async ensureImageOf({ imageDigest, rootName }: Point): Promise<Pick<Journal, "imageDigest" | "rootName">> {
+    await this.image(imageDigest);
+    return { imageDigest, rootName };
+  }
+
+  /**
+   * Makes the disk on top of the point's, and with `hasMemory` takes its memory. The journal names the
+   * layers.
+   */
+  async makeFrom(point: Point, hasMemory: boolean, { spec, uid }: NewDisk): Promise<JournaledMemory | null> {
+    const { disks, driver, points } = this.#deps;
+    const { pointId, memory, madeAt } = point;
+    const diskPath = diskPathOf(this.#directory);
+    await refuseSecondDisk(diskPath);
+    if (spec.diskGb !== point.diskGb) throw new Error(`its disk has ${point.diskGb} GB, as that of its point has`);
+    if (hasMemory && memory === null) throw new Error("its point has no memory");
+    const root = await this.root(spec, point);
+    const place = { diskPath, directory: this.#directory, root, layerPath: points.layerPathOf(pointId) };
+    if (!hasMemory || memory === null || driver.memory === null) {
+      await makeOnTop(disks, place, { spec, uid });
+      return null;
+    }
+    for (const name of MEMORY_NAMES)
+      await linkIfAny(join(points.directoryOf(pointId), name), join(this.#directory, name));
+    await makeOnTop(disks, place, { spec, uid });
+    const { memoryId, guestBootId, workload } = memory;
+    const moved = await driver.memory.files({ directory: this.#directory, diskPath });
+    return { memoryId, guestBootId, workload, suspendedAt: madeAt, moved, pointId };
   }
 
   /** Finds or pulls the image. Resolves with its digest. */
@@ -91,6 +124,40 @@ export class MachineDisk {
     if (spec === null) throw new Error("the size of the machine's disk is not known yet");
     return await this.#deps.images.rootFor(image, spec.diskGb * GIB);
   }
+}
+
+interface NewDisk {
+  readonly spec: MachineSpec;
+  readonly uid: number;
+}
+
+interface OnTop {
+  readonly diskPath: string;
+  /** Where the disk will be. */
+  readonly directory: string;
+  readonly root: RootFile;
+  readonly layerPath: string;
+}
+
+/**
+ * Makes an empty disk on top of a layer. Its header names that, so that it is not taken for one on top of the
+ * image.
+ */
+export async function makeOnTop(
+  disks: Disks,
+  { diskPath, directory, root, layerPath }: OnTop,
+  { spec, uid }: NewDisk,
+): Promise<void> {
+  await disks.make({ diskPath, root, diskGb: spec.diskGb, uid });
+  await disks.rebase({ diskPath, directory, rootPath: layerPath });
+}
+
+/** Gives a file a second name. One that an earlier attempt made is replaced. */
+async function linkIfAny(from: string, to: string): Promise<void> {
+  await rm(to, { force: true });
+  await link(from, to).catch((error: unknown) => {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+  });
 }
 
 /** Throws when there is a disk that the journal does not know: its content is worth more than this start. */

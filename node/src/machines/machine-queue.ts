@@ -8,6 +8,7 @@
  *
  * Runs only while there is something to do. Nothing of it is on the disk.
  */
+import { orAborted } from "@flotilla/base/abort";
 import { dirname } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
 import type { DesiredState } from "@flotilla/contract/link/link";
@@ -84,6 +85,8 @@ export class MachineQueue {
     machine.isActing = true;
     machine.changed();
     try {
+      // A kill ends the point that is being made.
+      if (machine.branching !== null && action !== "kill") await orAborted(machine.branching, controller.signal);
       await ACTIONS[action](machine, controller.signal);
       this.#retries = 0;
       machine.log.debug({ action, when, ms: Math.round(clock.monotonic() - startedAt) }, "action done");

@@ -53,6 +53,8 @@ export class Machine {
   readonly leaving: Leaving;
   /** Its VMM is to be replaced; null: that was not requested. */
   replacing: Replacing | null = null;
+  /** Resolves when the point that is being made of it is made, or is not; null: none is. */
+  branching: Promise<void> | null = null;
   readonly templateRetry = new TemplateRetry();
   readonly watchers: Watchers;
   readonly #file: JournalFile;
@@ -167,6 +169,13 @@ export class Machine {
     const hasRun = boot !== null && (boot.runningSince !== null || (boot.guestBootId ?? null) !== null);
     if ((hasRun || restarts?.isUnderWay === true) && generation === latest) this.#restart(reason);
     else void this.update({ ending: { generation, kind: "failed", reason, reasonCode } });
+  }
+
+  /** The attempt has failed, and another one needs a request. */
+  failFinally(reason: string): void {
+    const { generation } = this.#journal;
+    this.log.warn({ generation, reason }, "the machine could not be run");
+    void this.update({ ending: { generation, kind: "failed", reason } });
   }
 
   /** The machine had run, and ended without a request. `silentMs`: how long its agent had not answered. */

@@ -81,6 +81,7 @@ export class Supervisor implements SupervisedMachine {
 
   async running(): Promise<RunningMachine | null> {
     const machine = this.#machine;
+    await machine.branching;
     if (this.access.guest === null || machine.replacing !== null) return null;
     const root = await diskRoot(machine);
     const { vm } = machine.held;

@@ -65,6 +65,8 @@ export async function describeOutgoing(
   const atRest = machine.atRest();
   const isStopped = atRest !== null;
   const { journal, directory } = machine.known;
+  if ((journal.layers ?? []).length > 0)
+    throw new UnknownPoint("the machine's disk is on top of those of branch points, which do not move");
   if (!journal.hasDisk) return { ...NOTHING, isStopped };
   const base = await diskBase(machine.known);
   const root = hasContent

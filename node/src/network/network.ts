@@ -261,6 +261,13 @@ export class GuestNetwork {
     };
   }
 
+  /** The guest's configuration in a network that will be opened with this policy. */
+  addressing(network: OpenRequest["network"]): Pick<VmNetwork, "address" | "nameservers"> {
+    const { mode, hosts } = policyOf(network);
+    const hasNames = mode === "open" || hosts.length > 0;
+    return { address: GUEST_ADDRESSING.address, nameservers: hasNames ? [GUEST_ADDRESSING.nameServer] : [] };
+  }
+
   /** A program that waits to do what `next` needs. */
   prepareNext(): PrestartedProgram {
     return new PrestartedProgram(inNamespaceOf(this.#pid, IP));

@@ -12,6 +12,7 @@ import { after } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { printEvent } from "@flotilla/contract/event-types";
 import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link/link";
+import { Branches } from "../../src/branches/branches.ts";
 import { fakeDisks } from "../../src/driver/fake/disks.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
 import { FakeDriver } from "../../src/driver/fake/index.ts";
@@ -27,6 +28,7 @@ import { Replacements } from "../../src/replacing/replacements.ts";
 export interface TestNode {
   readonly fleet: Fleet;
   readonly replacements: Replacements;
+  readonly branches: Branches;
   readonly deps: MachineDeps;
   readonly driver: FakeDriver;
   readonly images: FakeImages;
@@ -162,6 +164,7 @@ export async function startTestNode(
   return {
     fleet,
     replacements: new Replacements({ fleet, driver }),
+    branches: new Branches(fleet, deps),
     deps,
     driver,
     images,

@@ -47,6 +47,7 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
     fleet: node.fleet,
     incoming,
     replacements: node.replacements,
+    branches: node.branches,
     images: node.images,
     outgoing: deps,
     clock: node.clock,

@@ -182,6 +182,16 @@ export class FakeGuest implements Guest {
     return this.#closedBecause === null ? Promise.resolve() : Promise.reject(new Error(this.#closedBecause));
   }
 
+  /** Its commands run on: nothing of them is in its memory. */
+  async freeze(): Promise<void> {
+    if (this.#machine.environment["FAKE_FREEZE_FAIL"] !== undefined) throw new Error("FAKE_FREEZE_FAIL is set");
+    await this.ping();
+  }
+
+  thaw(): Promise<void> {
+    return this.ping();
+  }
+
   /** Its agent answers nothing, until it resolves: after `ms`, or at the end. */
   hang(ms = HANGS_MS): Promise<void> {
     this.#answers = this.#machine.clock.sleep(ms, this.#ending.signal);

@@ -33,10 +33,12 @@ import {
   type DiskWatch,
   type Driver,
   type DriverFacts,
+  type BegunPoint,
   type FoundVm,
   type DriverLive,
   type DriverMemory,
   type NextVm,
+  type PointRequest,
   type PreparedVm,
   type PrepareRequest,
   type ReplaceRequest,
@@ -47,6 +49,7 @@ import {
   type VmFence,
   type VmLive,
   type VmMemory,
+  type VmPoints,
   type VmRecord,
   type VmSuccessor,
 } from "../driver.ts";
@@ -377,6 +380,7 @@ class FakeVm implements Vm {
   readonly processorTime = null;
   readonly memory: VmMemory | null;
   readonly live: VmLive | null;
+  readonly points: VmPoints | null;
   readonly fence: VmFence | null;
   readonly successor: VmSuccessor | null;
   readonly exited: Promise<VmExit>;
@@ -419,6 +423,7 @@ class FakeVm implements Vm {
             devices: () => this.devices(),
             unpause: () => this.unpause(),
           };
+    this.points = isPlain ? null : { begin: async (request) => this.#beginPoint(request) };
     const isWatched = !isPlain && environment["FAKE_UNWATCHED"] === undefined;
     this.watchDisk = isWatched ? (boot) => this.#watchDisk(boot) : null;
     const gone = this.#gone.signal;
@@ -473,6 +478,42 @@ class FakeVm implements Vm {
     await writeMemory(directory, { memoryId, file, commands, files: this.#files.inMemory() });
     if (this.#hasEnded) throw new Error("the VM ended while its memory was saved");
     return pausedAt;
+  }
+
+  /** FAKE_POINT_FAIL: the step that fails. FAKE_POINT_MS: how long the VM is paused. */
+  #beginPoint({ pointDirectory, memoryId }: PointRequest): BegunPoint {
+    const { FAKE_POINT_FAIL: failsAt, FAKE_POINT_MS: ms = "0" } = this.#environment;
+    const failIf = (step: string): void => {
+      if (failsAt === step) throw new Error("FAKE_POINT_FAIL is set");
+      if (this.#hasEnded) throw new Error("the VM has ended");
+    };
+    failIf("begin");
+    let isOnTop = false;
+    let saved: SavedMemory | null = null;
+    return {
+      get isOnTop() {
+        return isOnTop;
+      },
+      copy: async () => failIf("copy"),
+      take: async () => {
+        failIf("take");
+        await this.#clock.sleep(Number(ms));
+        failIf("");
+        if (memoryId !== null) {
+          const file = { ...this.#file, isPaused: false };
+          saved = { memoryId, file, commands: [], files: this.#files.inMemory() };
+        }
+        isOnTop = true;
+        return Number(ms);
+      },
+      finish: async () => {
+        failIf("finish");
+        if (saved === null) return 0;
+        await writeMemory(pointDirectory, saved);
+        return JSON.stringify(saved).length;
+      },
+      discard: () => Promise.resolve(),
+    };
   }
 
   async pause(): Promise<number> {

@@ -40,7 +40,15 @@ export class FakeMemory implements DriverMemory {
       signal.throwIfAborted();
     }
     this.#host.filesOf(request.machineId).load(saved.files);
-    return this.#host.hold(request, file, memory.keepsCommands ? saved.commands : []);
+    const vm = this.#host.hold(request, file, memory.keepsCommands ? saved.commands : []);
+    try {
+      if (environment["FAKE_CLONE_FAIL"] !== undefined) throw new Error("FAKE_CLONE_FAIL is set");
+      await memory.becomes?.(vm.guest, null);
+      return vm;
+    } catch (error) {
+      await vm.kill();
+      throw error;
+    }
   }
 
   async describe(

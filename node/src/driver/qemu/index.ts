@@ -50,6 +50,7 @@ import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, type FoundVmm, isAlive, killNow, processorTimeOf, VmmFinder } from "./processes.ts";
 import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
+import { beginPoint } from "./point.ts";
 import { InstalledProgram } from "./program.ts";
 import { replaceVm } from "./replace.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
@@ -496,6 +497,9 @@ class QemuDriver implements Driver {
         },
         devices: (boot) => devicesState(vmm.control, boot.bootDirectory),
         unpause: () => vmm.unpause(),
+      },
+      points: {
+        begin: (request, signal) => beginPoint(vmm, request, { launcher: this.#launcher, templates, known, signal }),
       },
       watchDiskPause: (onChange) => vmm.watchDiskPause(onChange),
       processorTime: () => processorTimeOf(vmm.record.pid),

@@ -148,10 +148,11 @@ export class Launcher {
    * directory.
    */
   show(bootDirectory: string, paths: readonly string[]): Promise<readonly string[]> {
-    return Promise.all(paths.map((path, index) => this.#show(bootDirectory, path, `file-${index}${extname(path)}`)));
+    return Promise.all(paths.map((path, index) => this.showAs(bootDirectory, path, `file-${index}${extname(path)}`)));
   }
 
-  async #show(bootDirectory: string, path: string, name: string): Promise<string> {
+  /** The same of one file, with a name of the caller's. */
+  async showAs(bootDirectory: string, path: string, name: string): Promise<string> {
     const inside = relative(bootDirectory, path);
     if (!inside.startsWith("..")) return join(VIEW.boot, inside);
     const second = join(bootDirectory, name);
@@ -263,12 +264,13 @@ export class Launcher {
   }
 
   /**
-   * Connects to the guest and waits for its agent's hello. Without `keepsCommands` every command in it ends.
+   * Connects to the guest and waits for its agent's hello. Without `keepsCommands` every command in it ends,
+   * unless it is a copy: its programs wait until it is another machine.
    */
   async guest(
     launch: Pick<Launch, "bootDirectory" | "uid">,
     signal: AbortSignal,
-    { keepsCommands = false } = {},
+    { keepsCommands = false, isClone = false } = {},
   ): Promise<Guest> {
     const place = { path: join(launch.bootDirectory, "guest.sock"), uid: this.uidOf(launch) };
     const bulk = await openBulkDisk({ ...place, path: bulkPathIn(launch.bootDirectory) });
@@ -276,7 +278,14 @@ export class Launcher {
       await bulk?.close();
       throw error;
     });
-    return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, keepsCommands, bulk });
+    return connectGuest(channel, {
+      helloTimeoutMs: HELLO_MS_MAX,
+      signal,
+      clock: this.clock,
+      keepsCommands,
+      isClone,
+      bulk,
+    });
   }
 
   /**

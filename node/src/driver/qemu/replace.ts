@@ -117,7 +117,7 @@ async function keepBase(
 }
 
 /** The memory of the guest, as it is read from the old VMM. */
-interface Source {
+export interface Source {
   /** null: it cannot be watched, and is read only in the pause. */
   readonly watch: MemoryWatch | null;
   /** Everything that differs from the base, of a guest that is paused. */
@@ -125,7 +125,7 @@ interface Source {
   end(): void;
 }
 
-async function openSource(
+export async function openSource(
   vmm: Vmm,
   range: MemoryRange,
   { launcher, hasBase }: Pick<LiveContext, "launcher"> & { readonly hasBase: boolean },

@@ -28,6 +28,52 @@ export async function announceSize(qmp: Qmp, bytes: number): Promise<void> {
   await qmp.execute("block_resize", { "node-name": ROOT_NODE, size: bytes });
 }
 
+/** A disk on top of the one that the guest has, which it does not write to yet. */
+export interface AddedLayer {
+  /** The nodes of the disk on top now, and of the new one. */
+  readonly node: string;
+  readonly overlay: string;
+}
+
+/** Opens an empty disk, as the VMM sees it, which is to be on top of the guest's. */
+export async function addLayer(qmp: Qmp, path: string): Promise<AddedLayer> {
+  const node = await topNode(qmp);
+  const overlay = layerName(numberOf(node) + 1);
+  const file = { driver: "file", filename: path, discard: "unmap" };
+  await qmp.execute("blockdev-add", { driver: "qcow2", "node-name": overlay, discard: "unmap", file, backing: null });
+  return { node, overlay };
+}
+
+/** The paused guest writes to the added disk from now on. */
+export async function switchToLayer(qmp: Qmp, { node, overlay }: AddedLayer): Promise<void> {
+  await qmp.execute("blockdev-snapshot", { node, overlay });
+}
+
+/** Closes a disk that did not get on top. */
+export async function removeLayer(qmp: Qmp, { overlay }: AddedLayer): Promise<void> {
+  await qmp.execute("blockdev-del", { "node-name": overlay });
+}
+
+/**
+ * The node of the disk that the guest writes to. An agent that was killed may have left one that did not get
+ * on top: that can be removed, which QEMU refuses for one that is in use.
+ */
+async function topNode(qmp: Qmp): Promise<string> {
+  const nodes = (await qmp.execute("query-named-block-nodes", { flat: true })) as readonly { "node-name"?: unknown }[];
+  const numbers = nodes.map((node) => numberOf(String(node["node-name"]))).filter((number) => number > 0);
+  const last = Math.max(0, ...numbers);
+  if (last === 0) return DISK_NODE;
+  const isLeft = await removeLayer(qmp, { node: DISK_NODE, overlay: layerName(last) }).then(
+    () => true,
+    () => false,
+  );
+  return isLeft ? topNode(qmp) : layerName(last);
+}
+
+const layerName = (number: number): string => `layer-${number}`;
+/** 0: the disk with which the VMM was started. */
+const numberOf = (node: string): number => Number(/^layer-([0-9]{1,6})$/.exec(node)?.[1] ?? 0);
+
 /** Attaches the placeholder again, and closes the disk's files. */
 export async function detachDisk(qmp: Qmp): Promise<void> {
   const options = [{ driver: "raw", "node-name": ROOT_NODE, file: "placeholder" }];

@@ -19,6 +19,7 @@
 import { constants } from "node:fs";
 import { type FileHandle, link, open, readFile, rename, rm, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
+import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Guest } from "../../guest/guest.ts";
@@ -43,7 +44,7 @@ import type { Templates } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
 
 /** The files in a machine's directory. */
-const memoryPathOf = (directory: string): string => join(directory, "memory");
+export const memoryPathOf = (directory: string): string => join(directory, "memory");
 export const memoryBasePathOf = (directory: string): string => join(directory, "memory-base");
 
 const MIB = 2 ** 20;
@@ -64,7 +65,7 @@ const RUN_STATE_BYTES = 100;
 const PAUSED = "paused";
 
 /** What the memory depends on. It can be loaded only where all of it is the same. */
-interface MemoryHeader {
+export interface MemoryHeader {
   readonly memoryId: string;
   readonly format: string;
   readonly cpus: number;
@@ -168,7 +169,7 @@ async function write(path: string, { header, state, pages, hasBase, signal }: Wr
 }
 
 /** Refuses before the pause what would fail in it. */
-async function ensureSpace(vmm: Vmm, memoryMb: number, directory: string): Promise<void> {
+export async function ensureSpace(vmm: Vmm, memoryMb: number, directory: string): Promise<void> {
   const anonymous = /^RssAnon:\s+(\d+) kB$/m.exec(await readFile(`/proc/${vmm.record.pid}/status`, "utf8"))?.[1];
   const needed = Math.min(Number(anonymous ?? 0) * 1024, memoryMb * MIB) + FREE_BYTES_KEPT;
   const { bavail, bsize } = await statfs(directory);
@@ -257,7 +258,7 @@ export function mappingAt(maps: string, address: number): { readonly inode: bigi
 }
 
 /** Changes when the file is written to or replaced. */
-async function identityOf(path: string): Promise<string> {
+export async function identityOf(path: string): Promise<string> {
   const { ino, size, mtimeNs } = await stat(path, { bigint: true });
   return `${ino} ${size} ${mtimeNs}`;
 }
@@ -448,7 +449,10 @@ async function load(vmm: Vmm, { request, memory, reader, state, launcher, signal
     memory.onRunning(launcher.clock.now());
     await qmp.execute("cont");
     const { keepsCommands } = memory;
-    const guest = await launcher.guest({ bootDirectory, uid }, either, { keepsCommands });
+    const isClone = memory.becomes !== undefined;
+    const guest = await launcher.guest({ bootDirectory, uid }, either, { keepsCommands, isClone });
+    const addressing = guestNetwork?.addressing(network) ?? null;
+    if (memory.becomes !== undefined) await orAborted(memory.becomes(guest, addressing), either);
     // A guest whose agent does not answer reaches nothing.
     await guestNetwork?.open({ machineId, network, publishedPorts });
     return { vmm, guest, guestNetwork };

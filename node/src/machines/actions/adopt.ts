@@ -24,6 +24,11 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   const { boot, desired } = machine.journal;
   if (boot === null) return;
   const hasRun = boot.runningSince !== null;
+  if (boot.isUnconfirmed === true) {
+    // Its programs may still be those of another machine, and a hello would let them run.
+    held.state = "unreachable";
+    return machine.failFinally("its node's agent ended while it was started from its point");
+  }
   if (boot.isPaused === true) return await adoptPaused(machine, boot, signal);
   if (!hasRun && desired === "stopped") {
     // A clean shutdown would save nothing, and the guest agent may take long to answer.

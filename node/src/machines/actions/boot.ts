@@ -120,8 +120,9 @@ export async function rootBytes(machine: Machine): Promise<number> {
 export function requestOf(machine: Machine, bootId: string, root: RootFile | null): BootRequest {
   const { directory, journal } = machine;
   const fence = requestedFence(journal, bootId);
+  const layerPaths = (journal.layers ?? []).map((layer) => machine.deps.points.layerPathOf(layer));
   return {
-    ...bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid }),
+    ...bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, layerPaths, uid: journal.uid }),
     ...(fence === undefined ? {} : { fence }),
   };
 }

@@ -4,7 +4,8 @@
  * A crash before the end leaves a boot without `runningSince` in the journal: its guest is configured again.
  */
 import { randomBytes } from "node:crypto";
-import type { Vm } from "../../driver/driver.ts";
+import type { GuestAddressing, Vm } from "../../driver/driver.ts";
+import type { GuestConfiguration } from "../../guest/guest.ts";
 import { guestConfiguration } from "../configuration.ts";
 import { configureVm } from "../configure-vm.ts";
 import type { JournaledBoot } from "../journal.ts";
@@ -34,20 +35,26 @@ export async function configure(machine: Machine, signal: AbortSignal): Promise<
 
 /** Sends the guest its identity, clock and network. Resolves with the machine's workload. */
 export async function configureGuest(machine: Machine, vm: Vm, signal: AbortSignal): Promise<readonly string[] | null> {
+  const configuration = await configurationOf(machine, vm.network);
+  await configureVm(vm, configuration, machine.deps.clock, signal);
+  const image = (await machine.disk.image(machine.journal.imageDigest)).configuration;
+  return workloadCommand(machine.requiredSpec(), image);
+}
+
+/** What makes a guest this machine now. */
+export async function configurationOf(machine: Machine, network: GuestAddressing | null): Promise<GuestConfiguration> {
   const { driver, clock } = machine.deps;
   const image = (await machine.disk.image(machine.journal.imageDigest)).configuration;
-  const spec = machine.requiredSpec();
-  const configuration = guestConfiguration({
-    spec,
+  const bytes = await rootBytes(machine);
+  return guestConfiguration({
+    spec: machine.requiredSpec(),
     image,
     rootDevice: driver.facts.rootDevice,
-    rootBytes: await rootBytes(machine),
-    network: vm.network,
+    rootBytes: bytes,
+    network,
     now: clock.now(),
     entropy: randomBytes(64),
   });
-  await configureVm(vm, configuration, clock, signal);
-  return workloadCommand(spec, image);
 }
 
 /** Discards a template that killed a guest, and the VMs prepared from it. In the background. */

@@ -18,13 +18,15 @@ import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import type { Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { SuspendRefusalCode } from "@flotilla/contract/link/link";
-import { SuspendRefused } from "../../driver/driver.ts";
+import { type GuestAddressing, type KeptMemory, SuspendRefused } from "../../driver/driver.ts";
 import { makeBootId } from "../boot-vm.ts";
+import type { Guest } from "../../guest/guest.ts";
 import { applyFence, hasFence } from "../fence.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { MEMORY_NAMES } from "../paths.ts";
 import { BOOT_DEADLINE_MS, begin, diskRoot, ensureMayBegin, requestOf, takeSlot } from "./boot.ts";
+import { configurationOf } from "./configure.ts";
 import { endsWithHost, kill } from "./end.ts";
 
 /** How long the agent of a resumed guest may take to answer, also on a host with much load. */
@@ -32,6 +34,8 @@ const ANSWER_DEADLINE_MS = 60_000;
 /** How long the guest may write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
 /** Time from the beginning to the saved memory. The server abandons a stop later. */
+/** How long the guest of a clone may take to become it. */
+const BECOME_DEADLINE_MS = 30_000;
 const SUSPEND_DEADLINE_MS = 4 * 60_000;
 
 /** The machine has no boot or VM any more when its VM ended meanwhile; the plan sees that. */
@@ -119,7 +123,7 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
   const root = await diskRoot(machine);
   machine.releaseSlot = await takeSlot(machine, "boot", signal);
   const startedAt = clock.monotonic();
-  const { memoryId, guestBootId, workload, suspendedAt, keepsCommands = false, moved = null } = memory;
+  const { memoryId, guestBootId, workload, suspendedAt, keepsCommands = false, moved = null, pointId } = memory;
   const bootId = makeBootId();
   const begun: JournaledBoot = {
     ...begin(machine),
@@ -145,28 +149,45 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     const request = { ...requestOf(machine, bootId, root), mayBegin };
     await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
     deadline.signal.throwIfAborted();
-    const used = (): Promise<void> => machine.update({ memory: null });
+    const ofPoint = pointId === undefined ? {} : { isUnconfirmed: true };
+    const used = (): Promise<void> => machine.update({ memory: null, boot: { ...begun, ...ofPoint } });
+    const becomes: KeptMemory["becomes"] = (guest, network) => becomeMachine(machine, guest, network);
     const vm = await driver.memory.resume(
       request,
-      { directory, memoryId, keepsCommands, moved, used, onRunning },
+      { directory, memoryId, keepsCommands, moved, used, onRunning, ...(pointId !== undefined && { becomes }) },
       AbortSignal.any([deadline.signal, answer.signal]),
     );
     if (machine.isReleased) return vm.release();
+    // A clone has confirmed that it is this machine.
     void machine.update({ boot: { ...begun, record: vm.record, isFenced: hasFence(vm) } });
     machine.timings.note({ bootMs: clock.monotonic() - startedAt });
     machine.held.hold(vm);
     void applyFence(machine);
-    machine.event({ type: "machine.resumed", data: { suspendedAt: new Date(suspendedAt).toISOString() } });
+    if (pointId === undefined)
+      machine.event({ type: "machine.resumed", data: { suspendedAt: new Date(suspendedAt).toISOString() } });
     await removeMemory(machine);
   } catch (error) {
     signal.throwIfAborted();
     // It is loaded when a server answers.
     if (machine.isCutOff) throw error;
     if (runs.isOpen(bootId)) machine.held.endCause ??= "unresponsive";
-    await loseMemory(machine, messageOf(error));
+    // A clone is not started with less than its point has, and its programs may have run.
+    if (pointId === undefined) await loseMemory(machine, messageOf(error));
+    else machine.failFinally(`it could not be started from its point: ${messageOf(error)}`);
   } finally {
     (silence as Timer | null)?.cancel();
     deadline.dispose();
+  }
+}
+
+/** The guest continues as this machine; a guest that does not say so must not be served. */
+async function becomeMachine(machine: Machine, guest: Guest, network: GuestAddressing | null): Promise<void> {
+  const limit = deadlineSignal(machine.deps.clock, BECOME_DEADLINE_MS);
+  try {
+    const configuration = await configurationOf(machine, network);
+    await orAborted(guest.configure({ ...configuration, isClone: true }), limit.signal);
+  } finally {
+    limit.dispose();
   }
 }
 

@@ -1,0 +1,50 @@
+/**
+ * Messages of branch points: instants of machines on a node, from which it starts clones.
+ *
+ *     PUT    /v1/points/{point}   PointRequest → MadePoint; 404 no such machine, 409 `not_running` or `refused`,
+ *                                 507 `no_space`
+ *     DELETE /v1/points/{point}   200 {}, also of a point that the node does not have
+ *
+ * Always:
+ * - A point that exists is answered again, whatever the request says: its id names one instant.
+ * - A machine from a point (`MachineSpec.point`) has what it needs of it when it has run once; the point may
+ *   be deleted then.
+ */
+import {
+  clipped,
+  clippedList,
+  instant,
+  machineId,
+  measure,
+  type Message,
+  nullable,
+  pointId,
+  Type,
+} from "./vocabulary.ts";
+
+const LAYERS_MAX = 64;
+
+/** The body of `PUT /v1/points/{point}`. */
+export const PointRequest = Type.Object({
+  machineId: machineId(),
+  /** Whether its memory is kept, so that clones continue its programs. */
+  hasMemory: Type.Boolean(),
+});
+export type PointRequest = Message<typeof PointRequest>;
+
+export const MadePoint = Type.Object({
+  pointId: pointId(),
+  machineId: machineId(),
+  madeAt: instant(),
+  /** What the files of the point take. */
+  bytes: measure(Number.MAX_SAFE_INTEGER),
+  memoryBytes: measure(Number.MAX_SAFE_INTEGER),
+  /** How long the machine was paused; 0: it did not run. */
+  pausedMs: measure(),
+  /** What its memory depends on, as NodeFacts has it; null: it has none. */
+  format: nullable(clipped(128)),
+  imageDigest: clipped(128),
+  /** The points of which it needs the disks as well, nearest first. */
+  layers: clippedList(pointId(), LAYERS_MAX),
+});
+export type MadePoint = Message<typeof MadePoint>;
