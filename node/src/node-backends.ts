@@ -14,7 +14,7 @@ import type { NodeResources } from "@flotilla/contract/link/link";
 import type { NewEvent } from "@flotilla/contract/event-types";
 import type { NodeConfig } from "./config.ts";
 import type { Disks } from "./disks/disks.ts";
-import { qcow2Disks } from "./disks/disks.ts";
+import { openQcow2Disks } from "./disks/disks.ts";
 import type { Driver } from "./driver/driver.ts";
 import { fakeDisks } from "./driver/fake/disks.ts";
 import { FakeImages } from "./driver/fake/images.ts";
@@ -98,9 +98,10 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
     throw new Error("the qemu driver runs each machine as a separate user, so the node agent must run as root");
   }
   const guestFiles = await makeGuestFiles(config.cacheDirectory);
+  const launcher = join(guestFiles.directory, JAIL_NAME);
   const images = await openImages({
     directory: config.imagesDirectory,
-    launcher: join(guestFiles.directory, JAIL_NAME),
+    launcher,
     cacheDirectory: config.cacheDirectory,
     arch: nodeArch(),
     allowedRegistries: config.allowedRegistries,
@@ -128,7 +129,7 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBacken
   return {
     driver: await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator, network, clock, log }),
     images,
-    disks: qcow2Disks,
+    disks: openQcow2Disks({ launcher, clock }),
     observeResources: makeResourceObserver(nodeDirectory),
     closeToGuests: (places) => network.closed.close(places),
     prepareImages: async () => {

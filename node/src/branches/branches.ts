@@ -22,15 +22,16 @@ import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { MadePoint } from "@flotilla/contract/link/points";
 import { type BegunPoint, SuspendRefused } from "../driver/driver.ts";
+import { collapse, LAYERS_ENOUGH } from "../machines/collapsing.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import type { Machine } from "../machines/machine.ts";
 import type { MachineDeps } from "../machines/machine-deps.ts";
 import { makeOnTop } from "../machines/machine-disk.ts";
-import type { KnownMachine, RunningMachine } from "../machines/node-machine.ts";
+import type { KnownMachine, RunningMachine, SupervisedMachine } from "../machines/node-machine.ts";
 import { diskPathOf } from "../machines/paths.ts";
 import type { Point, PointMemory } from "../points/points.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
-import { type PointFacts, refusalOf } from "./refusal.ts";
+import { LAYERS_MAX, type PointFacts, refusalOf } from "./refusal.ts";
 
 /** Everything together, most of it while the machine runs. */
 const POINT_DEADLINE_MS = 60_000;
@@ -93,9 +94,9 @@ export class Branches {
       throw new PointRefused("not_found", `machine ${wanted.machineId} is not on this node`);
     if (this.#fleet.layersInUse().includes(wanted.pointId))
       throw new PointRefused("refused", "an attempt to make the point was interrupted: use another id");
-    let running = await found.running();
+    let running = await readyToBranch(found);
     // Another one may have begun meanwhile.
-    while (running !== null && running.machine.branching !== null) running = await found.running();
+    while (running !== null && running.machine.branching !== null) running = await readyToBranch(found);
     const machine = running?.machine ?? found.atRest();
     refuse(found.known, { running, isAtRest: found.atRest() !== null, hasMemory: wanted.hasMemory });
     if (machine === null) throw new PointRefused("not_running", "the machine does not run");
@@ -103,6 +104,7 @@ export class Branches {
     const { promise, resolve } = Promise.withResolvers<void>();
     machine.branching = promise;
     try {
+      await machine.collapsing?.end();
       return await new Making(machine, running, wanted).make();
     } catch (error) {
       throw asRefusal(error);
@@ -110,9 +112,27 @@ export class Branches {
       machine.branching = null;
       resolve();
       if (this.#deps.points.find(wanted.pointId) === undefined) await this.#fleet.collectPoints();
+      void collapseIfLong(found);
     }
   }
 }
+
+/** Its disk has room for another layer, unless that cannot be. */
+async function readyToBranch(found: SupervisedMachine): Promise<RunningMachine | null> {
+  const running = await found.running();
+  if (running === null || layersOf(found.known) < LAYERS_MAX) return running;
+  await collapse(running).catch(() => undefined);
+  return await found.running();
+}
+
+/** In the background. The next point ends it, so it is begun long before there are too many. */
+async function collapseIfLong(found: SupervisedMachine): Promise<void> {
+  if (layersOf(found.known) < LAYERS_ENOUGH) return;
+  const running = await found.running();
+  if (running !== null) await collapse(running).catch(() => undefined);
+}
+
+const layersOf = ({ journal }: Pick<KnownMachine, "journal">): number => journal.layers?.length ?? 0;
 
 interface Asked {
   readonly running: RunningMachine | null;
@@ -132,7 +152,7 @@ function refuse({ journal, leaving }: KnownMachine, { running, isAtRest, hasMemo
     isHostStopping: machine?.deps.hostStop.isStopping === true,
     hasMemory,
     canBranch: vm !== null && vm.points !== null && (!hasMemory || vm.guest.freeze !== undefined),
-    layers: journal.layers?.length ?? 0,
+    layers: layersOf({ journal }),
   } satisfies PointFacts;
   const refusal = refusalOf(facts);
   if (refusal !== null) throw new PointRefused(refusal.code, refusal.reason);

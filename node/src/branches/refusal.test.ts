@@ -69,7 +69,7 @@ test("the reason is the one that lasts longest", () => {
   }
   assert.deepEqual(reasons, [
     "the machine moves to another node",
-    `its disk is on top of ${LAYERS_MAX} others, which is as many as may be`,
+    `its disk is on top of ${LAYERS_MAX} others: they become one while the machine runs`,
     "the machine is suspended: start it, or stop it without its memory",
     "its host is about to go down",
     "the machine is being stopped",

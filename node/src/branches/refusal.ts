@@ -33,7 +33,7 @@ const refused = (reason: string): PointRefusal => ({ code: "refused", reason });
 export function refusalOf(facts: PointFacts): PointRefusal | null {
   if (facts.isMoving) return refused("the machine moves to another node");
   if (facts.layers >= LAYERS_MAX)
-    return refused(`its disk is on top of ${facts.layers} others, which is as many as may be`);
+    return refused(`its disk is on top of ${facts.layers} others: they become one while the machine runs`);
   if (facts.isSuspended) return refused("the machine is suspended: start it, or stop it without its memory");
   if (facts.isAtRest)
     return facts.hasMemory ? { code: "not_running", reason: "the machine does not run, so it has no memory" } : null;

@@ -10,14 +10,17 @@
  * relative to the disk: for people who use `qemu-img info`, and so that a data directory can be moved.
  */
 import { createHash, randomBytes } from "node:crypto";
-import { chmod, chown, copyFile, open, rename, rm, statfs } from "node:fs/promises";
+import { chmod, chown, copyFile, mkdir, open, rename, rm, statfs } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { runTool } from "../host/out-of-memory.ts";
 import { syncToDisk } from "../host/sync-to-disk.ts";
+import { requireLeft, runConfined } from "../images/confine.ts";
 import type { RootFile } from "../images/images.ts";
 
 export const GIB = 2 ** 30;
+const FLATTEN_MS_MAX = 10 * 60_000;
 /** QEMU counts in sectors. */
 const SECTOR_BYTES = 512;
 /**
@@ -53,6 +56,19 @@ export interface Disks {
    * will be. The VMM gets its files on the command line, so a header that is not one of ours stays as it is.
    */
   rebase(request: { readonly diskPath: string; readonly directory: string; readonly rootPath: string }): Promise<void>;
+  /**
+   * Makes a disk with the content of one that is on top of layers, but on top of the image's file alone. Only
+   * reads both. `directory`: an empty one, which has it then. Resolves with its path.
+   */
+  flatten(request: FlattenRequest): Promise<string>;
+}
+
+export interface FlattenRequest {
+  readonly diskPath: string;
+  /** Nearest first. */
+  readonly layerPaths: readonly string[];
+  readonly root: RootFile;
+  readonly directory: string;
 }
 
 /** The size in bytes: at least that of the image. */
@@ -82,7 +98,18 @@ export async function mayGrowAgain(directory: string): Promise<boolean> {
 /** What must be free on a file system of this size before machines write again. Pure. */
 export const resumeBytes = (bytes: number): number => Math.min(FREE_BYTES_MIN, bytes * FREE_SHARE_RESUMED);
 
-export const qcow2Disks: Disks = {
+export interface Qcow2DisksOptions {
+  /** The program of node/native/jail.c. */
+  readonly launcher: string;
+  readonly clock: Clock;
+}
+
+export function openQcow2Disks(options: Qcow2DisksOptions): Disks {
+  return { ...qcow2Disks, flatten: (request) => flatten(request, options) };
+}
+
+/** What needs no program on hostile input. */
+export const qcow2Disks: Omit<Disks, "flatten"> = {
   async make({ diskPath, root, diskGb, uid }) {
     const directory = dirname(diskPath);
     if ((await bytesForNewDisks(directory)) < 0) {
@@ -121,6 +148,36 @@ export const qcow2Disks: Disks = {
     await file.sync();
   },
 };
+
+/** A VMM may have written anything to a disk, so the program that reads it sees only these files. */
+async function flatten(
+  { diskPath, layerPaths, root, directory }: FlattenRequest,
+  { launcher, clock }: Qcow2DisksOptions,
+): Promise<string> {
+  const files = join(directory, "files");
+  const made = join(files, "disk");
+  await mkdir(files);
+  await runTool("cp", ["--sparse=always", "--reflink=auto", diskPath, made]);
+  if (process.getuid?.() === 0) await chown(made, 0, 0);
+  await chmod(made, 0o600);
+  const layers = layerPaths.map((path, index) => [`layer-${index}`, path] as const);
+  const chain = ["/files/disk", ...layers.map(([name]) => `/input/${name}`)];
+  const image = { driver: "raw", "read-only": true, file: { driver: "file", filename: "/input/image" } };
+  const source = chain.reduceRight<object>(
+    (backing, filename) => ({ driver: "qcow2", file: { driver: "file", filename }, backing }),
+    image,
+  );
+  await runConfined({
+    // A layer belongs to the user of the VMM that wrote it, if the point that it was for was not finished.
+    ...{ launcher, directory, clock, capabilities: ["dac_override"], timeoutMs: FLATTEN_MS_MAX },
+    inputs: { image: root.rootPath, ...Object.fromEntries(layers) },
+    argv: ["qemu-img", "rebase", "-q", "-b", "/input/image", "-F", "raw", `json:${JSON.stringify(source)}`],
+    signal: new AbortController().signal,
+  });
+  await requireLeft("file", made);
+  await syncToDisk(made);
+  return made;
+}
 
 async function headerOf(diskPath: string): Promise<Buffer> {
   await using file = await open(diskPath, "r");

@@ -187,6 +187,11 @@ export interface VmPoints {
    * for the machine's owner.
    */
   begin(request: PointRequest, signal: AbortSignal): Promise<BegunPoint>;
+  /**
+   * Copies into the VM's disk, while the guest runs, what it has of the layers below it. They are not needed
+   * any more when this resolves; until then they are. `boot`: the request of its boot.
+   */
+  collapse(boot: BootRequest, signal: AbortSignal): Promise<void>;
 }
 
 export interface PointRequest {

@@ -138,7 +138,7 @@ export class DiskChanges {
 }
 
 /** Changes when the file is written to or replaced. */
-async function identityOf(path: string): Promise<string | null> {
+export async function identityOf(path: string): Promise<string | null> {
   const found = await stat(path, { bigint: true }).catch(() => null);
   return found === null ? null : `${found.ino} ${found.size} ${found.mtimeNs}`;
 }

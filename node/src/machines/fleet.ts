@@ -56,7 +56,11 @@ export class Fleet {
   readonly #removed = new Map<string, number>();
 
   constructor(deps: MachineDeps) {
-    this.#deps = { ...deps, onRemoved: (removed) => this.#forget(removed) };
+    this.#deps = {
+      ...deps,
+      onRemoved: (removed) => this.#forget(removed),
+      onLayersFreed: () => void this.collectPoints(),
+    };
     deps.driver.lease.watch(() => {
       for (const machine of this.#supervised) machine.leaseRenewed();
     });

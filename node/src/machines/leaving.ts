@@ -4,6 +4,7 @@
  */
 import type { MemoryWatch, Vm } from "../driver/driver.ts";
 import type { DiskChanges } from "./disk-changes.ts";
+import type { FlatDisk } from "./flat-disk.ts";
 
 export interface WatchedMemory {
   readonly vm: Vm;
@@ -21,8 +22,12 @@ export class Leaving {
   /** What was written to its disk since points that the other node has. */
   readonly changes: DiskChanges;
 
-  constructor(changes: DiskChanges) {
+  /** Its disk without layers, once that was asked for. */
+  readonly flat: FlatDisk;
+
+  constructor(changes: DiskChanges, flat: FlatDisk) {
     this.changes = changes;
+    this.flat = flat;
   }
 
   get watched(): WatchedMemory | null {
@@ -39,6 +44,7 @@ export class Leaving {
     if (this.isUnderWay) return;
     this.end();
     await this.changes.forget();
+    await this.flat.forget();
   }
 
   end(): void {

@@ -69,6 +69,8 @@ export interface MachineDeps {
 export interface SupervisorDeps extends MachineDeps {
   /** The machine and all its files have been removed. */
   onRemoved(removed: RemovedMachine): void;
+  /** A machine's disk is not on top of its layers any more. */
+  onLayersFreed(): void;
 }
 
 export interface MachineDepsOptions

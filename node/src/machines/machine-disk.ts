@@ -71,6 +71,12 @@ export class MachineDisk {
     return { memoryId, guestBootId, workload, suspendedAt: madeAt, moved, pointId };
   }
 
+  /** What the layers below the disk take. */
+  async layerBytes({ layers = [] }: Journal): Promise<number> {
+    const sizes = layers.map(async (layer) => (await stat(this.#deps.points.layerPathOf(layer))).blocks * 512);
+    return (await Promise.all(sizes)).reduce((sum, bytes) => sum + bytes, 0);
+  }
+
   /** Finds or pulls the image. Resolves with its digest. */
   async ensureImage(spec: MachineSpec, report: EnsureImageOptions["report"], signal: AbortSignal): Promise<string> {
     const { images, clock } = this.#deps;

@@ -87,6 +87,7 @@ export class MachineQueue {
     try {
       // A kill ends the point that is being made.
       if (machine.branching !== null && action !== "kill") await orAborted(machine.branching, controller.signal);
+      if (action !== "kill") await machine.collapsing?.end();
       await ACTIONS[action](machine, controller.signal);
       this.#retries = 0;
       machine.log.debug({ action, when, ms: Math.round(clock.monotonic() - startedAt) }, "action done");

@@ -17,6 +17,7 @@ import type { NewEvent } from "@flotilla/contract/event-types";
 import type { VmExit } from "../driver/driver.ts";
 import { HealthWatch } from "../health/health-watch.ts";
 import { DiskChanges } from "./disk-changes.ts";
+import { FlatDisk } from "./flat-disk.ts";
 import { excuseOf, GuestWatch } from "./guest-watch.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { Leaving } from "./leaving.ts";
@@ -32,6 +33,14 @@ import type { Situation } from "./state.ts";
 import type { SupervisorDeps } from "./machine-deps.ts";
 import { Watchers } from "./watchers.ts";
 import { Workload } from "./workload/workload.ts";
+
+/** An attempt to take away the layers of a machine's disk. */
+export interface Collapsing {
+  /** Rejects with why the layers are needed still. */
+  readonly done: Promise<void>;
+  /** Resolves when nothing of it is under way any more. */
+  end(): Promise<void>;
+}
 
 /** How many different pauses there are between checks of its health. */
 const RANDOM_STEPS = 1_000;
@@ -55,6 +64,8 @@ export class Machine {
   replacing: Replacing | null = null;
   /** Resolves when the point that is being made of it is made, or is not; null: none is. */
   branching: Promise<void> | null = null;
+  /** Its disk's layers are being taken away; null: they are not. */
+  collapsing: Collapsing | null = null;
   readonly templateRetry = new TemplateRetry();
   readonly watchers: Watchers;
   readonly #file: JournalFile;
@@ -83,7 +94,7 @@ export class Machine {
     this.timings = new AttemptTimings(clock, journal.boot?.timings ?? null);
     this.#file = new JournalFile(directory);
     this.disk = new MachineDisk(deps, directory);
-    this.leaving = new Leaving(new DiskChanges(this.log));
+    this.leaving = new Leaving(new DiskChanges(this.log), new FlatDisk());
     this.machineLog = new MachineLog(logsPathOf(directory));
     const onEvent = (event: NewEvent): void => this.event(event);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });

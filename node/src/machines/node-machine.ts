@@ -41,7 +41,7 @@ export interface SupervisedMachine extends AnyMachine {
 
 /** What may be read of a machine in every state. */
 export interface KnownMachine extends Pick<Machine, "directory" | "journal" | "leaving"> {
-  readonly disk: Pick<MachineDisk, "image" | "root">;
+  readonly disk: Pick<MachineDisk, "image" | "layerBytes" | "root">;
 }
 
 /** A machine that runs, and the request of its boot. */

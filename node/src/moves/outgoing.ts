@@ -21,8 +21,10 @@ import { type Extent, readBlocks, readExtents } from "../images/blocks.ts";
 import { type MoveRecord, writeMove } from "../memory/move-stream.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { BootSlots } from "../machines/boot-slots.ts";
+import { collapse } from "../machines/collapsing.ts";
 import { type NextPoint, UnknownPoint } from "../machines/disk-changes.ts";
 import { handOver, sendRounds } from "./hand-over.ts";
+import type { Machine } from "../machines/machine.ts";
 import { LOG_NAME } from "../machines/workload/machine-log.ts";
 import type { MemoryBases } from "../machines/memory-bases.ts";
 import { diskPathOf, logsPathOf, memoryBasePathOf, memoryPathOf } from "../machines/paths.ts";
@@ -65,8 +67,6 @@ export async function describeOutgoing(
   const atRest = machine.atRest();
   const isStopped = atRest !== null;
   const { journal, directory } = machine.known;
-  if ((journal.layers ?? []).length > 0)
-    throw new UnknownPoint("the machine's disk is on top of those of branch points, which do not move");
   if (!journal.hasDisk) return { ...NOTHING, isStopped };
   const base = await diskBase(machine.known);
   const root = hasContent
@@ -74,18 +74,43 @@ export async function describeOutgoing(
     : { bytes: await allocated(base.root.rootPath), size: base.root.rootBytes, sha256: null };
   const logs = await namesIn(logsPathOf(directory));
   const names = ["disk", ...logs.filter((name) => LOG_NAME.test(name)).map((name) => `log-${name}`)];
-  const files = await Promise.all(
-    names.map(async (name) => ({ name, bytes: await allocated(movedPath(directory, name)) })),
-  );
+  const running = await watched(machine);
+  const canSendEarly = running !== null && (!hasContent || (await hasNoLayers(running, signal)));
+  const flatBytes = await bytesOfFlat(machine.known, hasContent ? atRest : null);
+  const bytesOf = (name: string) => (name === "disk" && flatBytes) || allocated(movedPath(directory, name));
+  const files = await Promise.all(names.map(async (name) => ({ name, bytes: await bytesOf(name) })));
   const memory = isStopped ? await describeMemory(machine.known, deps, options) : null;
   const memoryFormat = memory?.format ?? journal.boot?.record?.format ?? null;
-  const running = await watched(machine);
-  const [canSendEarly, canMoveLive] = [running !== null, (running?.vm.live ?? null) !== null];
-  const memoryBase = hasContent && running !== null ? await describeBase(running, deps, options) : null;
-  const points = atRest === null ? [] : await atRest.leaving.changes.points(diskPathOf(atRest.directory));
+  const canMoveLive = canSendEarly && running.vm.live !== null;
+  const memoryBase = hasContent && canSendEarly ? await describeBase(running, deps, options) : null;
+  const points =
+    atRest === null || flatBytes !== null ? [] : await atRest.leaving.changes.points(diskPathOf(atRest.directory));
   const image = movedImage(base.image);
   const known = { isStopped, image, root, files };
   return { ...known, memory, memoryFormat, canSendEarly, canMoveLive, memoryBase, points };
+}
+
+/** A disk that is sent while its machine runs has no layers. Resolves with whether that is so. */
+async function hasNoLayers(running: RunningMachine, signal: AbortSignal): Promise<boolean> {
+  try {
+    await orAborted(collapse(running), signal);
+    return true;
+  } catch {
+    // Its log says why. It is sent when the machine has stopped.
+    signal.throwIfAborted();
+    return false;
+  }
+}
+
+/**
+ * What a disk takes without its layers, which move with it; null: it has none. It is made of a machine at
+ * rest that is given.
+ */
+async function bytesOfFlat(known: KnownMachine, atRest: Machine | null): Promise<number | null> {
+  const { journal, directory } = known;
+  if ((journal.layers ?? []).length === 0) return null;
+  if (atRest !== null) return await allocated(await atRest.leaving.flat.of(atRest));
+  return (await allocated(diskPathOf(directory))) + (await known.disk.layerBytes(journal));
 }
 
 /** Describes the base of a machine that runs. */
@@ -104,7 +129,8 @@ async function describeMemory(
   { driver, memoryBases, log }: OutgoingDeps,
   options: DescribeOptions,
 ): Promise<MovedMemory | null> {
-  if (memory === null || driver.memory === null) return null;
+  // That of a clone that has not started is its source's.
+  if (memory === null || memory.pointId !== undefined || driver.memory === null) return null;
   const { memoryId, suspendedAt, guestBootId, workload, keepsCommands = false, moved = null } = memory;
   try {
     const place = { directory, diskPath: diskPathOf(directory) };
@@ -158,6 +184,8 @@ async function watched(machine: SupervisedMachine): Promise<RunningMachine | nul
 async function watchable(machine: SupervisedMachine): Promise<RunningMachine> {
   const running = await watched(machine);
   if (running === null) throw new UnknownPoint(`machine ${machine.machineId} does not run`);
+  if ((running.machine.journal.layers ?? []).length > 0)
+    throw new UnknownPoint("the machine's disk is on top of those of branch points");
   return running;
 }
 
@@ -210,7 +238,12 @@ async function outgoingPath(machine: SupervisedMachine, name: string): Promise<s
   if (name === "root") return (await diskBase(machine.known)).root.rootPath;
   const running = name === "memory-base" ? await watched(machine) : null;
   if (running !== null) return (await memoryBaseOf(running)) ?? "";
-  if (machine.atRest() !== null) return movedPath(machine.known.directory, name);
+  const { directory, journal, leaving } = machine.known;
+  if (machine.atRest() !== null) {
+    if (name !== "disk" || (journal.layers ?? []).length === 0) return movedPath(directory, name);
+    const flat = await leaving.flat.find(diskPathOf(directory));
+    if (flat !== null) return flat;
+  }
   throw new UnknownPoint(`machine ${machine.machineId} is not stopped`);
 }
 

@@ -2,6 +2,7 @@
  * Disks without blocks, for the fake driver: each is a file that names its image.
  */
 import { readFile, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import type { Disks } from "../../disks/disks.ts";
 
 export const fakeDisks: Disks = {
@@ -12,6 +13,15 @@ export const fakeDisks: Disks = {
   },
   rootNameOf: () => Promise.resolve(null),
   rebase: () => Promise.resolve(),
+  // A fake guest writes by appending.
+  flatten: async ({ diskPath, layerPaths, directory }) => {
+    const [disk = "", ...layers] = await Promise.all([diskPath, ...layerPaths].map((path) => readFile(path, "utf8")));
+    const [image, ...own] = disk.split("\n");
+    const written = layers.toReversed().flatMap((layer) => layer.split("\n").slice(1, -1));
+    const made = join(directory, "disk");
+    await writeFile(made, [image, ...written, ...own].join("\n"));
+    return made;
+  },
   digestOf: async (diskPath) =>
     /^a fake disk on \/fake\/(sha256:[0-9a-f]{64})\n/.exec(await readFile(diskPath, "utf8"))?.[1] ?? null,
 };

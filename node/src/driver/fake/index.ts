@@ -423,7 +423,9 @@ class FakeVm implements Vm {
             devices: () => this.devices(),
             unpause: () => this.unpause(),
           };
-    this.points = isPlain ? null : { begin: async (request) => this.#beginPoint(request) };
+    this.points = isPlain
+      ? null
+      : { begin: async (request) => this.#beginPoint(request), collapse: (_boot, signal) => this.#collapse(signal) };
     const isWatched = !isPlain && environment["FAKE_UNWATCHED"] === undefined;
     this.watchDisk = isWatched ? (boot) => this.#watchDisk(boot) : null;
     const gone = this.#gone.signal;
@@ -514,6 +516,15 @@ class FakeVm implements Vm {
       },
       discard: () => Promise.resolve(),
     };
+  }
+
+  /** FAKE_COLLAPSE_FAIL: it fails. FAKE_COLLAPSE_MS: how long it takes. */
+  async #collapse(signal: AbortSignal): Promise<void> {
+    const { FAKE_COLLAPSE_FAIL: fails, FAKE_COLLAPSE_MS: ms = "0" } = this.#environment;
+    await this.#clock.sleep(Number(ms), AbortSignal.any([signal, this.#gone.signal]));
+    signal.throwIfAborted();
+    if (fails !== undefined) throw new Error("FAKE_COLLAPSE_FAIL is set");
+    if (this.#hasEnded) throw new Error("the VM has ended");
   }
 
   async pause(): Promise<number> {

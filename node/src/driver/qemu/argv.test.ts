@@ -50,6 +50,7 @@ test("the disk is a qcow2 over a read-only raw image, under a raw node with a st
       file: { driver: "file", filename: "/mnt/node/machines/mach-1/disk", discard: "unmap" },
       backing: {
         driver: "raw",
+        "node-name": "image",
         "read-only": true,
         file: { driver: "file", filename: "/mnt/node/images/root.ext4", "read-only": true },
       },

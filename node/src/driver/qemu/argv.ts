@@ -66,6 +66,8 @@ export const CONSOLE_ID = "console";
 export const CONSOLE_BYTES = 65_536;
 /** The block node that the guest's disk device is permanently bound to. */
 export const ROOT_NODE = "root";
+/** The block node of the image's file, below the disk and its layers. */
+export const IMAGE_NODE = "image";
 const BULK_NODE = "bulk";
 /** The guest's name for its bulk disk, its second disk. */
 export const BULK_DEVICE = "/dev/vdb";
@@ -166,7 +168,7 @@ function layer(paths: readonly string[], { isTop, nodeName }: { isTop: boolean; 
   const [path, ...rest] = paths;
   const access = isTop ? { discard: "unmap" } : { "read-only": true };
   const file = { driver: "file", filename: path, ...access };
-  if (!isTop && !path?.endsWith(".qcow2")) return { driver: "raw", ...access, file };
+  if (!isTop && !path?.endsWith(".qcow2")) return { driver: "raw", "node-name": IMAGE_NODE, ...access, file };
   const backing = rest.length === 0 ? null : layer(rest, { isTop: false, nodeName });
   return { driver: "qcow2", ...(isTop ? { "node-name": nodeName } : {}), ...access, file, backing };
 }

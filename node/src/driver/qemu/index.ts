@@ -50,6 +50,7 @@ import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, type FoundVmm, isAlive, killNow, processorTimeOf, VmmFinder } from "./processes.ts";
 import { type KnownVmm, type LiveContext, pausedVm, receiveVm, watchMemory } from "./live.ts";
+import { collapseLayers, endCollapse } from "./collapse.ts";
 import { beginPoint } from "./point.ts";
 import { InstalledProgram } from "./program.ts";
 import { replaceVm } from "./replace.ts";
@@ -340,7 +341,10 @@ class QemuDriver implements Driver {
     const known = knownOf(record);
     await this.#launcher.keepOnlyNetworkOf(vmm);
     try {
-      return await this.#open(vmm, request, { origin: null, known, callerSignal: signal, keepsCommands: true });
+      const vm = await this.#open(vmm, request, { origin: null, known, callerSignal: signal, keepsCommands: true });
+      // An agent was killed while it collapsed the disk.
+      if (request.backingPaths.length > 1) await endCollapse(vmm.control, this.#clock);
+      return vm;
     } catch (error) {
       // The guest powered off in the meantime. `exited` reports that, which "gone" could not.
       if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null }, known);
@@ -500,6 +504,7 @@ class QemuDriver implements Driver {
       },
       points: {
         begin: (request, signal) => beginPoint(vmm, request, { launcher: this.#launcher, templates, known, signal }),
+        collapse: (boot, signal) => collapseLayers(vmm, boot, { launcher: this.#launcher, signal }),
       },
       watchDiskPause: (onChange) => vmm.watchDiskPause(onChange),
       processorTime: () => processorTimeOf(vmm.record.pid),

@@ -49,6 +49,21 @@ export async function switchToLayer(qmp: Qmp, { node, overlay }: AddedLayer): Pr
   await qmp.execute("blockdev-snapshot", { node, overlay });
 }
 
+/** The layers below a disk are part of it now. */
+export async function closeLayersBelow(qmp: Qmp, node: string): Promise<void> {
+  for (let number = numberOf(node) - 1; number > 0; number -= 1)
+    await qmp.execute("blockdev-del", { "node-name": layerName(number) }).catch(() => undefined);
+  // The VMM closes it by itself unless it was attached later.
+  if (node !== DISK_NODE) await qmp.execute("blockdev-del", { "node-name": DISK_NODE }).catch(() => undefined);
+}
+
+/** What the VMM holds back of the disk's format is in its file when this resolves. */
+export async function flushDisk(qmp: Qmp, node: string): Promise<void> {
+  // This is the command that says whether it could be written.
+  const options = [{ driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: node }];
+  await qmp.execute("blockdev-reopen", { options });
+}
+
 /** Closes a disk that did not get on top. */
 export async function removeLayer(qmp: Qmp, { overlay }: AddedLayer): Promise<void> {
   await qmp.execute("blockdev-del", { "node-name": overlay });
@@ -58,7 +73,7 @@ export async function removeLayer(qmp: Qmp, { overlay }: AddedLayer): Promise<vo
  * The node of the disk that the guest writes to. An agent that was killed may have left one that did not get
  * on top: that can be removed, which QEMU refuses for one that is in use.
  */
-async function topNode(qmp: Qmp): Promise<string> {
+export async function topNode(qmp: Qmp): Promise<string> {
   const nodes = (await qmp.execute("query-named-block-nodes", { flat: true })) as readonly { "node-name"?: unknown }[];
   const numbers = nodes.map((node) => numberOf(String(node["node-name"]))).filter((number) => number > 0);
   const last = Math.max(0, ...numbers);
