@@ -412,15 +412,19 @@ test("an instance whose machine was stopped or deleted is replaced", async () =>
   );
   assert.equal(after.release, 1);
   assert.ok((await eventsOf(stopped?.id ?? "")).includes("instance.replaced"));
-  const own = await client.get(`/v1/events?app=${after.id}&limit=1000`);
-  const found = own.json as { type: string; subject: { id: string } }[];
-  const subjects = new Set(found.map(({ subject }) => subject.id));
-  assert.ok(subjects.has(after.id) && subjects.has(stopped?.id ?? "") && !subjects.has(stopped?.machineId ?? ""));
-  const all = (await client.get("/v1/events?limit=1000")).json as { type: string; subject: { id: string } }[];
-  assert.deepEqual(
-    found,
-    all.filter(({ subject }) => subjects.has(subject.id)),
-  );
+  // Others may be written between two reads.
+  await until(async () => {
+    const own = await client.get(`/v1/events?app=${after.id}&limit=1000`);
+    const found = own.json as { type: string; subject: { id: string } }[];
+    const subjects = new Set(found.map(({ subject }) => subject.id));
+    assert.ok(subjects.has(after.id) && subjects.has(stopped?.id ?? "") && !subjects.has(stopped?.machineId ?? ""));
+    const all = (await client.get("/v1/events?limit=1000")).json as { type: string; subject: { id: string } }[];
+    assert.deepEqual(
+      found,
+      all.filter(({ subject }) => subjects.has(subject.id)),
+    );
+    return true;
+  });
   const typed = (await client.get(`/v1/events?app=${after.id}&type=instance.replaced`)).json as { type: string }[];
   assert.deepEqual(new Set(typed.map(({ type }) => type)), new Set(["instance.replaced"]));
   const both = await client.get(`/v1/events?app=${after.id}&machine=${stopped?.machineId}`);
