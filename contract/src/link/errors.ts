@@ -28,9 +28,9 @@ export const FILE_FAILURES = [
  * not answer. `refused`: its port takes no connection. `busy`: as many run or are open as may be at once.
  * `no_space`: the node's disk or the machine's is full. `paused`: the guest is paused by its VMM, as
  * pauseReason of an ObservedMachine says, and does nothing meanwhile. `interrupted`: another VMM has got the
- * guest meanwhile, and the work may be repeated there. `not_stopped`: the machine's files may change.
- * `older_copy`: the node has an earlier copy of a machine that moves there. `not_runnable`: the installed
- * program does not run. `internal`: anything else.
+ * guest meanwhile, and the work may be repeated there; of a point, what points.ts says. `not_stopped`: the
+ * machine's files may change. `older_copy`: the node has an earlier copy of a machine that moves there.
+ * `not_runnable`: the installed program does not run. `internal`: anything else.
  *
  * Of files (FILE_FAILURES): `not_directory`: the path, or what should contain it, is none. `not_regular`:
  * neither file nor directory. `in_memory`: a link leads from the disk into memory; the message is the path

@@ -1,8 +1,8 @@
 /**
  * Messages of branch points: instants of machines on a node, from which it starts clones.
  *
- *     PUT    /v1/points/{point}   PointRequest → MadePoint; 404 no such machine, 409 `not_running` or `refused`,
- *                                 507 `no_space`
+ *     PUT    /v1/points/{point}   PointRequest → MadePoint; 404 no such machine, 409 `not_running`, `refused` or
+ *                                 `interrupted` (an attempt was, and the point needs another id), 507 `no_space`
  *     DELETE /v1/points/{point}   200 {}, also of a point that the node does not have
  *
  * Always:

@@ -41,7 +41,8 @@ const OVERLAY_NAME = "overlay";
 
 /** The machine has no point, and is as before. */
 export class PointRefused extends Error {
-  readonly code: "not_found" | "not_running" | "refused" | "no_space";
+  /** `interrupted`: an attempt to make the point was, and it needs another id. */
+  readonly code: "not_found" | "not_running" | "refused" | "no_space" | "interrupted";
 
   constructor(code: PointRefused["code"], message: string) {
     super(message);
@@ -93,7 +94,7 @@ export class Branches {
     if (found === undefined || found.known === null)
       throw new PointRefused("not_found", `machine ${wanted.machineId} is not on this node`);
     if (this.#fleet.layersInUse().includes(wanted.pointId))
-      throw new PointRefused("refused", "an attempt to make the point was interrupted: use another id");
+      throw new PointRefused("interrupted", "an attempt to make the point was interrupted: use another id");
     let running = await readyToBranch(found);
     // Another one may have begun meanwhile.
     while (running !== null && running.machine.branching !== null) running = await readyToBranch(found);

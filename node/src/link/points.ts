@@ -15,7 +15,7 @@ export interface PointParts {
   readonly clock: Clock;
 }
 
-const STATUSES = { not_found: 404, not_running: 409, refused: 409, no_space: 507 } as const;
+const STATUSES = { not_found: 404, not_running: 409, refused: 409, interrupted: 409, no_space: 507 } as const;
 
 export async function makePoint(
   { request, response, parameters }: Exchange,
