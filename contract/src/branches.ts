@@ -2,19 +2,28 @@
  * Branches of a running machine, leases on them, export, and packaged machines.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { MachineInfo, PortRequest } from "./machines.ts";
+import { BRANCHES_MAX, PORTS_PER_MACHINE_MAX } from "./limits.ts";
+import { MachineInfo, MachineName, PortRequest } from "./machines.ts";
 import { int32, int64, nullable, oneOf, optional, stringMap, Type, text } from "./schema.ts";
 
-export const BranchRequest = Type.Object({
-  name: text({ minLength: 1, maxLength: 63 }),
-  ports: optional(Type.Array(PortRequest)),
-});
+const ports = optional(
+  Type.Array(PortRequest, { maxItems: PORTS_PER_MACHINE_MAX, description: "default: those of the machine" }),
+);
+const secrets = optional(
+  oneOf(
+    ["inherit", "refuse"],
+    "whether branches have the secret variables of the machine; `refuse`: a machine with some is not branched; default: refuse",
+  ),
+);
+
+export const BranchRequest = Type.Object({ name: MachineName, ports, secrets });
 
 export const BranchBatchRequest = Type.Object({
-  count: optional(Type.Integer({ minimum: 1, maximum: 64 })),
-  names: optional(Type.Array(text({ maxLength: 63 }), { maxItems: 64 })),
-  namePrefix: optional(text({ maxLength: 60 })),
-  ports: optional(Type.Array(PortRequest)),
+  count: optional(Type.Integer({ minimum: 1, maximum: BRANCHES_MAX })),
+  names: optional(Type.Array(MachineName, { maxItems: BRANCHES_MAX, description: "one for each; wins over count" })),
+  namePrefix: optional(text({ maxLength: 60, description: "of names such as `web-1`; default: the machine's name" })),
+  ports,
+  secrets,
 });
 
 export const AssignRequest = Type.Object({
@@ -22,9 +31,9 @@ export const AssignRequest = Type.Object({
   task: Type.Optional(Type.Unknown()),
   files: optional(Type.Array(Type.Object({ path: text(), contentB64: Type.String() }))),
   secrets: optional(stringMap("written to /run/smol-secrets.json of the clone")),
-  ports: optional(Type.Array(PortRequest)),
-  ttlSecs: optional(int64()),
-  heartbeatSecs: optional(int64()),
+  ports,
+  ttlSecs: optional(int64({ description: "it ends after this long; 0: when its owner says so" })),
+  heartbeatSecs: optional(int64({ description: "it ends when its owner is silent for this long; 0: it may be" })),
 });
 
 export const LeaseInfo = Type.Object({
@@ -53,7 +62,10 @@ export const ExportResponse = Type.Object({
 
 export const Lineage = Type.Object({ rootMachineId: Type.String(), machines: Type.Array(MachineInfo) });
 
-const branchErrors = ["invalid_json", "invalid_body", "not_found", "conflict", "name_taken", "quota_exceeded"] as const;
+const branchErrors = [
+  ...(["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict", "name_taken"] as const),
+  ...(["quota_exceeded", "no_capacity", "start_failed", "unavailable", "no_space"] as const),
+] as const;
 const leaseOwner = Type.Object({ ownerToken: text({ maxLength: 256 }) });
 
 export const branchEndpoints = {
@@ -62,7 +74,7 @@ export const branchEndpoints = {
     path: "/v1/machines/{id}/branches",
     aliases: ["/v1/machines/{id}/fork"],
     family: "machines",
-    summary: "Clone a running, branchable machine",
+    summary: "Make a machine that continues as a running, branchable machine is now",
     access: ["machine:create"],
     body: { kind: "json", schema: BranchRequest },
     answers: { 201: json(MachineInfo) },
@@ -74,7 +86,7 @@ export const branchEndpoints = {
     path: "/v1/machines/{id}/branches/batch",
     aliases: ["/v1/machines/{id}/fork-batch"],
     family: "machines",
-    summary: "Clone a running, branchable machine many times, all or nothing",
+    summary: "Make many machines that continue as a running, branchable machine is now, all or none",
     access: ["machine:create"],
     body: { kind: "json", schema: BranchBatchRequest },
     answers: { 201: json(Type.Object({ clones: Type.Array(MachineInfo) })) },
@@ -85,11 +97,13 @@ export const branchEndpoints = {
     method: "POST",
     path: "/v1/machines/{id}/assign",
     family: "machines",
-    summary: "Clone a machine for a task and lease the clone",
+    summary: "Branch a machine for a task, and lease the branch",
+    description:
+      "The branch has the files, `/run/smol-task.json` and `/run/smol-secrets.json` before the answer. The same `leaseId` asks for the same lease.",
     access: ["machine:create"],
     body: { kind: "json", schema: AssignRequest },
     answers: { 201: json(AssignResponse) },
-    errors: branchErrors,
+    errors: [...branchErrors, "guest_unreachable"],
     isExtra: true,
   }),
   getLineage: endpoint({
@@ -120,14 +134,14 @@ export const branchEndpoints = {
     access: ["machine:create"],
     body: { kind: "json", schema: leaseOwner },
     answers: { 200: json(LeaseInfo) },
-    errors: ["invalid_json", "invalid_body", "not_found", "conflict"],
+    errors: ["invalid_json", "invalid_body", "not_found", "not_owner", "conflict"],
     isExtra: true,
   }),
   completeLease: endpoint({
     method: "POST",
     path: "/v1/leases/{id}/complete",
     family: "leases",
-    summary: "End a lease and destroy its clone",
+    summary: "End a lease and delete its branch",
     access: ["machine:create"],
     body: {
       kind: "json",
@@ -139,7 +153,7 @@ export const branchEndpoints = {
       }),
     },
     answers: { 200: json(LeaseInfo) },
-    errors: ["invalid_json", "invalid_body", "not_found", "conflict"],
+    errors: ["invalid_json", "invalid_body", "not_found", "not_owner", "conflict"],
     isExtra: true,
   }),
   exportMachine: endpoint({

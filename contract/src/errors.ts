@@ -16,6 +16,7 @@ export const ERRORS = {
   expired_key: { status: 401, actor: "caller", meaning: "the API key has expired" },
   payment_required: { status: 402, actor: "caller", meaning: "the tenant is suspended or its budget is used up" },
   missing_scope: { status: 403, actor: "caller", meaning: "the API key lacks a scope that the endpoint needs" },
+  not_owner: { status: 403, actor: "caller", meaning: "the token in the body is not that of the owner" },
   not_found: { status: 404, actor: "caller", meaning: "the resource does not exist, or is another tenant's" },
   method_not_allowed: { status: 405, actor: "caller", meaning: "the path exists, but not with this method" },
   body_too_slow: { status: 408, actor: "caller", meaning: "the request, or its body, arrived too slowly" },

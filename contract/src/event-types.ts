@@ -96,6 +96,10 @@ export const EVENTS = {
   "machine.execsEnded": is("info", { count: number, failed: number, execs: Type.Array(ENDED_EXEC) }, (data) => {
     return `${data.count} execs ended, ${data.failed} of them with an exit code other than 0`;
   }),
+  "machine.branched": is("info", { count: number, pausedMs: number }, (data) => {
+    return `branched into ${data.count}; it was paused for ${Math.round(data.pausedMs)} ms`;
+  }),
+  "machine.isBranch": is("info", { from: text }, (data) => `continues as machine ${data.from} was`),
   "machine.claimed": is("info", { poolId: text }, (data) => `claimed from pool ${data.poolId}`),
 
   "machine.moveBegun": is("info", { from: text, to: text, how: text }, (data) => {

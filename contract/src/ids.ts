@@ -4,6 +4,7 @@
  */
 export const ID_PREFIXES = {
   machine: "mach",
+  point: "point",
   app: "app",
   instance: "inst",
   tenant: "tenant",

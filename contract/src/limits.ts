@@ -83,6 +83,9 @@ export const WEBHOOK_DELIVERIES_KEPT = 1000;
 export const POOLS_MAX = 100;
 export const POOL_SIZE_MAX = 100;
 
+/** How many machines one request makes as branches of another. */
+export const BRANCHES_MAX = 64;
+
 /** More instances of one app than a fleet of a hundred nodes runs well; ten times that are several apps. */
 export const REPLICAS_MAX = 1000;
 /** An instance of a web server; a machine of a person is larger. */

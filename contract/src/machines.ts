@@ -247,6 +247,7 @@ export const MachineInfo = Type.Object({
   error: nullable(Type.String({ description: "why the state is `error`" })),
   labels: Labels,
   createdBy: nullable(Type.String()),
+  parentMachineId: nullable(Type.String({ description: "the machine that it was branched from; it may be gone" })),
   forkable: Type.Boolean(),
   branchable: Type.Boolean(),
   public: Type.Boolean(),

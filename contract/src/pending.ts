@@ -4,16 +4,6 @@
  */
 import type { EndpointName } from "./endpoints.ts";
 
-export const PENDING_ENDPOINTS = [
-  "createBranch",
-  "createBranches",
-  "assignBranch",
-  "getLineage",
-  "getLease",
-  "heartbeatLease",
-  "completeLease",
-  "exportMachine",
-  "registerPackage",
-] as const satisfies readonly EndpointName[];
+export const PENDING_ENDPOINTS = ["exportMachine", "registerPackage"] as const satisfies readonly EndpointName[];
 
 export type PendingEndpoint = (typeof PENDING_ENDPOINTS)[number];

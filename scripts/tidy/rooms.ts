@@ -63,6 +63,8 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "services.ts",
         "usage",
       ],
+      branches: ["api", "auth", "family.ts", "link", "machines", "operations"],
+      leases: ["api", "branches", "family.ts", "machines"],
       moves: ["api", "auth", "family.ts", "link", "machines", "operations", "placement"],
       apps: ["api", "auth", "family.ts", "link", "machines", "operations", "usage"],
       ingress: ["api", "auth", "family.ts", "hosts", "http", "link", "machines", "status"],

@@ -912,10 +912,11 @@ export abstract class Methods {
   }
 
   /**
-   * Clone a running, branchable machine.
+   * Make a machine that continues as a running, branchable machine is now.
    *
    * `POST /v1/machines/{id}/branches`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_body, not_found, conflict, name_taken, quota_exceeded.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, name_taken, quota_exceeded,
+   * no_capacity, start_failed, unavailable, no_space.
    */
   createBranch(id: string, body: BranchRequest, options: CallOptions = {}): Promise<MachineInfo> {
     return this.call(
@@ -925,10 +926,11 @@ export abstract class Methods {
   }
 
   /**
-   * Clone a running, branchable machine many times, all or nothing.
+   * Make many machines that continue as a running, branchable machine is now, all or none.
    *
    * `POST /v1/machines/{id}/branches/batch`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_body, not_found, conflict, name_taken, quota_exceeded.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, name_taken, quota_exceeded,
+   * no_capacity, start_failed, unavailable, no_space.
    */
   createBranches(id: string, body: BranchBatchRequest, options: CallOptions = {}): Promise<CreateBranchesAnswer> {
     return this.call(
@@ -938,10 +940,14 @@ export abstract class Methods {
   }
 
   /**
-   * Clone a machine for a task and lease the clone.
+   * Branch a machine for a task, and lease the branch.
+   *
+   * The branch has the files, `/run/smol-task.json` and `/run/smol-secrets.json` before the answer. The same
+   * `leaseId` asks for the same lease.
    *
    * `POST /v1/machines/{id}/assign`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_body, not_found, conflict, name_taken, quota_exceeded.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, name_taken, quota_exceeded,
+   * no_capacity, start_failed, unavailable, no_space, guest_unreachable.
    */
   assignBranch(id: string, body: AssignRequest, options: CallOptions = {}): Promise<AssignResponse> {
     return this.call(
@@ -974,7 +980,7 @@ export abstract class Methods {
    * Extend a lease.
    *
    * `POST /v1/leases/{id}/heartbeat`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_body, not_found, conflict.
+   * Refuses with invalid_json, invalid_body, not_found, not_owner, conflict.
    */
   heartbeatLease(id: string, body: HeartbeatLeaseRequest, options: CallOptions = {}): Promise<LeaseInfo> {
     return this.call(
@@ -984,10 +990,10 @@ export abstract class Methods {
   }
 
   /**
-   * End a lease and destroy its clone.
+   * End a lease and delete its branch.
    *
    * `POST /v1/leases/{id}/complete`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_body, not_found, conflict.
+   * Refuses with invalid_json, invalid_body, not_found, not_owner, conflict.
    */
   completeLease(id: string, body: CompleteLeaseRequest, options: CallOptions = {}): Promise<LeaseInfo> {
     return this.call(
@@ -1894,8 +1900,11 @@ export interface AssignRequest {
     | undefined;
   /** written to /run/smol-secrets.json of the clone */
   secrets?: Record<string, string> | null | undefined;
+  /** default: those of the machine */
   ports?: readonly PortRequest[] | null | undefined;
+  /** it ends after this long; 0: when its owner says so */
   ttlSecs?: number | null | undefined;
+  /** it ends when its owner is silent for this long; 0: it may be */
   heartbeatSecs?: number | null | undefined;
 }
 
@@ -1996,14 +2005,28 @@ export interface BlueGreenStrategy {
 
 export interface BranchBatchRequest {
   count?: number | null | undefined;
-  names?: readonly string[] | null | undefined;
+  /** one for each; wins over count */
+  names?: readonly MachineName[] | null | undefined;
+  /** of names such as `web-1`; default: the machine's name */
   namePrefix?: string | null | undefined;
+  /** default: those of the machine */
   ports?: readonly PortRequest[] | null | undefined;
+  /**
+   * whether branches have the secret variables of the machine; `refuse`: a machine with some is not branched;
+   * default: refuse
+   */
+  secrets?: "inherit" | "refuse" | null | undefined;
 }
 
 export interface BranchRequest {
-  name: string;
+  name: MachineName;
+  /** default: those of the machine */
   ports?: readonly PortRequest[] | null | undefined;
+  /**
+   * whether branches have the secret variables of the machine; `refuse`: a machine with some is not branched;
+   * default: refuse
+   */
+  secrets?: "inherit" | "refuse" | null | undefined;
 }
 
 export interface CallerInfo {
@@ -3188,6 +3211,8 @@ export interface MachineInfo {
   error: string | null;
   labels: Labels;
   createdBy: string | null;
+  /** the machine that it was branched from; it may be gone */
+  parentMachineId: string | null;
   forkable: boolean;
   branchable: boolean;
   public: boolean;

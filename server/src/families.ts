@@ -18,9 +18,11 @@ import type { Family } from "./family.ts";
 import { imageFamily } from "./images/family.ts";
 import type { IngressServices } from "./ingress/admit.ts";
 import { appFamily } from "./apps/family.ts";
+import { branchFamily } from "./branches/family.ts";
 import { ingressFamily } from "./ingress/family.ts";
 import { machineFamily } from "./machines/family.ts";
 import type { MachineServices } from "./machines/services.ts";
+import { leaseFamily } from "./leases/family.ts";
 import { moveFamily } from "./moves/family.ts";
 import { nodeFamily } from "./nodes/family.ts";
 import type { ServerIdentity } from "./nodes/servers-store.ts";
@@ -68,6 +70,8 @@ export function familiesOf({ settings, services, ...parts }: FamilyParts) {
     eventFamily(context),
     webhookFamily(services, { ...settings, resolve: parts.resolve, times: parts.webhookTimes }),
     machineFamily(services),
+    branchFamily(services),
+    leaseFamily(services),
     moveFamily(services),
     appFamily(services),
     ingressFamily(services),

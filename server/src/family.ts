@@ -7,6 +7,7 @@
  *
  * Always: a record only names its parts. Nothing of it runs before the server serves.
  */
+import type { ErrorCode } from "@flotilla/contract/errors";
 import type { OperationKind, OperationStatus, OperationStep } from "@flotilla/contract/operations";
 import type { Handlers } from "./api/handler.ts";
 import type { Context } from "./context.ts";
@@ -102,6 +103,8 @@ export interface OperationRecord {
   readonly input: unknown;
   readonly steps: readonly OperationStep[];
   readonly error: string | null;
+  /** That of the refusal for which it failed; null: it failed otherwise, or has not failed. */
+  readonly errorCode: ErrorCode | null;
   readonly createdAt: number;
   readonly updatedAt: number;
   readonly deadlineAt: number;

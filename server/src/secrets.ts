@@ -8,7 +8,7 @@
  * first secret, and on the disk before that. Servers of one database need the same file. A crash while it is
  * made leaves no file, or a whole one.
  */
-import { createCipheriv, createDecipheriv, hash } from "node:crypto";
+import { createCipheriv, createDecipheriv, createHmac, hash } from "node:crypto";
 import { closeSync, fsyncSync, linkSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { Refusal } from "@flotilla/contract/errors";
@@ -52,6 +52,13 @@ export class Secrets {
     const cipher = createDecipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(ownerId)).setAuthTag(tag);
     const rest = sealed.subarray(KEY_NAME_BYTES + NONCE_BYTES + TAG_BYTES);
     return JSON.parse(Buffer.concat([cipher.update(rest), cipher.final()]).toString()) as Values;
+  }
+
+  /** Bytes that only this installation can derive from the text. Throws when the key's file cannot be made. */
+  derive(text: string): Buffer {
+    return createHmac("sha256", this.#key ?? this.#makeKey())
+      .update(text)
+      .digest();
   }
 
   /**

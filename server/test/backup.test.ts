@@ -56,6 +56,8 @@ before(async () => {
      INSERT INTO app_shares (app_id, token_hash, created_by, created_at)
        VALUES ('app-' || repeat('0', 32), sha256('s'), 'k', now());
      INSERT INTO machine_copies (machine_id, node_id) VALUES ('m', 'n');
+     INSERT INTO leases (tenant_id, id, operation_id, machine_id, state, owner_hash, heartbeat_seconds, heartbeat_at)
+       VALUES ('t', 'l', 'op', 'm', 'ready', sha256('o'), 60, now() - interval '1 day');
      INSERT INTO join_tokens (prefix, token_hash, created_at, expires_at, max_uses)
        VALUES ('0123456789ab', sha256('j'), now(), now() + interval '1 day', 5);
      INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt, leased_until)
@@ -85,6 +87,7 @@ test("a restored database has the rows of the backup, and nothing that would har
   const [settled] = await query(
     target,
     `SELECT (SELECT status FROM nodes) AS node, (SELECT count(*)::int FROM machine_copies) AS copies,
+       (SELECT heartbeat_at > now() - interval '1 minute' FROM leases) AS "isLeaseAlive",
        (SELECT expires_at <= now() FROM join_tokens) AS "isTokenOver",
        (SELECT status || ' ' || (steps -> 0 ->> 'status') FROM operations) AS operation,
        (SELECT revoked_at IS NULL FROM api_keys WHERE id = 'k') AS "isKeyValid",
@@ -93,6 +96,7 @@ test("a restored database has the rows of the backup, and nothing that would har
   assert.deepEqual(settled, {
     node: "unreachable",
     copies: 0,
+    isLeaseAlive: true,
     isTokenOver: true,
     operation: "failed failed",
     isKeyValid: true,

@@ -15,6 +15,7 @@ import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import { SCOPES, type Scope } from "@flotilla/contract/scopes";
 import { until } from "../../test/support/until.ts";
 import { sql } from "../src/db/database.ts";
+import { branchSource } from "./support/branches.ts";
 import type { Client } from "./support/client.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
@@ -37,6 +38,7 @@ const RESOURCES: Readonly<Record<string, keyof Resources>> = {
   "/v1/volumes/": "volume",
   "/v1/pools/": "pool",
   "/v1/apps/": "app",
+  "/v1/leases/": "lease",
 };
 /** Months, which every tenant has. */
 const OF_EVERY_TENANT = ["/v1/billing/invoices/"];
@@ -61,6 +63,8 @@ interface Resources {
   readonly pool: string;
   /** Its name. */
   readonly app: string;
+  /** As its tenant has named it. */
+  readonly lease: string;
   readonly event: string;
   readonly session: string;
 }
@@ -75,6 +79,7 @@ const NOTHING: Resources = {
   volume: `vol-${"0".repeat(32)}`,
   pool: `pool-${"0".repeat(32)}`,
   app: "app-that-no-tenant-has",
+  lease: "lease-that-no-tenant-has",
   event: "9".repeat(15),
   session: `sess-${"0".repeat(32)}`,
 };
@@ -116,12 +121,16 @@ async function tenantWithEverything(name: string): Promise<Tenant> {
   assert.equal(pool.status, 200, pool.text);
   const app = await client.post("/v1/apps", { name: `app-that-is-of-${name}`, image: "local/busybox", replicas: 0 });
   assert.equal(app.status, 200, app.text);
+  const { id: source } = await branchSource(client, { name: `${name}-source` });
+  const lease = await client.post(`/v1/machines/${source}/assign`, { leaseId: `lease-that-is-of-${name}` });
+  assert.equal(lease.status, 201, lease.text);
   const resources = {
     ...{ tenant, machine, apiKey: keyId, session: session.json.id as string },
     ...{ operation: operations[0].id as string, webhook: webhook.json.id as string },
     volume: volume.json.id as string,
     pool: pool.json.id as string,
     app: app.json.name as string,
+    lease: lease.json.leaseId as string,
     event: String(events[0]?.id),
   };
   for (const [kind, id] of Object.entries(resources)) assert.ok(id, `${name} has no ${kind}`);

@@ -173,9 +173,16 @@ test("a server that lost its lease writes nothing any more", async () => {
   );
   assert.ok(first);
   await claimOperations(context, { kinds: [KIND], room: claimRoom([]), leaseMs: OPERATION_LEASE_MS });
-  assert.equal(await endOperation(context, first, { steps: [], error: "late", isCanceled: false }), "stale");
+  assert.equal(
+    await endOperation(context, first, { steps: [], error: "late", errorCode: null, isCanceled: false }),
+    "stale",
+  );
   assert.equal((await get(id)).status, "running");
-  await endOperation(context, { id, attempt: first.attempt + 1 }, { steps: [], error: null, isCanceled: false });
+  await endOperation(
+    context,
+    { id, attempt: first.attempt + 1 },
+    { steps: [], error: null, errorCode: null, isCanceled: false },
+  );
 });
 
 test("a server that stops releases its operations immediately", async () => {

@@ -13,6 +13,7 @@ import { purgeEvents } from "../src/events/store.ts";
 import { purgeApps } from "../src/apps/store.ts";
 import { purgeIngressLeases } from "../src/ingress/apps/route-store.ts";
 import { purgeConnectTokens } from "../src/ingress/connect/store.ts";
+import { purgeLeases } from "../src/leases/store.ts";
 import { purgeTombstones } from "../src/machines/store.ts";
 import { purgeOperations } from "../src/operations/store.ts";
 import { purgeJoinTokens } from "../src/tokens/store.ts";
@@ -40,6 +41,7 @@ const PURGES = {
   joinTokens: (of: Context, max: number) => purgeJoinTokens(of.db, of.clock.now(), max),
   connectTokens: purgeConnectTokens,
   ingressLeases: purgeIngressLeases,
+  leases: purgeLeases,
   apps: (of: Context, max: number) => purgeApps(of.db, of.clock.now(), max),
   audit: (of: Context, max: number) => purgeAudit(of, 365, max),
 };

@@ -81,6 +81,7 @@ async function refuseWithoutRoom(
     memoryMb: spec.memoryMb,
     nodeLabels: {},
     nodeId: null,
+    origin: null,
   });
   // No node has this name: as if they left one.
   const placed = await services.nodes.planElsewhere(

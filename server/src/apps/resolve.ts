@@ -48,6 +48,7 @@ export async function resolveImage(
     memoryMb: spec.memoryMb,
     nodeLabels: {},
     nodeId: null,
+    origin: null,
   });
   const placement = await nodes.place(request);
   const node = placement.nodeId === null ? undefined : await nodes.find(placement.nodeId);

@@ -49,6 +49,7 @@ export async function settle({ client, manifest, revokesKeys }: SettleOptions): 
        status = CASE WHEN status IN ('ready', 'draining') THEN 'unreachable' ELSE status END`,
     [RESTORED_AGENT],
   );
+  await client.query("UPDATE leases SET heartbeat_at = now() WHERE ended_at IS NULL");
   await client.query("UPDATE join_tokens SET expires_at = least(expires_at, now())");
   await client.query(`UPDATE invoice_counter SET last_number = 0, series = ${SERIES}`);
   await client.query("DELETE FROM node_listeners");

@@ -33,24 +33,25 @@ const refuse = (text: string): never => {
   throw new Refusal("invalid_request", text);
 };
 
-export async function createMachine(
-  services: Pick<
-    MachineServices,
-    "cache" | "ceilingsOf" | "context" | "plansUrl" | "portsPerMachine" | "registries" | "secrets"
-  >,
-  options: {
-    readonly id: string;
-    readonly tenantId: string;
-    readonly keyId: string;
-    readonly request: CreateMachineRequest;
-    /** Whether another machine may replace it. */
-    readonly isFenced?: boolean;
-    /** How its node checks it. */
-    readonly health?: MachineHealthCheck;
-    /** An app owns it: it does not count against the number of machines. */
-    readonly isInstance?: boolean;
-  },
-): Promise<MachineRecord> {
+type CreateServices = Pick<
+  MachineServices,
+  "cache" | "ceilingsOf" | "context" | "plansUrl" | "portsPerMachine" | "registries" | "secrets"
+>;
+
+interface CreateOptions {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly keyId: string;
+  readonly request: CreateMachineRequest;
+  /** Whether another machine may replace it. */
+  readonly isFenced?: boolean;
+  /** How its node checks it. */
+  readonly health?: MachineHealthCheck;
+  /** An app owns it: it does not count against the number of machines. */
+  readonly isInstance?: boolean;
+}
+
+export async function createMachine(services: CreateServices, options: CreateOptions): Promise<MachineRecord> {
   const { plansUrl } = services;
   const { request } = options;
   const ceilings = await services.ceilingsOf(options.tenantId);
@@ -59,13 +60,51 @@ export async function createMachine(
   const description = {
     ...describe(request, ceilings, services.portsPerMachine),
     health: options.health ?? null,
+    origin: null,
     secretNames,
     secretEnv: secretNames.length === 0 ? null : services.secrets.seal(options.id, secretEnv),
   };
   checkReference(services.registries, description.source.reference);
   refuseOversize(description, request.resources, { ceilings, plansUrl, path: "resources." });
+  return await insertDescribed(services, options, { ...description, name: request.name ?? null }, ceilings);
+}
+
+/**
+ * Creates a machine like another one, with its secret variables, that begins as a branch of it. Throws the
+ * Refusals of a create.
+ */
+export async function createBranchOf(
+  services: CreateServices,
+  source: MachineRecord,
+  branch: Pick<MachineRecord, "id" | "name" | "origin"> & {
+    readonly keyId: string;
+    /** Its published ports; null: those of the other. */
+    readonly ports: CreateMachineRequest["ports"] | null;
+  },
+): Promise<MachineRecord> {
+  const { secrets } = services;
+  const { id, name, origin, keyId, ports } = branch;
+  const ceilings = await services.ceilingsOf(source.tenantId);
+  const description: MachineDescription = {
+    ...source,
+    ...{ name, origin },
+    ports: ports === null ? source.ports : portsOf(ports, services.portsPerMachine),
+    secretEnv: source.secretEnv === null ? null : secrets.seal(id, secrets.open(source.id, source.secretEnv)),
+  };
+  refuseOversize(description, {}, { ceilings, plansUrl: services.plansUrl, path: "" });
+  return await insertDescribed(services, { id, tenantId: source.tenantId, keyId }, description, ceilings);
+}
+
+/** Inserts it if the tenant may have it. `description.name` null: a name is generated. */
+async function insertDescribed(
+  services: CreateServices,
+  options: Omit<CreateOptions, "request" | "health">,
+  description: MachineDescription,
+  ceilings: Ceilings,
+): Promise<MachineRecord> {
+  const { plansUrl } = services;
   await refuseOverBudget(services.context, options.tenantId, ceilings);
-  const given = request.name ?? null;
+  const given = description.name;
   for (let attempt = 1; ; attempt += 1) {
     const name = given ?? generatedName(services.context.randomBytes);
     const { outcome, machine } = await insert(services, options, { ...description, name }, ceilings);
@@ -105,13 +144,13 @@ const sizeOf = (resources: CreateMachineRequest["resources"], ceilings: Ceilings
 
 async function insert(
   { context, cache }: Pick<MachineServices, "context" | "cache">,
-  { id, tenantId, keyId, isFenced, isInstance }: Parameters<typeof createMachine>[1],
+  { id, tenantId, keyId, isFenced, isInstance }: Omit<CreateOptions, "request" | "health">,
   description: MachineDescription,
   ceilings: Ceilings,
 ): Promise<{ readonly outcome: Insertion; readonly machine: MachineRecord }> {
   const machine: MachineRecord = {
-    ...NEVER_STARTED,
     ...description,
+    ...NEVER_STARTED,
     fence: isFenced === true ? "on" : null,
     id,
     tenantId,
@@ -157,7 +196,7 @@ function describe(
   request: CreateMachineRequest,
   ceilings: Ceilings,
   portsMax: number,
-): Omit<MachineDescription, "name" | "health" | "secretNames" | "secretEnv"> {
+): Omit<MachineDescription, "name" | "health" | "origin" | "secretNames" | "secretEnv"> {
   const { source, resources } = request;
   if (source.type === "smolmachine")
     throw new Refusal("not_implemented", "packaged machines are not served yet; use a source of type image", {

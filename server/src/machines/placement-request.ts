@@ -14,16 +14,20 @@ import type { MachineRecord } from "./record.ts";
 
 type PlacedMachine = Pick<
   MachineRecord,
-  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId"
+  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId" | "origin"
 >;
 type PlacingServices = Pick<Services, "nodes">;
 
 /** Request for a machine; the image of one that has a node already is not looked for. */
 export async function placementRequest(services: PlacingServices, machine: PlacedMachine): Promise<PlacementRequest> {
-  const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
+  const { cpus, memoryMb, source, nodeLabels, nodeId, origin } = machine;
+  const needs = { cpus, memoryMb, arch: source.arch ?? null, nodeLabels };
+  // A branch begins where its point is.
+  if (nodeId === null && origin !== null)
+    return { ...needs, holders: { ids: new Set([origin.nodeId]), isRequired: true } };
   const hasChoice = nodeId === null && (await services.nodes.hasSeveral());
   const holders = hasChoice ? await imageHolders(services, machine) : null;
-  return { cpus, memoryMb, arch: source.arch ?? null, nodeLabels, holders };
+  return { ...needs, holders };
 }
 
 /** null when none has the image: any node will do then, and the start's refusal says why it fails. */

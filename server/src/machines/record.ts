@@ -40,6 +40,20 @@ export interface MachineDescription {
   readonly nodeLabels: Readonly<Record<string, string>>;
   /** How its node checks it; null: it does not, as every machine that no app owns. */
   readonly health: MachineHealthCheck | null;
+  /** null: it begins with its image. */
+  readonly origin: MachineOrigin | null;
+}
+
+/** The branch that a machine begins as. */
+export interface MachineOrigin {
+  /** Which machine was branched. It may be gone. */
+  readonly machineId: string;
+  /** The instant of it. */
+  readonly pointId: string;
+  /** The node that has the point. */
+  readonly nodeId: string;
+  /** Whether it begins with that memory, so that its processes continue. */
+  readonly hasMemory: boolean;
 }
 
 /** Identifies a machine for its owner: another tenant's id finds no machine. */
@@ -96,8 +110,13 @@ export function specOf(machine: MachineRecord, secrets: Pick<Secrets, "open">): 
     restart: machine.restart,
     disruption: machine.disruption,
     health: machine.health,
+    ...pointOf(machine),
   };
 }
+
+/** The point that its disk is made from; absent: it is made from its image. */
+const pointOf = ({ origin }: MachineRecord): Pick<MachineSpec, "point"> =>
+  origin === null ? {} : { point: { pointId: origin.pointId, hasMemory: origin.hasMemory } };
 
 /** The name as a host name, where it can be one; else the first part of the id. */
 function hostnameOf(machine: MachineRecord): string {

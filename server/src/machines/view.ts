@@ -6,6 +6,7 @@
  *   itself.
  * - `ready` appears only with the state `started`, and an `error` text exactly with the state `error`.
  */
+import { BRANCHES_MAX } from "@flotilla/contract/limits";
 import type { MachineInfo, MachineState } from "@flotilla/contract/machines";
 import type { MachineRecord } from "./record.ts";
 import { HIDDEN_BY_NODE, includes, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
@@ -137,13 +138,14 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     labels: { ...machine.labels },
     nodeLabels: { ...machine.nodeLabels },
     createdBy: machine.createdBy,
+    parentMachineId: machine.origin?.machineId ?? null,
     forkable: machine.isBranchable,
     branchable: machine.isBranchable,
     public: machine.isPublic,
     command: machine.command === null ? null : [...machine.command],
     nodeId: machine.nodeId,
     startTimings: machine.observedDetails.timings,
-    capabilities: { exec: shown.state === "started", ...NO_BRANCHES },
+    capabilities: { exec: shown.state === "started", ...branchesOf(machine, shown.state) },
   };
 }
 
@@ -153,9 +155,13 @@ function suspendedAt(machine: MachineRecord): string | null {
   return phaseOf(machine) === "stopped" && at !== null ? instant(at) : null;
 }
 
-const NO_BRANCHES = {
-  ...{ branch: false, branchBatch: false, nestedBranch: false, maxBranchBatch: 0 },
-  ...{ fork: false, forkBatch: false, nestedFork: false, maxForkBatch: 0 },
+const branchesOf = ({ isBranchable }: MachineRecord, state: MachineState) => {
+  const may = isBranchable && state === "started";
+  const maxBatch = may ? BRANCHES_MAX : 0;
+  return {
+    ...{ branch: may, branchBatch: may, nestedBranch: may, maxBranchBatch: maxBatch },
+    ...{ fork: may, forkBatch: may, nestedFork: may, maxForkBatch: maxBatch },
+  };
 };
 
 interface Shown {

@@ -72,6 +72,7 @@ export async function writeOperation(
     input: request.input,
     steps: request.steps.map(plannedStep),
     error: null,
+    errorCode: null,
     createdAt: now,
     updatedAt: now,
     deadlineAt: now + request.deadlineMs,

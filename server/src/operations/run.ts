@@ -123,7 +123,8 @@ export class OperationRunner {
       return await releaseOperation(this.#context, operation);
     const reason = error === null ? null : this.#explain(operation, error);
     if (reason !== null) await this.#workers.get(operation.kind)?.undo?.(operation);
-    await record.end(reason, error === CANCELED);
+    const errorCode = error instanceof Refusal ? error.code : null;
+    await record.end({ error: reason, errorCode, isCanceled: error === CANCELED });
     log.info({ operationId: operation.id, kind: operation.kind, reason }, "an operation has ended");
   }
 
@@ -202,10 +203,11 @@ class Progress {
     }
   }
 
-  async end(error: string | null, isCanceled: boolean): Promise<void> {
+  async end(end: Omit<Parameters<typeof endOperation>[2], "steps">): Promise<void> {
     await this.#writing;
+    const { error } = end;
     const steps = error === null ? this.#steps : failRunning(this.#steps, error, this.#context.clock.now());
-    await endOperation(this.#context, this.#token, { steps, error, isCanceled });
+    await endOperation(this.#context, this.#token, { ...end, steps });
   }
 
   #save(): Promise<void> {

@@ -6,6 +6,7 @@
  * - An operation that has ended is never written again.
  * - Claims skip rows that another server is claiming.
  */
+import type { ErrorCode } from "@flotilla/contract/errors";
 import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
@@ -16,7 +17,7 @@ import type { Steps } from "./steps.ts";
 
 const COLUMNS = sql`
   o.id, o.tenant_id AS "tenantId", o.kind, o.status, o.resource_kind AS "resourceKind", o.resource_id AS "resourceId",
-  o.resource_name AS "resourceName", o.input, o.steps, o.error,
+  o.resource_name AS "resourceName", o.input, o.steps, o.error, o.error_code AS "errorCode",
   ms(o.created_at) AS "createdAt",
   ms(o.updated_at) AS "updatedAt",
   ms(o.deadline_at) AS "deadlineAt", o.attempt,
@@ -162,16 +163,21 @@ export async function cancelChildren(context: Context, parent: OperationRecord):
     WHERE tenant_id = ${parent.tenantId} AND status = 'running' AND input ->> 'parentId' = ${parent.id}`);
 }
 
-/** Ends an operation, finally. `error`: why it failed. */
+/** Ends an operation, finally. `error`: why it failed; `errorCode`: that of a refusal. */
 export async function endOperation(
   context: Context,
   turn: LeaseToken,
-  end: { readonly steps: Steps; readonly error: string | null; readonly isCanceled: boolean },
+  end: {
+    readonly steps: Steps;
+    readonly error: string | null;
+    readonly errorCode: ErrorCode | null;
+    readonly isCanceled: boolean;
+  },
 ): Promise<"written" | "stale"> {
   const rows = await context.db.execute(sql`
     UPDATE operations SET
       status = ${end.isCanceled ? "canceled" : end.error === null ? "succeeded" : "failed"},
-      error = ${end.isCanceled ? null : end.error}, leased_until = NULL,
+      error = ${end.isCanceled ? null : end.error}, error_code = ${end.isCanceled ? null : end.errorCode}, leased_until = NULL,
       steps = ${JSON.stringify(end.steps)}::jsonb, updated_at = ${instantOf(context.clock.now())}
     WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);
   return rows === 0 ? "stale" : "written";

@@ -19,7 +19,7 @@ export function purgeReconciler(context: Context, ofFamilies: Readonly<Record<st
   const purges = { ...ofFamilies, idempotencyKeys };
   return {
     name: "purges",
-    purpose: "deletes expired machines, events, recorded calls, operations, credentials and idempotency keys",
+    purpose: "deletes expired machines, events, recorded calls, operations, leases, credentials and idempotency keys",
     periodMs: 10 * 60_000,
     wakeOn: [],
     async activate() {

@@ -37,6 +37,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     disruption: "migrate",
     nodeLabels: {},
     health: null,
+    origin: null,
     fence: null,
     createdBy: "key-1",
     createdAt: NOW - 60_000,

@@ -63,6 +63,9 @@ CREATE TABLE machines (
   -- How its node checks whether it does its work: MachineHealthCheck of contract/src/link; null: it does not.
   -- Only machines that an app owns have one.
   health jsonb,
+  -- The branch of another machine that it begins as: MachineOrigin of server/src/machines/record.ts; null: it
+  -- begins with an image.
+  origin jsonb,
   -- The id of the API key.
   created_by text,
   -- When it was created.
@@ -151,6 +154,7 @@ CREATE INDEX machines_arriving ON machines (move_node_id)
   INCLUDE (cpus, memory_mb)
   WHERE is_active AND move_node_id IS NOT NULL AND NOT move_stops;
 CREATE INDEX machines_auto_stop ON machines (id) WHERE auto_stop_seconds > 0 AND desired_state = 'running';
+CREATE INDEX machines_branches ON machines ((origin ->> 'machineId')) WHERE origin IS NOT NULL;
 -- Machines whose fence is to be lifted are few, and looked for often.
 CREATE INDEX machines_by_fence ON machines (fence, id) WHERE fence IS NOT NULL;
 CREATE INDEX machines_deleted ON machines (deleted_at) WHERE deleted_at IS NOT NULL;

@@ -25,6 +25,8 @@ CREATE TABLE operations (
   steps jsonb NOT NULL CHECK (jsonb_typeof(steps) = 'array'),
   -- Why it failed, in one sentence.
   error text,
+  -- The code of the refusal for which it failed, as in the answers of the API; null: it failed otherwise.
+  error_code text,
   -- Grows each time a server begins to work on it: the fence of the servers before.
   attempt integer NOT NULL CHECK (attempt >= 0),
   -- Until then no other server works on it; null once it has ended.

@@ -1,0 +1,59 @@
+/**
+ * What a request for branches asks for: the names of the clones, and why a machine cannot be branched. Pure.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { MachineRecord } from "../machines/record.ts";
+import { phaseOf } from "../machines/state.ts";
+
+/** Characters of a machine's name. */
+const NAME_CHARACTERS_MAX = 63;
+
+/** How many clones, and their names. */
+export interface BatchRequest {
+  readonly count?: number | null;
+  readonly names?: readonly string[] | null;
+  readonly namePrefix?: string | null;
+}
+
+/** The names of the clones, in order. Throws a Refusal that names the field. */
+export function namesOf(
+  { count, names, namePrefix }: BatchRequest,
+  source: Pick<MachineRecord, "id" | "name">,
+): string[] {
+  if (names !== null && names !== undefined && names.length > 0) {
+    const twice = names.find((name, at) => names.indexOf(name) !== at);
+    if (twice !== undefined)
+      refuse("names", `${JSON.stringify(twice)} is in names twice; each machine has its own name`);
+    return [...names];
+  }
+  if (count === null || count === undefined)
+    return refuse("count", "either count or names says how many machines are made");
+  const prefix = namePrefix ?? source.name ?? source.id;
+  const digits = String(count).length;
+  if (prefix.length + 1 + digits > NAME_CHARACTERS_MAX)
+    refuse(
+      "namePrefix",
+      `${JSON.stringify(prefix)} is too long for names such as ${prefix}-${count}; give a shorter namePrefix`,
+    );
+  return Array.from({ length: count }, (_, at) => `${prefix}-${at + 1}`);
+}
+
+function refuse(field: string, text: string): never {
+  throw new Refusal("invalid_body", text, { field });
+}
+
+/** Throws a Refusal when the machine cannot be branched now. */
+export function refuseUnbranchable(machine: MachineRecord, secrets: "inherit" | "refuse"): void {
+  const { id } = machine;
+  if (!machine.isBranchable)
+    throw conflict(`machine ${id} is not branchable; create it with branchable: true, which cannot be changed later`);
+  if (machine.moveId !== null)
+    throw conflict(`machine ${id} is being moved by operation ${machine.moveId}; try again when that has ended`);
+  if (phaseOf(machine) !== "running") throw conflict(`machine ${id} is not running; start it, then branch it`);
+  if (secrets === "refuse" && machine.secretNames.length > 0)
+    throw conflict(
+      `machine ${id} has secret variables (${machine.secretNames.join(", ")}), which its branches would have too; branch it with secrets: "inherit" if they may`,
+    );
+}
+
+const conflict = (text: string): Refusal => new Refusal("conflict", text);

@@ -1,0 +1,50 @@
+/**
+ * The handlers of branches.
+ */
+import { machineNotFound } from "../auth/not-found.ts";
+import type { HandlersOf } from "../api/handler.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { findAnyMachine } from "../machines/store.ts";
+import { machineInfo } from "../machines/view.ts";
+import { branchMachine, freshOperationId } from "./branch.ts";
+import { listLineage } from "./lineage-store.ts";
+import { namesOf } from "./requested.ts";
+
+export function branchHandlers(
+  services: MachineServices,
+): HandlersOf<"createBranch" | "createBranches" | "getLineage"> {
+  const { addresses, cache, context } = services;
+  return {
+    async createBranch(request) {
+      const { caller, params, body, signal } = request;
+      const operationId = await freshOperationId(context, caller.tenantId, request.newId("operation"));
+      const [clone] = await branchMachine(services, {
+        ...{ operationId, ...caller, machineId: params.id, names: [body.name] },
+        ...{ ports: body.ports ?? null, secrets: body.secrets ?? "refuse", signal },
+      });
+      if (clone === undefined) throw machineNotFound(params.id);
+      return { status: 201, body: machineInfo(clone, addresses) };
+    },
+    async createBranches(request) {
+      const { caller, params, body, signal } = request;
+      const name = { tenantId: caller.tenantId, id: params.id };
+      const source = cache.current(name) ?? (await cache.read(name));
+      if (source === undefined) throw machineNotFound(params.id);
+      const operationId = await freshOperationId(context, caller.tenantId, request.newId("operation"));
+      const clones = await branchMachine(services, {
+        ...{ operationId, ...caller, machineId: params.id, names: namesOf(body, source) },
+        ...{ ports: body.ports ?? null, secrets: body.secrets ?? "refuse", signal },
+      });
+      return { status: 201, body: { clones: clones.map((clone) => machineInfo(clone, addresses)) } };
+    },
+    async getLineage({ caller: { tenantId }, params: { id } }) {
+      const machine = await findAnyMachine(context.db, id);
+      if (machine?.tenantId !== tenantId || machine.deletedAt !== null) throw machineNotFound(id);
+      const { rootId, machines } = await listLineage(context.db, machine);
+      return {
+        status: 200,
+        body: { rootMachineId: rootId, machines: machines.map((each) => machineInfo(each, addresses)) },
+      };
+    },
+  };
+}

@@ -1,0 +1,110 @@
+/**
+ * Every statement over the rows of branch points.
+ *
+ * Always:
+ * - A row is written before a node is asked for its point, and deleted after the node has removed it. So no
+ *   node has a point that no row names, unless the database was restored to an earlier state.
+ * - A point is used by its operation alone, while that runs.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
+import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+import { UNREACHABLE_STATUSES } from "../machines/state.ts";
+import { announce } from "../machines/store.ts";
+
+export interface PointRow {
+  readonly id: string;
+  readonly nodeId: string;
+}
+
+export interface NewPoint {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly operationId: string;
+  readonly machineId: string;
+  readonly nodeId: string;
+  readonly hasMemory: boolean;
+}
+
+/** What a node says of a point that it has made. Epoch milliseconds, bytes. */
+export interface MadePoint {
+  readonly bytes: number;
+  readonly memoryBytes: number;
+  readonly pausedMs: number;
+  readonly madeAt: number;
+}
+
+/** The point of an operation: this one, unless it has one already. */
+export async function insertPoint({ clock, db }: Pick<Context, "clock" | "db">, point: NewPoint): Promise<PointRow> {
+  const { id, tenantId, operationId, machineId, nodeId, hasMemory } = point;
+  await db.execute(sql`
+    INSERT INTO branch_points (id, tenant_id, operation_id, machine_id, node_id, has_memory, created_at)
+    VALUES (${id}, ${tenantId}, ${operationId}, ${machineId}, ${nodeId}, ${hasMemory}, ${instantOf(clock.now())})
+    ON CONFLICT DO NOTHING`);
+  const row = await findPoint(db, operationId);
+  if (row === undefined) throw new Refusal("conflict", `operation ${operationId} was ended by another server`);
+  return row;
+}
+
+/** The point that an operation uses. */
+export const findPoint = (db: Queryable, operationId: string): Promise<PointRow | undefined> =>
+  db.queryOne<PointRow>(sql`
+    SELECT id, node_id AS "nodeId" FROM branch_points WHERE operation_id = ${operationId} AND NOT is_replaced`);
+
+/**
+ * Has the operation use another point, and its machines begin with that one. Nothing happens if it does
+ * not use the point `from`.
+ */
+export async function replacePoint(
+  context: Context,
+  operationId: string,
+  { from, to, machineIds }: { readonly from: string; readonly to: string; readonly machineIds: readonly string[] },
+): Promise<void> {
+  const now = instantOf(context.clock.now());
+  const changed = await context.db.transaction(async (db) => {
+    const replaced = await db.execute(sql`
+      UPDATE branch_points SET is_replaced = true
+      WHERE id = ${from} AND operation_id = ${operationId} AND NOT is_replaced`);
+    if (replaced === 0) return [];
+    await db.execute(sql`
+      INSERT INTO branch_points (id, tenant_id, operation_id, machine_id, node_id, has_memory, created_at)
+      SELECT ${to}, tenant_id, operation_id, machine_id, node_id, has_memory, ${now}::timestamptz
+      FROM branch_points WHERE id = ${from}`);
+    return await db.query<{ readonly id: string; readonly revision: number }>(sql`
+      UPDATE machines SET origin = jsonb_set(origin, '{pointId}', to_jsonb(${to}::text)), revision = revision + 1,
+        updated_at = ${now}
+      WHERE id = ANY(${[...machineIds]}::text[]) AND origin ->> 'pointId' = ${from} RETURNING id, revision`);
+  });
+  for (const machine of changed) await announce(context, machine);
+}
+
+/** Records that its node has made it. */
+export async function notePointMade(db: Queryable, id: string, made: MadePoint): Promise<void> {
+  await db.execute(sql`
+    UPDATE branch_points SET disk_bytes = ${made.bytes}, memory_bytes = ${made.memoryBytes},
+      paused_ms = ${made.pausedMs}, made_at = ${instantOf(made.madeAt)}
+    WHERE id = ${id}`);
+}
+
+/** A point from which no further machine is made. `address`: of its node; null: that has left for good. */
+export interface UnusedPoint extends PointRow {
+  readonly address: string | null;
+}
+
+/** Points that no running operation uses, whose nodes report, or have left for good. */
+export const listUnusedPoints = (db: Queryable, limit: number): Promise<readonly UnusedPoint[]> =>
+  db.query<UnusedPoint>(sql`
+    SELECT p.id, p.node_id AS "nodeId", CASE WHEN n.status <> 'revoked' THEN n.address END AS address
+    FROM branch_points p JOIN nodes n ON n.id = p.node_id
+    WHERE (p.is_replaced OR NOT EXISTS (SELECT FROM operations o WHERE o.id = p.operation_id AND o.status = 'running'))
+      AND (n.status = 'revoked' OR n.status <> ALL (${[...UNREACHABLE_STATUSES]}))
+    ORDER BY p.created_at, p.id LIMIT ${limit}`);
+
+export async function deletePoint(db: Queryable, id: string): Promise<void> {
+  await db.execute(sql`DELETE FROM branch_points WHERE id = ${id}`);
+}
+
+/** How many points nodes keep for machines to be made from. */
+export const countPoints = async (db: Queryable): Promise<number> =>
+  (await db.queryOne<{ count: number }>(sql`SELECT count(*)::int AS count FROM branch_points`))?.count ?? 0;

@@ -1,0 +1,109 @@
+/**
+ * Branches of machines that run: what a branch has of its source, and what is refused.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import { branchSource, pointsLeft } from "./support/branches.ts";
+import { createMachine, startMachineServer } from "./support/machine-server.ts";
+
+const { client, context } = await startMachineServer();
+
+const source = (fields?: object) => branchSource(client, fields);
+
+test("a branch runs, has what its source has but its name, and both are in one lineage", async () => {
+  const { id } = await source({ env: { A: "1" }, ports: [{ port: 80 }] });
+  const branch = await client.post(`/v1/machines/${id}/branches`, { name: "try-1", shareWeights: true });
+  assert.equal(branch.status, 201, branch.text);
+  const { name, state, env, labels, ports, branchable, capabilities } = branch.json;
+  assert.deepEqual([name, state, env, labels, branchable], ["try-1", "started", { A: "1" }, { team: "a" }, true]);
+  assert.equal(ports[0].port, 80);
+  assert.deepEqual([capabilities.branch, capabilities.maxBranchBatch], [true, 64]);
+  assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "started");
+  for (const machine of [id, branch.json.id]) {
+    const { rootMachineId, machines } = (await client.get(`/v1/machines/${machine}/lineage`)).json;
+    assert.equal(rootMachineId, id);
+    assert.deepEqual(
+      machines.map((each: { id: string }) => each.id),
+      [id, branch.json.id],
+    );
+  }
+  const eventOf = (machine: string, type: string) =>
+    until(async () => (await client.get(`/v1/machines/${machine}/events?type=${type}`)).json[0]?.data);
+  assert.equal((await eventOf(id, "machine.branched")).count, 1);
+  assert.deepEqual(await eventOf(branch.json.id, "machine.isBranch"), { from: id });
+  await until(async () => (await pointsLeft(context.db)) === 0, { what: "the point to be removed" });
+});
+
+test("a batch has its names in order, also by the old path", async () => {
+  const { id, name } = await source();
+  const batch = await client.post(`/v1/machines/${id}/fork-batch`, { count: 3 });
+  assert.equal(batch.status, 201, batch.text);
+  const names = batch.json.clones.map((clone: { name: string }) => clone.name);
+  assert.deepEqual(names, [`${name}-1`, `${name}-2`, `${name}-3`]);
+  const named = await client.post(`/v1/machines/${id}/branches/batch`, { names: ["b", "a"], count: 9 });
+  assert.deepEqual(
+    named.json.clones.map((clone: { name: string; state: string }) => [clone.name, clone.state]),
+    [
+      ["b", "started"],
+      ["a", "started"],
+    ],
+  );
+});
+
+test("what cannot be branched is refused with what to do, and nothing is left", async () => {
+  const plain = await createMachine(client, {});
+  const refused = await client.post(`/v1/machines/${plain}/branches`, { name: "x" });
+  assert.deepEqual([refused.status, /create it with branchable: true/.test(refused.text)], [409, true], refused.text);
+  const { id } = await source({ secretEnv: { TOKEN: "hidden" } });
+  const secret = await client.post(`/v1/machines/${id}/branches`, { name: "x" });
+  assert.deepEqual([secret.status, /secrets: "inherit"/.test(secret.text)], [409, true], secret.text);
+  const inherits = await client.post(`/v1/machines/${id}/branches`, { name: "with-secrets", secrets: "inherit" });
+  assert.deepEqual([inherits.status, inherits.json.secretEnvNames], [201, ["TOKEN"]]);
+  const taken = await client.post(`/v1/machines/${id}/branches/batch`, {
+    ...{ names: ["free-1", "with-secrets"], secrets: "inherit" },
+  });
+  assert.deepEqual([taken.status, taken.headers.get("x-error-code")], [409, "name_taken"], taken.text);
+  const names = (await client.get("/v1/machines")).json.map((machine: { name: string }) => machine.name);
+  assert.ok(!names.includes("free-1"), "the first of the batch is left");
+  await client.post(`/v1/machines/${id}/stop`);
+  const stopped = await client.post(`/v1/machines/${id}/branches`, { name: "y", secrets: "inherit" });
+  assert.deepEqual([stopped.status, /start it, then branch it/.test(stopped.text)], [409, true], stopped.text);
+  const missing = await client.post(`/v1/machines/mach-${"0".repeat(32)}/branches`, { name: "y" });
+  assert.equal(missing.status, 404);
+  const counts = [0, -1, 65, 1e9, 1.5, "2"].map((count) => ({ count }));
+  for (const body of [{}, ...counts, { names: [] }, { names: ["a", "a"] }, { names: ["not ok"] }])
+    assert.equal((await client.post(`/v1/machines/${id}/branches/batch`, body)).status, 422, JSON.stringify(body));
+});
+
+test("another tenant's machine is not found", async () => {
+  const { id } = await source();
+  const other = await client.post("/v1/tenants", { name: "other" });
+  const key = await client.post("/v1/apikeys", { tenantId: other.json.id });
+  const theirs = client.withKey(key.json.key);
+  const answers = [
+    await theirs.post(`/v1/machines/${id}/branches`, { name: "theirs" }),
+    await theirs.post(`/v1/machines/${id}/fork-batch`, { count: 1 }),
+    await theirs.post(`/v1/machines/${id}/assign`, { leaseId: "theirs" }),
+    await theirs.get(`/v1/machines/${id}/lineage`),
+  ];
+  for (const { status, text } of answers)
+    assert.deepEqual([status, text.startsWith(`machine ${id} was not found`)], [404, true], text);
+  assert.equal((await theirs.get("/v1/leases/theirs")).status, 404);
+});
+
+test("branches live on without their source, are branched, stopped and started, and have one lineage", async () => {
+  const { id } = await source();
+  const first = (await client.post(`/v1/machines/${id}/fork`, { name: "child" })).json.id;
+  const second = await client.post(`/v1/machines/${first}/fork`, { name: "grandchild" });
+  assert.deepEqual([second.status, second.json.parentMachineId], [201, first], second.text);
+  assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
+  for (const machine of [first, second.json.id]) {
+    assert.equal((await client.post(`/v1/machines/${machine}/exec`, { command: "true" })).status, 200);
+    assert.equal((await client.post(`/v1/machines/${machine}/stop`)).json.state, "stopped");
+    assert.equal((await client.post(`/v1/machines/${machine}/start`)).json.state, "started");
+  }
+  const { rootMachineId, machines } = (await client.get(`/v1/machines/${second.json.id}/lineage`)).json;
+  const names = machines.map(({ name }: { name: string }) => name);
+  assert.deepEqual([rootMachineId, names], [id, ["child", "grandchild"]]);
+});

@@ -1,0 +1,34 @@
+/**
+ * Machines that may be branched, and what branches leave.
+ */
+import assert from "node:assert/strict";
+import { type Queryable, sql } from "../../src/db/database.ts";
+import type { Client } from "./client.ts";
+import { SOURCE } from "./machine-server.ts";
+
+export interface BranchSource {
+  readonly id: string;
+  readonly name: string;
+}
+
+/** A running machine that may be branched. */
+export async function branchSource(client: Client, fields: object = {}): Promise<BranchSource> {
+  const made = await client.post("/v1/machines", {
+    ...{ source: SOURCE, branchable: true, resources: { cpus: 1, memoryMb: 256, diskGb: 1 }, labels: { team: "a" } },
+    ...fields,
+  });
+  assert.equal(made.status, 201, made.text);
+  const started = await client.post(`/v1/machines/${made.json.id}/start`);
+  assert.equal(started.status, 200, started.text);
+  return made.json;
+}
+
+/** How many points nodes are to have, or to remove. */
+export const pointsLeft = async (db: Queryable): Promise<number> =>
+  (await db.queryOne<{ count: number }>(sql`SELECT count(*)::int AS count FROM branch_points`))?.count ?? -1;
+
+/** The names of the machines of a tenant that begin so. */
+export async function namesOf(client: Client, prefix: string): Promise<readonly string[]> {
+  const machines: readonly { readonly name: string }[] = (await client.get("/v1/machines")).json;
+  return machines.map(({ name }) => name).filter((name) => name.startsWith(prefix));
+}
