@@ -45,6 +45,7 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   });
   addRunningCommands(tree, machine);
   addCopyCommand(tree, machine);
+  addBranchCommands(tree, machine);
   addAddressCommands(tree, machine);
   addVerb(tree, machine, {
     usage: "logs <machine>",
@@ -127,6 +128,24 @@ function addRunningCommands(tree: Tree, machine: Command): void {
   });
 }
 
+function addBranchCommands(tree: Tree, machine: Command): void {
+  addVerb(tree, machine, {
+    usage: "branch <machine>",
+    summary: "make machines that continue as a running machine is now, with its processes and its disk",
+    options: (command) =>
+      command
+        .option("--name <name>", "of a branch; repeat for more (default: the machine's name and a number)", collect)
+        .option("--count <count>", "how many, up to 64; all run, or none is left (default: 1)", count)
+        .option("--with-secrets", "they have its secret variables; without this, a machine with some is not branched"),
+    load: () => import("./branch.ts"),
+  });
+  addVerb(tree, machine, {
+    usage: "tree <machine>",
+    summary: "show a machine with what it was branched from and its branches",
+    load: () => import("./tree.ts"),
+  });
+}
+
 function addAddressCommands(tree: Tree, machine: Command): void {
   addVerb(tree, machine, {
     usage: "url <machine>",
@@ -164,6 +183,7 @@ function addCreateOptions(command: Command): void {
   command
     .option("--name <name>", "letters, digits, '.', '_' and '-'; unique among your machines")
     .option("--start", "boot it and wait until it runs")
+    .option("--branchable", "it may be branched while it runs")
     .option("--cpus <count>", "virtual processors (default: 4)", count)
     .option("--memory <size>", "such as 512m or 2g (default: 8g)", memoryMb)
     .option("--disk <size>", "such as 20g; only what is written takes space", diskGb)

@@ -32,6 +32,7 @@ export interface CreateOptions {
   readonly dryRun?: boolean;
   readonly port?: readonly number[];
   readonly public?: boolean;
+  readonly branchable?: boolean;
   readonly start?: boolean;
 }
 
@@ -79,6 +80,7 @@ export function createRequest(
     ...(options.label === undefined ? {} : { labels: options.label }),
     ...(options.nodeLabel === undefined ? {} : { nodeLabels: options.nodeLabel }),
     ...(options.public === undefined ? {} : { public: options.public }),
+    ...(options.branchable === undefined ? {} : { branchable: options.branchable }),
     ...(command.length === 0 ? {} : { command: [...command] }),
     ...(options.port === undefined ? {} : { ports: options.port.map((port) => ({ port })) }),
   };

@@ -12,6 +12,7 @@ import { execRequest } from "./exec.ts";
 import { pickMachine } from "./find.ts";
 import { leftText } from "./placement.ts";
 import { explain } from "./start.ts";
+import { treeOf } from "./tree.ts";
 import { machineFacts, machineRow } from "./view.ts";
 
 const CREATED = "2026-07-22T20:00:00.000Z";
@@ -47,6 +48,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   error: null,
   labels: {},
   createdBy: null,
+  parentMachineId: null,
   forkable: false,
   branchable: false,
   public: false,
@@ -185,4 +187,17 @@ test("an explanation counts the nodes that each filter left, and says so when no
   ];
   assert.equal(leftText({ nodes, filters: filters(3, 3) }), "nodes: 3, no filter excludes one");
   assert.equal(leftText({ nodes, filters: filters(2, 0) }), "nodes: 3; 2 left by status, 0 left by labels");
+});
+
+test("a tree has each machine below what it was branched from, and marks the one that was asked for", () => {
+  const of = (name: string, parent: string | null, state: MachineInfo["state"] = "started") =>
+    machine({ id: id(name), name, state, parentMachineId: parent === null ? null : id(parent) });
+  const machines = [of("root", null, "stopped"), of("a", "root"), of("orphan", "gone"), of("b", "root"), of("aa", "a")];
+  assert.deepEqual(treeOf(machines, id("b")), [
+    "root  stopped",
+    "  a  started",
+    "    aa  started",
+    "  b  started  <",
+    "orphan  started",
+  ]);
 });
