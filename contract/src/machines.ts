@@ -346,7 +346,7 @@ export const machineEndpoints = {
     access: ["machine:create"],
     query: Type.Object({
       detach: Type.Optional(Type.Boolean({ description: "answer 202 immediately and boot in the background" })),
-      forkable: Type.Optional(Type.Boolean()),
+      forkable: Type.Optional(Type.Boolean({ description: "it may be branched from now on" })),
     }),
     answers: { 200: json(MachineInfo), 202: json(MachineInfo, "detached") },
     errors: ["not_found", "conflict", "quota_exceeded", "no_capacity", ...IMAGE_FAULTS, "start_failed", "unavailable"],

@@ -3941,6 +3941,7 @@ export interface ShareInfo {
 export interface StartMachineQuery {
   /** answer 202 immediately and boot in the background */
   detach?: boolean | undefined;
+  /** it may be branched from now on */
   forkable?: boolean | undefined;
 }
 

@@ -46,7 +46,7 @@ function refuse(field: string, text: string): never {
 export function refuseUnbranchable(machine: MachineRecord, secrets: "inherit" | "refuse"): void {
   const { id } = machine;
   if (!machine.isBranchable)
-    throw conflict(`machine ${id} is not branchable; create it with branchable: true, which cannot be changed later`);
+    throw conflict(`machine ${id} is not branchable; create it with branchable: true, or start it with forkable=true`);
   if (machine.moveId !== null)
     throw conflict(`machine ${id} is being moved by operation ${machine.moveId}; try again when that has ended`);
   if (phaseOf(machine) !== "running") throw conflict(`machine ${id} is not running; start it, then branch it`);

@@ -218,7 +218,7 @@ function describe(
     ...sizeOf(resources, ceilings),
     isEphemeral: request.ephemeral ?? false,
     isPublic: request.public ?? false,
-    isBranchable: request.branchable ?? request.forkable ?? false,
+    isBranchable: request.branchable === true || request.forkable === true,
     autoStopSeconds: request.autoStopSeconds ?? null,
     ttlSeconds: request.ttlSeconds ?? null,
     restart: request.restart ?? "always",

@@ -21,7 +21,7 @@ import { machineNotFound } from "../auth/not-found.ts";
 import { startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
 import { findAnyMachine } from "./store.ts";
-import { updateMachine } from "./update.ts";
+import { makeBranchable, updateMachine } from "./update.ts";
 import { readBillingTime } from "../usage/store.ts";
 import { machineUsage, monthUpTo } from "../usage/usage.ts";
 import { readMachineUsage } from "../usage/intervals-store.ts";
@@ -94,6 +94,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     async startMachine({ caller: { tenantId, keyId }, params, query, signal }) {
       // The answer waits for the commit of its row in the audit log (api/audit.ts).
       const how = { isAutomatic: false, isDetached: query.detach ?? false, durability: "later" } as const;
+      if (query.forkable === true) await makeBranchable(services, { tenantId, id: params.id });
       const machine = await startMachine(services, { tenantId, keyId, id: params.id, signal, ...how });
       return { status: how.isDetached ? 202 : 200, body: machineInfo(machine, addresses) };
     },

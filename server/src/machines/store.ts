@@ -384,14 +384,20 @@ export async function removeMachine(
   return fromRow(row);
 }
 
-/** Changes what an owner may change of a machine; null: it stays. undefined: there is no such machine. */
+/** Changes what may be changed of a machine; null: it stays as it is. undefined: there is no such machine. */
 export async function updateDescription(
   context: Context,
-  { tenantId, id, disruption }: MachineName & { readonly disruption: Disruption | null },
+  {
+    tenantId,
+    id,
+    disruption,
+    isBranchable,
+  }: MachineName & { readonly disruption: Disruption | null; readonly isBranchable: boolean | null },
 ): Promise<MachineRecord | undefined> {
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH updated AS (
-      UPDATE machines SET disruption = coalesce(${disruption}, disruption), revision = revision + 1,
+      UPDATE machines SET disruption = coalesce(${disruption}, disruption),
+        is_branchable = coalesce(${isBranchable}::boolean, is_branchable), revision = revision + 1,
         updated_at = ${instantOf(context.clock.now())}
       WHERE id = ${id} AND tenant_id = ${tenantId} AND deleted_at IS NULL RETURNING *)
     SELECT ${MACHINE_COLUMNS} FROM updated m LEFT JOIN nodes n ON n.id = m.node_id`);

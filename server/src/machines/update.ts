@@ -19,11 +19,23 @@ export async function updateMachine(
   const { context, cache } = services;
   const disruption = request.disruption ?? null;
   const [machine] = await cache.keep([id], async () => {
-    const updated = await updateDescription(context, { tenantId, id, disruption });
+    const updated = await updateDescription(context, { tenantId, id, disruption, isBranchable: null });
     return updated === undefined ? [] : [updated];
   });
   if (machine === undefined) throw machineNotFound(id);
   if (machine.desiredState === "running" && machine.nodeId !== null)
     services.inBackground(`what moves do to ${id}`, () => converge(services, machine, { waitMs: 0 }));
   return machine;
+}
+
+/** The machine may be branched from now on. Throws a Refusal when there is none. */
+export async function makeBranchable(
+  { context, cache }: Pick<MachineServices, "cache" | "context">,
+  { tenantId, id }: MachineName,
+): Promise<void> {
+  const [machine] = await cache.keep([id], async () => {
+    const updated = await updateDescription(context, { tenantId, id, disruption: null, isBranchable: true });
+    return updated === undefined ? [] : [updated];
+  });
+  if (machine === undefined) throw machineNotFound(id);
 }
