@@ -32,6 +32,11 @@ test("a branch runs, has what its source has but its name, and both are in one l
     until(async () => (await client.get(`/v1/machines/${machine}/events?type=${type}`)).json[0]?.data);
   assert.equal((await eventOf(id, "machine.branched")).count, 1);
   assert.deepEqual(await eventOf(branch.json.id, "machine.isBranch"), { from: id });
+  const { text } = await client.get("/metrics");
+  for (const name of ["branch_pauses_total", "branch_clones_total"])
+    assert.match(text, new RegExp(`^flotilla_${name} [1-9]`, "m"));
+  for (const name of ["branch_paused_seconds_total", "branch_start_seconds_total", "branch_point_bytes"])
+    assert.match(text, new RegExp(`^flotilla_${name} \\d`, "m"));
   await until(async () => (await pointsLeft(context.db)) === 0, { what: "the point to be removed" });
 });
 
@@ -55,6 +60,9 @@ test("what cannot be branched is refused with what to do, and nothing is left", 
   const plain = await createMachine(client, {});
   const refused = await client.post(`/v1/machines/${plain}/branches`, { name: "x" });
   assert.deepEqual([refused.status, /create it with branchable: true/.test(refused.text)], [409, true], refused.text);
+  await client.post(`/v1/machines/${plain}/start?forkable=true`);
+  const forked = await client.post(`/v1/machines/${plain}/fork`, { name: "forked", ports: null, shareWeights: true });
+  assert.deepEqual([forked.status, forked.json.forkable], [201, true], forked.text);
   const { id } = await source({ secretEnv: { TOKEN: "hidden" } });
   const secret = await client.post(`/v1/machines/${id}/branches`, { name: "x" });
   assert.deepEqual([secret.status, /secrets: "inherit"/.test(secret.text)], [409, true], secret.text);

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import { BRANCH_STEPS, type BranchInput, cloneId } from "../src/branches/branch.ts";
+import { BranchFigures } from "../src/branches/figures.ts";
 import { branchWorker } from "../src/branches/worker.ts";
 import { sql } from "../src/db/database.ts";
 import type { OperationRecord } from "../src/family.ts";
@@ -55,7 +56,7 @@ async function workUntil(operation: OperationRecord, last: string): Promise<void
     await work(() => undefined);
     if (name === last) throw new Killed();
   };
-  await assert.rejects(branchWorker(services).work({ operation, signal, step }), Killed);
+  await assert.rejects(branchWorker(services, new BranchFigures()).work({ operation, signal, step }), Killed);
   await services.stop();
 }
 

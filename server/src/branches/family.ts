@@ -3,24 +3,18 @@
  */
 import type { Family } from "../family.ts";
 import type { MachineServices } from "../machines/services.ts";
+import { BranchFigures } from "./figures.ts";
 import { pointReconciler } from "./points-loop.ts";
 import { branchHandlers } from "./routes.ts";
-import { countPoints } from "./store.ts";
 import { branchWorker } from "./worker.ts";
 
-export const branchFamily = (services: MachineServices) =>
-  ({
+export function branchFamily(services: MachineServices) {
+  const figures = new BranchFigures();
+  return {
     name: "branches",
     handlers: branchHandlers(services),
-    workers: [branchWorker(services)],
+    workers: [branchWorker(services, figures)],
     loops: [pointReconciler(services)],
-    measures: [
-      {
-        kind: "gauge",
-        name: "flotilla_branch_points",
-        help: "instants of machines that nodes keep",
-        labels: [],
-        read: async () => [[{}, await countPoints(services.context.db)]],
-      },
-    ],
-  }) satisfies Family;
+    measures: figures.measures(services.context.db),
+  } satisfies Family;
+}

@@ -105,6 +105,10 @@ export async function deletePoint(db: Queryable, id: string): Promise<void> {
   await db.execute(sql`DELETE FROM branch_points WHERE id = ${id}`);
 }
 
-/** How many points nodes keep for machines to be made from. */
-export const countPoints = async (db: Queryable): Promise<number> =>
-  (await db.queryOne<{ count: number }>(sql`SELECT count(*)::int AS count FROM branch_points`))?.count ?? 0;
+/** How many points nodes keep, and what those take that are made. */
+export const pointTotals = async (db: Queryable): Promise<{ readonly count: number; readonly bytes: number }> =>
+  (await db.queryOne<{ count: number; bytes: number }>(sql`
+    SELECT count(*)::int AS count, coalesce(sum(disk_bytes + memory_bytes), 0)::bigint AS bytes FROM branch_points`)) ?? {
+    count: 0,
+    bytes: 0,
+  };

@@ -20,6 +20,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
 import type { OperationRecord, OperationRun, OperationWorker } from "../family.ts";
 import { BRANCH_STEPS, type BranchInput } from "./branch.ts";
+import type { BranchFigures } from "./figures.ts";
 import { refuseUnbranchable } from "./requested.ts";
 import { findPoint, insertPoint, type MadePoint, notePointMade, replacePoint } from "./store.ts";
 
@@ -27,13 +28,13 @@ import { findPoint, insertPoint, type MadePoint, notePointMade, replacePoint } f
 const PATIENCE_MS = 30_000;
 const PERIOD_MS = 250;
 
-export function branchWorker(services: MachineServices): OperationWorker {
+export function branchWorker(services: MachineServices, figures: BranchFigures): OperationWorker {
   return {
     kind: "machine branch",
     async work(run) {
       await run.step(BRANCH_STEPS.make, () => makeClones(services, run));
-      await run.step(BRANCH_STEPS.pause, () => makeInstant(services, run));
-      await run.step(BRANCH_STEPS.start, () => startClones(services, run));
+      await run.step(BRANCH_STEPS.pause, () => makeInstant(services, figures, run));
+      await run.step(BRANCH_STEPS.start, () => startClones(services, figures, run));
     },
     undo: (operation) => undo(services, operation),
   };
@@ -65,7 +66,7 @@ async function makeClones(services: MachineServices, { operation, signal }: Oper
   return `${clones.length} made`;
 }
 
-async function makeInstant(services: MachineServices, run: OperationRun): Promise<string> {
+async function makeInstant(services: MachineServices, figures: BranchFigures, run: OperationRun): Promise<string> {
   const { context } = services;
   const { machineId, clones } = run.operation.input as BranchInput;
   const since = context.clock.monotonic();
@@ -80,6 +81,7 @@ async function makeInstant(services: MachineServices, run: OperationRun): Promis
     });
   }
   const { pausedMs } = made;
+  figures.paused(pausedMs);
   services.activity.note(machineId, { type: "machine.branched", data: { count: clones.length, pausedMs } });
   return `paused for ${pausedMs.toFixed(1)} ms`;
 }
@@ -107,15 +109,22 @@ async function tryInstant(services: MachineServices, { operation, signal }: Oper
 }
 
 /** Starts all clones at once; their node bounds how many of them start at the same time. */
-async function startClones(services: MachineServices, { operation, signal }: OperationRun): Promise<string> {
+async function startClones(
+  services: MachineServices,
+  figures: BranchFigures,
+  { operation, signal }: OperationRun,
+): Promise<string> {
   const { machineId, clones, keyId } = operation.input as BranchInput;
   const { tenantId } = operation;
   const how = { isAutomatic: false, isDetached: false, signal } as const;
+  const { clock } = services.context;
+  const since = clock.monotonic();
   const results = await Promise.allSettled(
     clones.map(({ id }) => startMachine(services, { ...how, tenantId, keyId, id })),
   );
   const failed = results.find((result) => result.status === "rejected");
   if (failed !== undefined) throw failed.reason;
+  figures.started(clones.length, clock.monotonic() - since);
   for (const { id } of clones) services.activity.note(id, { type: "machine.isBranch", data: { from: machineId } });
   return `${clones.length} run`;
 }
