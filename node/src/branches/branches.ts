@@ -36,7 +36,7 @@ import { LAYERS_MAX, type PointFacts, refusalOf } from "./refusal.ts";
 /** Everything together, most of it while the machine runs. */
 const POINT_DEADLINE_MS = 60_000;
 /** How long programs may take to stop, and the guest to write its files. */
-const GUEST_DEADLINE_MS = 10_000;
+const GUEST_DEADLINE_MS = 20_000;
 const OVERLAY_NAME = "overlay";
 
 /** The machine has no point, and is as before. */
@@ -229,6 +229,8 @@ class Making {
     try {
       await this.#putOnTop(overlayPath);
       await begun.copy(signal);
+      // What is not on the disk yet would be written in the pause.
+      await syncToDisk(machine.deps.points.layerPathOf(this.#wanted.pointId));
       const madeAt = machine.deps.clock.now();
       const pausedMs = await this.#take(begun, signal);
       const memory = this.#memoryOf(memoryId);
@@ -246,25 +248,26 @@ class Making {
   /** With memory no program runs meanwhile, so that none runs in a clone before that has its own identity. */
   async #take(begun: BegunPoint, signal: AbortSignal): Promise<number> {
     const guest = this.#running?.vm.guest;
-    const limit = deadlineSignal(this.#machine.deps.clock, GUEST_DEADLINE_MS, signal);
-    try {
-      if (!this.#wanted.hasMemory) {
-        await orAborted(guest?.sync() ?? Promise.resolve(), limit.signal);
-        return await begun.take();
-      }
-      await orAborted(guest?.freeze?.() ?? Promise.resolve(), limit.signal);
-      let pausedMs: number;
-      try {
-        pausedMs = await begun.take();
-      } catch (error) {
-        await guest?.thaw?.().catch(() => undefined);
-        throw error;
-      }
-      await orAborted(guest?.thaw?.() ?? Promise.resolve(), limit.signal);
-      return pausedMs;
-    } finally {
-      limit.dispose();
+    if (!this.#wanted.hasMemory) {
+      await this.#inTime(guest?.sync(), signal);
+      return await begun.take();
     }
+    let pausedMs: number;
+    try {
+      await this.#inTime(guest?.freeze?.(), signal);
+      pausedMs = await begun.take();
+    } catch (error) {
+      // Its programs may have stopped too late. What is sent to the guest waits until this is.
+      void guest?.thaw?.().catch(() => undefined);
+      throw error;
+    }
+    await this.#inTime(guest?.thaw?.(), signal);
+    return pausedMs;
+  }
+
+  async #inTime(answer: Promise<void> | undefined, signal: AbortSignal): Promise<void> {
+    const limit = deadlineSignal(this.#machine.deps.clock, GUEST_DEADLINE_MS, signal);
+    await orAborted(answer ?? Promise.resolve(), limit.signal).finally(() => limit.dispose());
   }
 
   /** The journal names the layer first: an empty disk on top of it reads as the layer. */
