@@ -8,6 +8,9 @@
  */
 import { parseArgs } from "node:util";
 import { ownMessageOf } from "@flotilla/base/errors";
+import { appDeploy } from "./app-deploy.ts";
+import { appRequests } from "./app-requests.ts";
+import { appRoutes } from "./app-routes.ts";
 import { burst } from "./burst.ts";
 import { controlPlane } from "./control-plane.ts";
 import { createToExec } from "./create-to-exec.ts";
@@ -57,6 +60,9 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "file-throughput": { run: fileThroughput, samplesDefault: 1, samplesMax: 20 },
   "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
   ingress: { run: ingress, samplesDefault: 3, samplesMax: 30 },
+  "app-requests": { run: appRequests, samplesDefault: 3, samplesMax: 30 },
+  "app-deploy": { run: appDeploy, samplesDefault: 5, samplesMax: 50 },
+  "app-routes": { run: appRoutes, samplesDefault: 500, samplesMax: 2_000 },
   "fleet-size": { run: fleetSize, samplesDefault: 20, samplesMax: 600 },
   idle: { run: idle, samplesDefault: 100, samplesMax: 500 },
 };

@@ -87,8 +87,9 @@ export class WebProgram {
       response.once("close", () => timer.cancel());
     };
     afterwards(headMs, () => {
-      response.writeHead(status, { "content-type": "text/plain" });
       const isWhole = bodyMs === 0 && (headers["content-length"] ?? headers["transfer-encoding"]) === undefined;
+      const length = isWhole ? { "content-length": Buffer.byteLength(line) } : {};
+      response.writeHead(status, { "content-type": "text/plain", ...length });
       if (isWhole) return void response.end(line);
       response.write(line);
       afterwards(bodyMs, () => request.pipe(response));
