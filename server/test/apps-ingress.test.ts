@@ -12,6 +12,7 @@ import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { AppInfo } from "@flotilla/contract/apps";
 import { sql } from "../src/db/database.ts";
+import { LEASE_MS } from "../src/ingress/apps/lease.ts";
 import { insertTestApp, routeTestApp, serveTestApp, testLeases, untilConfirmed } from "./support/app.ts";
 import { httpGuest, machineWithPorts, rawGuest } from "./support/guest.ts";
 import { startTestIngress } from "./support/ingress.ts";
@@ -20,7 +21,6 @@ import { startTestServer } from "./support/server.ts";
 import { onThisHost, until } from "../../test/support/until.ts";
 
 const deadlineMs = 20_000;
-const LEASE_MS = 5_000;
 /** The ingress's; it can be set ahead. */
 let aheadMs = 0;
 const clock: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };

@@ -55,16 +55,16 @@ test("an ingress serves only while its lease in the database runs, whatever is l
     /** The end of the last time in which servers did not wait for this ingress. */
     let unheldUntil = 0;
     for (let renewal = 0; renewal < 8; renewal += 1) {
-      const sentAt = now + random(3_000);
-      const writtenAt = sentAt + random(7_000);
-      const answeredAt = writtenAt + random(7_000);
+      const sentAt = now + random(0.6 * LEASE_MS);
+      const writtenAt = sentAt + random(1.4 * LEASE_MS);
+      const answeredAt = writtenAt + random(1.4 * LEASE_MS);
       // Between two renewals the lease may run out in the database.
       if (recordedUntil <= writtenAt) unheldUntil = writtenAt;
       recordedUntil = writtenAt + LEASE_MS;
       const hasAnswer = random(4) > 0;
-      now = hasAnswer ? answeredAt : writtenAt + random(9_000);
+      now = hasAnswer ? answeredAt : writtenAt + random(1.8 * LEASE_MS);
       if (hasAnswer) lease = renewedLease(lease, { sentAt, answeredAt });
-      for (const readAt of [now - random(9_000), now]) {
+      for (const readAt of [now - random(1.8 * LEASE_MS), now]) {
         if (!isServing(lease, readAt, now)) continue;
         assert.ok(now < recordedUntil, `seed ${seed}: it serves after its lease in the database`);
         assert.ok(readAt >= unheldUntil, `seed ${seed}: it serves a table from before its lease`);

@@ -9,8 +9,11 @@
  *   ingress had no lease, servers did not wait for it.
  */
 
-/** How long a renewal holds. */
-export const LEASE_MS = 5_000;
+/**
+ * How long a renewal holds: longer than a database restarts or fails over. An ingress that crashed holds up
+ * rollouts for as long.
+ */
+export const LEASE_MS = 30_000;
 
 export interface Lease {
   readonly until: number;
