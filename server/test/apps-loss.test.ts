@@ -43,7 +43,8 @@ test("an instance of a silent node gets no requests, and one of a lost node is r
   assert.equal(deployed.status, 200, deployed.text);
   const before = await becomes(
     "spread over the nodes",
-    ({ instances }) => instances.length === 2 && instances.every(({ isServing }) => isServing),
+    ({ status, instances }) =>
+      status === "running" && instances.length === 2 && instances.every(({ isServing }) => isServing),
   );
   const [cut] = of(before, node.id);
   const [stays] = of(before, other.id);
