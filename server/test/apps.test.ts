@@ -190,7 +190,7 @@ test("a canary waits for a person, who promotes it; until then nothing else is t
     what: "the deploy to leave it to a person",
   });
   const promoted = await client.post("/v1/apps/bird/promote");
-  assert.equal(promoted.status, 200, promoted.text);
+  assert.deepEqual([promoted.status, promoted.json.status], [200, "deploying"], promoted.text);
   assert.equal((await client.post("/v1/apps/bird/promote")).status, 409);
   assert.equal((await settled("bird")).release, 2);
   await destroy("bird");

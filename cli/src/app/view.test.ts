@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { AppInfo, InstanceInfo } from "@flotilla/sdk";
-import { appLines } from "./view.ts";
+import { appLines, progressLine, shortId } from "./view.ts";
 
 const instance = (id: string, more: Partial<InstanceInfo>): InstanceInfo => ({
   ...{ id, nodeId: "node-1", status: "healthy", generation: 1, hostPort: null, machineId: `mach-${id}` },
@@ -36,4 +36,6 @@ test("a rollout is shown with its instances, newest release first, and with what
     "1        inst-a    node-1  healthy   yes",
     "1        inst-b    node-1  draining  3 open   another replaces it",
   ]);
+  assert.equal(progressLine(app), "web: 1 of 2 serving; the health of 1 instance");
+  assert.equal(shortId("inst-0123456789abcdef0123456789abcdef"), "inst-01234567");
 });

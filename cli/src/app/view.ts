@@ -20,15 +20,21 @@ export const appRow = (app: AppInfo, now: number): readonly string[] => [
 
 const INSTANCE_HEADS = ["RELEASE", "INSTANCE", "NODE", "HEALTH", "TRAFFIC", ""] as const;
 
+/** How much of an instance's id is shown beside a reason that has to fit on the line. */
+const SHORT_ID_CHARS = "inst-".length + 8;
+export const shortId = (id: string): string => id.slice(0, SHORT_ID_CHARS);
+
+const wholeId = (id: string): string => id;
+
 /** Newest release first, and instances of a release by node: rows keep their places while they change. */
-const instanceRows = ({ instances }: AppInfo): readonly (readonly string[])[] =>
+const instanceRows = ({ instances }: AppInfo, idOf: (id: string) => string): readonly (readonly string[])[] =>
   instances
     .toSorted(
       (one, other) => other.generation - one.generation || order(one.nodeId, other.nodeId) || order(one.id, other.id),
     )
     .map((instance) => [
       String(instance.generation),
-      instance.id,
+      idOf(instance.id),
       instance.nodeId === "" ? "-" : instance.nodeId,
       instance.status,
       trafficText(instance),
@@ -47,8 +53,8 @@ const servingText = ({ instances, replicas }: AppInfo): string =>
   `${instances.filter(({ isServing }) => isServing).length} of ${replicas}`;
 
 /** An app at a glance: what it is, what happens, what that waits for, and its instances. */
-export function appLines(app: AppInfo, now: number): readonly string[] {
-  const rows = instanceRows(app);
+export function appLines(app: AppInfo, now: number, idOf = wholeId): readonly string[] {
+  const rows = instanceRows(app, idOf);
   return [
     headline(app, now),
     ...waitingLines(app, now),
@@ -56,8 +62,14 @@ export function appLines(app: AppInfo, now: number): readonly string[] {
   ];
 }
 
+/** One line while it changes: how many serve, and what the next step waits for. */
+export function progressLine(app: AppInfo): string {
+  const next = app.rollout?.waitingFor ?? app.rollout?.message ?? app.message;
+  return `${app.name}: ${servingText(app)} serving${next === null ? "" : `; ${next}`}`;
+}
+
 /** One line: status, how many serve, and the rollout. */
-export function headline(app: AppInfo, now: number): string {
+function headline(app: AppInfo, now: number): string {
   const { rollout } = app;
   const happens = rollout === null ? app.message : `${rollout.message} (${rollout.strategy})`;
   const since = rollout === null || rollout.phase === "failed" ? "" : `, for ${age(rollout.startedAt, now)}`;

@@ -9,7 +9,7 @@ import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import { whileUnreachable } from "../server-unreachable.ts";
 import { EXIT_INTERRUPTED, stoppable } from "../stoppable.ts";
-import { appLines, headline } from "./view.ts";
+import { appLines, progressLine, shortId } from "./view.ts";
 
 export interface WaitOptions {
   readonly watch?: boolean;
@@ -51,10 +51,10 @@ async function follow(
   const { output, world } = call;
   const flotilla = call.flotilla();
   using live = isWatched ? output.live() : null;
-  using progress = isWatched ? null : output.progress(headline(begun, world.clock.now()));
+  using progress = isWatched ? null : output.progress(progressLine(begun));
   for (let app = begun; ; ) {
-    live?.show(appLines(app, world.clock.now()));
-    progress?.say(headline(app, world.clock.now()));
+    live?.show(appLines(app, world.clock.now(), shortId));
+    progress?.say(progressLine(app));
     if (hasEnded(begun, app)) return app;
     await world.clock.sleep(POLL_MS, signal);
     app = await whileUnreachable(call, (limit) => flotilla.getApp(begun.name, { ...limit, signal }), signal);
@@ -70,7 +70,7 @@ export async function watch(call: Call, name: string): Promise<number> {
   return await stoppable(call, stopping, async () => {
     using live = output.live();
     for (let app = await flotilla.getApp(name); ; ) {
-      live.show(appLines(app, world.clock.now()));
+      live.show(appLines(app, world.clock.now(), shortId));
       await world.clock.sleep(POLL_MS, signal);
       try {
         app = await whileUnreachable(call, (limit) => flotilla.getApp(name, { ...limit, signal }), signal);

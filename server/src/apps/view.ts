@@ -6,7 +6,7 @@ import { APP_PORT_DEFAULT } from "@flotilla/contract/limits";
 import type { MachineAddresses } from "../machines/addresses.ts";
 import { factsOf } from "./facts-of.ts";
 import { type InstanceRow, instanceId, type Lease } from "./instances.ts";
-import type { AppFacts, Instance, Phase } from "./rollout/facts.ts";
+import type { AppFacts, Instance, Phase, Rollout } from "./rollout/facts.ts";
 import { serves } from "./rollout/sides.ts";
 import type { AppRecord, ReleaseRecord, RolloutRecord } from "./store.ts";
 
@@ -72,9 +72,13 @@ export function appInfo(reading: AppReading, addresses: Addresses): AppInfo {
 
 const instant = (ms: number): string => new Date(ms).toISOString();
 
+/** Its progress still says so between a promotion and the step that follows it. */
+const isAwaitingPerson = ({ progress, isPromoted }: Rollout): boolean =>
+  progress?.phase === "awaitingPromotion" && !isPromoted;
+
 export function statusOf(app: AppRecord, facts: AppFacts): AppStatus {
   const { rollout } = facts;
-  if (rollout !== null) return rollout.progress?.phase === "awaitingPromotion" ? "awaitingPromotion" : "deploying";
+  if (rollout !== null) return isAwaitingPerson(rollout) ? "awaitingPromotion" : "deploying";
   if (app.count === 0) return "stopped";
   const serving = facts.instances.filter(serves).length;
   if (serving >= app.count) return "running";
