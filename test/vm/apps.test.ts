@@ -84,10 +84,11 @@ describe("real apps", { skip: skipReason }, () => {
       { name: "www/index.html", content: "1" },
       { name: "www/health", content: "well" },
     ] as const;
-    const listens = { ExposedPorts: { "8080/tcp": {} } };
+    const exposes = (port: number) => ({ ExposedPorts: { [`${port}/tcp`]: {} } });
+    const listens = exposes(8080);
     const debian = await debianPlatforms();
-    const httpd = ["httpd", "-f", "-p", "8080", "-h", "/www"];
-    await pushImage(registry, "team/busybox-web", withFiles(await busyboxPlatforms(), web, { ...listens, Cmd: httpd }));
+    const httpd = { ...exposes(80), Cmd: ["httpd", "-f", "-p", "80", "-h", "/www"] };
+    await pushImage(registry, "team/busybox-web", withFiles(await busyboxPlatforms(), web, httpd));
     const node = [{ name: "srv/app.js", content: NODE_SERVER }];
     await pushImage(registry, "team/node-web", withFiles(debian, node, { ...listens, Cmd: ["nodejs", "/srv/app.js"] }));
     const python = [{ name: "srv/app.py", content: PYTHON_SERVER }];
@@ -178,7 +179,7 @@ describe("real apps", { skip: skipReason }, () => {
 
   test("a busybox httpd serves from its image alone, and scales, without a failed request", async () => {
     const asked = await deploy("busybox-web", {});
-    assert.equal(asked.port, 8080, "the default");
+    assert.equal(asked.port, 80, "the port that its image exposes");
     const app = await settled("busybox-web");
     const stop = traffic(app);
     const scaled = await change("busybox-web", "scale", { count: 2 });
