@@ -531,6 +531,20 @@ test("a drain replaces the instances of its node on another one before they stop
   await until(async () => (await nodeStatus(node.id)) === "drained", {
     what: "the node to be drained",
   });
+});
+
+test("a redeployment spreads the new instances over the nodes that admit them", async () => {
+  const opened = await client.delete(`/v1/nodes/${node.id}/drain`);
+  assert.equal(opened.status, 200, opened.text);
+  assert.equal((await client.post("/v1/apps/drained/redeploy")).status, 200);
+  const { instances } = await untilApp(
+    "drained",
+    (app) =>
+      app.release === 2 && app.instances.length === 4 && app.instances.every(({ generation }) => generation === 2),
+    "redeployed",
+  );
+  const onNode = (id: string): number => instances.filter(({ nodeId }) => nodeId === id).length;
+  assert.deepEqual([onNode(node.id), onNode(other.id)], [2, 2]);
   await destroy("drained");
 });
 

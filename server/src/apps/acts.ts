@@ -13,12 +13,12 @@ import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { createMachine } from "../machines/create.ts";
 import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { startMachine } from "../machines/start.ts";
+import { startMachine, type StartOptions } from "../machines/start.ts";
 import { phaseOf } from "../machines/state.ts";
 import { stopMachine } from "../machines/stop.ts";
 import { type InstanceRow, isHopelessCode } from "./instances.ts";
 import type { Acts } from "./step.ts";
-import { type AppRecord, findReleases, listNodesBeside, type ReleaseRecord } from "./store.ts";
+import { type AppRecord, countOnNodes, findReleases, listNodesBeside, type ReleaseRecord } from "./store.ts";
 import { noteInstanceError } from "./step-store.ts";
 import { hostOf } from "./view.ts";
 
@@ -37,13 +37,21 @@ export async function act(services: MachineServices, { app, make, remove }: Acts
     (names.length === 0 ? [] : await findReleases(services.context.db, names)).map((each) => [each.number, each]),
   );
   const beside = make.length === 0 ? [] : await listNodesBeside(services.context.db, app);
+  const onNodes = make.length === 0 ? [] : await countOnNodes(services.context.db, app.id);
+  const siblings = new Map(
+    [...numbers].map((number) => {
+      const own = onNodes.filter(({ release }) => release === number);
+      return [number, new Map(own.map(({ nodeId, count }) => [nodeId, count]))] as const;
+    }),
+  );
   const numbered = make.map((each, at) => ({ ...each, at }));
   await mapAtMost(AT_A_TIME, numbered, async ({ machineId, release: number, at }) => {
     const release = releases.get(number);
     // Instances that are made together take turns.
     const from = beside.length === 0 ? 0 : at % beside.length;
     const preferredNodes = [...beside.slice(from), ...beside.slice(0, from)];
-    if (release !== undefined) await makeInstance(services, { app, release, machineId, preferredNodes, signal });
+    const placing = { preferredNodes, siblings: siblings.get(number) ?? new Map<string, number>() };
+    if (release !== undefined) await makeInstance(services, { app, release, machineId, placing, signal });
   });
   await mapAtMost(AT_A_TIME, remove, (row) => removeInstance(services, app, row));
 }
@@ -52,19 +60,19 @@ interface Making {
   readonly app: AppRecord;
   readonly release: ReleaseRecord;
   readonly machineId: string;
-  readonly preferredNodes: readonly string[];
+  readonly placing: Required<Pick<StartOptions, "preferredNodes" | "siblings">>;
   readonly signal: AbortSignal;
 }
 
 async function makeInstance(services: MachineServices, making: Making): Promise<void> {
-  const { app, release, machineId: id, preferredNodes, signal } = making;
+  const { app, release, machineId: id, placing, signal } = making;
   const { tenantId, createdBy: keyId } = app;
   const { health } = release.spec;
   try {
     const request = requestOf(services, making);
     const checked = health === null ? {} : { health: { ...health, host: hostOf(services.addresses, app) } };
     await createMachine(services, { id, tenantId, keyId, request, isInstance: true, ...checked });
-    await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached: true, preferredNodes, signal });
+    await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached: true, ...placing, signal });
   } catch (error) {
     // Deleted meanwhile: the next plan knows.
     if (!(error instanceof Refusal) || error.code === "not_found") {

@@ -361,6 +361,17 @@ export const listNodesBeside = async (
           GROUP BY m.node_id ORDER BY own, m.node_id`)
       ).map(({ nodeId }) => nodeId);
 
+/** How many instances of each release of an app, of those that are to stay, each node has. */
+export const countOnNodes = (
+  db: Queryable,
+  appId: string,
+): Promise<readonly { readonly release: number; readonly nodeId: string; readonly count: number }[]> =>
+  db.query(sql`
+    SELECT i.release, m.node_id AS "nodeId", count(*)::int AS count
+    FROM app_instances i JOIN machines m ON m.id = i.machine_id
+    WHERE i.app_id = ${appId} AND i.retired_at IS NULL AND m.node_id IS NOT NULL AND m.deleted_at IS NULL
+    GROUP BY i.release, m.node_id`);
+
 /** The ingresses that may serve apps now, by the clock of the database. */
 export const listLeases = (db: Queryable): Promise<readonly Lease[]> =>
   db.query(sql`SELECT version, open FROM ingress_leases WHERE lease_until > now()`);

@@ -49,6 +49,8 @@ export interface StartOptions {
   readonly durability?: Durability;
   /** Nodes that are tried before others when it is placed, the best first. Default: none. */
   readonly preferredNodes?: readonly string[];
+  /** Machines that it is kept apart from, by their nodes (PlacementRequest). Default: none. */
+  readonly siblings?: Map<string, number>;
   /** How long the end of a move is waited for, in milliseconds. Default: as long as it takes. */
   readonly moveWaitMs?: number;
 }
@@ -150,10 +152,14 @@ function refuseWithoutNode(machine: MachineRecord): void {
 async function chooseNode(
   services: Pick<MachineServices, "nodes">,
   machine: MachineRecord,
-  { isRepeated, preferredNodes = [] }: Pick<StartOptions, "preferredNodes"> & { readonly isRepeated: boolean },
+  {
+    isRepeated,
+    preferredNodes = [],
+    siblings,
+  }: Pick<StartOptions, "preferredNodes" | "siblings"> & { readonly isRepeated: boolean },
 ): Promise<string> {
   const { nodeId, moveNodeId } = machine;
-  const request = await placementRequest(services, machine);
+  const request = { ...(await placementRequest(services, machine)), ...(siblings !== undefined && { siblings }) };
   if (nodeId !== null) {
     // One that is being moved starts where its move ends.
     const reason = await services.nodes.startRefusal(moveNodeId ?? nodeId, request);

@@ -260,6 +260,8 @@ export class NodeDirectory {
   }
 
   #note(placement: Placement, request: PlacementRequest): Placement {
+    const { siblings } = request;
+    if (placement.nodeId !== null) siblings?.set(placement.nodeId, (siblings.get(placement.nodeId) ?? 0) + 1);
     const at = this.#nodes.findIndex(({ id }) => id === placement.nodeId);
     const node = this.#nodes[at];
     if (node !== undefined) this.#nodes[at] = promise(node, request, 1);

@@ -62,6 +62,18 @@ test("the node with the least promised is chosen, then the first by name", () =>
   );
 });
 
+test("a machine is kept apart from its siblings, unless another node is much fuller or admits none", () => {
+  const [a, b] = ["a", "b"].map((id) => ({ ...small, id })) as [CandidateNode, CandidateNode];
+  const placed = (nodes: readonly CandidateNode[], siblings: Readonly<Record<string, number>>): string | null =>
+    place(nodes, { ...request, cpus: 1, siblings: new Map(Object.entries(siblings)) }).nodeId;
+  assert.equal(placed([a, b], {}), "a");
+  assert.equal(placed([a, b], { a: 1 }), "b");
+  assert.equal(placed([a, b], { a: 1, b: 1 }), "a");
+  assert.equal(placed([a, { ...b, activeCpus: 1, usedCpus: 0.5 }], { a: 1 }), "b");
+  assert.equal(placed([a, { ...b, activeCpus: 4 }], { a: 1 }), "a");
+  assert.equal(placed([a, { ...b, isCordoned: true }], { a: 3 }), "a");
+});
+
 test("a node that another start locks is passed over for one that does almost as well, not for one without the image", () => {
   const overcommit = { cpus: 100, memory: 100 };
   const full = { ...small, id: "full", activeCpus: 120, activeMemoryMb: 120 * 2048 };

@@ -51,6 +51,11 @@ export interface PlacementRequest {
   readonly nodeLabels: Readonly<Record<string, string>>;
   /** The nodes that have the image; null: unknown, or all the same. */
   readonly holders: { readonly ids: ReadonlySet<string>; readonly isRequired: boolean } | null;
+  /**
+   * How many machines that it is kept apart from each node has; absent: none has any. Requests that share the
+   * map are kept apart from each other: what chooses a node counts it there.
+   */
+  readonly siblings?: Map<string, number>;
   /** What a disk that is moved there takes, in bytes; absent: it is made there, and is almost empty. */
   readonly diskBytes?: number;
   /**
@@ -96,6 +101,8 @@ export interface Score {
   readonly pressure: number;
   /** The cost of fetching the image. */
   readonly image: number;
+  /** The cost of the machines there that it is kept apart from. */
+  readonly siblings: number;
 }
 
 /** A node as placement sees it: excluded by a filter, or with its score. */
@@ -125,6 +132,8 @@ export const MEMORY_WAITS_MAX = 10;
 const EVENLY = 0.5;
 /** A node without the image is chosen when it is freer by this share of its resources. */
 const IMAGE_COST = 0.25;
+/** A node with one sibling more is chosen when it is freer by all of its resources. */
+const SIBLING_COST = 1;
 /** Max nodes that a refusal names. */
 const REASONS_MAX = 5;
 const BYTES_PER_GB = 1024 ** 3;
@@ -286,6 +295,7 @@ export function scoreOf(of: Case): Score {
     busy: Math.min(1, Math.max(0, usedCpus, usedMemory)),
     pressure: Math.min(1, waitsOf(node) / 100),
     image: hasImage ? 0 : IMAGE_COST,
+    siblings: SIBLING_COST * (request.siblings?.get(node.id) ?? 0),
   };
 }
 
@@ -297,8 +307,8 @@ const waitsOf = ({ pressure }: CandidateNode): number =>
   pressure === null ? 0 : Math.max(pressure.cpu.some, pressure.memory.some, pressure.io.full);
 
 /** The sum that is compared. */
-export const total = ({ promised, packing, busy, pressure, image }: Score): number =>
-  promised + packing + busy + pressure + image;
+export const total = ({ promised, packing, busy, pressure, image, siblings }: Score): number =>
+  promised + packing + busy + pressure + image + siblings;
 
 function isExcluded(of: Case): boolean {
   for (const filter of FILTERS) if (filter.excludes(of)) return true;

@@ -76,6 +76,7 @@ test("scores are kept for the same needs only", () => {
     { nodeLabels: {} },
     { holders: null },
     { holders: { ...holders, isRequired: true } },
+    { siblings: new Map() },
     { holders: { ...holders, ids: new Set(["node-1"]) } },
     { diskBytes: 1 },
     { memoryFormat: "a" },

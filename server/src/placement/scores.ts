@@ -83,6 +83,7 @@ export class Scores {
       (needs.memoryFormat ?? null) === (own.memoryFormat ?? null) &&
       holders?.ids === ownHolders?.ids &&
       holders?.isRequired === ownHolders?.isRequired &&
+      needs.siblings === own.siblings &&
       JSON.stringify(nodeLabels) === JSON.stringify(ownLabels)
     );
   }
