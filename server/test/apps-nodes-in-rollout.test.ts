@@ -109,7 +109,12 @@ for (const [strategyName, strategy] of Object.entries(STRATEGIES))
       await becomes(name, "under way", ({ instances }) => instances.some(({ generation }) => generation === 2));
       await go();
       if (strategyName === "promoted") {
-        await becomes(name, "waiting for a promotion", ({ status }) => status === "awaitingPromotion");
+        await becomes(name, "waiting for a promotion", ({ status, instances }) => {
+          const present = instances.filter((each) => each.status !== "lost");
+          const isComplete = present.length === REPLICAS + 1 && present.every(({ isServing }) => isServing);
+          const stay = isNodeLeft || present.every(({ nodeId }) => nodeId !== node.id);
+          return status === "awaitingPromotion" && isComplete && stay;
+        });
         const { status, text } = await client.post(`/v1/apps/${name}/promote`);
         assert.equal(status, 200, text);
       }

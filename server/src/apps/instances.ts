@@ -59,12 +59,6 @@ export interface Lease {
   readonly open: Readonly<Record<string, number>>;
 }
 
-/**
- * No release has this number: instances of nodes that are drained are replaced like those of another release,
- * one after the other, and serve until then.
- */
-const REPLACED = 0;
-
 /** The id of the instance that a machine is. */
 export const instanceId = (machineId: string): string => machineId.replace(/^mach-/, "inst-");
 
@@ -83,8 +77,9 @@ export function instanceOf(row: InstanceRow, leases: readonly Lease[], checks: b
   const health = healthOf(row, checks);
   return {
     id: row.machineId,
-    release: row.isNodeDrained ? REPLACED : row.release,
+    release: row.release,
     nodeId: machine?.nodeId ?? null,
+    isDrained: row.isNodeDrained,
     state: reported.state,
     ...health,
     reason: reported.reason ?? health.reason,

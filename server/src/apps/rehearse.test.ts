@@ -22,6 +22,7 @@ const serving = (id: string): Instance => ({
   isConfirmed: true,
   unroutedAt: null,
   openRequests: 0,
+  isDrained: false,
   retiredAt: null,
   isRemoved: false,
 });

@@ -98,6 +98,7 @@ const UNMADE = {
   isConfirmed: true,
   unroutedAt: null,
   openRequests: 0,
+  isDrained: false,
   retiredAt: null,
   isRemoved: false,
 } as const;

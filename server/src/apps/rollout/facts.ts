@@ -18,6 +18,8 @@ export interface Instance {
   /** The number of its release. */
   readonly release: number;
   readonly nodeId: string | null;
+  /** Its node is drained: it is replaced as if it were of another release, and serves until then. */
+  readonly isDrained: boolean;
   readonly state: InstanceState;
   readonly health: Health;
   /** Since when its health is what it is; null: that is unknown, and it is not replaced for it. */

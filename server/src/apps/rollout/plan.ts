@@ -18,7 +18,7 @@ import { blueGreen } from "./blue-green.ts";
 import { canary } from "./canary.ts";
 import type { AppFacts, Goal, Instance, Phase, Plan, Progress, Rollout, Strategy } from "./facts.ts";
 import { rolling } from "./rolling.ts";
-import { instances as counted, isHealthy, isWanted, roomFor, serves, sideOf, type Sides } from "./sides.ts";
+import { instances as counted, isHealthy, isWanted, roomFor, serves, type Sides, sidesOf } from "./sides.ts";
 
 /** Phases that have a clock: the others wait for a person, or for a time that is fixed. */
 const TIMED: ReadonlySet<Phase> = new Set(["placing", "checking", "routing"]);
@@ -43,8 +43,7 @@ export function plan(facts: AppFacts, now: number): Plan {
   const release = rollout?.to ?? facts.current;
   const sides: Sides = {
     count: facts.isDestroyed || release === null ? 0 : facts.count,
-    to: sideOf(kept.filter((instance) => instance.release === release)),
-    others: sideOf(kept.filter((instance) => instance.release !== release)),
+    ...sidesOf(kept, release),
     isPromoted: rollout?.isPromoted ?? false,
     isFirst: facts.current === null,
     now,
@@ -106,7 +105,7 @@ function goalOf({ rollout, isDestroyed, surge }: AppFacts, sides: Sides): Goal {
     };
   if (rollout !== null) return goalOfStrategy(rollout.strategy, sides);
   // What a rollout left: those that serve are replaced one after the other, the rest is of no use.
-  const serving = sides.others.wanted.filter(serves);
+  const serving = sides.others.wanted.filter((each) => each.isRouted && isHealthy(each));
   return rolling(
     { batchSize: surge, waitMs: 0 },
     { ...sides, others: { ...sides.others, wanted: serving, leaving: sides.others.leaving } },
@@ -155,7 +154,7 @@ function surplusOf(facts: AppFacts, { sides, goal, release }: Intent): Plan["ret
   ];
 }
 
-/** The least useful first: what does not serve, superseded releases, crowded nodes, the youngest. */
+/** The least useful first: what does not serve, old releases, drained or crowded nodes, the youngest. */
 function leastUseful(wanted: readonly Instance[], current: number | null): readonly Instance[] {
   const onNode = new Map<string | null, number>();
   for (const { nodeId } of wanted) onNode.set(nodeId, (onNode.get(nodeId) ?? 0) + 1);
@@ -163,7 +162,8 @@ function leastUseful(wanted: readonly Instance[], current: number | null): reado
     instance.state === "running" ? 1 : 0,
     { unhealthy: 0, unknown: 1, healthy: 2 }[instance.health],
     serves(instance) ? 1 : 0,
-    instance.release === current ? 1 : 0,
+    instance.isRouted ? 1 : 0,
+    instance.release === current && !instance.isDrained ? 1 : 0,
     -(onNode.get(instance.nodeId) ?? 0),
     -instance.madeAt,
   ];

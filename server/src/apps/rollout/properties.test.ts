@@ -1,6 +1,7 @@
 /**
- * The invariants of plan.ts in a small world, in which instances start, fail and recover, nodes are lost and
- * come back, ingresses confirm late, and callers deploy, scale, promote and destroy, all in random order.
+ * The invariants of plan.ts in a small world, in which instances start, fail and recover, nodes are lost,
+ * drained and come back, ingresses confirm late, and callers deploy, scale, promote and destroy, all in
+ * random order.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -121,6 +122,9 @@ class World {
       () => this.deploy({ type: "blueGreen" }, 1 + (pick % 5)),
       () => void (app.rollout?.progress?.phase === "awaitingPromotion" && (app.rollout.isPromoted = true)),
       () => instance?.state === "failed" && Object.assign(instance, { isHopeless: true }),
+      () => {
+        for (const each of app.instances) if (each.nodeId === NODES[pick % 3]) each.isDrained = true;
+      },
     ];
     happenings[kind % happenings.length]?.();
   }
@@ -155,7 +159,7 @@ class World {
     return {
       ...{ id: `inst-${this.#made}`, release, nodeId: null, state: "unmade", health: "unknown", healthSince: null },
       ...{ reason: null, isHopeless: false, madeAt: this.now, isRouted: false, isConfirmed: true, unroutedAt: null },
-      ...{ openRequests: 0, retiredAt: null, isRemoved: false },
+      ...{ openRequests: 0, retiredAt: null, isRemoved: false, isDrained: false },
     };
   }
 }
@@ -201,7 +205,8 @@ function check(app: AppFacts, planned: Plan, now: number): void {
         ? state === "unmade" || state === "starting" || state === "running"
         : state === "starting" || state === "running",
     );
-    const surge = rollout === null ? app.surge : surgeOf(rollout.strategy, count);
+    const isDrained = rollout?.strategy.type === "canary" && instances.some((each) => each.isDrained);
+    const surge = (rollout === null ? app.surge : surgeOf(rollout.strategy, count)) + (isDrained ? 1 : 0);
     assert.ok(using.length + planned.add.length <= count + surge, "no more are made than asked and the surge");
   }
   const isManual = rollout?.strategy.type === "canary" && !rollout.strategy.autoPromote;
@@ -216,8 +221,10 @@ function check(app: AppFacts, planned: Plan, now: number): void {
   }
 }
 
-const EVENTS = fc.array(fc.tuple(fc.nat({ max: 16 }), fc.nat({ max: 1_000 })), { maxLength: 60 });
+const EVENTS = fc.array(fc.tuple(fc.nat({ max: 17 }), fc.nat({ max: 1_000 })), { maxLength: 60 });
 const CALM_MAX = 700;
+/** More than an instance takes to become healthy. */
+const QUIET_TURNS = 5;
 
 /** Plans until nothing is left to do. */
 function settle(world: World): void {
@@ -229,11 +236,12 @@ function settle(world: World): void {
       planned.route === null &&
       planned.promote === null &&
       planned.end === null;
-    const isWaiting = planned.waitingFor !== null && planned.progress?.phase !== "awaitingPromotion";
+    const isForPerson = planned.progress?.phase === "awaitingPromotion" && planned.wakeAt === null;
+    const isWaiting = planned.waitingFor !== null && !isForPerson;
     if (isQuiet && !isWaiting) {
       quiet += 1;
-      if (quiet > 2) return;
-    }
+      if (quiet > QUIET_TURNS) return;
+    } else quiet = 0;
     world.calm();
   }
   assert.fail(
@@ -254,6 +262,8 @@ test("the invariants hold whatever happens, and an app whose desired state stops
       const { app } = world;
       if (app.rollout !== null && !app.rollout.isPromoted) {
         assert.equal(app.rollout.progress?.phase, "awaitingPromotion");
+        const drained = app.instances.filter(({ isDrained, state }) => isDrained && state !== "gone");
+        assert.deepEqual(drained, [], "drained nodes do not wait for a person");
         app.rollout.isPromoted = true;
         settle(world);
       }

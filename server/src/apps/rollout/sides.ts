@@ -27,7 +27,13 @@ export const serves = (instance: Instance): boolean =>
 const isLeaving = ({ retiredAt, state }: Instance): boolean =>
   retiredAt !== null && (state === "starting" || state === "running");
 
-export function sideOf(instances: readonly Instance[]): Side {
+/** The new release's, and all others with those that are replaced because their nodes are drained. */
+export function sidesOf(all: readonly Instance[], release: number | null): Pick<Sides, "to" | "others"> {
+  const isNew = (instance: Instance): boolean => instance.release === release && !instance.isDrained;
+  return { to: sideOf(all.filter(isNew)), others: sideOf(all.filter((each) => !isNew(each))) };
+}
+
+function sideOf(instances: readonly Instance[]): Side {
   const wanted = instances.filter(isWanted);
   const serving = wanted.filter(serves);
   return {
