@@ -189,6 +189,21 @@ test("a canary waits for a person, who promotes it; until then nothing else is t
   await until(async () => (await operationOf(began.rollout?.operationId ?? "")).status === "succeeded", {
     what: "the deploy to leave it to a person",
   });
+  // What is scaled is what serves now; the canary waits on beside it.
+  for (const count of [3, 1]) {
+    assert.equal((await client.post("/v1/apps/bird/scale", { count })).status, 200);
+    const operations = (await client.get("/v1/operations")).json as { kind: string; id: string }[];
+    const { id = "" } = operations.find(({ kind }) => kind === "app scale") ?? {};
+    const scaled = await until(async () => {
+      const operation = await operationOf(id);
+      return operation.status !== "running" && operation;
+    });
+    assert.equal(scaled.status, "succeeded", scaled.error);
+    assert.match(scaled.steps[0].message, new RegExp(`^${count} of ${count} instances serve beside the canaries`));
+    const app = await read("bird");
+    const serving = app.instances.filter(({ isServing }) => isServing).map(({ generation }) => generation);
+    assert.deepEqual([app.status, serving.toSorted()], ["awaitingPromotion", [...Array(count).fill(1), 2]]);
+  }
   const promoted = await client.post("/v1/apps/bird/promote");
   assert.deepEqual([promoted.status, promoted.json.status], [200, "deploying"], promoted.text);
   assert.equal((await client.post("/v1/apps/bird/promote")).status, 409);

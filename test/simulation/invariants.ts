@@ -165,12 +165,10 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((total, each)
  * Why the cluster is not at its end, after its last fault at `healedAt`; null: the desired state is reached.
  */
 export function whatIsOpen(cluster: Cluster, rows: Rows, healedAt: number): string | null {
-  // An app whose instances fail, as when the plan's ceiling refuses them, tries again later each time; a person
-  // is waited for without limit. A scaling waits with its app.
-  const waits = ({ failure, rollout }: AppRow): boolean => failure !== null || rollout?.phase === "awaitingPromotion";
-  const waiting = new Set(rows.apps.flatMap((app) => (waits(app) ? [app.id] : [])));
+  // An app whose instances fail, as when the plan's ceiling refuses them, tries again later each time.
+  const failing = new Set(rows.apps.flatMap(({ id, failure }) => (failure === null ? [] : [id])));
   for (const { id, kind, status, resourceId } of rows.operations)
-    if (!ENDED.has(status) && !(kind === "app scale" && waiting.has(resourceId)))
+    if (!ENDED.has(status) && !(kind === "app scale" && failing.has(resourceId)))
       return `operation ${id} (${kind}) is ${status}`;
   for (const machine of rows.machines) {
     if (machine.moveId !== null) return `machine ${machine.id} is still held by a move`;

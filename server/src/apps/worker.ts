@@ -7,6 +7,9 @@ import type { OperationKind } from "@flotilla/contract/operations";
 import type { OperationRecord, OperationRun, OperationWorker } from "../family.ts";
 import type { MachineServices } from "../machines/services.ts";
 import type { ChangeInput } from "./change.ts";
+import { factsOf } from "./facts-of.ts";
+import { besideCanaries } from "./rollout/canary.ts";
+import { rowsOf } from "./step.ts";
 import { endRollout, findAnyApp, findRollout, listInstances, lockApp } from "./store.ts";
 
 const PERIOD_MS = 250;
@@ -87,11 +90,16 @@ async function lookAtRollout(
   return isWaiting ? over(`it waits for a promotion: ${waitingFor}`) : on(waitingFor);
 }
 
+/** The number is that of instances beside canaries, as long as these wait for a person. */
 async function lookAtCount({ context: { db } }: Services, { appId, count }: ChangeInput): Promise<Look> {
   const app = await findAnyApp(db, appId);
   if (app === undefined || app.isDestroyed) throw new Refusal("conflict", "the app was destroyed");
   if (app.count !== count) throw new Refusal("conflict", `the app was scaled to ${app.count} instances meanwhile`);
-  return app.waitingFor === null ? over(`${app.count} instances serve`) : on(app.waitingFor);
+  if (app.waitingFor === null) return over(`${app.count} instances serve`);
+  const beside = besideCanaries(factsOf(await rowsOf(db, app)));
+  if (beside === null) return on(app.waitingFor);
+  const says = `${beside.serving} of ${app.count} instances serve beside the canaries`;
+  return beside.isReached ? over(`${says}, which wait for a promotion`) : on(says);
 }
 
 async function lookAtEnd({ context: { db } }: Services, { appId }: ChangeInput): Promise<Look> {

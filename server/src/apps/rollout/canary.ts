@@ -6,9 +6,9 @@
  * another one of the release before serves for it. Each instance gets an equal part of the traffic, so
  * canaries that are not healthy get none.
  */
-import type { Canary, Goal } from "./facts.ts";
+import type { AppFacts, Canary, Goal } from "./facts.ts";
 import { phaseOf, rolling } from "./rolling.ts";
-import { instances, possible, roomFor, serves, type Sides } from "./sides.ts";
+import { instances, possible, roomFor, serves, type Sides, sidesOf } from "./sides.ts";
 
 export function canary({ canaryCount, autoPromote }: Omit<Canary, "type">, sides: Sides): Goal {
   const { count, to, isPromoted, isFirst } = sides;
@@ -38,4 +38,18 @@ function othersOf(canaryCount: number, sides: Sides): Pick<Goal, "others" | "sur
   // One that is replaced makes room for the next.
   const room = leaving > kept ? 0 : roomFor(surge, sides);
   return { others: kept + Math.min(count, staying.length + room), surge };
+}
+
+/** The instances beside canaries that wait for a person. */
+export interface Beside {
+  readonly serving: number;
+  /** As many serve as are asked, and nothing else is left. */
+  readonly isReached: boolean;
+}
+
+/** null: no canaries wait for a person. */
+export function besideCanaries({ count, rollout, instances: all }: AppFacts): Beside | null {
+  if (rollout?.progress?.phase !== "awaitingPromotion" || rollout.isPromoted) return null;
+  const { wanted, serving, leaving } = sidesOf(all, rollout.to).others;
+  return { serving, isReached: serving === count && wanted.length === count && leaving === 0 };
 }
