@@ -160,7 +160,7 @@ export async function shellInBackground(guest: Guest, line: string): Promise<voi
   await Promise.all([exec.pid, exec.exit]);
 }
 
-function shellRequest(line: string): GuestExecRequest {
+export function shellRequest(line: string): GuestExecRequest {
   const argv = ["/bin/sh", "-c", line];
   return { argv, cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false };
 }
