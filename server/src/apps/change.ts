@@ -92,7 +92,7 @@ export async function scaleApp(
   return await readApp(db, name);
 }
 
-/** How long an answer waits for ingresses. A silent one has lost its lease by then, and serves nothing. */
+/** How long an answer waits for ingresses. One that is silent may serve the app until its lease ends. */
 const UNROUTE_MS_MAX = 10_000;
 const UNROUTE_PERIOD_MS = 50;
 
