@@ -9,7 +9,7 @@ import { until } from "./until.ts";
 export const LIVE = "it was paused, and its memory is on the other node";
 
 /** A node makes the template of a size in the background, when machines of it were started. */
-const TEMPLATE = { deadlineMs: 180_000, everyMs: 1_000 };
+const TEMPLATE = { deadlineMs: 180_000, everyMs: 5_000 };
 
 /**
  * A machine that runs and was restored from a template. The first of its size on a node is booted without

@@ -70,11 +70,15 @@ const CASES: readonly (readonly [what: string, facts: Partial<PreparedFacts>, ta
     [45, 45, 6],
   ],
   ["a minute's work", { prepareMs: 3 * SECOND, demands: [kind(burst(96)), kind([], MINIMUM)] }, [18, MINIMUM]],
-  ["a minimum on a slow host", { prepareMs: 5 * MINUTE, demands: [kind(burst(9)), kind([], MINIMUM)] }, [0, MINIMUM]],
+  [
+    "a minimum on a slow host, and one of what is needed",
+    { prepareMs: 5 * MINUTE, demands: [kind(burst(9)), kind([], MINIMUM)] },
+    [1, MINIMUM],
+  ],
   [
     "what waits on a host that became slow",
     { prepareMs: MINUTE, demands: [kind(burst(9), 0, 7), kind(burst(9))] },
-    [7, 0],
+    [7, 1],
   ],
   ["no more of them than are needed", { prepareMs: MINUTE, demands: [kind(burst(4), 0, 7), kind([], 1)] }, [4, 1]],
   ["none with little free memory", { availableMemoryMb: 4_000, demands: [kind([], MINIMUM, 10)] }, [0]],
@@ -116,7 +120,7 @@ test("together they never exceed the limits of memory and of work", () => {
         const made = taken.reduce((all, [, waiting], at) => all + Math.max(0, (targets[at] ?? 0) - waiting), 0);
         assert.ok(taken.every(([count], at) => (targets[at] ?? -1) >= 0 && (targets[at] ?? 0) <= count));
         assert.ok(sum <= PREPARED_MAX && sum * PREPARED_MB <= totalMemoryMb * 0.25);
-        assert.ok(made * prepareMs <= MINUTE);
+        assert.ok(made <= taken.length || made * prepareMs <= MINUTE);
       },
     ),
   );

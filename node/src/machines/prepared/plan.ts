@@ -5,12 +5,12 @@
  * - The number of a kind follows how many were needed at once: the most that were being started at one moment
  *   of the last DEMAND_MS, so that a repeated burst finds them, and machines that are started one after
  *   another need one. It halves with each HALF_LIFE_MS in which none was taken.
- * - Kinds share what there is: the minimum of each comes first, then each gets as many as the others, up to
- *   what it needs.
- * - No more are prepared than take REFILL_MS on this host, and none beyond the minimum, and one of each kind
- *   that is needed, while its processors are under pressure: a start from one, or from the template that the
- *   first of a size leaves, takes less of them than a boot. What waits already is kept while it is needed and
- *   memory permits it.
+ * - Kinds share what there is: the minimum of each comes first, then one of each that is needed, then each
+ *   gets as many as the others, up to what it needs.
+ * - Beyond the minimum, and one of each kind that is needed, no more are prepared than take REFILL_MS on this
+ *   host, and none while its processors are under pressure. The one is prepared whatever it takes: starts
+ *   from the template that it leaves take less of the processors than boots. What waits already is kept while
+ *   it is needed and memory permits it.
  * - Some kinds have a minimum without demand, so that the first machine starts quickly; after UNUSED_MS the
  *   minimum is one.
  */
@@ -96,8 +96,9 @@ export function targetCounts({
   const targets = demands.map(() => 0);
   raise(targets, minimum, bound);
   const isPressed = (processorPressure ?? 0) > PRESSURE_MAX;
-  const wanted = isPressed ? needed.map((count) => Math.min(count, 1)) : needed;
-  raise(targets, wanted, Math.min(bound, Math.floor(REFILL_MS / prepareMs)));
+  const one = needed.map((count) => Math.min(count, 1));
+  raise(targets, one, bound);
+  if (!isPressed) raise(targets, needed, Math.min(bound, Math.floor(REFILL_MS / prepareMs)));
   raise(
     targets,
     needed.map((count, at) => Math.min(count, demands[at]?.waiting.length ?? 0)),
