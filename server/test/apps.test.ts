@@ -326,8 +326,8 @@ test("an app scales up, down and to zero; counts out of range are refused with t
   assert.equal((await client.post("/v1/apps/size/scale", { count: 1 })).status, 200);
   await settled("size");
   await deployed("none", { replicas: 0 });
-  const none = await untilApp("none", ({ release }) => release === 1, "rolled out without instances");
-  assert.deepEqual([none.status, none.instances], ["stopped", []]);
+  const isDone = ({ release, status }: AppInfo): boolean => release === 1 && status === "stopped";
+  assert.deepEqual((await untilApp("none", isDone, "rolled out without instances")).instances, []);
   await destroy("none");
   await destroy("size");
 });
