@@ -26,7 +26,7 @@ const VICTIMS = ["server", "ingress", "node agent", "VMM", "PostgreSQL"] as cons
 type Victim = (typeof VICTIMS)[number];
 
 /** Cases that every run plays. */
-const CASES = 8;
+const CASES = 5;
 const LANES = 4;
 const REPLICAS = 2;
 /** Between two requests of a client. */
