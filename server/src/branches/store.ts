@@ -29,6 +29,7 @@ export interface NewPoint {
 
 /** What a node says of a point that it has made. Epoch milliseconds, bytes. */
 export interface MadePoint {
+  /** What its disk and its memory take together. */
   readonly bytes: number;
   readonly memoryBytes: number;
   readonly pausedMs: number;
@@ -82,7 +83,7 @@ export async function replacePoint(
 /** Records that its node has made it. */
 export async function notePointMade(db: Queryable, id: string, made: MadePoint): Promise<void> {
   await db.execute(sql`
-    UPDATE branch_points SET disk_bytes = ${made.bytes}, memory_bytes = ${made.memoryBytes},
+    UPDATE branch_points SET disk_bytes = ${made.bytes - made.memoryBytes}, memory_bytes = ${made.memoryBytes},
       paused_ms = ${made.pausedMs}, made_at = ${instantOf(made.madeAt)}
     WHERE id = ${id}`);
 }
