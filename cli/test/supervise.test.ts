@@ -94,13 +94,16 @@ test("a program that crashes is restarted with the variables added since, and th
 });
 
 test("a program that cannot be run again, for instance for want of memory, is tried again", async (t) => {
-  const { program, lines, log } = supervise(t, `console.log(process.pid); ${READY}`);
+  const { program, lines, log } = supervise(
+    t,
+    `console.log(process.pid); process.on("disconnect", () => process.exit()); ${READY}`,
+  );
   await program.start();
   await until(() => log()[0] !== "", { what: "its line" });
   // More than one variable may have.
   program.remember({ GREETING: "x".repeat(200_000) });
   process.kill(Number(log()[0]), "SIGKILL");
-  await until(() => lines.length === 2, { what: "two messages" });
+  await until(() => lines.length >= 2, { what: "two messages" });
   assert.match(lines[1] ?? "", /^the program could not be run: .*E2BIG; it is restarted in 1 s$/);
   program.remember({ GREETING: "one" });
   await until(() => lines.at(-1) === "the program runs again", { what: "its return" });

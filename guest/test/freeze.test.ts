@@ -142,7 +142,8 @@ test("the next host of the machine lets the programs run again", async (context)
   await withAgent(async (agent) => {
     if (!agent.hasCgroup) return context.skip("this host has no control groups of version 2");
     const guest = await configured(agent);
-    const exec = guest.exec(request(["sleep", "1000"]));
+    // A command that the next host may resume outlives this one.
+    const exec = guest.exec({ ...request(["sleep", "1000"]), resumeKey: randomBytes(16).toString("hex") });
     exec.exit.catch(() => undefined);
     const pid = await exec.pid;
     await freeze(guest);

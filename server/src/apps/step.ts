@@ -106,6 +106,12 @@ export async function rowsOf(db: Queryable, app: AppRecord): Promise<AppRows> {
   return { app, rollout, rows, leases, releases: new Map(releases.map((release) => [release.number, release])) };
 }
 
+/** What an app waits for between the end of a rollout and its next step. */
+const AFTER = {
+  succeeded: "the instances that its rollout replaced to end",
+  failed: "the instances of its current release to serve",
+} as const;
+
 const changes = (planned: Plan): boolean =>
   planned.add.length + planned.retire.length + planned.remove.length > 0 ||
   planned.route !== null ||
@@ -178,17 +184,18 @@ function nextApp({ rows, facts, planned, now }: Writing): Parameters<typeof save
   );
   const wakes = [...(planned.wakeAt === null ? [] : [planned.wakeAt]), ...unmade];
   const succeeded = planned.end?.outcome === "succeeded" && rollout !== undefined;
+  const wasWhole = app.waitingFor === null || app.waitingFor === AFTER.succeeded;
   const isWanted = facts.current !== null && !facts.isDestroyed && rollout === undefined;
   return {
     id: app.id,
     currentRelease: succeeded ? rollout.to : app.currentRelease,
     // What follows the end of a rollout is planned at once.
-    waitingFor: planned.end === null ? planned.waitingFor : "what its rollout has left",
+    waitingFor: planned.end === null ? planned.waitingFor : AFTER[planned.end.outcome],
     wakeAt: wakes.length === 0 ? null : Math.min(...wakes),
     failures,
     retryAt: failed.length > 0 ? now + waitMs : app.retryAt,
     failure: failed.at(-1)?.why ?? (isSettled ? null : app.failure),
-    isDegraded: isWanted && serving < app.count && (app.isDegraded || app.waitingFor === null),
+    isDegraded: isWanted && serving < app.count && (app.isDegraded || wasWhole),
     isChanged: planned.end !== null || planned.promote !== null || planned.add.length + planned.retire.length > 0,
   };
 }
