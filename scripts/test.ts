@@ -1,6 +1,7 @@
 /**
  * `npm test` after set-up, and `npm run check`: runs the static checks and the layers of tests, then prints
- * the slowest tests, the skipped ones and why, the failed ones, and as its last line `N passed, N failed`.
+ * the slowest tests, the skipped ones and why, the unstable and the failed ones, and as its last line
+ * `N passed, N failed`.
  *
  *     node scripts/test.ts                    static checks and every layer except on-demand ones
  *     node scripts/test.ts check              static checks and the pure layer: under a minute
@@ -16,6 +17,7 @@ import path from "node:path";
 import { recordDurations } from "./testing/durations.ts";
 import { type Layer, LAYERS, STAGES, testFilesByLayer } from "./testing/layers.ts";
 import { NIGHT } from "./testing/night.ts";
+import { type Played, playAgain } from "./testing/play-again.ts";
 import { type Outcome, print, runStage, seconds, uptimeMs } from "./testing/run-stage.ts";
 import { runStaticChecks } from "./testing/static-checks.ts";
 
@@ -50,7 +52,7 @@ async function main(): Promise<number> {
     outcomes.push(...(await runStage(root, chosen, { isNight })));
   }
   if (isRecorded) recordDurations(new Map(outcomes.flatMap(({ files: passed }) => [...passed])));
-  return close(outcomes);
+  return close(wanted.length === 0 ? await playAgain(root, outcomes) : { outcomes, unstable: [] });
 }
 
 /** The files to run, by layer; null when an argument matches nothing. */
@@ -82,7 +84,7 @@ function isOnDemand(name: string): boolean {
   return layerOf(name).isOnDemand === true;
 }
 
-function close(outcomes: readonly Outcome[]): number {
+function close({ outcomes, unstable }: Played): number {
   const passed = outcomes.reduce((sum, outcome) => sum + outcome.passed, 0);
   const failed = outcomes.reduce((sum, outcome) => sum + outcome.failed, 0);
   const slowest = outcomes
@@ -96,6 +98,8 @@ function close(outcomes: readonly Outcome[]): number {
   if (skipped.length > 0) print(`skipped ${skipped.length}`);
   for (const reason of skipped) print(`  ${reason}`);
   if (wanted.length === 0) print(`not run: ${STAGES.flat().filter(isOnDemand).join(", ")} (npm test -- <layer>)`);
+  if (unstable.length > 0) print("unstable: failed beside others and passed alone (details above); fix them");
+  for (const failure of unstable) print(`  ${failure}`);
   const failures = outcomes.flatMap((outcome) => outcome.failures);
   if (failures.length > 0) print("failed (details above)");
   for (const failure of failures) print(`  ${failure}`);

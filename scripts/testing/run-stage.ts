@@ -22,6 +22,8 @@ export interface Outcome {
   readonly durations: readonly { readonly name: string; readonly ms: number }[];
   /** How long each file took that passed. */
   readonly files: ReadonlyMap<string, Duration>;
+  /** The file that failed, with its layer; absent: it has passed. */
+  readonly failedFile?: { readonly file: string; readonly layer: Layer };
 }
 
 /** Time limit of each file in long runs on demand, instead of its layer's. */
@@ -51,7 +53,7 @@ export async function runStage(
     const results = await runJob(root, job, { isNight, postgres });
     free.push(postgres);
     for (const result of results) {
-      const outcome = outcomeOf(result);
+      const outcome = outcomeOf(result, job.layer);
       took.set(job.layer, (took.get(job.layer) ?? new Map<string, Duration>()).set(result.file, result.duration));
       printFile(result, outcome, job.layer);
       outcomes.push(outcome);
@@ -103,7 +105,7 @@ function printSummary(layer: string, took: ReadonlyMap<string, Duration>): void 
 
 const textOf = ({ ms, cpuMs }: Duration): string => `${seconds(ms).padStart(8)} (cpu ${seconds(cpuMs).padStart(7)})`;
 
-function outcomeOf({ file, records, problem, duration }: FileResult): Outcome {
+function outcomeOf({ file, records, problem, duration }: FileResult, layer: Layer): Outcome {
   const tests = records.filter((record) => !record.isSuite);
   const failed = tests.filter((test) => test.error !== null && !test.isTodo);
   const skipped = tests.filter((test) => test.skip !== null);
@@ -118,6 +120,7 @@ function outcomeOf({ file, records, problem, duration }: FileResult): Outcome {
     skipped: skipped.map((test) => `${file}: ${test.name} (${test.skip})`),
     durations: tests.map((test) => ({ name: `${test.name} (${file})`, ms: test.ms })),
     files: new Map(hasPassed ? [[file, duration]] : []),
+    ...(hasPassed ? {} : { failedFile: { file, layer } }),
   };
 }
 
