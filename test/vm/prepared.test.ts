@@ -142,6 +142,24 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
+  some.test("a VM that was prepared with its disk does not keep it open for writing below another one", async () => {
+    const prepared = await prepare({ kind: "own" });
+    const vm = await startWithDisk(prepared, "mach-branched");
+    const directory = join(place.directory, "machines/mach-branched");
+    const boot = place.bootOf(await place.machine("mach-branched", prepared.uid), prepared.bootId);
+    const overlayPath = join(directory, "overlay");
+    await qcow2Disks.make({ diskPath: overlayPath, root: place.image, diskGb: 1, uid: boot.uid });
+    assert.ok(vm.points);
+    const request = { boot, directory, pointDirectory: directory, overlayPath, memoryId: null };
+    await (await vm.points.begin(request, deadline())).take();
+    const { ino } = statSync(join(directory, "disk"));
+    const locks = readFileSync("/proc/locks", "utf8").split("\n");
+    const taken = locks.flatMap((line) => new RegExp(`:${ino} (\\d+) (\\d+)$`).exec(line)?.slice(1).map(Number) ?? []);
+    // The lock of a QEMU that may write.
+    assert.ok(taken.includes(100) && !taken.includes(101), JSON.stringify(taken));
+    await vm.kill();
+  });
+
   some.test("machines of an image's template have separate disks, which hold what each wrote", async (context) => {
     if (driver.facts.accelerator === "kvm") return context.skip("only emulated guests are saved with a disk");
     const first = await startWithDisk(await prepare({ kind: "own", isFrequent: true }), "mach-image-1");

@@ -22,8 +22,8 @@ import type { Vmm } from "./vmm.ts";
 
 const JOB = "collapse";
 const POLL_MS = 50;
-/** Second names of disks in a boot's directory, which launcher.ts and point.ts give them. */
-const DISK_VIEW = /^(file-\d+(\.qcow2)?|layer-[0-9a-f]{12})$/;
+/** Second names of disks in a boot's directory, which launcher.ts, prepared.ts and point.ts give them. */
+const DISK_VIEW = /^(disk|file-\d+(\.qcow2)?|layer-[0-9a-f]{12})$/;
 
 interface Job {
   readonly id: string;

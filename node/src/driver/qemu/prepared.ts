@@ -11,6 +11,7 @@
  *   random seed.
  */
 import { rename, rm } from "node:fs/promises";
+import { basename } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
 import type { Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -171,7 +172,8 @@ class Prepared implements PreparedVm {
   async start(request: BootRequest): Promise<Vm> {
     const { bootDirectory, diskPath, diskBytes, backingPaths } = request;
     const { launcher, origin, asVm } = this.#context;
-    const hasDisk = this.#request.disk !== null;
+    const { disk } = this.#request;
+    const hasDisk = disk !== null;
     // QMP answers in order, so a pause that was already requested completes before `cont` below.
     this.#settling?.cancel();
     // Open sockets survive the rename of their directory.
@@ -182,7 +184,10 @@ class Prepared implements PreparedVm {
     // Before its guest runs for the machine.
     if (request.fence === "on") await this.#vmm.fence.arm();
     await launcher.makeReachable(this.uid, [diskPath], backingPaths);
-    const paths = hasDisk ? [] : await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
+    // QEMU opens a disk again by its name when another one is put on top: the machine has moved it away.
+    const paths = hasDisk
+      ? [await launcher.showAs(bootDirectory, diskPath, basename(disk.path))]
+      : await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
     request.mayBegin?.();
     await Promise.all([
       hasDisk ? undefined : attachDisk(this.#qmp, paths, diskBytes),
