@@ -11,6 +11,7 @@ import { ownMessageOf } from "@flotilla/base/errors";
 import { appDeploy } from "./app-deploy.ts";
 import { appRequests } from "./app-requests.ts";
 import { appRoutes } from "./app-routes.ts";
+import { branchBatch, branches } from "./branches.ts";
 import { burst } from "./burst.ts";
 import { controlPlane } from "./control-plane.ts";
 import { createToExec } from "./create-to-exec.ts";
@@ -50,6 +51,9 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "move-written": { run: (n) => movePause(n, { writtenGb: 10 }), samplesDefault: 1, samplesMax: 10 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
   "control-plane": { run: controlPlane, samplesDefault: 300, samplesMax: 2_000 },
+  branches: { run: branches, samplesDefault: 20, samplesMax: 200 },
+  "branch-16": { run: (n) => branchBatch(16, n, 2_000), samplesDefault: 5, samplesMax: 20 },
+  "branch-48": { run: (n) => branchBatch(48, n, 8_000), samplesDefault: 3, samplesMax: 20 },
   "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },
   "burst-100": { run: () => burst(100), samplesDefault: 1, samplesMax: 1 },
   "node-loss": { run: nodeLoss, samplesDefault: 1, samplesMax: 1 },

@@ -39,7 +39,7 @@ export const OperationStep = Type.Object({
   finishedAt: nullable(timestamp()),
   message: nullable(Type.String({ description: "progress while it runs; afterwards its result" })),
   downtimeMs: Type.Optional(
-    int64({ description: "of a move's last step: how long the machine did not run, by its nodes' clocks" }),
+    int64({ description: "of a move or a branch: how long the machine did not run, by its nodes' clocks" }),
   ),
 });
 export type OperationStep = Static<typeof OperationStep>;

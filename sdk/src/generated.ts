@@ -3435,7 +3435,7 @@ export interface OperationStep {
   finishedAt: string | null;
   /** progress while it runs; afterwards its result */
   message: string | null;
-  /** of a move's last step: how long the machine did not run, by its nodes' clocks */
+  /** of a move or a branch: how long the machine did not run, by its nodes' clocks */
   downtimeMs?: number | undefined;
 }
 

@@ -18,7 +18,7 @@ import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
-import type { OperationRecord, OperationRun, OperationWorker } from "../family.ts";
+import type { OperationRecord, OperationRun, OperationWorker, StepResult } from "../family.ts";
 import { BRANCH_STEPS, type BranchInput } from "./branch.ts";
 import type { BranchFigures } from "./figures.ts";
 import { refuseUnbranchable } from "./requested.ts";
@@ -66,7 +66,7 @@ async function makeClones(services: MachineServices, { operation, signal }: Oper
   return `${clones.length} made`;
 }
 
-async function makeInstant(services: MachineServices, figures: BranchFigures, run: OperationRun): Promise<string> {
+async function makeInstant(services: MachineServices, figures: BranchFigures, run: OperationRun): Promise<StepResult> {
   const { context } = services;
   const { machineId, clones } = run.operation.input as BranchInput;
   const since = context.clock.monotonic();
@@ -83,7 +83,7 @@ async function makeInstant(services: MachineServices, figures: BranchFigures, ru
   const { pausedMs } = made;
   figures.paused(pausedMs);
   services.activity.note(machineId, { type: "machine.branched", data: { count: clones.length, pausedMs } });
-  return `paused for ${pausedMs.toFixed(1)} ms`;
+  return { message: `paused for ${pausedMs.toFixed(1)} ms`, downtimeMs: Math.round(pausedMs) };
 }
 
 /** null: its making was interrupted, and another one is to be made. */
