@@ -1,38 +1,22 @@
 /**
  * The check that a command in the guest exits with 0.
  */
-import type { Readable } from "node:stream";
+import { runCommand } from "../guest/run-command.ts";
 import type { CheckRun } from "./check-run.ts";
 import { FIRST_BYTES, firstLine } from "./first-line.ts";
-
-const REQUEST = { cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false } as const;
 
 export async function checkExec({ check, guest, signal, awaits }: CheckRun): Promise<void> {
   const { command } = check;
   if (command === null) throw new Error("its check names no command");
   awaits("the command did not end");
-  const exec = guest.exec({ ...REQUEST, argv: command, needsPid: false });
-  exec.pid.catch(() => undefined);
-  const kill = (): void => exec.kill();
-  if (signal.aborted) kill();
-  signal.addEventListener("abort", kill, { once: true });
-  try {
-    const [stdout, stderr] = [beginningOf(exec.stdout), beginningOf(exec.stderr)];
-    const { exitCode } = await exec.exit;
-    if (exitCode === 0) return;
-    const said = firstLine(stderr()) || firstLine(stdout());
-    throw new Error(`the command ended with exit code ${exitCode}${said === "" ? "" : `: ${said}`}`);
-  } finally {
-    signal.removeEventListener("abort", kill);
-  }
-}
-
-/** Reads an output to its end, and keeps its first bytes. */
-function beginningOf(output: Readable): () => Buffer {
-  let kept = Buffer.alloc(0);
-  output.on("error", () => undefined);
-  output.on("data", (chunk: Buffer) => {
-    if (kept.byteLength < FIRST_BYTES) kept = Buffer.concat([kept, chunk.subarray(0, FIRST_BYTES - kept.byteLength)]);
-  });
-  return () => kept;
+  // The first bytes of each.
+  const kept = { stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) };
+  const onOutput = (output: keyof typeof kept, chunk: Buffer): void => {
+    const missing = FIRST_BYTES - kept[output].byteLength;
+    if (missing > 0) kept[output] = Buffer.concat([kept[output], chunk.subarray(0, missing)]);
+  };
+  const exitCode = await runCommand(guest, { argv: command, signal, onOutput });
+  if (exitCode === 0) return;
+  const said = firstLine(kept.stderr) || firstLine(kept.stdout);
+  throw new Error(`the command ended with exit code ${exitCode}${said === "" ? "" : `: ${said}`}`);
 }
