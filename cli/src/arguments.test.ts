@@ -10,6 +10,7 @@ import {
   count,
   deadlineSeconds,
   diskGb,
+  hook,
   instant,
   memoryMb,
   micros,
@@ -45,6 +46,7 @@ test("a bad size, time, count or port is refused with the expected form", () => 
     [count, ["0", "-1", "1.5", "", "12345678901"], /above 0/],
     [(text) => ports(text), ["0", "65536", "http"], /port|above 0/],
     [(text) => pair(text), ["", "NAME", "=value"], /NAME=VALUE/],
+    [(text) => hook(text), ["", "fork", "fork=", "start=true", "toString=1"], /fork, resume, suspend or stop/],
   ];
   for (const [read, texts, message] of refused) {
     for (const text of texts) {

@@ -79,6 +79,13 @@ export function pair(text: string, before: Readonly<Record<string, string>> = {}
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
+/** As `pair`, of lines for a machine's shell by the moments of its life. */
+export function hook(text: string, before: Readonly<Record<string, string>> = {}): Readonly<Record<string, string>> {
+  if (!/^(fork|resume|suspend|stop)=./s.test(text))
+    throw new InvalidArgumentError("Expected MOMENT=LINE, with the moment fork, resume, suspend or stop.");
+  return pair(text, before);
+}
+
 /** Collects repeated values. */
 export const collect = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
 

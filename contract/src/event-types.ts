@@ -10,6 +10,7 @@
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { TObject, TProperties } from "typebox";
+import { HOOK_MOMENTS } from "./hooks.ts";
 import { BUDGET_POLICIES, type BudgetPolicy } from "./plans.ts";
 import { int64, oneOf, type Static, timestamp, Type, typePattern } from "./schema.ts";
 import { renderGb } from "./traffic.ts";
@@ -100,6 +101,9 @@ export const EVENTS = {
     return `branched into ${data.count}; it was paused for ${Math.round(data.pausedMs)} ms`;
   }),
   "machine.isBranch": is("info", { from: text }, (data) => `continues as machine ${data.from} was`),
+  "machine.hookFailed": is("warn", { hook: oneOf(HOOK_MOMENTS), ...reason }, (data) => {
+    return `the ${data.hook} hook ${data.reason}`;
+  }),
   "machine.claimed": is("info", { poolId: text }, (data) => `claimed from pool ${data.poolId}`),
 
   "machine.moveBegun": is("info", { from: text, to: text, how: text }, (data) => {

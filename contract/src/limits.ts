@@ -86,6 +86,10 @@ export const POOL_SIZE_MAX = 100;
 /** How many machines one request makes as branches of another. */
 export const BRANCHES_MAX = 64;
 
+/** How long a hook of a machine may run: a start, a suspend and a branch wait for it. */
+export const HOOK_TIMEOUT_DEFAULT_SECONDS = 10;
+export const HOOK_TIMEOUT_MAX_SECONDS = 60;
+
 /** More instances of one app than a fleet of a hundred nodes runs well; ten times that are several apps. */
 export const REPLICAS_MAX = 1000;
 /** An instance of a web server; a machine of a person is larger. */

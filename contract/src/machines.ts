@@ -7,6 +7,7 @@
 import { EVENT_LEVELS, eventPattern } from "./event-types.ts";
 import { empty, endpoint, json, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
+import { HooksRequest, MachineHooks } from "./hooks.ts";
 import {
   CPUS_DEFAULT,
   CPUS_MAX,
@@ -164,6 +165,7 @@ export const CreateMachineRequest = Type.Object({
   command: optional(Type.Array(text(), { description: "overrides the image's entrypoint and command" })),
   forkable: optional(Type.Boolean()),
   branchable: optional(Type.Boolean()),
+  hooks: optional(HooksRequest),
   labels: optional(Labels),
   nodeLabels: optional(NodeLabels),
 });
@@ -250,6 +252,7 @@ export const MachineInfo = Type.Object({
   parentMachineId: nullable(Type.String({ description: "the machine that it was branched from; it may be gone" })),
   forkable: Type.Boolean(),
   branchable: Type.Boolean(),
+  hooks: nullable(MachineHooks),
   public: Type.Boolean(),
   command: nullable(Type.Array(Type.String())),
   nodeId: nullable(Type.String({ description: "the node that holds the machine's disk" })),

@@ -18,6 +18,7 @@ import { endpointList } from "./endpoints.ts";
 import * as events from "./events.ts";
 import * as exec from "./exec.ts";
 import * as files from "./files.ts";
+import * as hooks from "./hooks.ts";
 import * as images from "./images.ts";
 import * as loops from "./loops.ts";
 import * as machines from "./machines.ts";
@@ -47,6 +48,7 @@ const MODULES: readonly Module[] = [
   events,
   exec,
   files,
+  hooks,
   images,
   loops,
   machines,

@@ -2248,6 +2248,12 @@ export interface CreateMachineRequest {
   command?: readonly string[] | null | undefined;
   forkable?: boolean | null | undefined;
   branchable?: boolean | null | undefined;
+  /**
+   * commands that run in the machine at moments of its life. `fork`: in a branch of it, which does not start when it
+   * fails. `resume`: after a start continues its memory. `suspend`: before its memory is saved. `stop`: before its
+   * programs get the signal to end. The failure of one but `fork` is an event of the machine.
+   */
+  hooks?: HooksRequest | null | undefined;
   labels?: Labels | null | undefined;
   /** labels that the machine's node must have, with their values */
   nodeLabels?: NodeLabels | null | undefined;
@@ -2707,6 +2713,20 @@ export interface HeartbeatNodeAnswer {
   closedToGuests?: readonly string[] | null | undefined;
 }
 
+export interface HookRequest {
+  /** the program and its arguments, bounded as those of exec; it runs as a command of exec does */
+  command: readonly string[];
+  /** it is killed after this long; default: 10 */
+  timeoutSecs?: number | null | undefined;
+}
+
+export interface HooksRequest {
+  fork?: HookRequest | null | undefined;
+  resume?: HookRequest | null | undefined;
+  suspend?: HookRequest | null | undefined;
+  stop?: HookRequest | null | undefined;
+}
+
 export interface ImageInfo {
   reference: string;
   /** of the image manifest */
@@ -3160,6 +3180,20 @@ export interface MachineExecResponse {
   stderrB64Truncated?: boolean | undefined;
 }
 
+export interface MachineHook {
+  /** the program and its arguments, bounded as those of exec; it runs as a command of exec does */
+  command: readonly string[];
+  /** it is killed after this long; default: 10 */
+  timeoutSecs?: number | undefined;
+}
+
+export interface MachineHooks {
+  fork?: MachineHook | undefined;
+  resume?: MachineHook | undefined;
+  suspend?: MachineHook | undefined;
+  stop?: MachineHook | undefined;
+}
+
 export interface MachineInfo {
   /** mach-<32 hex> */
   id: string;
@@ -3215,6 +3249,7 @@ export interface MachineInfo {
   parentMachineId: string | null;
   forkable: boolean;
   branchable: boolean;
+  hooks: MachineHooks | null;
   public: boolean;
   command: readonly string[] | null;
   /** the node that holds the machine's disk */

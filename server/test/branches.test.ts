@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
-import { branchSource, pointsLeft } from "./support/branches.ts";
+import { branchSource, namesOf, pointsLeft } from "./support/branches.ts";
 import { createMachine, startMachineServer } from "./support/machine-server.ts";
 
 const { client, context } = await startMachineServer();
@@ -114,4 +114,26 @@ test("branches live on without their source, are branched, stopped and started, 
   const { rootMachineId, machines } = (await client.get(`/v1/machines/${second.json.id}/lineage`)).json;
   const names = machines.map(({ name }: { name: string }) => name);
   assert.deepEqual([rootMachineId, names], [id, ["child", "grandchild"]]);
+});
+
+test("a branch has the hooks of its source, and its fork hook has run when it is answered", async () => {
+  const hooks = { fork: { command: ["sh", "-c", "hostname >/who"] }, stop: { command: ["true"], timeoutSecs: 5 } };
+  const { id } = await source({ hooks: { ...hooks, resume: null } });
+  const branch = await client.post(`/v1/machines/${id}/branches`, { name: "hooked" });
+  assert.equal(branch.status, 201, branch.text);
+  assert.deepEqual(branch.json.hooks, hooks);
+  const who = (machine: string) => client.post(`/v1/machines/${machine}/exec`, { command: ["cat", "/who"] });
+  assert.equal((await who(branch.json.id)).json.stdout, "hooked\n");
+  assert.equal((await who(id)).json.exitCode, 1, "the source runs no fork hook");
+});
+
+test("a fork hook that fails fails the branch with its output, and leaves no clone", async () => {
+  const command = ["sh", "-c", "echo not again >&2; exit 3"];
+  const { id, name } = await source({ hooks: { fork: { command, timeoutSecs: 20 } } });
+  const failed = await client.post(`/v1/machines/${id}/branches/batch`, { count: 2 });
+  assert.deepEqual([failed.status, failed.headers.get("x-error-code")], [503, "start_failed"], failed.text);
+  assert.match(failed.text, /its fork hook ended with exit code 3: not again/);
+  assert.deepEqual(await namesOf(client, `${name}-`), []);
+  assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "started");
+  await until(async () => (await pointsLeft(context.db)) === 0, { what: "the point to be removed" });
 });

@@ -98,6 +98,34 @@ test("a name that a program would read as an option is refused, or as a path, or
   }
 });
 
+test("hooks are shown as they were given, and bad ones are refused by their field", async () => {
+  const hooks = { fork: { command: ["true"] }, stop: { command: ["sync"], timeoutSecs: 60 } };
+  const given = await created({ hooks: { ...hooks, suspend: null, fork: { command: ["true"], timeoutSecs: null } } });
+  assert.deepEqual((await get(given.id)).hooks, hooks);
+  for (const none of [null, {}, { resume: null }])
+    assert.equal((await get((await created({ hooks: none })).id)).hooks, null);
+  const refusals: readonly [object | string, string][] = [
+    ["sync", "hooks"],
+    [{ fork: "sync" }, "hooks.fork"],
+    [{ fork: {} }, "hooks.fork.command"],
+    [{ resume: { command: "sync" } }, "hooks.resume.command"],
+    [{ stop: { command: [] } }, "hooks.stop.command"],
+    [{ stop: { command: ["a\0b"] } }, "hooks.stop.command.0"],
+    [{ stop: { command: [""] } }, "hooks.stop.command"],
+    [{ stop: { command: ["x".repeat(128 * 1024)] } }, "hooks.stop.command"],
+    [{ stop: { command: Array.from({ length: 16_001 }, () => "a") } }, "hooks.stop.command"],
+    ...[0, 61, 1.5, "5"].map((timeoutSecs): [object, string] => [
+      { suspend: { command: ["sync"], timeoutSecs } },
+      "hooks.suspend.timeoutSecs",
+    ]),
+  ];
+  for (const [bad, field] of refusals) {
+    const headers = { accept: "application/json" };
+    const { status, json } = await client.post("/v1/machines", { source, hooks: bad }, { headers });
+    assert.deepEqual([status, json.code, json.details.field], [422, "invalid_body", field], json.detail);
+  }
+});
+
 test("an invalid request is refused with 400 and a reason", async () => {
   const refusals: readonly [object, string | RegExp][] = [
     [{ network: { mode: "allowCidrs" } }, "allowCidrs network mode requires at least one CIDR or host"],

@@ -154,6 +154,26 @@ describe("branches of a machine", { skip: skipReason }, () => {
     await node.branches.release(point.pointId);
   });
 
+  test("a fork hook sees the new generation before its clone is answered, and a failing one ends the clone", async () => {
+    const point = await node.point(A);
+    const start = async (line: string) => {
+      const machineId = newId();
+      const hooks = { fork: { command: ["sh", "-c", line], timeoutMs: 60_000 } };
+      const spec = { hostname: "hooked", hooks, point: { pointId: point.pointId, hasMemory: true } };
+      return { machineId, observed: await node.want(machineId, 1, "running", { spec }) };
+    };
+    const made = await start("cat /run/flotilla/generation /etc/hostname >/workspace/generation");
+    assert.equal(made.observed.state, "running", made.observed.reason ?? "");
+    const written = await run(made.machineId, "cat /workspace/generation");
+    assert.equal(written, await run(made.machineId, "cat /run/flotilla/generation /etc/hostname"));
+    assert.notEqual(written.slice(0, 32), (await run(A, "cat /run/flotilla/generation")).slice(0, 32));
+    const failed = await start("echo not again >&2; exit 3");
+    assert.equal(failed.observed.state, "failed");
+    assert.match(failed.observed.reason ?? "", /its fork hook ended with exit code 3: not again$/);
+    for (const { machineId } of [made, failed]) await node.want(machineId, 2, "absent");
+    await node.branches.release(point.pointId);
+  });
+
   test("the memory of a clone is that of one instant, and its programs get the signal that they asked for", async () => {
     const exec = node.guestOf(A).exec(shellRequest(REWRITE));
     exec.exit.catch(() => undefined);

@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import { type Command, Option } from "commander";
-import { count, countOrZero, diskGb, memoryMb, pair, ports, seconds, collect } from "../arguments.ts";
+import { count, countOrZero, diskGb, hook, memoryMb, pair, ports, seconds, collect } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addMachineCommands(tree: Tree, root: Command): void {
@@ -209,6 +209,11 @@ function addCreateOptions(command: Command): void {
       new Option("--restart <when>", "after its VM crashed or its host went down").choices(["always", "never"]),
     )
     .addOption(disruption())
+    .option(
+      "--hook <moment=line>",
+      "a line for the machine's shell at a moment: fork, resume, suspend or stop; repeat for more",
+      hook,
+    )
     .addHelpText(
       "after",
       `

@@ -27,6 +27,7 @@ export interface CreateOptions {
   readonly ttl?: number;
   readonly restart?: "always" | "never";
   readonly disruption?: "migrate" | "restart" | "stop";
+  readonly hook?: Readonly<Record<string, string>>;
   readonly label?: Readonly<Record<string, string>>;
   readonly nodeLabel?: Readonly<Record<string, string>>;
   readonly dryRun?: boolean;
@@ -77,6 +78,7 @@ export function createRequest(
     ...(options.ttl === undefined ? {} : { ttlSeconds: options.ttl }),
     ...(options.restart === undefined ? {} : { restart: options.restart }),
     ...(options.disruption === undefined ? {} : { disruption: options.disruption }),
+    ...(options.hook === undefined ? {} : { hooks: hooksOf(options.hook) }),
     ...(options.label === undefined ? {} : { labels: options.label }),
     ...(options.nodeLabel === undefined ? {} : { nodeLabels: options.nodeLabel }),
     ...(options.public === undefined ? {} : { public: options.public }),
@@ -85,6 +87,9 @@ export function createRequest(
     ...(options.port === undefined ? {} : { ports: options.port.map((port) => ({ port })) }),
   };
 }
+
+const hooksOf = (lines: Readonly<Record<string, string>>): CreateMachineRequest["hooks"] =>
+  Object.fromEntries(Object.entries(lines).map(([moment, line]) => [moment, { command: ["sh", "-c", line] }]));
 
 function networkRequest(options: CreateOptions): CreateMachineRequest["network"] {
   const { allowCidr: cidrs = [], allowHost: hosts = [] } = options;

@@ -51,6 +51,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   parentMachineId: null,
   forkable: false,
   branchable: false,
+  hooks: null,
   public: false,
   command: null,
   nodeId: null,
@@ -105,6 +106,10 @@ test("create sends what was given and leaves the rest to the server's defaults",
 
 test("allowed networks and hosts block all others, and exclude --network", () => {
   assert.deepEqual(createRequest("a", { network: "blocked" }).network, { mode: "blocked" });
+  assert.deepEqual(createRequest("a", { hook: { fork: "date >/made", stop: "sync" } }).hooks, {
+    fork: { command: ["sh", "-c", "date >/made"] },
+    stop: { command: ["sh", "-c", "sync"] },
+  });
   assert.deepEqual(createRequest("a", { allowCidr: ["10.0.0.0/8"] }).network, {
     mode: "allowCidrs",
     cidrs: ["10.0.0.0/8"],
@@ -142,6 +147,7 @@ test("everything about a machine is shown as a list of facts", () => {
       network: { mode: "allowCidrs", cidrs: ["10.0.0.0/8"], hosts: ["example.org"] },
       ports: [{ port: 80, hostPort: 40_001 }],
       env: { A: "b" },
+      hooks: { fork: { command: ["true"] }, stop: { command: ["sync"], timeoutSecs: 5 } },
       ephemeral: true,
       ttlSeconds: 7200,
       nodeId: "node-1",
@@ -157,6 +163,7 @@ test("everything about a machine is shown as a list of facts", () => {
     "network      only 10.0.0.0/8, example.org",
     "ports        80 (on the node: 40001)",
     "environment  A=b",
+    "hooks        fork, stop",
     "lifetime     deleted once stopped, deleted 2 h after creation",
     `created      3 min ago (${CREATED})`,
     "node         node-1",

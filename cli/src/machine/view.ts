@@ -34,6 +34,7 @@ export function machineFacts(machine: MachineInfo, now: number): readonly (reado
     ["workdir", machine.workdir],
     ["environment", pairs(machine.env)],
     ["command", machine.command?.join(" ") ?? null],
+    ["hooks", machine.hooks === null ? null : Object.keys(machine.hooks).join(", ")],
     ["labels", pairs(machine.labels)],
     ["lifetime", lifetime(machine)],
     ["created", `${age(machine.createdAt, now)} ago (${machine.createdAt})`],

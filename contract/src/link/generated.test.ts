@@ -42,6 +42,7 @@ const SPEC = {
     ...{ type: "http", path: "/healthz?deep=1", port: 80, command: null, host: "web.example.com:8443" },
     ...{ intervalMs: 10_000, timeoutMs: 5_000, retries: 3 },
   },
+  hooks: { fork: { command: ["date"], timeoutMs: 60_000 }, stop: { command: ["sync"], timeoutMs: 1_000 } },
 };
 const DESIRED = { generation: 1, state: "running", spec: SPEC };
 
@@ -123,6 +124,9 @@ test("a command, an environment or a number out of bounds is refused on the node
     { ...DESIRED, generation: 1.5 },
     { ...DESIRED, spec: { ...SPEC, memoryMb: 1e9 } },
     { ...DESIRED, spec: { ...SPEC, workdir: "relative" } },
+    { ...DESIRED, spec: { ...SPEC, hooks: { fork: { command: ["date"], timeoutMs: 60_001 } } } },
+    { ...DESIRED, spec: { ...SPEC, hooks: { stop: { command: "sync", timeoutMs: 1_000 } } } },
+    { ...DESIRED, spec: { ...SPEC, hooks: "sync" } },
     { ...DESIRED, spec: { ...SPEC, env: { "A=B": "c" } } },
     { ...DESIRED, spec: { ...SPEC, env: { A: "nul\0" } } },
     { ...DESIRED, spec: { ...SPEC, env: { A: "x".repeat(600_000) } } },

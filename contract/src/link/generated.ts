@@ -6,6 +6,8 @@ import type { FleetFacts, FleetListener, RestartAnswer, RestartRequest } from ".
 import type {
   DesiredMachine,
   EndedRun,
+  GuestHook,
+  GuestHooks,
   MachineHealth,
   MachineHealthCheck,
   MachineSpec,
@@ -223,6 +225,28 @@ export function readEndedRun(value: unknown): EndedRun {
   };
 }
 
+export function readGuestHook(value: unknown): GuestHook {
+  const fields = record(value, "GuestHook");
+  return {
+    command: bytesAtMost(
+      list(fields["command"], "GuestHook.command", 100000, (item) => text(item, "GuestHook.command", 131072)),
+      "GuestHook.command",
+      1048576,
+    ),
+    timeoutMs: whole(fields["timeoutMs"], "GuestHook.timeoutMs", 1, 60000),
+  };
+}
+
+export function readGuestHooks(value: unknown): GuestHooks {
+  const fields = record(value, "GuestHooks");
+  return {
+    ...(fields["fork"] === undefined ? undefined : { fork: readGuestHook(fields["fork"]) }),
+    ...(fields["resume"] === undefined ? undefined : { resume: readGuestHook(fields["resume"]) }),
+    ...(fields["suspend"] === undefined ? undefined : { suspend: readGuestHook(fields["suspend"]) }),
+    ...(fields["stop"] === undefined ? undefined : { stop: readGuestHook(fields["stop"]) }),
+  };
+}
+
 export function readMachineHealth(value: unknown): MachineHealth {
   const fields = record(value, "MachineHealth");
   return {
@@ -347,6 +371,7 @@ export function readMachineSpec(value: unknown): MachineSpec {
     health:
       fields["health"] === undefined || fields["health"] === null ? null : readMachineHealthCheck(fields["health"]),
     ...(fields["point"] === undefined ? undefined : { point: partMachineSpecPoint(fields["point"]) }),
+    ...(fields["hooks"] === undefined ? undefined : { hooks: readGuestHooks(fields["hooks"]) }),
   };
 }
 

@@ -27,6 +27,7 @@ export * from "./states.ts";
 export type {
   DesiredMachine,
   EndedRun,
+  GuestHook,
   MachineHealth,
   MachineHealthCheck,
   MachineSpec,

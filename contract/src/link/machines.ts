@@ -10,6 +10,7 @@ import {
   HEALTH_INTERVAL_MS_DEFAULT,
   HEALTH_RETRIES_DEFAULT,
   HEALTH_TIMEOUT_MS_DEFAULT,
+  HOOK_TIMEOUT_MAX_SECONDS,
   MEMORY_MB_MAX,
   MEMORY_MB_MIN,
   PORTS_PER_MACHINE_MAX,
@@ -78,6 +79,18 @@ export const MachineHealthCheck = Type.Object({
 });
 export type MachineHealthCheck = Message<typeof MachineHealthCheck>;
 
+/** A command that the guest runs at a moment of its machine; it is killed when its time is over. */
+export const GuestHook = Type.Object({ command: argv(), timeoutMs: whole(1, HOOK_TIMEOUT_MAX_SECONDS * 1000) });
+export type GuestHook = Message<typeof GuestHook>;
+
+export const GuestHooks = Type.Object({
+  fork: Type.Optional(GuestHook),
+  resume: Type.Optional(GuestHook),
+  suspend: Type.Optional(GuestHook),
+  stop: Type.Optional(GuestHook),
+});
+export type GuestHooks = Message<typeof GuestHooks>;
+
 /** Everything a node needs to run a machine. A change needs no more than a restart. */
 export const MachineSpec = Type.Object({
   machineId: machineId(),
@@ -108,6 +121,8 @@ export const MachineSpec = Type.Object({
    * Absent: it is made from its image.
    */
   point: Type.Optional(Type.Object({ pointId: pointId(), hasMemory: Type.Boolean() })),
+  /** Absent: it has none. */
+  hooks: Type.Optional(GuestHooks),
 });
 export type MachineSpec = Message<typeof MachineSpec>;
 

@@ -15,6 +15,7 @@ export class HostStop {
   readonly #clock: Clock;
   #stopping: AbortController | null = null;
   #tooLate = new AbortController();
+  #isShort = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -29,8 +30,14 @@ export class HostStop {
     return this.#tooLate.signal;
   }
 
+  /** The host goes down too soon for more than shutdowns. */
+  get isTooLate(): boolean {
+    return this.#isShort || this.tooLate.aborted;
+  }
+
   /** A repeated call replaces the deadline. */
   begin(deadlineMs: number): void {
+    this.#isShort = deadlineMs <= SHUT_DOWN_MS;
     this.#stopping ??= new AbortController();
     this.#tooLate = new AbortController();
     const tooLate = this.#tooLate;
@@ -43,6 +50,7 @@ export class HostStop {
   end(): void {
     this.#stopping?.abort();
     this.#stopping = null;
+    this.#isShort = false;
     this.#tooLate = new AbortController();
   }
 

@@ -58,6 +58,8 @@ export interface JournaledBoot {
    * agent that finds it ends it. Absent: false.
    */
   readonly isUnconfirmed?: boolean;
+  /** Its `resume` hook has not ended yet. Absent: false. */
+  readonly isHookDue?: boolean;
 }
 
 /** What a boot's VMM and its directory are called. */

@@ -53,6 +53,7 @@ const COLUMNS: Columns = {
   disruption: fixed("text"),
   nodeLabels: fixed("jsonb"),
   health: fixed("jsonb"),
+  hooks: fixed("jsonb"),
   origin: fixed("jsonb"),
   createdBy: fixed("text"),
   createdAt: fixed("timestamptz"),

@@ -12,6 +12,7 @@
  */
 import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";
+import { HOOK_MOMENTS, type MachineHooks } from "@flotilla/contract/hooks";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { MachineHealthCheck } from "@flotilla/contract/link/link";
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
@@ -213,6 +214,7 @@ function describe(
     env: checkEnvironment(request.env),
     command: command.length === 0 ? null : checkArguments(command, "put it into the image"),
     ports: portsOf(request.ports, portsMax),
+    hooks: hooksOf(request.hooks),
     labels: { ...request.labels },
     workdir: checkAbsolutePath(request.workdir, "workdir"),
     ...sizeOf(resources, ceilings),
@@ -234,6 +236,18 @@ function secretsOf({ env, secretEnv }: CreateMachineRequest): Record<string, str
   if (both !== undefined) refuse(`${both} is in env and in secretEnv; leave it out of one of them`);
   checkEnvironment({ ...env, ...secretEnv });
   return { ...secretEnv };
+}
+
+/** The hooks as given, without what is null. */
+function hooksOf(hooks: CreateMachineRequest["hooks"]): MachineHooks | null {
+  const given = HOOK_MOMENTS.flatMap((moment) => {
+    const hook = hooks?.[moment] ?? null;
+    if (hook === null) return [];
+    const { timeoutSecs } = hook;
+    const command = checkArguments(hook.command, "put it into the image", `hooks.${moment}.command`);
+    return [[moment, { command: [...command], ...(typeof timeoutSecs === "number" && { timeoutSecs }) }] as const];
+  });
+  return given.length === 0 ? null : Object.fromEntries(given);
 }
 
 function networkOf(network: CreateMachineRequest["network"]): MachineNetwork {

@@ -43,18 +43,27 @@ export function environmentOf(lines: readonly string[]): Record<string, string> 
   return Object.fromEntries(pairs);
 }
 
-export function checkArguments(argv: readonly string[], advice: string): readonly string[] {
-  if (argv[0] === "") refuse("command has an empty program name");
+/** `field`: that of a request's body, which a refusal then names. Absent: it is a request's command. */
+export function checkArguments(argv: readonly string[], advice: string, field?: string): readonly string[] {
+  const what = field ?? "command";
+  const refuseArguments = (text: string): never => {
+    throw field === undefined ? new Refusal("invalid_request", text) : new Refusal("invalid_body", text, { field });
+  };
+  if (argv[0] === "") refuseArguments(`${what} has an empty program name`);
   if (argv.length > ARGUMENTS_MAX)
-    refuse(`command has ${argv.length} arguments; at most ${ARGUMENTS_MAX} are possible; ${advice}`);
+    refuseArguments(`${what} has ${argv.length} arguments; at most ${ARGUMENTS_MAX} are possible; ${advice}`);
   for (const [index, argument] of argv.entries()) {
     if (Buffer.byteLength(argument) >= ARGUMENT_BYTES_MAX)
-      refuse(`command argument ${index} is larger than the ${ARGUMENT_BYTES_MAX} bytes one may have; ${advice}`);
+      refuseArguments(
+        `${what} argument ${index} is larger than the ${ARGUMENT_BYTES_MAX} bytes one may have; ${advice}`,
+      );
   }
   const bytes = argv.reduce((sum, argument) => sum + Buffer.byteLength(argument) + 1, 0);
   // The kernel refuses more than 2 MiB for arguments and environment; the rest is left for the environment.
   if (bytes > ARGUMENTS_BYTES_MAX)
-    refuse(`command is larger than the ${ARGUMENTS_BYTES_MAX} bytes all arguments may have together; ${advice}`);
+    refuseArguments(
+      `${what} is larger than the ${ARGUMENTS_BYTES_MAX} bytes all arguments may have together; ${advice}`,
+    );
   return argv;
 }
 

@@ -4,7 +4,9 @@
  * Types, and the conversion to the specification for a node. Instants are epoch milliseconds.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { MachineHealthCheck, MachineSpec } from "@flotilla/contract/link/link";
+import type { MachineHook, MachineHooks } from "@flotilla/contract/hooks";
+import { HOOK_TIMEOUT_DEFAULT_SECONDS } from "@flotilla/contract/limits";
+import type { GuestHook, MachineHealthCheck, MachineSpec } from "@flotilla/contract/link/link";
 import type { Disruption, MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
@@ -40,6 +42,8 @@ export interface MachineDescription {
   readonly nodeLabels: Readonly<Record<string, string>>;
   /** How its node checks it; null: it does not, as every machine that no app owns. */
   readonly health: MachineHealthCheck | null;
+  /** Commands that it runs at moments of its life; null: none. */
+  readonly hooks: MachineHooks | null;
   /** null: it begins with its image. */
   readonly origin: MachineOrigin | null;
 }
@@ -111,12 +115,23 @@ export function specOf(machine: MachineRecord, secrets: Pick<Secrets, "open">): 
     disruption: machine.disruption,
     health: machine.health,
     ...pointOf(machine),
+    ...hooksOf(machine),
   };
 }
 
 /** The point that its disk is made from; absent: it is made from its image. */
 const pointOf = ({ origin }: MachineRecord): Pick<MachineSpec, "point"> =>
   origin === null ? {} : { point: { pointId: origin.pointId, hasMemory: origin.hasMemory } };
+
+const hooksOf = ({ hooks }: MachineRecord): Pick<MachineSpec, "hooks"> =>
+  hooks === null
+    ? {}
+    : { hooks: Object.fromEntries(Object.entries(hooks).map(([moment, hook]) => [moment, guestHook(hook)])) };
+
+const guestHook = ({ command, timeoutSecs = HOOK_TIMEOUT_DEFAULT_SECONDS }: MachineHook): GuestHook => ({
+  command,
+  timeoutMs: timeoutSecs * 1000,
+});
 
 /** The name as a host name, where it can be one; else the first part of the id. */
 function hostnameOf(machine: MachineRecord): string {

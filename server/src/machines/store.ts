@@ -359,7 +359,7 @@ export async function removeMachine(
     WITH gone AS (
       UPDATE machines SET
         desired_state = 'absent', generation = generation + 1, desired_at = ${now}, deleted_at = ${now}, error = NULL,
-        move_id = NULL, move_node_id = NULL, ready_at = NULL, revision = revision + 1, updated_at = ${now}, env = '{}', command = NULL, secret_env = NULL, health = NULL,
+        move_id = NULL, move_node_id = NULL, ready_at = NULL, revision = revision + 1, updated_at = ${now}, env = '{}', command = NULL, secret_env = NULL, health = NULL, hooks = NULL,
         reconcile_at = CASE WHEN node_id IS NULL THEN NULL ELSE ${now}::timestamptz END
       WHERE id = ${options.id} AND tenant_id = ${options.tenantId} AND deleted_at IS NULL
         AND (${options.revision ?? null}::int IS NULL OR revision = ${options.revision ?? null}::int)

@@ -141,6 +141,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     parentMachineId: machine.origin?.machineId ?? null,
     forkable: machine.isBranchable,
     branchable: machine.isBranchable,
+    hooks: machine.hooks,
     public: machine.isPublic,
     command: machine.command === null ? null : [...machine.command],
     nodeId: machine.nodeId,

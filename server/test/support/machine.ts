@@ -37,6 +37,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     disruption: "migrate",
     nodeLabels: {},
     health: null,
+    hooks: null,
     origin: null,
     fence: null,
     createdBy: "key-1",

@@ -9,6 +9,7 @@ import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import { GuestPaused } from "../../driver/driver.ts";
 import { applyFence } from "../fence.ts";
+import { afterResume } from "../hook.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { workloadCommand } from "../workload/workload.ts";
@@ -43,9 +44,11 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     machine.adoptAttempts = 0;
     held.hold(vm);
     // A prepared guest was configured before it became this machine; it is configured again.
-    if (vm.guest.hello.isConfigured && hasRun) markRunning(machine, vm, await withWorkload(machine, boot));
+    const isRunning = vm.guest.hello.isConfigured && hasRun;
+    if (isRunning) markRunning(machine, vm, await withWorkload(machine, boot));
     machine.log.info({ boot: boot.bootId, state: held.state }, "a running VM was adopted");
     void applyFence(machine);
+    if (isRunning) await afterResume(machine, vm, signal);
   } catch (error) {
     signal.throwIfAborted();
     if (error instanceof GuestPaused) {

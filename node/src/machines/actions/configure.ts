@@ -8,6 +8,7 @@ import type { GuestAddressing, Vm } from "../../driver/driver.ts";
 import type { GuestConfiguration } from "../../guest/guest.ts";
 import { guestConfiguration } from "../configuration.ts";
 import { configureVm } from "../configure-vm.ts";
+import { afterResume } from "../hook.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { bootDirectoryName } from "../paths.ts";
@@ -31,6 +32,7 @@ export async function configure(machine: Machine, signal: AbortSignal): Promise<
   machine.timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: machine.timings.totalMs });
   const latest = machine.journal.boot ?? boot;
   markRunning(machine, vm, { ...latest, workload });
+  await afterResume(machine, vm, signal);
 }
 
 /** Sends the guest its identity, clock and network. Resolves with the machine's workload. */

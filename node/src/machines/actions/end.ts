@@ -14,6 +14,7 @@ import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { EndedRun } from "@flotilla/contract/link/link";
 import type { RunEndCause } from "@flotilla/contract/runs";
+import { atMoment } from "../hook.ts";
 import { type JournaledBoot, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { bootDirectoryName, bootsPathOf, diskPathOf } from "../paths.ts";
@@ -21,6 +22,8 @@ import { removeMachineFiles } from "../remove-machine-files.ts";
 
 /** Time from the request to shut down until the VMM is ended. */
 const SHUT_DOWN_DEADLINE_MS = 10_000;
+/** How much of that a `stop` hook may take; the guest's programs and the sync of its disk have the rest. */
+const STOP_HOOK_MS_MAX = 5_000;
 
 export async function shutDown(machine: Machine, signal: AbortSignal): Promise<void> {
   const { held, deps } = machine;
@@ -30,6 +33,8 @@ export async function shutDown(machine: Machine, signal: AbortSignal): Promise<v
   held.endCause ??= causeOf(machine);
   const deadline = deadlineSignal(deps.clock, SHUT_DOWN_DEADLINE_MS, signal);
   try {
+    const isReplaced = machine.journal.desired === "running" && machine.replacing?.how === "restart";
+    if (!isReplaced) await atMoment(machine, "stop", { guest: vm.guest, signal, limitMs: STOP_HOOK_MS_MAX });
     await orAborted(vm.guest.shutDown(), deadline.signal);
     await orAborted(vm.exited, deadline.signal);
   } catch (error) {

@@ -22,7 +22,8 @@ import { type GuestAddressing, type KeptMemory, SuspendRefused } from "../../dri
 import { makeBootId } from "../boot-vm.ts";
 import type { Guest } from "../../guest/guest.ts";
 import { applyFence, hasFence } from "../fence.ts";
-import { type JournaledBoot, vmmIdOf } from "../journal.ts";
+import { atMoment, hookMs } from "../hook.ts";
+import { type JournaledBoot, type JournaledMemory, vmmIdOf } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { MEMORY_NAMES } from "../paths.ts";
 import { BOOT_DEADLINE_MS, begin, diskRoot, ensureMayBegin, requestOf, takeSlot } from "./boot.ts";
@@ -33,9 +34,9 @@ import { endsWithHost, kill } from "./end.ts";
 const ANSWER_DEADLINE_MS = 60_000;
 /** How long the guest may write its files to the disk. */
 const SYNC_DEADLINE_MS = 60_000;
-/** Time from the beginning to the saved memory. The server abandons a stop later. */
 /** How long the guest of a clone may take to become it. */
 const BECOME_DEADLINE_MS = 30_000;
+/** Time from the beginning to the saved memory. The server abandons a stop later. */
 const SUSPEND_DEADLINE_MS = 4 * 60_000;
 
 /** The machine has no boot or VM any more when its VM ended meanwhile; the plan sees that. */
@@ -54,6 +55,10 @@ export async function suspend(machine: Machine, signal: AbortSignal): Promise<vo
   const deadline = deadlineSignal(deps.clock, SUSPEND_DEADLINE_MS, signal);
   let release = (): void => undefined;
   try {
+    // A machine that moves is not suspended for its programs. Others are saved while the hook runs.
+    if (held.vm !== null && !wasPaused && !keepsCommands)
+      await atMoment(machine, "suspend", { guest: held.vm.guest, signal: deadline.signal });
+    if (machine.isReleased) return;
     const inTime = AbortSignal.any([deadline.signal, deps.hostStop.tooLate]);
     release = await deps.suspendSlots.take(machine.requiredSpec().tenantId, inTime);
     // A guest that is paused for a move must not run.
@@ -133,10 +138,11 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     timings: null,
     guestBootId,
     workload,
+    ...(isSuspended(memory) && hookMs(machine, "resume") > 0 && { isHookDue: true }),
   };
   machine.held.state = "ended";
   liveBoots.add(bootId);
-  const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
+  const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS + hookMs(machine, "fork"), signal);
   const answer = new AbortController();
   let silence: Timer | null = null;
   const onRunning = (at: number): void => {
@@ -151,7 +157,11 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     deadline.signal.throwIfAborted();
     const ofPoint = pointId === undefined ? {} : { isUnconfirmed: true };
     const used = (): Promise<void> => machine.update({ memory: null, boot: { ...begun, ...ofPoint } });
-    const becomes: KeptMemory["becomes"] = (guest, network) => becomeMachine(machine, guest, network);
+    const becomes: KeptMemory["becomes"] = async (guest, network) => {
+      silence?.cancel();
+      await becomeMachine(machine, guest, network);
+      await atMoment(machine, "fork", { guest, signal: deadline.signal });
+    };
     const vm = await driver.memory.resume(
       request,
       { directory, memoryId, keepsCommands, moved, used, onRunning, ...(pointId !== undefined && { becomes }) },
@@ -179,6 +189,10 @@ export async function resume(machine: Machine, signal: AbortSignal): Promise<voi
     deadline.dispose();
   }
 }
+
+/** Whether a start continues what its owner has suspended: neither another machine, nor one that moves. */
+const isSuspended = ({ pointId, keepsCommands = false }: JournaledMemory): boolean =>
+  pointId === undefined && !keepsCommands;
 
 /** The guest continues as this machine; a guest that does not say so must not be served. */
 async function becomeMachine(machine: Machine, guest: Guest, network: GuestAddressing | null): Promise<void> {

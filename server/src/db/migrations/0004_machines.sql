@@ -63,6 +63,9 @@ CREATE TABLE machines (
   -- How its node checks whether it does its work: MachineHealthCheck of contract/src/link; null: it does not.
   -- Only machines that an app owns have one.
   health jsonb,
+  -- Commands that it runs at moments of its life: MachineHooks of contract/src/hooks.ts; null: none. A branch
+  -- of it has the same.
+  hooks jsonb,
   -- The branch of another machine that it begins as: MachineOrigin of server/src/machines/record.ts; null: it
   -- begins with an image.
   origin jsonb,
