@@ -1,5 +1,5 @@
 /**
- * Branches of a running machine, leases on them, export, and packaged machines.
+ * Branches of a running machine, leases on them, export, and packaged machines. Checkpoints: checkpoints.ts.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { BRANCHES_MAX, PORTS_PER_MACHINE_MAX } from "./limits.ts";
@@ -18,13 +18,19 @@ const secrets = optional(
 
 export const BranchRequest = Type.Object({ name: MachineName, ports, secrets });
 
-export const BranchBatchRequest = Type.Object({
+/** How many branches are made, and their names. */
+export const batch = {
   count: optional(Type.Integer({ minimum: 1, maximum: BRANCHES_MAX })),
   names: optional(Type.Array(MachineName, { maxItems: BRANCHES_MAX, description: "one for each; wins over count" })),
-  namePrefix: optional(text({ maxLength: 60, description: "of names such as `web-1`; default: the machine's name" })),
+  namePrefix: optional(
+    text({ maxLength: 60, description: "of names such as `web-1`; default: the name of what is branched" }),
+  ),
   ports,
-  secrets,
-});
+};
+
+export const BranchBatchRequest = Type.Object({ ...batch, secrets });
+
+export const MadeBranches = Type.Object({ clones: Type.Array(MachineInfo) });
 
 export const AssignRequest = Type.Object({
   leaseId: text({ minLength: 1, maxLength: 128 }),
@@ -62,7 +68,8 @@ export const ExportResponse = Type.Object({
 
 export const Lineage = Type.Object({ rootMachineId: Type.String(), machines: Type.Array(MachineInfo) });
 
-const branchErrors = [
+/** The refusals of a branch. */
+export const branchErrors = [
   ...(["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict", "name_taken"] as const),
   ...(["quota_exceeded", "no_capacity", "start_failed", "unavailable", "no_space"] as const),
 ] as const;
@@ -89,7 +96,7 @@ export const branchEndpoints = {
     summary: "Make many machines that continue as a running, branchable machine is now, all or none",
     access: ["machine:create"],
     body: { kind: "json", schema: BranchBatchRequest },
-    answers: { 201: json(Type.Object({ clones: Type.Array(MachineInfo) })) },
+    answers: { 201: json(MadeBranches) },
     errors: branchErrors,
     isExtra: true,
   }),

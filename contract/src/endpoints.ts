@@ -7,6 +7,7 @@ import { appEndpoints } from "./apps.ts";
 import { billingEndpoints } from "./billing.ts";
 import { auditEndpoints } from "./audit.ts";
 import { branchEndpoints } from "./branches.ts";
+import { checkpointEndpoints } from "./checkpoints.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { eventEndpoints } from "./events.ts";
 import { execEndpoints } from "./exec.ts";
@@ -37,6 +38,7 @@ export const endpoints = {
   ...execEndpoints,
   ...fileEndpoints,
   ...branchEndpoints,
+  ...checkpointEndpoints,
   ...imageEndpoints,
   ...appEndpoints,
   ...nodeEndpoints,

@@ -104,6 +104,15 @@ export const EVENTS = {
   "machine.hookFailed": is("warn", { hook: oneOf(HOOK_MOMENTS), ...reason }, (data) => {
     return `the ${data.hook} hook ${data.reason}`;
   }),
+  "machine.checkpointed": is(
+    "info",
+    { checkpointId: text, hasMemory: Type.Boolean(), pausedMs: number },
+    ({ checkpointId, hasMemory, pausedMs }) => {
+      const what = hasMemory ? "with its memory" : "without its memory";
+      return `kept as checkpoint ${checkpointId}, ${what}; it was paused for ${Math.round(pausedMs)} ms`;
+    },
+  ),
+  "machine.fromCheckpoint": is("info", { checkpointId: text }, (data) => `made from checkpoint ${data.checkpointId}`),
   "machine.claimed": is("info", { poolId: text }, (data) => `claimed from pool ${data.poolId}`),
 
   "machine.moveBegun": is("info", { from: text, to: text, how: text }, (data) => {

@@ -5,6 +5,7 @@
 export const ID_PREFIXES = {
   machine: "mach",
   point: "point",
+  checkpoint: "ckpt",
   app: "app",
   instance: "inst",
   tenant: "tenant",

@@ -85,6 +85,8 @@ export const POOL_SIZE_MAX = 100;
 
 /** How many machines one request makes as branches of another. */
 export const BRANCHES_MAX = 64;
+/** How many checkpoints a tenant may have. Each takes space on a node that no plan counts. */
+export const CHECKPOINTS_MAX = 100;
 
 /** How long a hook of a machine may run: a start, a suspend and a branch wait for it. */
 export const HOOK_TIMEOUT_DEFAULT_SECONDS = 10;

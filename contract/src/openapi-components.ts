@@ -16,6 +16,7 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   audit: "Who changed what, and which calls were refused",
   loops: "What the background loops of a server do, for operators",
   machines: "Persistent microVMs: life cycle, commands, files, ports, logs, branches",
+  checkpoints: "Instants of machines that are kept, from which others are made",
   leases: "Branches that are lent for a task",
   registry: "Packaged machines",
   images: "OCI images on the nodes",

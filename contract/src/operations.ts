@@ -21,6 +21,7 @@ export const OPERATION_KINDS = [
   "node upgrade",
   "machine export",
   "machine branch",
+  "machine checkpoint",
   "machine move",
   "image pull",
 ] as const;

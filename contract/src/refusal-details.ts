@@ -11,6 +11,7 @@ const RESOURCE_KINDS = [
   "apikey",
   "app",
   "authority",
+  "checkpoint",
   "directory",
   "file",
   "image",

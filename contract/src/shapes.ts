@@ -13,6 +13,7 @@ import * as apps from "./apps.ts";
 import * as audit from "./audit.ts";
 import * as billing from "./billing.ts";
 import * as branches from "./branches.ts";
+import * as checkpoints from "./checkpoints.ts";
 import type { Answer, Endpoint } from "./endpoint.ts";
 import { endpointList } from "./endpoints.ts";
 import * as events from "./events.ts";
@@ -45,6 +46,7 @@ const MODULES: readonly Module[] = [
   audit,
   billing,
   branches,
+  checkpoints,
   events,
   exec,
   files,

@@ -932,7 +932,7 @@ export abstract class Methods {
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, name_taken, quota_exceeded,
    * no_capacity, start_failed, unavailable, no_space.
    */
-  createBranches(id: string, body: BranchBatchRequest, options: CallOptions = {}): Promise<CreateBranchesAnswer> {
+  createBranches(id: string, body: BranchBatchRequest, options: CallOptions = {}): Promise<MadeBranches> {
     return this.call(
       { method: "POST", path: `/v1/machines/${segment(id)}/branches/batch`, json: body, answer: "json" },
       options,
@@ -1023,6 +1023,90 @@ export abstract class Methods {
    */
   registerPackage(body: RegisterPackageRequest, options: CallOptions = {}): Promise<RegisterPackageAnswer> {
     return this.call({ method: "POST", path: "/v1/registry/machines", json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Keep an instant of a machine.
+   *
+   * With its memory while it runs, if it is branchable; otherwise its disk alone. Answers when the checkpoint is
+   * made.
+   *
+   * `POST /v1/machines/{id}/checkpoints`; needs scope machine:create.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, name_taken, quota_exceeded,
+   * unavailable, no_space.
+   */
+  createCheckpoint(id: string, body?: CheckpointRequest, options: CallOptions = {}): Promise<CheckpointInfo> {
+    return this.call(
+      { method: "POST", path: `/v1/machines/${segment(id)}/checkpoints`, json: body, answer: "json" },
+      options,
+    );
+  }
+
+  /**
+   * List the checkpoints of a machine, oldest first.
+   *
+   * `GET /v1/machines/{id}/checkpoints`; needs scope machine:read.
+   * Refuses with not_found.
+   */
+  listMachineCheckpoints(id: string, options: CallOptions = {}): Promise<readonly CheckpointInfo[]> {
+    return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/checkpoints`, answer: "json" }, options);
+  }
+
+  /**
+   * List the tenant's checkpoints, also of machines that are gone, oldest first.
+   *
+   * `GET /v1/checkpoints`; needs scope machine:read.
+   * Refuses with invalid_body.
+   */
+  listCheckpoints(options: CallOptions<PageQuery> = {}): Promise<readonly CheckpointInfo[]> {
+    return this.call({ method: "GET", path: "/v1/checkpoints", answer: "json" }, options);
+  }
+
+  /**
+   * Read a checkpoint, by its id or its name.
+   *
+   * `GET /v1/checkpoints/{id}`; needs scope machine:read.
+   * Refuses with not_found.
+   */
+  getCheckpoint(id: string, options: CallOptions = {}): Promise<CheckpointInfo> {
+    return this.call({ method: "GET", path: `/v1/checkpoints/${segment(id)}`, answer: "json" }, options);
+  }
+
+  /**
+   * Delete a checkpoint; machines that were made from it stay.
+   *
+   * `DELETE /v1/checkpoints/{id}`; needs scope machine:delete.
+   * Refuses with not_found.
+   */
+  deleteCheckpoint(id: string, options: CallOptions = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: `/v1/checkpoints/${segment(id)}`, answer: "empty" }, options);
+  }
+
+  /**
+   * Make a stopped machine that has the disk of a checkpoint.
+   *
+   * `POST /v1/checkpoints/{id}/restore`; needs scope machine:create.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, name_taken, quota_exceeded.
+   */
+  restoreCheckpoint(id: string, body: RestoreCheckpointRequest, options: CallOptions = {}): Promise<MachineInfo> {
+    return this.call(
+      { method: "POST", path: `/v1/checkpoints/${segment(id)}/restore`, json: body, answer: "json" },
+      options,
+    );
+  }
+
+  /**
+   * Make machines that continue as a checkpoint, or boot where it has no memory, all or none.
+   *
+   * `POST /v1/checkpoints/{id}/branches`; needs scope machine:create.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, name_taken, quota_exceeded,
+   * no_capacity, start_failed, unavailable, no_space.
+   */
+  branchCheckpoint(id: string, body: CheckpointBranchesRequest, options: CallOptions = {}): Promise<MadeBranches> {
+    return this.call(
+      { method: "POST", path: `/v1/checkpoints/${segment(id)}/branches`, json: body, answer: "json" },
+      options,
+    );
   }
 
   /**
@@ -2007,7 +2091,7 @@ export interface BranchBatchRequest {
   count?: number | null | undefined;
   /** one for each; wins over count */
   names?: readonly MachineName[] | null | undefined;
-  /** of names such as `web-1`; default: the machine's name */
+  /** of names such as `web-1`; default: the name of what is branched */
   namePrefix?: string | null | undefined;
   /** default: those of the machine */
   ports?: readonly PortRequest[] | null | undefined;
@@ -2128,6 +2212,47 @@ export interface CancelDrainAnswer {
   operationId: string | null;
 }
 
+export interface CheckpointBranchesRequest {
+  count?: number | null | undefined;
+  /** one for each; wins over count */
+  names?: readonly MachineName[] | null | undefined;
+  /** of names such as `web-1`; default: the name of what is branched */
+  namePrefix?: string | null | undefined;
+  /** default: those of the machine */
+  ports?: readonly PortRequest[] | null | undefined;
+}
+
+export interface CheckpointInfo {
+  id: string;
+  name: string | null;
+  /** the machine; it may be gone */
+  machineId: string;
+  status: "creating" | "available" | "failed";
+  /** why it failed */
+  error: string | null;
+  /** whether branches continue its processes; otherwise they boot */
+  hasMemory: boolean;
+  /** what it takes on its node beside earlier instants; 0: it is not made yet */
+  sizeBytes: number;
+  arch: string | null;
+  /** the node that has it, where machines from it start */
+  nodeId: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+}
+
+export interface CheckpointRequest {
+  /** unique among the tenant's checkpoints */
+  name?: string | null | undefined;
+  /** whether its memory is kept too; default: if it runs. Without: the disk alone */
+  memory?: boolean | null | undefined;
+  /**
+   * whether machines from it have the secret variables of the machine; `refuse`: of a machine with some none is
+   * made; default: refuse
+   */
+  secrets?: "inherit" | "refuse" | null | undefined;
+}
+
 export interface ClusterHealth {
   clusterId: string;
   version: string;
@@ -2191,10 +2316,6 @@ export interface CreateApiKeyRequest {
   scopes?: readonly string[] | null | undefined;
   /** admin only */
   tenantId?: string | null | undefined;
-}
-
-export interface CreateBranchesAnswer {
-  clones: readonly MachineInfo[];
 }
 
 export interface CreateConnectTokenRequest {
@@ -3320,6 +3441,10 @@ export interface MachineUsageResponse {
   cost: CostBreakdown;
 }
 
+export interface MadeBranches {
+  clones: readonly MachineInfo[];
+}
+
 export interface MoveMachineRequest {
   /** default: placement chooses */
   nodeId?: string | null | undefined;
@@ -3445,6 +3570,7 @@ export interface Operation {
     | "node upgrade"
     | "machine export"
     | "machine branch"
+    | "machine checkpoint"
     | "machine move"
     | "image pull";
   status: "running" | "succeeded" | "failed" | "canceled";
@@ -3714,6 +3840,7 @@ export interface RefusalDetails {
           | "apikey"
           | "app"
           | "authority"
+          | "checkpoint"
           | "directory"
           | "file"
           | "image"
@@ -3903,6 +4030,10 @@ export interface ResourcesRequest {
   memoryMb?: number | null | undefined;
   /** default 20, or what the plan allows if that is less */
   diskGb?: number | null | undefined;
+}
+
+export interface RestoreCheckpointRequest {
+  name: MachineName;
 }
 
 export interface RollbackRequest {

@@ -9,6 +9,7 @@ const KINDS = {
   apikey: { noun: "API key", list: "/v1/apikeys" },
   app: { noun: "app", list: "/v1/apps" },
   authority: { noun: "authority", list: "/v1/nodes/authorities" },
+  checkpoint: { noun: "checkpoint", list: "/v1/checkpoints" },
   node: { noun: "node", list: "/v1/nodes" },
   plan: { noun: "plan", list: "/v1/plans" },
   pool: { noun: "pool", list: "/v1/pools" },

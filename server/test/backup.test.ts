@@ -58,6 +58,11 @@ before(async () => {
      INSERT INTO machine_copies (machine_id, node_id) VALUES ('m', 'n');
      INSERT INTO leases (tenant_id, id, operation_id, machine_id, state, owner_hash, heartbeat_seconds, heartbeat_at)
        VALUES ('t', 'l', 'op', 'm', 'ready', sha256('o'), 60, now() - interval '1 day');
+     INSERT INTO branch_points (id, tenant_id, operation_id, machine_id, node_id, has_memory, created_at, made_at)
+       SELECT 'point-' || repeat(n::text, 32), 't', 'op' || n, 'm', 'n', false, now(), CASE n WHEN 1 THEN now() END
+       FROM generate_series(0, 1) n;
+     INSERT INTO checkpoints (id, tenant_id, name, machine_id, point_id, machine, has_memory, created_at)
+       SELECT replace(id, 'point', 'ckpt'), 't', operation_id, 'm', id, '{}', false, now() FROM branch_points;
      INSERT INTO join_tokens (prefix, token_hash, created_at, expires_at, max_uses)
        VALUES ('0123456789ab', sha256('j'), now(), now() + interval '1 day', 5);
      INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt, leased_until)
@@ -89,6 +94,7 @@ test("a restored database has the rows of the backup, and nothing that would har
     `SELECT (SELECT status FROM nodes) AS node, (SELECT count(*)::int FROM machine_copies) AS copies,
        (SELECT heartbeat_at > now() - interval '1 minute' FROM leases) AS "isLeaseAlive",
        (SELECT expires_at <= now() FROM join_tokens) AS "isTokenOver",
+       (SELECT string_agg(name, ',') FROM checkpoints) AS checkpoints,
        (SELECT status || ' ' || (steps -> 0 ->> 'status') FROM operations) AS operation,
        (SELECT revoked_at IS NULL FROM api_keys WHERE id = 'k') AS "isKeyValid",
        (SELECT count(*)::int FROM audit_log WHERE record LIKE '%"type":"operator.restore"%') AS restores`,
@@ -98,6 +104,7 @@ test("a restored database has the rows of the backup, and nothing that would har
     copies: 0,
     isLeaseAlive: true,
     isTokenOver: true,
+    checkpoints: "op1",
     operation: "failed failed",
     isKeyValid: true,
     restores: 1,

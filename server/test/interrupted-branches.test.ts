@@ -3,20 +3,17 @@
  * in the middle. All clones run, or none is left.
  */
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import { BRANCH_STEPS, type BranchInput, cloneId } from "../src/branches/branch.ts";
 import { BranchFigures } from "../src/branches/figures.ts";
 import { branchWorker } from "../src/branches/worker.ts";
-import { sql } from "../src/db/database.ts";
 import type { OperationRecord } from "../src/family.ts";
-import { writeOperation } from "../src/operations/begin.ts";
-import { branchSource, namesOf, pointsLeft } from "./support/branches.ts";
+import type { MachineServices } from "../src/machines/services.ts";
+import { branchSource, firstLayer, layersOf, namesOf, pointsLeft } from "./support/branches.ts";
 import type { Client } from "./support/client.ts";
+import { claimedOperation, endOf, letLeaseRunOut, workUntil } from "./support/dying-server.ts";
 import { startMachineServer } from "./support/machine-server.ts";
-import { openTestServices } from "./support/services.ts";
 
 const { server, node, client, context } = await startMachineServer();
 const { tenantId } = (await client.get("/v1/me")).json;
@@ -31,58 +28,33 @@ const operationsOf = async (machineId: string): Promise<readonly { readonly id: 
   );
 const noPointIsLeft = () => until(async () => (await pointsLeft(context.db)) === 0, { what: "points to be removed" });
 
-/** An operation that a server has claimed which does not work on it. */
+/** A branch that a server has claimed which does not work on it. */
 function claimedBranch(machineId: string, names: readonly string[]): Promise<OperationRecord> {
   const id = context.ids.make("operation");
   const clones = names.map((name, at) => ({ id: cloneId(id, at), name }));
-  const input: BranchInput = { machineId, clones, ports: null, keyId };
-  return context.db.transaction(async (db) => {
-    const operation = await writeOperation(context, db, {
-      ...{ id, tenantId, kind: "machine branch", resource: { kind: "machine", id: machineId, name: null }, input },
-      ...{ steps: Object.values(BRANCH_STEPS), deadlineMs: 60_000 },
-    });
-    await db.execute(sql`UPDATE operations SET attempt = 1, leased_until = now() + interval '1 hour' WHERE id = ${id}`);
-    return operation;
+  const input: BranchInput = { machineId, checkpointId: null, clones, ports: null, keyId };
+  return claimedOperation(context, {
+    ...{ id, tenantId, kind: "machine branch", resource: { kind: "machine", id: machineId, name: null }, input },
+    steps: Object.values(BRANCH_STEPS),
   });
 }
 
-class Killed extends Error {}
-
-/** Works on it as a server that dies before it has recorded the end of the step. */
-async function workUntil(operation: OperationRecord, last: string): Promise<void> {
-  const services = openTestServices(server);
-  const { signal } = new AbortController();
-  const step = async (name: string, work: (say: () => void) => Promise<unknown>): Promise<void> => {
-    await work(() => undefined);
-    if (name === last) throw new Killed();
-  };
-  await assert.rejects(branchWorker(services, new BranchFigures()).work({ operation, signal, step }), Killed);
-  await services.stop();
-}
-
-const letLeaseRunOut = (id: string, more = sql``) =>
-  context.db.execute(sql`UPDATE operations SET leased_until = now() - interval '1 second' ${more} WHERE id = ${id}`);
-
-const endOf = (id: string) =>
-  until(async () => {
-    const { status } = (await client.get(`/v1/operations/${id}`)).json;
-    return status !== "running" && status;
-  }, PATIENT);
+const workerOf = (services: MachineServices) => branchWorker(services, new BranchFigures());
 
 for (const [at, name] of Object.entries(BRANCH_STEPS))
   test(`a server that dies after "${name}" leaves a branch that another one completes, or removes`, async () => {
     const { id } = await source();
     const names = [`${at}-1`, `${at}-2`];
     const completed = await claimedBranch(id, names);
-    await workUntil(completed, name);
-    await letLeaseRunOut(completed.id);
-    assert.equal(await endOf(completed.id), "succeeded");
+    await workUntil(server, workerOf, { operation: completed, last: name });
+    await letLeaseRunOut(context, completed.id);
+    assert.equal(await endOf(client, completed.id), "succeeded");
     assert.deepEqual((await namesOf(client, `${at}-`)).toSorted(), names);
     for (const clone of (completed.input as BranchInput).clones) assert.equal(await stateOf(clone.id), "started");
     const canceled = await claimedBranch(id, [`gone-${at}-1`, `gone-${at}-2`]);
-    await workUntil(canceled, name);
-    await letLeaseRunOut(canceled.id, sql`, cancel_requested_at = now()`);
-    assert.equal(await endOf(canceled.id), "canceled");
+    await workUntil(server, workerOf, { operation: canceled, last: name });
+    await letLeaseRunOut(context, canceled.id, { isCanceled: true });
+    assert.equal(await endOf(client, canceled.id), "canceled");
     assert.deepEqual(await namesOf(client, "gone-"), []);
     assert.equal(await stateOf(id), "started");
     await noPointIsLeft();
@@ -109,7 +81,7 @@ test("a caller that goes away leaves its source and nothing else, and the same r
   assert.equal((await send()).headers.get("x-error-code"), "idempotency_in_progress");
   gone.abort();
   await lost;
-  assert.equal(await endOf(operation?.id ?? ""), "canceled");
+  assert.equal(await endOf(client, operation?.id ?? ""), "canceled");
   assert.deepEqual(await namesOf(client, "caller-"), []);
   assert.equal(await stateOf(id), "started");
   const again = await until(async () => {
@@ -136,13 +108,8 @@ test("two requests under one idempotency key make one set of branches", async ()
 
 test("a node's agent that dies while it makes the point makes another one when it is back", async () => {
   const { id } = await source({ env: { FAKE_POINT_MS: "1500" } });
-  const journal = join(node.directory, "node", "machines", id, "journal.json");
-  const layersOf = async (): Promise<readonly string[]> => JSON.parse(await readFile(journal, "utf8")).layers ?? [];
   const branch = client.post(`/v1/machines/${id}/branches/batch`, { namePrefix: "agent", count: 2 });
-  const [interrupted] = await until(async () => {
-    const layers = await layersOf();
-    return layers.length > 0 && layers;
-  });
+  const interrupted = await firstLayer(node, id);
   await node.kill();
   await node.restart();
   const { status, text, json } = await branch;
@@ -151,7 +118,7 @@ test("a node's agent that dies while it makes the point makes another one when i
     json.clones.map(({ state }: { state: string }) => state),
     ["started", "started"],
   );
-  const layers = await layersOf();
+  const layers = await layersOf(node, id);
   assert.deepEqual([layers.length, layers[1]], [2, interrupted], "the point has another id");
   await noPointIsLeft();
 });

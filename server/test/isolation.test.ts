@@ -39,6 +39,7 @@ const RESOURCES: Readonly<Record<string, keyof Resources>> = {
   "/v1/pools/": "pool",
   "/v1/apps/": "app",
   "/v1/leases/": "lease",
+  "/v1/checkpoints/": "checkpoint",
 };
 /** Months, which every tenant has. */
 const OF_EVERY_TENANT = ["/v1/billing/invoices/"];
@@ -65,6 +66,7 @@ interface Resources {
   readonly app: string;
   /** As its tenant has named it. */
   readonly lease: string;
+  readonly checkpoint: string;
   readonly event: string;
   readonly session: string;
 }
@@ -80,6 +82,7 @@ const NOTHING: Resources = {
   pool: `pool-${"0".repeat(32)}`,
   app: "app-that-no-tenant-has",
   lease: "lease-that-no-tenant-has",
+  checkpoint: `ckpt-${"0".repeat(32)}`,
   event: "9".repeat(15),
   session: `sess-${"0".repeat(32)}`,
 };
@@ -124,6 +127,8 @@ async function tenantWithEverything(name: string): Promise<Tenant> {
   const { id: source } = await branchSource(client, { name: `${name}-source` });
   const lease = await client.post(`/v1/machines/${source}/assign`, { leaseId: `lease-that-is-of-${name}` });
   assert.equal(lease.status, 201, lease.text);
+  const checkpoint = await client.post(`/v1/machines/${source}/checkpoints`, { name: `${name}-checkpoint` });
+  assert.equal(checkpoint.status, 201, checkpoint.text);
   const resources = {
     ...{ tenant, machine, apiKey: keyId, session: session.json.id as string },
     ...{ operation: operations[0].id as string, webhook: webhook.json.id as string },
@@ -131,6 +136,7 @@ async function tenantWithEverything(name: string): Promise<Tenant> {
     pool: pool.json.id as string,
     app: app.json.name as string,
     lease: lease.json.leaseId as string,
+    checkpoint: checkpoint.json.id as string,
     event: String(events[0]?.id),
   };
   for (const [kind, id] of Object.entries(resources)) assert.ok(id, `${name} has no ${kind}`);
@@ -230,6 +236,7 @@ async function rowsOf({ tenant }: Resources): Promise<readonly string[]> {
     UNION ALL SELECT s::text FROM machine_sessions s WHERE machine_id IN (SELECT id FROM own)
     UNION ALL SELECT v::text FROM volumes v WHERE tenant_id = ${tenant}
     UNION ALL SELECT p::text FROM pools p WHERE tenant_id = ${tenant}
+    UNION ALL SELECT concat_ws(' ', id, name, point_id) FROM checkpoints WHERE tenant_id = ${tenant}
     UNION ALL SELECT concat_ws(' ', id, name, count, last_release, is_public, deleted_at) FROM apps WHERE tenant_id = ${tenant}
     UNION ALL SELECT concat_ws(' ', id, url, is_enabled, secret, previous_until) FROM webhooks WHERE tenant_id = ${tenant}
     UNION ALL SELECT concat_ws(' ', id, cancel_requested_at) FROM operations WHERE tenant_id = ${tenant}
@@ -314,6 +321,7 @@ test("no list, and no answer to a question that names another tenant's resource,
     ...Object.values(theirs.resources).filter((id) => id.length > 20),
     "theirs-machine",
     "theirs-session",
+    "theirs-checkpoint",
     "team/theirs",
   ];
   for (const [, endpoint] of served) {

@@ -32,6 +32,7 @@ const NEWCOMERS: readonly EndpointName[] = [
   "createBranch",
   "createBranches",
   "assignBranch",
+  "createCheckpoint",
   "getLineage",
   "exportMachine",
 ];

@@ -109,6 +109,7 @@ async function refuseOtherCluster(
 /** Columns that are encrypted with the key of the installation. */
 const SEALED: readonly [table: string, column: string][] = [
   ["machines", "secret_env"],
+  ["checkpoints", "secret_env"],
   ["webhooks", "secret"],
   ["fleet_authorities", "private_key"],
 ];

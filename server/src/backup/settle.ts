@@ -38,6 +38,8 @@ export async function settle({ client, manifest, revokesKeys }: SettleOptions): 
      WHERE status = 'running'`,
     [reason],
   );
+  // Checkpoints that were being made.
+  await client.query("DELETE FROM checkpoints c USING branch_points p WHERE p.id = c.point_id AND p.made_at IS NULL");
   await client.query("DELETE FROM machine_copies");
   await client.query(
     `UPDATE machines SET generation = generation + CASE WHEN move_id IS NULL THEN 0 ELSE 1 END, move_id = NULL,

@@ -1,27 +1,25 @@
 /**
- * Branches a machine that runs, as an operation: makes an instant of it, and machines that begin as that
- * instant. worker.ts does it.
+ * Branches a machine that runs, or a checkpoint, as an operation: makes machines that begin as an instant of
+ * it. worker.ts does it.
  *
- * Always:
- * - All clones run, or none is left: also when the caller goes away, or a server dies.
- * - The ids of the clones follow from the operation's, so a step that is done twice makes no others.
+ * Always: all clones run, or none is left: also when the caller goes away, or a server dies.
  */
-import { createHash } from "node:crypto";
-import { Refusal } from "@flotilla/contract/errors";
-import { ID_PREFIXES } from "@flotilla/contract/ids";
 import type { CreateMachineRequest } from "@flotilla/contract/machines";
 import { machineNotFound } from "../auth/not-found.ts";
-import type { Context } from "../context.ts";
 import type { OperationRecord } from "../family.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { beginOnce, beginOperation } from "../operations/begin.ts";
-import { findOperation, requestCancel } from "../operations/store.ts";
+import { beginOperation } from "../operations/begin.ts";
+import { type Awaited, awaitOperation, derivedId } from "./awaited.ts";
+import { getAvailable } from "./checkpoints/store.ts";
 import { refuseUnbranchable } from "./requested.ts";
 
 /** The input of the operation. */
 export interface BranchInput {
+  /** The machine whose instant it is. */
   readonly machineId: string;
+  /** The instant is that of a checkpoint; null: one of the machine as it runs. */
+  readonly checkpointId: string | null;
   /** `name` null: it gets a generated one. */
   readonly clones: readonly { readonly id: string; readonly name: string | null }[];
   /** null: those of the machine. */
@@ -33,38 +31,71 @@ export const BRANCH_STEPS = { make: "make machines", pause: "pause source", star
 
 /** A branch takes seconds. A node that does not answer is waited for, and what was made is removed. */
 const DEADLINE_MS = 5 * 60_000;
-/** How often the end of an operation is looked for: often at first, as most take a tenth of a second. */
-const LOOK_MS_MIN = 10;
-const LOOK_MS_MAX = 250;
 
-export interface Branching {
-  readonly operationId: string;
-  readonly tenantId: string;
+/** The clones that are asked for. */
+interface Clones extends Awaited {
   readonly keyId: string;
-  readonly machineId: string;
   /** One for each clone; null: a generated one. */
   readonly names: readonly (string | null)[];
   readonly ports: BranchInput["ports"];
-  /** What becomes of secret variables. `refuse`: a machine that has some is not branched. */
-  readonly secrets: "inherit" | "refuse";
-  readonly signal: AbortSignal;
 }
 
+export interface Branching extends Clones {
+  readonly machineId: string;
+  /** What becomes of secret variables. `refuse`: a machine that has some is not branched. */
+  readonly secrets: "inherit" | "refuse";
+}
+
+export interface CheckpointBranching extends Clones {
+  /** Its id or its name. */
+  readonly checkpoint: string;
+}
+
+type BranchServices = Pick<MachineServices, "cache" | "context">;
+
 /** The running clones, in the order of their names. Throws a Refusal that says why there are none. */
-export async function branchMachine(
-  services: Pick<MachineServices, "cache" | "context">,
-  request: Branching,
-): Promise<readonly MachineRecord[]> {
-  const { cache, context } = services;
-  const { tenantId, signal } = request;
-  const operation = await beginOnce(context, request, () => begin(services, request));
-  const ended = await awaitEnd(context, operation, signal).catch(async (error: unknown) => {
-    await requestCancel(context, operation);
-    throw error;
+export const branchMachine = (services: BranchServices, request: Branching): Promise<readonly MachineRecord[]> =>
+  runClones(services, request, async () => {
+    const { tenantId, machineId: id, secrets } = request;
+    const machine = await services.cache.read({ tenantId, id });
+    if (machine === undefined) throw machineNotFound(id);
+    refuseUnbranchable(machine, secrets);
+    return { resource: { kind: "machine", id, name: machine.name }, machineId: id, checkpointId: null };
   });
-  if (ended.status === "canceled") throw new Refusal("conflict", `operation ${operation.id} was canceled`);
-  if (ended.status === "failed") throw new Refusal(ended.errorCode ?? "unavailable", ended.error ?? "it failed");
-  const { clones } = operation.input as BranchInput;
+
+/** As `branchMachine`: clones that begin as a checkpoint. */
+export const branchCheckpoint = (
+  services: BranchServices,
+  request: CheckpointBranching,
+): Promise<readonly MachineRecord[]> =>
+  runClones(services, request, async () => {
+    const { tenantId, checkpoint } = request;
+    const { id, name, machineId } = await getAvailable(services.context.db, { tenantId, id: checkpoint });
+    return { resource: { kind: "checkpoint", id, name }, machineId, checkpointId: id };
+  });
+
+interface Source extends Pick<BranchInput, "machineId" | "checkpointId"> {
+  readonly resource: { readonly kind: string; readonly id: string; readonly name: string | null };
+}
+
+async function runClones(
+  { cache, context }: BranchServices,
+  request: Clones,
+  find: () => Promise<Source>,
+): Promise<readonly MachineRecord[]> {
+  const { operationId, tenantId, keyId, names, ports } = request;
+  const begin = async (): Promise<OperationRecord> => {
+    const { resource, ...source } = await find();
+    const clones = names.map((name, at) => ({ id: cloneId(operationId, at), name }));
+    return await beginOperation(context, {
+      ...{ id: operationId, tenantId, kind: "machine branch", resource },
+      input: { ...source, clones, ports, keyId } satisfies BranchInput,
+      steps: Object.values(BRANCH_STEPS),
+      deadlineMs: DEADLINE_MS,
+    });
+  };
+  const ended = await awaitOperation(context, request, begin);
+  const { clones } = ended.input as BranchInput;
   const made = await Promise.all(clones.map(({ id }) => cache.read({ tenantId, id })));
   return made.map((machine, at) => {
     if (machine === undefined) throw machineNotFound(clones[at]?.id ?? "");
@@ -72,59 +103,5 @@ export async function branchMachine(
   });
 }
 
-/**
- * The id of the operation of a request: another one if its earlier attempts have failed, because their
- * callers went away or what refused them is over.
- */
-export async function freshOperationId({ db }: Pick<Context, "db">, tenantId: string, id: string): Promise<string> {
-  for (let fresh = id; ; fresh = derivedId("operation", fresh, "again")) {
-    const known = await findOperation(db, { tenantId, id: fresh });
-    if (known?.status !== "failed" && known?.status !== "canceled") return fresh;
-  }
-}
-
-async function begin(
-  { cache, context }: Pick<MachineServices, "cache" | "context">,
-  { operationId, tenantId, keyId, machineId, names, ports, secrets }: Branching,
-): Promise<OperationRecord> {
-  const machine = await cache.read({ tenantId, id: machineId });
-  if (machine === undefined) throw machineNotFound(machineId);
-  refuseUnbranchable(machine, secrets);
-  const input: BranchInput = {
-    machineId,
-    clones: names.map((name, at) => ({ id: cloneId(operationId, at), name })),
-    ports,
-    keyId,
-  };
-  return await beginOperation(context, {
-    id: operationId,
-    tenantId,
-    kind: "machine branch",
-    resource: { kind: "machine", id: machineId, name: machine.name },
-    input,
-    steps: Object.values(BRANCH_STEPS),
-    deadlineMs: DEADLINE_MS,
-  });
-}
-
 /** The id of the clone at this place. */
 export const cloneId = (operationId: string, at: number): string => derivedId("machine", operationId, String(at));
-
-/** An id that a repetition of the operation gets again, and nothing else. */
-const derivedId = (kind: "machine" | "operation", operationId: string, what: string): string =>
-  `${ID_PREFIXES[kind]}-${createHash("sha256").update(`${operationId} ${what}`).digest("hex").slice(0, 32)}`;
-
-/** The operation when it has ended. Rejects with the reason of an aborted signal. */
-async function awaitEnd(
-  { clock, db }: MachineServices["context"],
-  { id, tenantId }: OperationRecord,
-  signal: AbortSignal,
-): Promise<OperationRecord> {
-  for (let waitMs = LOOK_MS_MIN; ; waitMs = Math.min(LOOK_MS_MAX, waitMs * 1.2)) {
-    const found = await findOperation(db, { id, tenantId });
-    if (found === undefined) throw new Refusal("not_found", `operation ${id} is gone`);
-    if (found.status !== "running") return found;
-    await clock.sleep(waitMs, signal);
-    signal.throwIfAborted();
-  }
-}

@@ -1,8 +1,10 @@
 /**
- * Branches of machines.
+ * Branches of machines, and checkpoints.
  */
 import type { Family } from "../family.ts";
 import type { MachineServices } from "../machines/services.ts";
+import { checkpointHandlers } from "./checkpoints/routes.ts";
+import { checkpointWorker } from "./checkpoints/worker.ts";
 import { BranchFigures } from "./figures.ts";
 import { pointReconciler } from "./points-loop.ts";
 import { branchHandlers } from "./routes.ts";
@@ -12,8 +14,8 @@ export function branchFamily(services: MachineServices) {
   const figures = new BranchFigures();
   return {
     name: "branches",
-    handlers: branchHandlers(services),
-    workers: [branchWorker(services, figures)],
+    handlers: { ...branchHandlers(services), ...checkpointHandlers(services) },
+    workers: [branchWorker(services, figures), checkpointWorker(services)],
     loops: [pointReconciler(services)],
     measures: figures.measures(services.context.db),
   } satisfies Family;

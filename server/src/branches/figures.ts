@@ -32,7 +32,7 @@ export class BranchFigures {
       {
         kind: "gauge",
         name: "flotilla_branch_points",
-        help: "instants of machines that nodes keep for branches that are being made",
+        help: "instants of machines that nodes keep, for checkpoints and for branches that are being made",
         labels: [],
         read: async () => [[{}, (await pointTotals(db)).count]],
       },

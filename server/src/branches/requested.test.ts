@@ -6,13 +6,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { machineRecord, NOW } from "../../test/support/machine.ts";
 import type { MachineRecord } from "../machines/record.ts";
-import { namesOf, refuseUnbranchable } from "./requested.ts";
+import { namesOf, refuseUnbranchable, refuseUnkept } from "./requested.ts";
 
 const RUNNING: Partial<MachineRecord> = {
   ...{ isBranchable: true, desiredState: "running", observedState: "running", nodeId: "node-a", hasRun: true },
   ...{ generation: 5, observedGeneration: 5, observedBootId: "boot-1", readyAt: NOW },
 };
 const STOPPED: Partial<MachineRecord> = { ...RUNNING, desiredState: "stopped", observedState: "stopped" };
+const CREATED: Partial<MachineRecord> = { ...STOPPED, nodeId: null, observedState: "absent" };
 
 /** null: it is branched. First match wins, in this order. */
 const REFUSALS: readonly (readonly [what: string, facts: Partial<MachineRecord>, refusal: RegExp | null])[] = [
@@ -48,4 +49,34 @@ test("a machine is branched while it runs and nothing moves it, and a refusal sa
     else assert.throws(refuse, { code: "conflict", message: refusal }, what);
   }
   assert.doesNotThrow(() => refuseUnbranchable(machineRecord({ ...RUNNING, secretNames: ["A"] }), "inherit"));
+});
+
+/** What is refused of a checkpoint with memory, and of one of the disk alone. null: it is made. */
+const UNKEPT: readonly (readonly [
+  what: string,
+  facts: Partial<MachineRecord>,
+  memory: RegExp | null,
+  disk: RegExp | null,
+])[] = [
+  ["running", RUNNING, null, null],
+  ["not branchable", { ...RUNNING, isBranchable: false }, /keep its disk alone with memory: false/, null],
+  ["moving", { ...RUNNING, moveId: "op-1" }, /is being moved/, /is being moved/],
+  ["starting", { ...RUNNING, observedState: "booting" }, /is not running, and has no memory/, null],
+  ["stopped", STOPPED, /is not running, and has no memory/, null],
+  ["stopped, not branchable", { ...STOPPED, isBranchable: false }, /is not running, and has no memory/, null],
+  ["never started", CREATED, /never started, and has no disk yet/, /never started, and has no disk yet/],
+  ["with secret variables", { ...RUNNING, secretNames: ["A"] }, /\(A\), .*"inherit"/, /\(A\), .*"inherit"/],
+  ["stopped, with secret variables", { ...STOPPED, secretNames: ["A"] }, /has no memory/, /\(A\), .*"inherit"/],
+];
+
+test("a machine is kept with its memory while it runs, its disk also when it does not", () => {
+  for (const [what, facts, ...refusals] of UNKEPT)
+    for (const [at, refusal] of refusals.entries()) {
+      const hasMemory = at === 0;
+      const refuse = (): void => refuseUnkept(machineRecord(facts), { hasMemory, secrets: "refuse" });
+      if (refusal === null) assert.doesNotThrow(refuse, what);
+      else assert.throws(refuse, { code: "conflict", message: refusal }, `${what}, memory: ${hasMemory}`);
+    }
+  const inherits = { hasMemory: true, secrets: "inherit" } as const;
+  assert.doesNotThrow(() => refuseUnkept(machineRecord({ ...RUNNING, secretNames: ["A"] }), inherits));
 });

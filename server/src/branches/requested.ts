@@ -1,5 +1,6 @@
 /**
- * What a request for branches asks for: the names of the clones, and why a machine cannot be branched. Pure.
+ * What a request for branches or a checkpoint asks for: the names of the clones, and why a machine cannot be
+ * branched or kept. Pure.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineRecord } from "../machines/record.ts";
@@ -47,12 +48,37 @@ export function refuseUnbranchable(machine: MachineRecord, secrets: "inherit" | 
   const { id } = machine;
   if (!machine.isBranchable)
     throw conflict(`machine ${id} is not branchable; create it with branchable: true, or start it with forkable=true`);
-  if (machine.moveId !== null)
-    throw conflict(`machine ${id} is being moved by operation ${machine.moveId}; try again when that has ended`);
+  refuseMoving(machine);
   if (phaseOf(machine) !== "running") throw conflict(`machine ${id} is not running; start it, then branch it`);
-  if (secrets === "refuse" && machine.secretNames.length > 0)
+  refuseSecrets(machine, secrets, "its branches would have too; branch it");
+}
+
+/** Throws a Refusal when no checkpoint of the machine can be made now. Its node says what else it refuses. */
+export function refuseUnkept(
+  machine: MachineRecord,
+  { hasMemory, secrets }: { readonly hasMemory: boolean; readonly secrets: "inherit" | "refuse" },
+): void {
+  const { id } = machine;
+  refuseMoving(machine);
+  if (machine.nodeId === null) throw conflict(`machine ${id} was never started, and has no disk yet; start it once`);
+  if (hasMemory && phaseOf(machine) !== "running")
+    throw conflict(`machine ${id} is not running, and has no memory to keep; start it, or leave memory out`);
+  if (hasMemory && !machine.isBranchable)
     throw conflict(
-      `machine ${id} has secret variables (${machine.secretNames.join(", ")}), which its branches would have too; branch it with secrets: "inherit" if they may`,
+      `machine ${id} is not branchable, so its memory is not kept; keep its disk alone with memory: false, or create it with branchable: true`,
+    );
+  refuseSecrets(machine, secrets, "machines from a checkpoint would have too; make it");
+}
+
+function refuseMoving({ id, moveId }: MachineRecord): void {
+  if (moveId !== null)
+    throw conflict(`machine ${id} is being moved by operation ${moveId}; try again when that has ended`);
+}
+
+function refuseSecrets({ id, secretNames }: MachineRecord, secrets: "inherit" | "refuse", what: string): void {
+  if (secrets === "refuse" && secretNames.length > 0)
+    throw conflict(
+      `machine ${id} has secret variables (${secretNames.join(", ")}), which ${what} with secrets: "inherit" if they may`,
     );
 }
 

@@ -6,7 +6,8 @@ import type { HandlersOf } from "../api/handler.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { findAnyMachine } from "../machines/store.ts";
 import { machineInfo } from "../machines/view.ts";
-import { branchMachine, freshOperationId } from "./branch.ts";
+import { freshOperationId } from "./awaited.ts";
+import { branchMachine } from "./branch.ts";
 import { listLineage } from "./lineage-store.ts";
 import { namesOf } from "./requested.ts";
 

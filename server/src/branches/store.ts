@@ -4,7 +4,8 @@
  * Always:
  * - A row is written before a node is asked for its point, and deleted after the node has removed it. So no
  *   node has a point that no row names, unless the database was restored to an earlier state.
- * - A point is used by its operation alone, while that runs.
+ * - A point is used by its operation while that runs, and afterwards by the checkpoint that names it, and by
+ *   machines that begin with it and have not run yet.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -27,7 +28,7 @@ export interface NewPoint {
   readonly hasMemory: boolean;
 }
 
-/** What a node says of a point that it has made. Epoch milliseconds, bytes. */
+/** What a node says of a point that it has made. Epoch milliseconds; bytes, of which memory is a part. */
 export interface MadePoint {
   /** What its disk and its memory take together. */
   readonly bytes: number;
@@ -54,8 +55,8 @@ export const findPoint = (db: Queryable, operationId: string): Promise<PointRow 
     SELECT id, node_id AS "nodeId" FROM branch_points WHERE operation_id = ${operationId} AND NOT is_replaced`);
 
 /**
- * Has the operation use another point, and its machines begin with that one. Nothing happens if it does
- * not use the point `from`.
+ * Has the operation use another point, and its machines and its checkpoint be of that one. Nothing happens
+ * if it does not use the point `from`.
  */
 export async function replacePoint(
   context: Context,
@@ -72,6 +73,7 @@ export async function replacePoint(
       INSERT INTO branch_points (id, tenant_id, operation_id, machine_id, node_id, has_memory, created_at)
       SELECT ${to}, tenant_id, operation_id, machine_id, node_id, has_memory, ${now}::timestamptz
       FROM branch_points WHERE id = ${from}`);
+    await db.execute(sql`UPDATE checkpoints SET point_id = ${to} WHERE point_id = ${from}`);
     return await db.query<{ readonly id: string; readonly revision: number }>(sql`
       UPDATE machines SET origin = jsonb_set(origin, '{pointId}', to_jsonb(${to}::text)), revision = revision + 1,
         updated_at = ${now}
@@ -93,12 +95,18 @@ export interface UnusedPoint extends PointRow {
   readonly address: string | null;
 }
 
-/** Points that no running operation uses, whose nodes report, or have left for good. */
+/** Points that are not used any more, whose nodes report, or have left for good. */
 export const listUnusedPoints = (db: Queryable, limit: number): Promise<readonly UnusedPoint[]> =>
   db.query<UnusedPoint>(sql`
     SELECT p.id, p.node_id AS "nodeId", CASE WHEN n.status <> 'revoked' THEN n.address END AS address
     FROM branch_points p JOIN nodes n ON n.id = p.node_id
-    WHERE (p.is_replaced OR NOT EXISTS (SELECT FROM operations o WHERE o.id = p.operation_id AND o.status = 'running'))
+    WHERE (p.is_replaced OR NOT EXISTS (SELECT FROM operations o WHERE o.id = p.operation_id AND o.status = 'running')
+        AND NOT EXISTS (SELECT FROM checkpoints c WHERE c.point_id = p.id)
+        AND NOT EXISTS (
+          SELECT FROM machines m
+          WHERE m.origin ->> 'machineId' = p.machine_id AND m.origin ->> 'pointId' = p.id AND m.origin IS NOT NULL
+            AND m.deleted_at IS NULL AND NOT m.has_run
+            AND NOT EXISTS (SELECT FROM machine_runs r WHERE r.machine_id = m.id)))
       AND (n.status = 'revoked' OR n.status <> ALL (${[...UNREACHABLE_STATUSES]}))
     ORDER BY p.created_at, p.id LIMIT ${limit}`);
 

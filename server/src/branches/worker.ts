@@ -4,36 +4,35 @@
  * Always:
  * - Whatever refuses the create of one clone is found before the source is paused.
  * - The source runs on, whatever fails.
- * - Clones that did not all start are deleted. The point is removed after the operation (points-loop.ts).
+ * - Clones that did not all start are deleted. The point is removed after the operation (points-loop.ts),
+ *   unless it is that of a checkpoint.
  *
  * A crash in the middle leaves rows and a point that the next server continues with, or removes when the
- * operation fails. A point whose making was interrupted on its node is replaced by another one.
+ * operation fails.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { makePoint, PointInterrupted } from "../link/points.ts";
-import { NodeUnreachable } from "../link/refusals.ts";
-import { createBranchOf } from "../machines/create.ts";
+import { type BranchSource, createBranchOf } from "../machines/create.ts";
 import { machineNotFound } from "../auth/not-found.ts";
-import { type MachineRecord, nodeOf } from "../machines/record.ts";
+import { type MachineOrigin, type MachineRecord, nodeOf } from "../machines/record.ts";
 import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { startMachine } from "../machines/start.ts";
+import { includes, UNREACHABLE_STATUSES } from "../machines/state.ts";
 import type { OperationRecord, OperationRun, OperationWorker, StepResult } from "../family.ts";
 import { BRANCH_STEPS, type BranchInput } from "./branch.ts";
+import { refuseIfDeleted } from "./checkpoints/checkpoint.ts";
+import { type AvailableCheckpoint, getAvailable } from "./checkpoints/store.ts";
 import type { BranchFigures } from "./figures.ts";
+import { makeInstant } from "./instant.ts";
 import { refuseUnbranchable } from "./requested.ts";
-import { findPoint, insertPoint, type MadePoint, notePointMade, replacePoint } from "./store.ts";
-
-/** An agent that was restarted answers again within this time. */
-const PATIENCE_MS = 30_000;
-const PERIOD_MS = 250;
+import { insertPoint } from "./store.ts";
 
 export function branchWorker(services: MachineServices, figures: BranchFigures): OperationWorker {
   return {
     kind: "machine branch",
     async work(run) {
       await run.step(BRANCH_STEPS.make, () => makeClones(services, run));
-      await run.step(BRANCH_STEPS.pause, () => makeInstant(services, figures, run));
+      await run.step(BRANCH_STEPS.pause, () => makeOrFindInstant(services, figures, run));
       await run.step(BRANCH_STEPS.start, () => startClones(services, figures, run));
     },
     undo: (operation) => undo(services, operation),
@@ -49,15 +48,18 @@ async function sourceOf({ cache }: MachineServices, { tenantId, input }: Operati
   return machine;
 }
 
+/** What clones are made of. */
+interface Beginning {
+  readonly source: BranchSource;
+  readonly origin: MachineOrigin;
+}
+
 async function makeClones(services: MachineServices, { operation, signal }: OperationRun): Promise<string> {
-  const { clones, ports, keyId } = operation.input as BranchInput;
-  const { context } = services;
-  const source = await sourceOf(services, operation);
-  const point = await insertPoint(context, {
-    ...{ id: context.ids.make("point"), tenantId: source.tenantId, operationId: operation.id },
-    ...{ machineId: source.id, nodeId: nodeOf(source).nodeId, hasMemory: true },
-  });
-  const origin = { machineId: source.id, pointId: point.id, nodeId: point.nodeId, hasMemory: true };
+  const { checkpointId, clones, ports, keyId } = operation.input as BranchInput;
+  const { source, origin } =
+    checkpointId === null
+      ? await newBeginning(services, operation)
+      : await reachableCheckpoint(services, operation, checkpointId);
   // One after the other: all take a lock on their tenant.
   for (const { id, name } of clones) {
     signal.throwIfAborted();
@@ -66,46 +68,47 @@ async function makeClones(services: MachineServices, { operation, signal }: Oper
   return `${clones.length} made`;
 }
 
-async function makeInstant(services: MachineServices, figures: BranchFigures, run: OperationRun): Promise<StepResult> {
+async function newBeginning(services: MachineServices, operation: OperationRecord): Promise<Beginning> {
   const { context } = services;
-  const { machineId, clones } = run.operation.input as BranchInput;
-  const since = context.clock.monotonic();
-  let made: MadePoint | null = null;
-  while (made === null) {
-    made = await tryInstant(services, run).catch(async (error: unknown) => {
-      const isOver = context.clock.monotonic() - since > PATIENCE_MS;
-      if (!(error instanceof NodeUnreachable) || isOver || run.signal.aborted) throw error;
-      await context.clock.sleep(PERIOD_MS, run.signal);
-      run.signal.throwIfAborted();
-      return null;
-    });
+  const source = await sourceOf(services, operation);
+  const point = await insertPoint(context, {
+    ...{ id: context.ids.make("point"), tenantId: source.tenantId, operationId: operation.id },
+    ...{ machineId: source.id, nodeId: nodeOf(source).nodeId, hasMemory: true },
+  });
+  return { source, origin: { machineId: source.id, pointId: point.id, nodeId: point.nodeId, hasMemory: true } };
+}
+
+/** The checkpoint. Throws a Refusal when it is not available, or its node does not report. */
+async function reachableCheckpoint(
+  { context }: MachineServices,
+  { tenantId }: OperationRecord,
+  id: string,
+): Promise<AvailableCheckpoint> {
+  const found = await getAvailable(context.db, { tenantId, id });
+  const { nodeId, nodeStatus } = found;
+  if (nodeStatus !== null && includes(UNREACHABLE_STATUSES, nodeStatus))
+    throw new Refusal("unavailable", `checkpoint ${id} is on node ${nodeId}, which does not report; try again later`);
+  return found;
+}
+
+/** The instant of a checkpoint exists; from now on the rows of the clones keep it. */
+async function makeOrFindInstant(
+  services: MachineServices,
+  figures: BranchFigures,
+  run: OperationRun,
+): Promise<StepResult> {
+  const { operation } = run;
+  const { checkpointId, machineId, clones } = operation.input as BranchInput;
+  if (checkpointId !== null) {
+    await refuseIfDeleted(services, { tenantId: operation.tenantId, id: checkpointId });
+    return { message: `as kept by checkpoint ${checkpointId}` };
   }
-  const { pausedMs } = made;
+  const cloneIds = clones.map(({ id }) => id);
+  const source = (): Promise<MachineRecord> => sourceOf(services, operation);
+  const { pausedMs } = await makeInstant(services, run, { source, hasMemory: true, cloneIds });
   figures.paused(pausedMs);
   services.activity.note(machineId, { type: "machine.branched", data: { count: clones.length, pausedMs } });
   return { message: `paused for ${pausedMs.toFixed(1)} ms`, downtimeMs: Math.round(pausedMs) };
-}
-
-/** null: its making was interrupted, and another one is to be made. */
-async function tryInstant(services: MachineServices, { operation, signal }: OperationRun): Promise<MadePoint | null> {
-  const { context, link } = services;
-  const { clones } = operation.input as BranchInput;
-  const point = await findPoint(context.db, operation.id);
-  if (point === undefined) throw new Refusal("unavailable", "its node was removed for good");
-  const source = await sourceOf(services, operation);
-  const node = nodeOf(source);
-  if (node.nodeId !== point.nodeId)
-    throw new Refusal("conflict", `machine ${source.id} was moved to another node; branch it again`);
-  try {
-    const made = await makePoint(link, node, { pointId: point.id, machineId: source.id, hasMemory: true, signal });
-    await notePointMade(context.db, point.id, made);
-    return made;
-  } catch (error) {
-    if (!(error instanceof PointInterrupted)) throw error;
-    const to = context.ids.make("point");
-    await replacePoint(context, operation.id, { from: point.id, to, machineIds: clones.map(({ id }) => id) });
-    return null;
-  }
 }
 
 /** Starts all clones at once; their node bounds how many of them start at the same time. */
@@ -114,7 +117,7 @@ async function startClones(
   figures: BranchFigures,
   { operation, signal }: OperationRun,
 ): Promise<string> {
-  const { machineId, clones, keyId } = operation.input as BranchInput;
+  const { machineId, checkpointId, clones, keyId } = operation.input as BranchInput;
   const { tenantId } = operation;
   const how = { isAutomatic: false, isDetached: false, signal } as const;
   const { clock } = services.context;
@@ -125,7 +128,13 @@ async function startClones(
   const failed = results.find((result) => result.status === "rejected");
   if (failed !== undefined) throw failed.reason;
   figures.started(clones.length, clock.monotonic() - since);
-  for (const { id } of clones) services.activity.note(id, { type: "machine.isBranch", data: { from: machineId } });
+  for (const { id } of clones)
+    services.activity.note(
+      id,
+      checkpointId === null
+        ? { type: "machine.isBranch", data: { from: machineId } }
+        : { type: "machine.fromCheckpoint", data: { checkpointId } },
+    );
   return `${clones.length} run`;
 }
 

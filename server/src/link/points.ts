@@ -30,7 +30,7 @@ export async function makePoint(
   { pointId, signal, ...body }: PointRequest & PointCall,
 ): Promise<MadePoint> {
   const refused = (code: "conflict" | "no_space", reason: string): Refusal =>
-    new Refusal(code, `machine ${body.machineId} cannot be branched: ${reason}`);
+    new Refusal(code, `no point of machine ${body.machineId} is made: ${reason}`);
   const making = requestJson(link, node, {
     method: "PUT",
     path: `/v1/points/${pointId}`,

@@ -70,13 +70,22 @@ export async function createMachine(services: CreateServices, options: CreateOpt
   return await insertDescribed(services, options, { ...description, name: request.name ?? null }, ceilings);
 }
 
+/** What machines that begin as another one are made with, besides its secret variables. */
+export type KeptMachine = Omit<MachineDescription, "health" | "origin" | "secretEnv">;
+
+/** A machine, or what is kept of it. */
+export interface BranchSource extends KeptMachine, Pick<MachineRecord, "tenantId" | "secretEnv"> {
+  /** The owner of its secret variables. */
+  readonly id: string;
+}
+
 /**
  * Creates a machine like another one, with its secret variables, that begins as a branch of it. Throws the
  * Refusals of a create.
  */
 export async function createBranchOf(
   services: CreateServices,
-  source: MachineRecord,
+  source: BranchSource,
   branch: Pick<MachineRecord, "id" | "name" | "origin"> & {
     readonly keyId: string;
     /** Its published ports; null: those of the other. */
@@ -88,7 +97,8 @@ export async function createBranchOf(
   const ceilings = await services.ceilingsOf(source.tenantId);
   const description: MachineDescription = {
     ...source,
-    ...{ name, origin },
+    // No app owns it.
+    ...{ name, origin, health: null },
     ports: ports === null ? source.ports : portsOf(ports, services.portsPerMachine),
     secretEnv: source.secretEnv === null ? null : secrets.seal(id, secrets.open(source.id, source.secretEnv)),
   };

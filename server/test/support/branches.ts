@@ -2,9 +2,13 @@
  * Machines that may be branched, and what branches leave.
  */
 import assert from "node:assert/strict";
+import { access, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { until } from "../../../test/support/until.ts";
 import { type Queryable, sql } from "../../src/db/database.ts";
 import type { Client } from "./client.ts";
 import { SOURCE } from "./machine-server.ts";
+import type { TestNode } from "./node.ts";
 
 export interface BranchSource {
   readonly id: string;
@@ -22,6 +26,24 @@ export async function branchSource(client: Client, fields: object = {}): Promise
   assert.equal(started.status, 200, started.text);
   return made.json;
 }
+
+/** The layers that the journal of a machine names. */
+export async function layersOf({ directory }: Pick<TestNode, "directory">, id: string): Promise<readonly string[]> {
+  const journal = join(directory, "node", "machines", id, "journal.json");
+  return JSON.parse(await readFile(journal, "utf8")).layers ?? [];
+}
+
+/** The id of the first point of a machine, which is not made yet: the machine's disk is on top of it. */
+export const firstLayer = (node: Pick<TestNode, "directory">, id: string): Promise<string> =>
+  until(async () => {
+    const [layer] = await layersOf(node, id);
+    if (layer === undefined) return false;
+    const overlay = join(node.directory, "node", "points", layer, "overlay");
+    return await access(overlay).then(
+      () => false,
+      () => layer,
+    );
+  });
 
 /** How many points nodes are to have, or to remove. */
 export const pointsLeft = async (db: Queryable): Promise<number> =>

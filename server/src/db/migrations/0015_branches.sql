@@ -1,4 +1,5 @@
--- Branches: instants of machines from which other machines are made, and leases on such machines.
+-- Branches: instants of machines from which other machines are made, those of them that are kept, and leases
+-- on such machines.
 
 -- Branch points: a machine's disk at one instant, with or without its memory, on the node that had the
 -- machine. Written by server/src/branches only.
@@ -7,7 +8,7 @@ CREATE TABLE branch_points (
   id text PRIMARY KEY CHECK (id ~ '^point-[0-9a-f]{32}$'),
   -- The owner of the machine.
   tenant_id text NOT NULL REFERENCES tenants,
-  -- The operation that makes machines from it.
+  -- The operation that has it made: for machines, or for a checkpoint.
   operation_id text NOT NULL,
   -- The machine. It may be gone.
   machine_id text NOT NULL,
@@ -31,6 +32,32 @@ CREATE TABLE branch_points (
 -- An operation uses one at a time.
 CREATE UNIQUE INDEX branch_points_of_operation ON branch_points (operation_id) WHERE NOT is_replaced;
 CREATE INDEX branch_points_of_node ON branch_points (node_id);
+
+-- Checkpoints: points that their owner keeps, also after the machine is gone. Written by server/src/branches
+-- only.
+CREATE TABLE checkpoints (
+  -- ckpt-<32 hex>.
+  id text PRIMARY KEY CHECK (id ~ '^ckpt-[0-9a-f]{32}$'),
+  -- The owner of the machine.
+  tenant_id text NOT NULL REFERENCES tenants,
+  -- Unique among the tenant's checkpoints; null: it has none.
+  name text,
+  -- The machine. It may be gone.
+  machine_id text NOT NULL,
+  -- The point; null: it is lost with its node, which has left for good.
+  point_id text REFERENCES branch_points ON DELETE SET NULL,
+  -- What the machine was made with: KeptMachine of server/src/machines/create.ts.
+  machine jsonb NOT NULL,
+  -- Its secret variables, encrypted as those of machines; null: none.
+  secret_env bytea,
+  -- Whether it has the machine's memory.
+  has_memory boolean NOT NULL,
+  -- When it was asked for.
+  created_at timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX checkpoints_name ON checkpoints (tenant_id, name) WHERE name IS NOT NULL;
+CREATE UNIQUE INDEX checkpoints_of_point ON checkpoints (point_id) WHERE point_id IS NOT NULL;
+CREATE INDEX checkpoints_list ON checkpoints (tenant_id, created_at, id);
 
 -- Leases: each is a branch of a machine that is made for a task and ends with it. Written by
 -- server/src/leases only.
